@@ -116,7 +116,8 @@ async def _has_azure(folder: Path) -> None:
 async def _has_oci(folder: Path) -> None:
     async with AsyncExitStack() as stack:
         said = await Reader(folder, stack).follow("oci.md")
-    assert "with keep: strict nothing may be lost, and these would be: private IP " in said
+    assert "with keep: strict nothing may be lost that parameters.accept does not name, and instance " in said
+    assert "  vnic.privateIp  private IP " in said
     assert "the Machine names its replacement" in said
     (old,) = [each["spec"]["providerID"] for each in _objects(folder) if each["metadata"]["name"] == "oci-01"]
     (bound,) = re.findall(r"^oci://ocid1.instance\S+$", said, re.MULTILINE)

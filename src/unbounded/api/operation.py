@@ -148,6 +148,23 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
     ] = None
 
 
+class Loss(ApiStruct, frozen=True, kw_only=True):
+    """Something that the host will not have any more after a HostReplace."""
+
+    field: Annotated[
+        str,
+        Field(
+            "The field of the provider's API in which it stands, such as vnic.privateIp; parameters.accept takes it.",
+            min_length=1,
+            max_length=256,
+        ),
+    ]
+    consequence: Annotated[str, Field("What comes of that, for a person.", max_length=1024)]
+    lessens_security: Annotated[
+        bool | None, Field("The replacement is less secure by it: nothing is begun before it is accepted.")
+    ] = None
+
+
 class Waiting(ApiStruct, frozen=True, kw_only=True):
     """What an operation waits for: held by whom, since and until when (RFC 3339, as the writer's clock saw it)."""
 
@@ -174,8 +191,9 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
     parameters: Annotated[
         dict[str, Annotated[str, Field(max_length=16384)]],
         Field(
-            "Parameters of the operation kind: force, graceSeconds (host power); deallocate, keep, imageID, "
-            "sshAuthorizedKeys, assignPublicIP (cloud); downloadURL, sha256, retryFailedDigest (AgentUpgrade).",
+            "Parameters of the operation kind: force, graceSeconds (host power); deallocate, keep, accept, "
+            "imageID, sshAuthorizedKeys, assignPublicIP (cloud); downloadURL, sha256, retryFailedDigest "
+            "(AgentUpgrade).",
             max_properties=32,
         ),
     ] = {}
@@ -233,6 +251,15 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
     ] = ()
     evidence: Annotated[
         tuple[Evidence, ...], Field("What was seen that proves the result, oldest first.", max_items=MAX_EVIDENCE)
+    ] = ()
+    losses: Annotated[
+        tuple[Loss, ...],
+        Field(
+            "What a replaced host will not have any more, beside what is on its boot disk; found before anything is "
+            "touched.",
+            map_keys=("field",),
+            max_items=64,
+        ),
     ] = ()
     waiting: Annotated[Waiting | None, Field("What the operation waits for; absent when it does not wait.")] = None
     execution: Annotated[Execution | None, Field("The claim and the last intent of the executor.")] = None

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+import msgspec
+
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.operation import MAX_HANDLE, MachineOperation, OperationKind
+from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
+from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import Held, ScopeBudget, held
 from unbounded.machineops.credentials import Logins
-from unbounded.machineops.foreign import fit, fit_trouble, instance_of
+from unbounded.machineops.foreign import as_told, fit, fit_trouble, instance_of
 from unbounded.machineops.foreseen import checked_id, procedure_of, unreadable
 from unbounded.machineops.instances import others_bound_to
 from unbounded.machineops.keeping import SecretKeep
@@ -30,12 +33,14 @@ from unbounded.machineops.provider import (
     Handle,
     Instance,
     Job,
+    Loss,
     Next,
     Provider,
     Session,
     State,
     Taken,
     Throttled,
+    check_losses,
 )
 from unbounded.machineops.sessions import Sessions
 from unbounded.operations.gates import Gate
@@ -47,6 +52,7 @@ LONGEST_REST_S: Final = 300.0  # whatever a cloud says
 RESOLUTION_S: Final = 0.05  # of the engine's waits, which may end a little early
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
 INSTANCES: Final = 4096  # whose ids are read once: each event of a Machine asks for its binding
+MOST_LOSSES: Final = 64  # in a status; a refusal names all
 NAMED: Final = 3  # of those that share an instance
 ACCEPTED: Final = ""  # the handle of what was accepted with no long call to follow: it is known after a crash, too
 
@@ -182,6 +188,8 @@ class CloudExecutor:
         steps = self._provider.replacement
         found = await self._look_replace(target, session, job)
         checking = target.run.stage in ("", replacement.CHECKING)
+        await self._told_losses(target, found.losses)
+        check_losses(found.losses, job.parameters, job.instance.name)
         if replacement.needs_user_data(steps, found, checking=checking):
             await self._fitting_user_data(
                 target.machine, found.most_user_data
@@ -189,6 +197,21 @@ class CloudExecutor:
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
         sight = replacement.sight(steps, found, binding)
         return self._rested(target, sight, self._again_s(target, found))
+
+    async def _told_losses(self, target: Target, losses: Sequence[Loss]) -> None:
+        """Write down what is going to be lost, unless that stands there: whoever accepts it has to know."""
+        operation = target.operation
+        told = {one.field: as_told(one) for one in losses[:MOST_LOSSES]}
+        if not told or list(told.values()) == list(operation.status.losses):
+            return
+        patch = {
+            "metadata": {"uid": operation.metadata.uid},
+            "status": {"losses": msgspec.to_builtins([*told.values()])},
+        }
+        try:
+            await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
+        except ApiError as error:
+            raise Transient(f"what would be lost cannot be written to its status: {error}") from error
 
     async def _look_replace(self, target: Target, session: Session, job: Job) -> Next:
         """Where the replacement stands; what was seen before of what exists is not forgotten with what was kept."""

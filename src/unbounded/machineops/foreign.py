@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from unbounded.api import operation
 from unbounded.api.failures import Failure
 from unbounded.api.fields import CONDITION_REASON
 from unbounded.machineops import reasons
-from unbounded.machineops.provider import Instance, NotDone, Provider, Refusal, one_line
+from unbounded.machineops.provider import Instance, Loss, NotDone, Provider, Refusal, one_line
 from unbounded.operations.procedure import Sight
 
 DETAIL_CHARS: Final = 3072  # of what may be a list of disks; the rest of a message has room beside it
+FIELD_CHARS: Final = 256
+CONSEQUENCE_CHARS: Final = 1024
 REASON: Final = re.compile(CONDITION_REASON)
 
 
@@ -39,6 +42,15 @@ def fit(sight: Sight) -> Sight:
         detail=one_line(sight.detail, DETAIL_CHARS),
         where=one_line(sight.where, DETAIL_CHARS),
         progress=one_line(sight.progress, DETAIL_CHARS),
+    )
+
+
+def as_told(loss: Loss) -> operation.Loss:
+    """A loss as a status takes it."""
+    return operation.Loss(
+        field=one_line(loss.field, FIELD_CHARS) or "?",
+        consequence=one_line(loss.consequence, CONSEQUENCE_CHARS),
+        lessens_security=loss.lessens_security or None,
     )
 
 

@@ -33,6 +33,7 @@ CONFIRMING_ON: Final = "ConfirmingOn"
 
 CONFIRM_S: Final = 5.0
 CHANGE_LIMIT_S: Final = 900.0  # clouds give a guest five minutes and more for its own shutdown
+OFF_LIMIT_S: Final = 1020.0  # and Oracle's a quarter of an hour, before it takes the power away
 SETTLE_LIMIT_S: Final = 300.0
 CONFIRM_LIMIT_S: Final = 120.0  # a record that lags behind has caught up by then
 ATTEMPTS: Final = 10  # what a cloud throttles is an attempt too
@@ -133,7 +134,7 @@ def power_off(*, release: bool) -> Procedure:
         facts=Seen,
         stages={
             STARTING: _start(),
-            STOPPING: _changing("the instance to be off"),
+            STOPPING: _changing("the instance to be off", OFF_LIMIT_S),
             CONFIRMING_OFF: _confirming("off", came_back),
         },
         table={
@@ -173,8 +174,8 @@ def _start() -> Stage:
     return Stage("an instance that is running or off", limit_s=SETTLE_LIMIT_S, cancel=Cancel.AT_ONCE, idles=True)
 
 
-def _changing(what: str) -> Stage:
-    return Stage(what, limit_s=CHANGE_LIMIT_S, attempts=ATTEMPTS, ask_again_s=60.0, idles=True)
+def _changing(what: str, limit_s: float = CHANGE_LIMIT_S) -> Stage:
+    return Stage(what, limit_s=limit_s, attempts=ATTEMPTS, ask_again_s=60.0, idles=True)
 
 
 def _awaiting_host() -> Stage:

@@ -26,6 +26,7 @@ from unbounded.api.credential import AuthMode
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.operation import OperationKind
 from unbounded.kube.logs import Secret
+from unbounded.machineops.losses import Loss, check_losses
 from unbounded.operations.ports import NotDone, Refusal
 from unbounded.operations.procedure import Cancel
 
@@ -41,6 +42,7 @@ __all__ = [
     "Job",
     "Keep",
     "Login",
+    "Loss",
     "Next",
     "NotDone",
     "OperationKind",
@@ -58,6 +60,7 @@ __all__ = [
     "Throttled",
     "Transient",
     "Uncertain",
+    "check_losses",
     "said",
 ]
 
@@ -330,6 +333,8 @@ class Next:
         most_user_data: how many bytes of user data this one can be given, where that is less than for others.
         failed: what was asked for last was accepted, and has come to nothing by now, for this reason: it is asked for
             again after a pause, and the message says why.
+        losses: what the new instance will not have, beside what is on the boot disk of the old one; told as long as
+            nothing is touched. The controller shows it, and refuses what nobody has accepted: see `check_losses`.
     """
 
     step: str | None
@@ -344,6 +349,7 @@ class Next:
     more: bool = False
     most_user_data: int | None = None
     failed: NotDone | None = None
+    losses: tuple[Loss, ...] = ()
 
 
 class Session(Protocol):
@@ -375,7 +381,8 @@ class Session(Protocol):
         """Where the replacement stands, by what the cloud shows and what was kept; nothing else is known of it.
 
         Raises:
-            Refusal: before the first step: it cannot be done, or would lose something; nothing was touched.
+            Refusal: before the first step: it cannot be done; nothing was touched. What would be lost by it is in
+                `Next.losses`.
         """
         ...
 

@@ -23,6 +23,11 @@ def _strict(value: str) -> str | None:
     return None if value == "strict" else '"strict", or be left out'
 
 
+def _fields(value: str) -> str | None:
+    fits = all(re.fullmatch(r"[A-Za-z][^\s,]{0,255}", one.strip()) for one in value.split(","))
+    return None if fits else "fields of status.losses, with commas between them, such as vnic.privateIp"
+
+
 def _grace(value: str) -> str | None:
     fits = re.fullmatch(r"[0-9]{1,4}", value) is not None and int(value) <= _GRACE_MAX_S
     return None if fits else f"whole seconds from 0 to {_GRACE_MAX_S}"
@@ -81,6 +86,7 @@ TABLE: Final = (
     Parameter("graceSeconds", _DOWN, _OUTSIDE, _grace),
     Parameter("deallocate", _OFF, _CLOUD, _boolean),
     Parameter("keep", _REPLACE, _CLOUD, _strict),
+    Parameter("accept", _REPLACE, _CLOUD, _fields),
     Parameter("imageID", _REPLACE, _CLOUD, _anything),
     Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _keys),
     Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),

@@ -158,7 +158,7 @@ def test_all_that_a_virtual_machine_can_have_is_kept_or_accounted_for() -> None:
     told = [path for path, how in OTHERWISE.items() if how == "told"]
     for path in told:
         less = _without(vm, path)
-        assert len(list(model.lost(less, {}))) < len(kept.lost), path
+        assert len(list(model.losses(less, {}))) < len(kept.lost), path
 
 
 def _without(document: Any, path: str) -> Any:
@@ -230,9 +230,11 @@ def _with(document: Any, path: str, value: Any) -> Any:
 )
 def test_a_performance_tier_is_lost_where_it_is_not_that_of_the_size(size: int, tier: str, is_lost: bool) -> None:
     disk = {"sku": {"name": "Premium_LRS"}, "properties": {"diskSizeGB": size, "tier": tier}}
-    assert list(osdisk.lost(disk, encrypted=False)) == ([f"tier {tier} of its OS disk"] if is_lost else [])
+    assert [each.consequence for each in osdisk.losses(disk, encrypted=False)] == (
+        [f"tier {tier} of its OS disk"] if is_lost else []
+    )
 
 
 def test_what_azure_does_where_nothing_is_said_is_no_loss() -> None:
     disk = {"sku": {"name": "Premium_LRS"}, "properties": {**osdisk.USUAL, "diskIOPSReadWrite": 500}}
-    assert list(osdisk.lost(disk, encrypted=False)) == []
+    assert [each.consequence for each in osdisk.losses(disk, encrypted=False)] == []

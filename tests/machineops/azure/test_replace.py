@@ -126,7 +126,9 @@ async def test_what_is_set_at_the_os_disk_itself_would_be_lost_and_is_said() -> 
         world.controller().start()
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
         assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
-        assert "publicNetworkAccess Disabled of its OS disk; tier P50 of its OS disk" in (ended.status.message or "")
+        assert "osDisk.publicNetworkAccess (publicNetworkAccess Disabled of its OS disk); osDisk.tier (tier P50" in (
+            ended.status.message or ""
+        )
         assert world.asked() == []
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from oci.core import models
 
-from unbounded.machineops.provider import Instance, Job, OperationKind
+from unbounded.machineops.provider import Instance, Job, Loss, OperationKind
 from unbounded.machineops.providers.oci import launch
 
 OLD: Final[Mapping[str, Any]] = {
@@ -85,6 +85,7 @@ VALUES: Final[Mapping[str, Any]] = {
     "bootVolumeReplicas": [{"id": "r"}],
     "autotunePolicies": [{"autotuneType": "DETACHED_VOLUME"}],
     "ocpus": 3.0,
+    "platformConfig": {"type": "AMD_VM", "isSecureBootEnabled": True},
 }
 NESTED: Final = {("Instance", "shapeConfig"), ("Instance", "launchOptions")}
 
@@ -95,14 +96,14 @@ def _fields() -> Iterator[tuple[str, str]]:
         yield from ((kind, name) for name in names.values() if (kind, name) not in NESTED)
 
 
-def _made(kind: str = "", name: str = "") -> tuple[launch.Body, list[str]]:
+def _made(kind: str = "", name: str = "", value: Any = None) -> tuple[launch.Body, list[Loss]]:
     """What a replacement is launched with, and what it loses, where this field is set."""
     bodies: dict[str, dict[str, Any]] = {"Instance": {**OLD}, "Vnic": {**VNIC}, "BootVolume": {**VOLUME}}
     if kind in ("InstanceShapeConfig", "LaunchOptions"):
         part = "shapeConfig" if kind == "InstanceShapeConfig" else "launchOptions"
         bodies["Instance"][part] = {name: VALUES.get(name, True)}
     elif kind:
-        bodies[kind][name] = VALUES.get(name, f"another {name}")
+        bodies[kind][name] = value or VALUES.get(name, f"another {name}")
     old, vnic, volume = bodies.values()
     named = Instance(f"oci://{OLD['id']}", "tenancy", str(OLD["id"]))
     job = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "1", named)
@@ -120,6 +121,36 @@ def test_every_field_is_kept_or_told_as_lost_or_needs_neither(kind: str, name: s
         assert (is_kept, is_told) == (False, False), f"{kind}.{name} is accounted for: take it off the table"
     else:
         assert is_kept or is_told, f"{kind}.{name} is new in the SDK: keep it, or tell that it is lost"
+
+
+def _platforms() -> list[str]:
+    """What PlatformConfig can be, by the SDK's names for it."""
+    return [
+        name
+        for name, kind in vars(models).items()
+        if isinstance(kind, type) and issubclass(kind, models.PlatformConfig) and kind is not models.PlatformConfig
+    ]
+
+
+@pytest.mark.parametrize("kind", _platforms())
+def test_a_launch_takes_each_platform_setting_that_is_shown(kind: str) -> None:
+    """The models of the SDK are the oracle: what they show of a platform, its launch takes under the same names."""
+    shown = getattr(models, kind)()
+    taken = getattr(models, kind.replace("PlatformConfig", "LaunchInstancePlatformConfig"))()
+    assert (shown.type, shown.attribute_map, shown.swagger_types) == (
+        taken.type,
+        taken.attribute_map,
+        taken.swagger_types,
+    )
+    config = {name: VALUES.get(name, True) for name in shown.attribute_map.values()} | {"type": shown.type}
+    body, lost = _made("Instance", "platformConfig", config)
+    assert body["platformConfig"] == config
+    assert not lost[1:]
+
+
+def test_the_old_preemption_is_what_a_launch_takes() -> None:
+    shown, taken = models.Instance().swagger_types, models.LaunchInstanceDetails().swagger_types
+    assert shown["preemptible_instance_config"] == taken["preemptible_instance_config"]
 
 
 def test_what_needs_neither_is_there() -> None:

@@ -33,7 +33,7 @@ async def _run(world: OciWorld, kind: str, state: State = State.RUNNING, **param
     ("kind", "state", "asked", "becomes"),
     [
         ("HostReboot", State.RUNNING, ["RESET"], "RUNNING"),
-        ("HostPowerOff", State.RUNNING, ["STOP"], "STOPPED"),
+        ("HostPowerOff", State.RUNNING, ["SOFTSTOP"], "STOPPED"),
         ("HostPowerOff", State.STOPPED, [], "STOPPED"),
         ("HostPowerOn", State.STOPPED, ["START"], "RUNNING"),
         ("HostPowerOn", State.RUNNING, [], "RUNNING"),
@@ -47,6 +47,20 @@ async def test_each_operation_asks_for_what_is_needed_and_follows_it_to_its_end(
     assert phase == "Complete"
     assert world.asked == asked
     assert world._power("m1") == becomes
+
+
+@oci_story()
+async def test_a_forced_stop_does_not_wait_for_the_operating_system(world: OciWorld) -> None:
+    phase, _, _ = await _run(world, "HostPowerOff", force="true")
+    assert phase == "Complete"
+    assert world.asked == ["STOP"]
+
+
+@oci_story("os-ignores-shutdown")
+async def test_an_operating_system_that_does_not_listen_loses_its_power(world: OciWorld) -> None:
+    phase, _, _ = await _run(world, "HostPowerOff")
+    assert phase == "Complete"
+    assert world.asked == ["SOFTSTOP"]
 
 
 @oci_story()

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story, wait
@@ -100,11 +101,80 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     assert world.asked == WHOLE
     assert [one.what for one in operation.status.evidence] == [
         "what is launched is kept",
-        "the old instance is stopped",
+        "the old instance is stopped, unless it is preemptible",
         "the replacement runs",
         "the Machine names its replacement",
         "the old instance and its boot volume are gone",
     ]
+
+
+PLATFORM = {
+    "type": "INTEL_VM",
+    "isSecureBootEnabled": True,
+    "isMeasuredBootEnabled": True,
+    "isTrustedPlatformModuleEnabled": True,
+    "isMemoryEncryptionEnabled": False,
+}
+
+
+@oci_story()
+async def test_secure_and_measured_boot_and_the_tpm_are_kept(world: OciWorld) -> None:
+    assert (await _run(world, {"launch": {"platformConfig": PLATFORM}}))[0] == "Complete"
+    platform = _new(world).launch.platform_config
+    assert platform is not None
+    assert msgspec.to_builtins(platform) == PLATFORM
+
+
+@oci_story()
+async def test_a_preemptible_instance_is_replaced_by_a_preemptible_one_without_being_stopped(world: OciWorld) -> None:
+    """Oracle lets nobody stop one: the new one comes beside it, and it ends once the Machine names that."""
+    preemptible = {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}}
+    assert (await _run(world, {"launch": {"preemptibleInstanceConfig": preemptible}}))[0] == "Complete"
+    config = _new(world).launch.preemptible_instance_config
+    assert config is not None
+    assert msgspec.to_builtins(config) == preemptible
+    assert world.asked == ["LaunchInstance", "TerminateInstance"]
+
+
+@oci_story()
+async def test_what_is_lost_is_data_and_is_accepted_one_by_one(world: OciWorld) -> None:
+    await world.oci_machine(hostname_label="worker")
+    world.steward().start()
+    world.controller().start()
+    fields = ["vnic.privateIp", "vnic.publicIp", "vnic.hostnameLabel"]
+    for name, accept in (("none", {}), ("two", {"accept": ", ".join(fields[:2])})):
+        await world.operation(name, "HostReplace", "m1", parameters={"keep": "strict", **accept})
+        ended = await world.ended(name, within_s=600)
+        assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
+        assert [one.field for one in ended.status.losses] == fields
+        assert ended.status.losses[0].consequence == "private IP 10.0.0.2"
+        told = fields[2:] if accept else fields
+        assert f"would lose: {told[0]} (" in (ended.status.message or "")
+        assert f'accept: "{",".join(fields)}" accepts this' in (ended.status.message or "")
+    assert world.asked == []
+    await world.operation("all", "HostReplace", "m1", parameters={"keep": "strict", "accept": ",".join(fields)})
+    ended = await world.ended("all", within_s=3600)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert [one.field for one in ended.status.losses] == fields
+
+
+@oci_story()
+async def test_what_lessens_security_is_refused_until_somebody_accepts_that(world: OciWorld) -> None:
+    world.steward().start()
+    world.controller().start()
+    await world.oci_machine()
+    for volume in world.near.tenancy.boot_volumes:
+        volume.security_attributes = {"Oracle-ZPR": {"app": {"value": "db", "mode": "enforce"}}}
+        world.near.tenancy.boot_volumes.put(volume, world.near.now)
+    await world.operation("op", "HostReplace", "m1")
+    ended = await world.ended("op", within_s=600)
+    assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
+    assert "security may not be lessened that parameters.accept does not name" in (ended.status.message or "")
+    (loss,) = [one for one in ended.status.losses if one.lessens_security]
+    assert loss.field == "bootVolume.securityAttributes"
+    assert world.asked == []
+    await world.operation("anyhow", "HostReplace", "m1", parameters={"accept": loss.field})
+    assert result(await world.ended("anyhow", within_s=3600)) == ("Complete", "Succeeded")
 
 
 @pytest.mark.slow
@@ -140,13 +210,9 @@ async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_it
 @pytest.mark.slow
 @oci_story()
 async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: OciWorld) -> None:
-    config = {"isSecureBootEnabled": True, "type": "AMD_VM"}
-    old = {"shape": "VM.DenseIO.E4.Flex", "ocpus": 16.0, "memory_gb": 256.0, "launch": {"platformConfig": config}}
+    old = {"shape": "VM.DenseIO.E4.Flex", "ocpus": 16.0, "memory_gb": 256.0}
     running = asyncio.create_task(_run(world, old))
-    lost = (
-        "what cannot be kept: private IP 10.0.0.2, public IP 203.0.113.4, what is on its 2 local drives, its platform "
-        "settings, such as secure boot"
-    )
+    lost = "what cannot be kept: private IP 10.0.0.2, public IP 203.0.113.4, what is on its 2 local drives"
     while "TerminateInstance" not in world.asked:
         await asyncio.sleep(1)
         if world.asked and lost in ((await world.get("op")).status.message or ""):
@@ -171,7 +237,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
         {"vnics": 2},
         {"keep": "strict"},
         reasons.WOULD_BE_LOST,
-        "private IP 10.0.0.2, public IP 203.0.113.4, VNIC ocid1.vnic",
+        "vnic.privateIp (private IP 10.0.0.2); vnic.publicIp (public IP 203.0.113.4); secondaryVnics (VNIC ocid1.vnic",
     ),
     "drives": (
         {"shape": "VM.DenseIO.E4.Flex", "ocpus": 8.0, "memory_gb": 128.0},
@@ -292,7 +358,7 @@ def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(e
         await world.oci_machine(**({"state": State.STOPPED} if ends == "was off" else {}))
         world.steward().start()
         controller = world.controller().start()
-        await world.operation("op", "HostReplace", "m1", deadlineSeconds=25)
+        await world.operation("op", "HostReplace", "m1", deadlineSeconds=28)
         await world.until("op", lambda _: "LaunchInstance" in world.asked, within_s=60)
         launched_at = world.near.now
         if ends == "crash":

@@ -219,6 +219,7 @@ class Volume:
     defined_tags: DefinedTags = field(default_factory=dict)
     vpus_per_gb: int = BALANCED_VPUS
     kms_key_id: str | None = None
+    security_attributes: DefinedTags = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -63,6 +63,9 @@ def _is_needed(tenancy: Tenancy, instance: Instance, action: Action, now: float)
     Raises:
         Problem: it cannot be done.
     """
+    if instance.launch.preemptible_instance_config is not None and action is not Action.TERMINATE:
+        # docs.oracle.com, Preemptible Instances; which error that is stands nowhere
+        raise invalid(f"{action.value} cannot be done: instance {instance.id} is preemptible")
     effect = EFFECTS[instance.state][action]
     if effect is Effect.ALREADY and tenancy.dials.already == "accepted":
         return False

@@ -209,6 +209,7 @@ def _volume(volume: Volume) -> Body:
         timeCreated=stamp(volume.created),
         freeformTags=volume.freeform_tags,
         definedTags=volume.defined_tags,
+        securityAttributes=volume.security_attributes or None,
         systemTags={},
     )
 

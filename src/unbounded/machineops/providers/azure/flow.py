@@ -16,6 +16,7 @@ from unbounded.machineops.provider import (
     Cancel,
     Instance,
     Job,
+    Loss,
     Next,
     NotDone,
     Power,
@@ -225,22 +226,22 @@ def _first(seen: Seen, job: Job) -> Position:
     if arriving := model.arriving(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
         return Position(Next(SAVING, words, _where(instance), under_way=True))
-    lost = [*model.lost(vm, next(iter(seen.disks.values()), {})), *filter(None, [seen.unsure])]
-    check_losses(lost, job)
-    losing = _losing(lost)
+    lost = losses(vm, next(iter(seen.disks.values()), {}), seen.unsure)
+    losing = _losing([each.consequence for each in lost])
     under_way = model.provisioning(vm) in _UNDER_WAY
-    step = Next(SAVING, f"{words}; {losing}", _where(instance), under_way=under_way, progress=losing)
+    step = Next(
+        SAVING, f"{words}; {losing}", _where(instance), under_way=under_way, progress=losing, losses=tuple(lost)
+    )
     return Position(step, Do.NOTHING if under_way else Do.SAVE)
 
 
-def check_losses(lost: Sequence[str], job: Job) -> None:
+def losses(vm: Document, os_disk: Document, unsure: str = "") -> list[Loss]:
+    """What will be lost of a virtual machine.
+
+    Args:
+        unsure: what may be, as that could not be looked at; empty for nothing.
     """
-    Raises:
-        Refusal: the operation is not to go on where something is lost.
-    """
-    if lost and job.parameters.get("keep") == "strict":
-        told = f"would lose: {'; '.join(lost)}; without keep: strict it is replaced all the same"
-        raise Refusal(reasons.WOULD_BE_LOST, f"VM {job.instance.name} {told}")
+    return [*model.losses(vm, os_disk), *([Loss("storageProfile.imageReference", unsure)] if unsure else [])]
 
 
 def _is_all_there_is(vm: Document | None, former: Kept) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.machineops.provider import Loss
 from unbounded.machineops.providers.azure import osdisk, states
 
 Document = Mapping[str, Any]
@@ -116,7 +117,7 @@ def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
         os_disk=str(storage["osDisk"]["managedDisk"]["id"]),
         body=body,
         extensions={str(one["name"]): _extension(one) for one in vm.get("resources") or []},
-        lost=list(lost(vm, os_disk)),
+        lost=[each.consequence for each in losses(vm, os_disk)],
         lacking=[],
     )
 
@@ -223,19 +224,22 @@ def _disks(vm: Document) -> list[Document]:
     return [storage.get("osDisk") or {}, *(storage.get("dataDisks") or [])]
 
 
-def lost(vm: Document, os_disk: Document) -> Iterator[str]:
+def losses(vm: Document, os_disk: Document) -> Iterator[Loss]:
     """What the new virtual machine will not have of the old one, beside what is on the OS disk."""
     identity, profile = vm.get("identity") or {}, vm["properties"].get("osProfile") or {}
     if "SystemAssigned" in str(identity.get("type")):
-        yield f"the principal {identity.get('principalId')} of its system-assigned identity, and the roles of that"
+        told = f"the principal {identity.get('principalId')} of its system-assigned identity, and the roles of that"
+        yield Loss("identity.principalId", told)
     if _has_password(profile):
-        yield f"the password of {profile.get('adminUsername')}, in whose place a random one comes"
+        told = f"the password of {profile.get('adminUsername')}, in whose place a random one comes"
+        yield Loss("osProfile.adminPassword", told)
     for extension in vm.get("resources") or []:
-        yield f"the protected settings of extension {extension['name']}, if it has any"
+        told = f"the protected settings of extension {extension['name']}, if it has any"
+        yield Loss(f"extensions[{extension['name']}].protectedSettings", told)
     if vm.get("placement"):
-        yield "the policy by which its zone was chosen, which it stays in"
+        yield Loss("placement", "the policy by which its zone was chosen, which it stays in")
     settings = (vm["properties"].get("storageProfile") or {}).get("osDisk", {}).get("encryptionSettings")
-    yield from osdisk.lost(os_disk, encrypted=bool(settings))
+    yield from osdisk.losses(os_disk, encrypted=bool(settings))
 
 
 def detached(vm: Document) -> dict[str, Any]:

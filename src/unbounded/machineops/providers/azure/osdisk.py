@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from unbounded.machineops.provider import Loss
+
 USUAL: Final[Mapping[str, Any]] = {
     "availabilityPolicy": None,
     "burstingEnabled": False,
@@ -18,12 +20,14 @@ USUAL: Final[Mapping[str, Any]] = {
 """What Azure does where nothing is said, of what a virtual machine's creation cannot say."""
 PROVISIONED: Final = ("diskIOPSReadWrite", "diskMBpsReadWrite", "diskIOPSReadOnly", "diskMBpsReadOnly")
 """Set apart from the size with some types of disks; with the others they follow from it."""
+_HOLDS_OFF: Final = frozenset({"dataAccessAuthMode", "diskAccessId", "networkAccessPolicy", "publicNetworkAccess"})
+"""Others than the usual ones keep somebody from reading the disk."""
 _OF_ITS_OWN: Final = ("premiumv2", "ultrassd")
 _TIERS: Final = {4: 1, 8: 2, 16: 3, 32: 4, 64: 6, 128: 10, 256: 15, 512: 20, 1024: 30, 2048: 40, 4096: 50, 8192: 60}
 _TIERS_ABOVE: Final = {16384: 70, 32767: 80}
 
 
-def lost(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[str]:
+def losses(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[Loss]:
     """What of an OS disk the one that is made in its place will not have.
 
     Args:
@@ -32,9 +36,10 @@ def lost(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[str]:
     properties = disk.get("properties") or {}
     collection = properties.get("encryptionSettingsCollection") or {}
     if encrypted or collection.get("enabled"):
-        yield "the encryption settings of its OS disk, which is made anew without them"
+        told = "the encryption settings of its OS disk, which is made anew without them"
+        yield Loss("osDisk.encryptionSettings", told, lessens_security=True)
     if disk.get("tags"):
-        yield "the tags of its OS disk"
+        yield Loss("osDisk.tags", "the tags of its OS disk")
     for name, usual in USUAL.items():
         if (value := properties.get(name)) not in (None, usual):
             yield _told(name, value)
@@ -46,9 +51,9 @@ def lost(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[str]:
         yield from (_told(name, properties[name]) for name in PROVISIONED if properties.get(name) is not None)
 
 
-def _told(name: str, value: Any) -> str:
+def _told(name: str, value: Any) -> Loss:
     shown = str(value).lower() if isinstance(value, bool) else value
-    return f"{name} {shown} of its OS disk"
+    return Loss(f"osDisk.{name}", f"{name} {shown} of its OS disk", lessens_security=name in _HOLDS_OFF)
 
 
 def _usual_tier(tier: str, size_gb: Any) -> str:

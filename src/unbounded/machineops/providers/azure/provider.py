@@ -59,7 +59,7 @@ class AzureVM:
     parameters: Final = MappingProxyType(
         {
             OperationKind.HOST_POWER_OFF: frozenset({"deallocate", "force"}),
-            OperationKind.HOST_REPLACE: frozenset({"keep"}),
+            OperationKind.HOST_REPLACE: frozenset({"keep", "accept"}),
         }
     )
     replacement = flow.STEPS

@@ -19,6 +19,7 @@ from unbounded.machineops.provider import (
     Instance,
     Job,
     Keep,
+    Loss,
     Next,
     NotDone,
     Power,
@@ -28,6 +29,7 @@ from unbounded.machineops.provider import (
     State,
     Taken,
     Transient,
+    check_losses,
     said,
 )
 from unbounded.machineops.providers.azure import flow, images, model, states
@@ -204,29 +206,30 @@ class AzureSession:
         return None
 
     async def _save(self, job: Job, keep: Keep, seen: Seen) -> None:
-        vm, kept = await self._as_it_is(job)
+        vm, kept, lost = await self._as_it_is(job)
+        check_losses(lost, job.parameters, f"VM {kept.name}")
         kept, former = msgspec.structs.replace(kept, unsure=seen.unsure), seen.former
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
             kept = model.completed(kept, model.still_needed(former, vm))
         await keep.store(kept.encoded())
 
-    async def _as_it_is(self, job: Job) -> tuple[model.Document, Kept]:
-        """The virtual machine, and what there is to keep of it."""
+    async def _as_it_is(self, job: Job) -> tuple[model.Document, Kept, list[Loss]]:
+        """The virtual machine, what there is to keep of it, and what cannot be."""
         vm = await self._vm(job.instance, "userData")
         if vm is None or model.arriving(vm):
             raise Transient(f"VM {job.instance.name} is gone, or a disk is being attached to it")
         disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
-        return vm, model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid)
+        return vm, model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid), flow.losses(vm, disk or {})
 
     async def _delete_old(self, job: Job, keep: Keep, kept: Kept, before: float) -> float | None:
         """Delete it, unless it was changed since it was kept: Azure itself holds no delete against an etag."""
-        vm, now = await self._as_it_is(job)
+        vm, now, lost = await self._as_it_is(job)
         if not model.is_old(vm, kept):
             raise Transient(f"VM {kept.name} is another one by now")
         # What comes through leaves it succeeded; failed, it may be half deleted, and shows less than it had.
         anew = None if model.provisioning(vm) == "failed" else model.as_it_is_now(now, kept)
         if anew is not None:
-            flow.check_losses(anew.lost, job)
+            check_losses(lost, job.parameters, f"VM {kept.name}")
         if not model.is_detached(vm):
             await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
         if anew is not None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.machineops import reasons
-from unbounded.machineops.provider import Job, Refusal
+from unbounded.machineops.provider import Job, Loss, Refusal
 from unbounded.machineops.providers.oci.ids import SCHEME, provider_id
 
 Body = dict[str, Any]
@@ -44,6 +44,7 @@ COPIED: Final = (
     "dedicatedVmHostId",
     "securityAttributes",
     "isAIEnterpriseEnabled",
+    "preemptibleInstanceConfig",
 )
 SHAPE_CONFIG: Final = {
     "ocpus": "ocpus",
@@ -56,8 +57,6 @@ SHAPE_CONFIG: Final = {
 """What it is called where it is shown, and where it is asked for."""
 ENCRYPTED: Final = ("isPvEncryptionInTransitEnabled", "isEncryptionInTransitEnabled")
 LOST: Final = {
-    "platformConfig": "its platform settings, such as secure boot",
-    "preemptibleInstanceConfig": "that it is preemptible",
     "licensingConfigs": "its licences",
     "placementConstraintDetails": "its placement constraint",
     "instanceConfigurationId": "that it is of an instance configuration",
@@ -68,10 +67,20 @@ LOST_OF_VOLUME: Final = {
     "clusterPlacementGroupId": "the cluster placement group",
     "securityAttributes": "the security attributes",
 }
+SECURITY: Final = frozenset({"bootVolume.securityAttributes"})
+"""What cannot be kept, and holds somebody off."""
 NEEDED: Final = ("compartmentId", "availabilityDomain", "shape")
 SERVICE_TAGS: Final = "Oracle-Tags"
 """A namespace of defined tags that the service sets by itself, and nobody else may."""
-ITS_OWN: Final = (*COPIED, "shapeConfig", "isPvEncryptionInTransitEnabled", "metadata", "freeformTags", "definedTags")
+ITS_OWN: Final = (
+    *COPIED,
+    "shapeConfig",
+    "platformConfig",
+    "isPvEncryptionInTransitEnabled",
+    "metadata",
+    "freeformTags",
+    "definedTags",
+)
 """What of LaunchInstanceDetails comes from the old instance itself."""
 OPTIONS: Final = (
     "bootVolumeType",
@@ -116,42 +125,52 @@ def wants_public_ip(job: Job) -> bool:
     return job.parameters.get("assignPublicIP") != "false"
 
 
-def losses(old: Body, vnics: list[Body], image: Body, boot_volume: Body) -> list[str]:
+def losses(old: Body, vnics: list[Body], image: Body, boot_volume: Body) -> list[Loss]:
     """What a replacement from an image does not have of the old instance, beside what is on its boot volume."""
     primary = next((each for each in vnics if each.get("isPrimary")), {})
-    lost = [f"private IP {primary.get('privateIp')}"]
-    lost += [f"public IP {primary['publicIp']}"] if primary.get("publicIp") else []
-    lost += [f"IPv6 address {each}" for each in primary.get("ipv6Addresses") or []]
-    lost += [f"host name {primary['hostnameLabel']}"] if primary.get("hostnameLabel") else []
-    lost += ["the route table of its VNIC"] if primary.get("routeTableId") else []
-    lost += [f"VNIC {each.get('id')}" for each in vnics if not each.get("isPrimary")]
-    if drives := (old.get("shapeConfig") or {}).get("localDisks"):
-        lost.append(f"what is on its {drives} local drives")
-    lost += _of_boot_volume(boot_volume)
-    options, others = old.get("launchOptions") or {}, image.get("launchOptions") or {}
-    lost += [f"{name} {options[name]}" for name in OPTIONS if options.get(name) not in (None, others.get(name, False))]
-    return lost + [words for name, words in LOST.items() if old.get(name)]
+    addresses, others = (
+        primary.get("ipv6Addresses") or [],
+        [str(each["id"]) for each in vnics if not each.get("isPrimary")],
+    )
+    drives = (old.get("shapeConfig") or {}).get("localDisks")
+    parts = {
+        "vnic.privateIp": f"private IP {primary.get('privateIp')}",
+        "vnic.publicIp": primary.get("publicIp") and f"public IP {primary['publicIp']}",
+        "vnic.ipv6Addresses": addresses and ", ".join(f"IPv6 address {each}" for each in addresses),
+        "vnic.hostnameLabel": primary.get("hostnameLabel") and f"host name {primary['hostnameLabel']}",
+        "vnic.routeTableId": primary.get("routeTableId") and "the route table of its VNIC",
+        "secondaryVnics": others and ", ".join(f"VNIC {each}" for each in others),
+        "shapeConfig.localDisks": drives and f"what is on its {drives} local drives",
+        **_of_boot_volume(boot_volume),
+        **_of_options(old.get("launchOptions") or {}, image.get("launchOptions") or {}),
+        **{name: words for name, words in LOST.items() if old.get(name)},
+    }
+    return [Loss(name, str(words), name in SECURITY) for name, words in parts.items() if words]
 
 
-def _of_boot_volume(volume: Body) -> list[str]:
-    lost = [f"{words} of its boot volume" for name, words in LOST_OF_VOLUME.items() if volume.get(name)]
-    lost += ["the tags of its boot volume"] if volume.get("freeformTags") or _defined_tags(volume) else []
-    tuned = volume.get("isAutoTuneEnabled") or volume.get("autotunePolicies")
-    return [*lost, *(["that its boot volume is tuned by itself"] if tuned else [])]
+def _of_options(options: Body, others: Body) -> dict[str, str]:
+    different = (name for name in OPTIONS if options.get(name) not in (None, others.get(name, False)))
+    return {f"launchOptions.{name}": f"{name} {options[name]}" for name in different}
 
 
-def is_strict(job: Job) -> bool:
-    return job.parameters.get("keep") == "strict"
+def _of_boot_volume(volume: Body) -> dict[str, str]:
+    lost = {
+        f"bootVolume.{name}": f"{words} of its boot volume"
+        for name, words in LOST_OF_VOLUME.items()
+        if volume.get(name)
+    }
+    if volume.get("freeformTags") or _defined_tags(volume):
+        lost["bootVolume.tags"] = "the tags of its boot volume"
+    if volume.get("isAutoTuneEnabled") or volume.get("autotunePolicies"):
+        lost["bootVolume.autotunePolicies"] = "that its boot volume is tuned by itself"
+    return lost
 
 
-def check_losses(lost: list[str], job: Job) -> None:
-    """
-    Raises:
-        Refusal: something would be lost, and all is to be kept.
-    """
-    if is_strict(job) and lost:
-        words = f"with keep: strict nothing may be lost, and these would be: {', '.join(lost)}"
-        raise Refusal(reasons.WOULD_BE_LOST, words)
+def unaccepted(changed: Sequence[str], job: Job) -> list[str]:
+    """Which of the changes that were made meanwhile hold up the end of the old instance."""
+    strict, accepted = job.parameters.get("keep") == "strict", job.parameters.get("accept", "")
+    names = [one.strip() for one in accepted.split(",")]
+    return [each for each in changed if strict and each not in names]
 
 
 def details(old: Body, vnic: Body, image: Body, boot_volume: Body, *, job: Job, user_data: str) -> Body:
@@ -186,6 +205,10 @@ def _its_own(old: Body, job: Job, user_data: str) -> Body:
     if ".Flex" in old["shape"]:  # others are refused with a shapeConfig
         config = old.get("shapeConfig") or {}
         body["shapeConfig"] = {name: config[shown] for shown, name in SHAPE_CONFIG.items() if config.get(shown)}
+    if platform := old.get(
+        "platformConfig"
+    ):  # secure and measured boot, TPM: each is launched with what is shown of it
+        body["platformConfig"] = {name: value for name, value in platform.items() if value is not None}
     if any((old.get("launchOptions") or {}).get(name) for name in ENCRYPTED):
         body["isPvEncryptionInTransitEnabled"] = True
     body["metadata"] = _metadata(old, job, user_data)

@@ -26,9 +26,9 @@ from unbounded.machineops.providers.oci.session import OciSession
 
 PARAMETERS: Final = MappingProxyType(
     {
-        OperationKind.HOST_REBOOT: frozenset({"force"}),  # RESET and STOP cut the power in any case
+        OperationKind.HOST_REBOOT: frozenset({"force"}),  # RESET cuts the power in any case
         OperationKind.HOST_POWER_OFF: frozenset({"force"}),
-        OperationKind.HOST_REPLACE: frozenset({"keep", "imageID", "sshAuthorizedKeys", "assignPublicIP"}),
+        OperationKind.HOST_REPLACE: frozenset({"keep", "accept", "imageID", "sshAuthorizedKeys", "assignPublicIP"}),
     }
 )
 

@@ -38,7 +38,7 @@ STEPS: Final = (
         STOPPING_OLD,
         "StopOld",
         "the old instance to be stopped",
-        "the old instance is stopped",
+        "the old instance is stopped, unless it is preemptible",  # which Oracle does not let anybody stop
         900.0,
         Cancel.AT_ONCE,
         undo=True,
@@ -91,6 +91,15 @@ class Kept(msgspec.Struct, frozen=True):
     work: str = ""
     failed: str = ""
     launching: bool = False
+
+    @property
+    def cannot_be_stopped(self) -> bool:
+        """The old instance is preemptible: the replacement is launched beside it, and it runs until its end."""
+        return bool((self.launch or {}).get("preemptibleInstanceConfig"))
+
+    def may_launch(self, old: str) -> bool:
+        """Whether in this lifecycle state of the old instance another one may come in its place."""
+        return old in ("", STOPPED) or old in ENDED or (old == RUNNING and self.cannot_be_stopped)
 
     def retry_token(self, uid: str) -> str:
         return f"unbounded-launch-{uid}-{self.ended}"
@@ -158,7 +167,7 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
         under_way = seen.new != STOPPED
         return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=seen.again_s)
     as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING) and not seen.landing
-    if seen.old in ("", STOPPED) or seen.old in ENDED:
+    if kept.may_launch(seen.old):
         return Next(LAUNCHING, told, where, is_as_it_was=as_it_was, failed=seen.failed)
     progress = f"it is {seen.old}; {losing(kept.lost)}"
     under_way = seen.old in (STOPPING, STARTING)
@@ -231,7 +240,7 @@ def _launched(seen: Seen, kept: Kept) -> list[str]:
     if seen.bound != kept.old:
         bind = f"bind the Machine to {provider_id(kept.old)} again, and HostPowerOn starts the old one again"
         return [bind] if seen.old == STOPPED else []
-    if kept.launch is None or not (seen.old in ("", STOPPED) or seen.old in ENDED):
+    if kept.launch is None or not kept.may_launch(seen.old):
         return []
     body = kept.launch
     found = f"{TAG_UID}: {body['freeformTags'][TAG_UID]}, name {body['displayName']}, in {body['compartmentId']}"

@@ -12,7 +12,7 @@ import msgspec
 
 from unbounded.api.failures import Failure
 from unbounded.machineops import provider, reasons
-from unbounded.machineops.provider import Budget, Job, Keep, Next, NotDone, Refusal, Transient
+from unbounded.machineops.provider import Budget, Job, Keep, Loss, Next, NotDone, Refusal, Transient, check_losses
 from unbounded.machineops.providers.oci import launch
 from unbounded.machineops.providers.oci import replacement as names
 from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
@@ -68,11 +68,11 @@ class Replacing:
         kept = await self._kept()
         if kept is None:
             old = await self._old()
-            kept = await self._launch(old, "")
+            kept, lost = await self._launch(old, "")
             losing = names.losing(kept.lost)
             told = f"instance {kept.old}, which is {_state(old)}, can be replaced; {losing}"
             room = launch.room(kept.launch or {})
-            return Next(SAVING, told, self._where, progress=losing, most_user_data=room)
+            return Next(SAVING, told, self._where, progress=losing, most_user_data=room, losses=tuple(lost))
         try:
             seen = await self._seen(kept)
             return following(await self._launched(seen, kept) if seen.bound == kept.old else seen, kept, self._where)
@@ -84,7 +84,9 @@ class Replacing:
         kept = await self._kept()
         if step == SAVING:
             if kept is None:
-                await self._store(await self._launch(await self._old(), user_data))
+                kept, lost = await self._launch(await self._old(), user_data)
+                check_losses(lost, self._job.parameters, f"instance {kept.old}")
+                await self._store(kept)
             return
         if kept is None:
             raise Transient(f"{step}: nothing is kept of what it would need; it is looked at again")
@@ -199,11 +201,11 @@ class Replacing:
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         return old
 
-    async def _launch(self, old: Body, user_data: str) -> Kept:
-        """All that is needed of the old instance.
+    async def _launch(self, old: Body, user_data: str) -> tuple[Kept, list[Loss]]:
+        """All that is needed of the old instance, and what the replacement will not have of it.
 
         Raises:
-            Refusal: it cannot be replaced, or would lose something that is to be kept.
+            Refusal: it cannot be replaced.
         """
         ident = self._job.instance.id
         async with _at_once() as calls:
@@ -222,10 +224,10 @@ class Replacing:
             raise Refusal(reasons.PROVIDER_REFUSED, told)
         boot_volume = await self._needed("get_boot_volume", boot_volumes[0])
         lost = launch.losses(old, vnics, image, boot_volume)
-        launch.check_losses(lost, self._job)
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
         vnic_ids = tuple(str(each["id"]) for each in vnics)
-        return Kept(ident, body, boot_volumes, vnic_ids, tuple(lost), was_off=_state(old) == STOPPED)
+        in_words = tuple(each.consequence for each in lost)
+        return Kept(ident, body, boot_volumes, vnic_ids, in_words, was_off=_state(old) == STOPPED), lost
 
     async def _vnics(self, old: Body) -> list[Body]:
         return [await self._needed("get_vnic", each) for each in await self._attached(VNICS, old)]
@@ -297,7 +299,7 @@ class Replacing:
                 await self._write("instance_action", seen.new_id, "START", before=before)
             return
         body = kept.launch
-        if body is None or not (seen.old == STOPPED or seen.old in ENDED):
+        if body is None or not (seen.old and kept.may_launch(seen.old)):
             raise Transient(f"nothing is launched while it is so: {words(seen, kept)}")
         if seen.new in ENDED:
             kept = await self._next_launch(kept, seen.new_id, str(await self._why_lost(kept, seen.new_id, seen.new)))
@@ -397,8 +399,7 @@ class Replacing:
             volumes=volumes,
         )
         changes = tuple(launch.changes(old, kept.launch, self._job)) if kept.launch else ()
-        if launch.is_strict(self._job):
-            came += [f"{each} was changed" for each in changes]
+        came += [f"{each} was changed" for each in launch.unaccepted(changes, self._job)]
         if came:
             told = f"{', '.join(came)} since the replacement of {kept.old} began; it is terminated once that is undone"
             raise NotDone(reasons.WOULD_BE_LOST, told)

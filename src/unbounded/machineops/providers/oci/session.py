@@ -26,7 +26,9 @@ from unbounded.machineops.providers.oci.states import power
 from unbounded.machineops.providers.oci.works import Works
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
-ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "STOP", Action.POWER_ON: "START"}
+ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "SOFTSTOP", Action.POWER_ON: "START"}
+FORCED: Final = {**ACTIONS, Action.POWER_OFF: "STOP"}
+"""SOFTSTOP asks the operating system first, and takes the power away a quarter of an hour later."""
 REACHED: Final = {Action.POWER_OFF: Power.STOPPED, Action.POWER_ON: Power.RUNNING}
 
 
@@ -55,7 +57,7 @@ class OciSession:
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         """A RESET is followed; what the others ask for shows in the instance's lifecycle state."""
-        wanted = ACTIONS[action]
+        wanted = (FORCED if job.says("force") else ACTIONS)[action]
         await self._budget.write(self._calls.scope(job.instance), before=before)
         call = ("instance_action", job.instance.id, wanted)
         self._clock.asked_s(job.uid)
