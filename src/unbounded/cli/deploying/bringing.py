@@ -18,6 +18,7 @@ from unbounded.cli.deploying.applying import Applier, Change, Outcome
 from unbounded.cli.deploying.kinds import DEPLOYMENTS, kind_of
 from unbounded.cli.deploying.live import Live, pod_security
 from unbounded.cli.deploying.namespace import MODES, PRIVILEGED, RESTRICTED, namespace
+from unbounded.cli.deploying.origins import warn_of_no_digest
 from unbounded.cli.deploying.reaching import is_local
 from unbounded.cli.deploying.rollout import Rollout, wait_rolled_out, why_not
 from unbounded.cli.deploying.told import SETTINGS
@@ -195,6 +196,7 @@ async def config_for(session: Session, live: Live, given: Mapping[str, str]) -> 
     says, if nothing else was given.
     """
     config = machina_config(live.config, given)
+    warn_of_no_digest(session, config)
     if live.config_map != MACHINA_CONFIG:
         session.printer.warn(
             f"machina is told by ConfigMap {live.config_map} now, and by {MACHINA_CONFIG} from here on:"

@@ -18,7 +18,6 @@ from unbounded.cli.deploying.bringing import (
 )
 from unbounded.cli.deploying.images import chosen_image, require_usable
 from unbounded.cli.deploying.live import live_machina, pod_security
-from unbounded.cli.deploying.origins import warn_of_no_digest
 from unbounded.cli.deploying.told import given_to_machina
 from unbounded.cli.deploying.wanted import Raw, stages
 from unbounded.cli.deploying.workloads import MACHINA, Machina, MachineOps, machina_config
@@ -71,9 +70,7 @@ async def run(session: Session) -> int:
 async def _machina(session: Session, given: Mapping[str, str]) -> Machina:
     """machina as it is to be: from where it comes now, and told what it is told now, unless something else is said."""
     live = await live_machina(session.api)
-    config = await config_for(session, live, given)
-    warn_of_no_digest(session, config)
-    return Machina(_image(session, live.image), config)
+    return Machina(_image(session, live.image), await config_for(session, live, given))
 
 
 def _image(session: Session, there: str = "") -> str:
