@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.agent.goals import goal
+from unbounded.agent.desired import Desired
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
 from unbounded.agent.ports import Nodes, Tell
@@ -20,16 +21,19 @@ from unbounded.agent.recreation.access import carried_or
 from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.plan import TABLE, Limits, Seen, Side, Stop, plan
 from unbounded.agent.recreation.proof import Evidence, missing, same_version
+from unbounded.agent.recreation.report import pending
 from unbounded.agent.recreation.state import DiskBook, Failed, Phase, Transition
 from unbounded.agent.recreation.witness import Witness
 from unbounded.api.core import Node
 from unbounded.api.failures import Rejected
+from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import Recreation
 from unbounded.kube.logs import Secret
 
 TRANSITION = Transition(
     uid="u", phase=Phase.VERIFYING, source=Slot.KUBE1, goal=goal(), why="Node m1 is gone", since="2030-01-01T00:00:00Z"
 )
+NO_PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 FAILED = Failed(uid="u", goal=goal(), attempts=2, why="not Ready", at="2030-01-01T00:00:00Z")
 RUNS = SlotFacts(Slot.KUBE2, True, Applied(goal=goal()), True, "boot-2", True, True)
 
@@ -173,6 +177,13 @@ def test_a_node_is_proven_by_all_of_it_together(facts: SlotFacts, seen: Evidence
 )
 def test_builds_of_a_version_are_that_version_unless_one_is_named(reported: str, wanted: str, same: bool) -> None:
     assert same_version(reported, wanted) is same
+
+
+def test_settings_that_no_node_can_be_made_from_are_named_before_its_node_is_deleted() -> None:
+    wanted = Desired(goal(settings=NodeSettings(ca_bundle=NO_PEM)), ("caBundle",), ())
+    said = pending(wanted, None)
+    words = "differs in caBundle; a node made from it would be taken back: caBundle: at least one certificate in PEM"
+    assert (said.status, said.reason, words in said.message) == ("True", "Pending", True)
 
 
 def test_a_lease_counts_as_renewed_when_it_changed_before_our_eyes() -> None:

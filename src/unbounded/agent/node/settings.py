@@ -35,11 +35,12 @@ def require_usable(settings: NodeSettings) -> None:
     Raises:
         Rejected: the message names each field and what would be right.
     """
-    if wrong := list(_faults(settings)):
+    if wrong := list(faults(settings)):
         raise Rejected("; ".join(wrong))
 
 
-def _faults(settings: NodeSettings) -> Iterator[str]:
+def faults(settings: NodeSettings) -> Iterator[str]:
+    """Yield what is wrong with settings that the schema let through: the field, and what would be right."""
     kubelet, containerd = settings.kubelet or KubeletSettings(), settings.containerd
     if kubelet.node_ip and not _is_address_or_network(kubelet.node_ip):
         yield f"kubelet.nodeIP {kubelet.node_ip!r}: an address such as 10.0.0.5, or a network such as 10.0.0.0/16"

@@ -10,6 +10,7 @@ import msgspec
 
 from unbounded.agent.desired import Desired, same_node
 from unbounded.agent.model import Applied, ConfigurationId, NodeGoal, Slot
+from unbounded.agent.node.settings import faults
 from unbounded.agent.recreation.state import Failed, Phase, Transition
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
 
@@ -113,7 +114,11 @@ def pending(wanted: Desired, failed: Failed | None, refused: str = "") -> Says:
     if failed is not None and same_node(failed.goal, wanted.goal):
         text = f"{text}; tried {failed.attempts} times and taken back: {short(failed.why)}"
         return Says(ConditionType.REPAVE_PENDING, ConditionStatus.TRUE, ConditionReason.ROLLED_BACK, text + conflicts)
-    text = f"{text}; applied when the Node is deleted"
+    wrong = "; ".join(faults(wanted.goal.settings))
+    outlook = (
+        f"a node made from it would be taken back: {short(wrong)}" if wrong else "applied when the Node is deleted"
+    )
+    text = f"{text}; {outlook}"
     return Says(ConditionType.REPAVE_PENDING, ConditionStatus.TRUE, ConditionReason.PENDING, text + conflicts)
 
 
