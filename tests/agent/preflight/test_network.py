@@ -35,7 +35,7 @@ from unbounded.agent.preflight.run import run_preflight
 from unbounded.api.failures import Rejected
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.web import Web
-from unbounded.join.agent_config import AgentConfig, Attest, Auth, Downloads, ExecCredential, Kubelet, Source
+from unbounded.join.agent_config import AgentConfig, Attest, Auth, Downloads, ExecCredential, Kubelet, Proxy, Source
 from unbounded.kube.config import from_kubeconfig
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
@@ -186,6 +186,35 @@ async def test_a_sandbox_image_that_the_mirror_lacks_is_named(here: Place) -> No
         ERROR,
         f"{no_mirror}, and debootstrap brings none",
     )
+
+
+@pytest.mark.slow
+async def test_a_proxy_that_refuses_or_is_not_there_is_named(here: Place) -> None:
+    async def refuses(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=403)
+
+    source = Source(base_url="http://mirror.example.com")
+    far = replace(here.config, downloads=replace(here.config.downloads, cni=source), oci_image="r.example.com/root:v1")
+    async with served(refuses) as host:
+        for at, words in (
+            (host, "it is not given to this host: 403"),
+            (f"127.0.0.1:{closed_port()}", "nothing listens there: the connection is refused"),
+        ):
+            found = await here.findings(replace(far, proxy=Proxy(http=f"http://{at}", https=f"http://{at}")))
+            assert found["cni-artifacts"][0].message == f"{words} (Downloads.CNI, through Proxy.HTTP)"
+            assert found["oci-image-reachable"][0].message.startswith(f"{words} (OCIImage, through Proxy.HTTPS)")
+            assert severities(found)["api-server-reachable"] == {OK}, "it is reached directly"
+
+
+@pytest.mark.slow
+async def test_a_mirror_whose_authority_is_not_known_needs_it_in_the_configuration(
+    here: Place,
+) -> None:
+    source = Source(base_url=here.config.kubelet.api_server)  # of an authority that the system does not know
+    changed = replace(here.config, downloads=replace(here.config.downloads, cni=source))
+    (found,) = (await here.findings(changed))["cni-artifacts"]
+    said = "its certificate is not trusted: CaBundle has to hold its authority (Downloads.CNI)"
+    assert (found.severity, found.message) == (ERROR, said)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import aiohttp
+from yarl import URL
 
 from unbounded.agent.artifacts.cache import kept
 from unbounded.agent.artifacts.images import kept_image
@@ -53,7 +54,7 @@ async def artifact(web: Web, shelf: Shelf, wanted: Artifact) -> Reached:
     what, key = f"{wanted.name} {wanted.version}", f"Downloads.{_KEYS.get(wanted.name, 'Kubernetes')}"
     if (there := await asyncio.to_thread(kept, shelf, wanted)) is not None:
         return Reached(what, key, kept=True, unchecked=not there.checked)
-    found = await _asked(web, wanted.url, what, key)
+    found = replace(await _asked(web, wanted.url, what, key), proxy=_proxy(web, wanted.url))
     if found.trouble or not 200 <= found.status < 300 or wanted.sha256:
         return found
     published = await _asked(web, wanted.checksum_url, what, key)
@@ -67,14 +68,24 @@ async def image(web: Web, shelf: Shelf, reference: str, platform: Platform, logi
         wanted = Reference.parse(reference)
     except Unusable:
         return Reached(what, key, trouble=Trouble.NO_IMAGE)
+    proxy = _proxy(web, f"{web.trust.scheme(wanted.host)}://{wanted.host}")
     try:
         if await asyncio.to_thread(kept_image, shelf, wanted, platform):
             return Reached(what, key, kept=True)
         async with asyncio.timeout(CALL_S):
             await Registry(web, wanted, logins).resolve(platform)
     except (Failure, OSError) as failure:
-        return _failed(what, key, failure)
-    return Reached(what, key, status=200)
+        return replace(_failed(what, key, failure), proxy=proxy)
+    return Reached(what, key, status=200, proxy=proxy)
+
+
+def _proxy(web: Web, text: str) -> str:
+    """Return the key of the proxy through which a URL is asked for; empty for none."""
+    try:
+        url = URL(text)
+    except ValueError:
+        return ""
+    return f"Proxy.{url.scheme.upper()}" if web.proxies.of(url) is not None else ""
 
 
 async def _asked(web: Web, text: str, what: str, key: str) -> Reached:

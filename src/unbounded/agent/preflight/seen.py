@@ -106,6 +106,7 @@ class Reached:
         status: of HTTP; 0 where there was no answer.
         kept: it is in the cache of this host, and was not asked for.
         unchecked: nobody has published a sha256 of it, and the configuration names none.
+        proxy: key of the proxy through which it is asked for; empty for a direct connection.
     """
 
     what: str
@@ -114,3 +115,4 @@ class Reached:
     trouble: Trouble = Trouble.NONE
     kept: bool = False
     unchecked: bool = False
+    proxy: str = ""

@@ -42,7 +42,7 @@ def image(reached: Reached | None, *, debootstrap: bool) -> Finding:
         return fine(name, "OCIImage", "not needed: the root file system comes from debootstrap")
     if reached.status in _REFUSED:
         later = "start reads the logins of containerd.pullSecrets when the host has joined"
-        return warning(name, reached.what, f"{_said(reached)} ({reached.key}); {later}")
+        return warning(name, reached.what, f"{_said(reached)} ({_named(reached)}); {later}")
     return _artifact(name, reached)
 
 
@@ -73,7 +73,8 @@ def sandbox(reached: Reached | None, *, has_image: bool) -> Finding:
 
 def _artifact(name: str, reached: Reached) -> Finding:
     if not reached.kept and (reached.trouble or not 200 <= reached.status < 300):
-        return error(name, reached.what, f"{_said(reached)} ({reached.key})")
+        authority = ": CaBundle has to hold its authority" if reached.trouble is Trouble.UNTRUSTED else ""
+        return error(name, reached.what, f"{_said(reached)}{authority} ({_named(reached)})")
     there = "it is on this host" if reached.kept else "to be had"
     if reached.unchecked:
         remedy = (
@@ -81,6 +82,11 @@ def _artifact(name: str, reached: Reached) -> Finding:
         )
         return warning(name, reached.what, f"{there}, but unchecked: no sha256 is published beside it; {remedy}")
     return fine(name, reached.what, there)
+
+
+def _named(reached: Reached) -> str:
+    """Return the keys of the configuration that lead there."""
+    return f"{reached.key}, through {reached.proxy}" if reached.proxy else reached.key
 
 
 def _said(reached: Reached) -> str:
