@@ -124,6 +124,8 @@ class Cloud:
     lag_s: float = 0.0  # of what it shows
     long_calls: bool = True
     shows_restarts: bool = True  # else they are accepted, and no more of them is shown anywhere
+    hides_since: float | None = None  # lists do not show what was made after that
+    stale_since: float | None = None  # lists show how things were then
     deaf: bool = False  # what is asked for is accepted and not done, and nothing tells
     takes_s: float = TAKES_S  # a change of power, and the long call that it is asked for by
     hint_s: float | None = None  # when it wants to be asked again
@@ -159,6 +161,16 @@ class Cloud:
     def alive(self) -> list[VM]:
         """The instances that are there, or will be, when everything has come true."""
         return [vm for vm in self.vms.values() if vm.end is not Power.GONE]
+
+    def listed(self, operation: str) -> VM | None:
+        """The instance that was made for an operation, as a list shows it."""
+        found = self.of(operation)
+        hidden = found is not None and self.hides_since is not None and found.story[0][0] >= self.hides_since
+        return None if hidden else found
+
+    def listed_power(self, vm: VM) -> Power:
+        since = self.stale_since
+        return self.shown(vm) if since is None or vm.story[0][0] > since else vm.power_at(since)
 
     def of(self, operation: str) -> VM | None:
         """The instance that was made for an operation, in truth."""
@@ -323,17 +335,17 @@ class SimSession:
         if not is_kept:
             self._check_earlier(job, old)
             return Next("Saving", f"{old} is there", WHERE)
-        cloud, mine = self.cloud, self.cloud.of(job.uid)
-        there = f"{old} is {cloud.shown(cloud.vms[old])}, {mine.id if mine else 'no replacement'} is there"
-        if mine is None or cloud.shown(mine) is Power.GONE:  # the record may lag behind
-            power = cloud.shown(cloud.vms[old])
+        cloud, mine = self.cloud, self.cloud.listed(job.uid)
+        there = f"{old} is {cloud.listed_power(cloud.vms[old])}, {mine.id if mine else 'no replacement'} is there"
+        if mine is None or cloud.listed_power(mine) is Power.GONE:  # the record may lag behind
+            power = cloud.listed_power(cloud.vms[old])
             is_off = power in (Power.STOPPED, Power.RELEASED)
             return Next("Launching" if is_off else "StoppingOld", there, WHERE, under_way=power is Power.CHANGING)
-        if cloud.shown(mine) is Power.CHANGING:
+        if cloud.listed_power(mine) is Power.CHANGING:
             return Next("Launching", there, WHERE, under_way=True)
         if job.instance.id != mine.id:
             return Next("HandingOver", there, WHERE, new_instance=mine.id)
-        power = cloud.shown(cloud.vms[old])
+        power = cloud.listed_power(cloud.vms[old])
         if power is not Power.GONE:
             return Next("TerminatingOld", there, WHERE, under_way=power is Power.CHANGING)
         return Next(None, there, WHERE)
@@ -352,7 +364,7 @@ class SimSession:
         if not is_kept:
             return Next("Saving", f"{old} is there", WHERE)
         vm = self._vm(job.instance)
-        power = self.cloud.shown(vm)
+        power = self.cloud.listed_power(vm)
         under_way = power is Power.CHANGING
         there = f"{old} is {power}"
         if vm.made_for == job.uid and power is not Power.GONE:

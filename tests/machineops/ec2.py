@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -66,13 +66,16 @@ class Front:
     Args:
         tokens: of launches, as EC2 documents them: the same token gives the same instance, other parameters an error.
         trouble: what comes over the next calls; `lost` loses the answers of changes, `deaf` does nothing.
+        before: the instances that lists show as they were, in place of what there is.
+        hidden: whether lists show nothing but those.
     """
 
     client: Any
     tokens: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict)
     trouble: str = ""
     boots: dict[str, int] = field(default_factory=dict)
-    hidden: Callable[[Any], bool] | None = None  # of lists
+    before: dict[str, Any] | None = None
+    hidden: bool = False
 
     def call(self, name: str, **given: Any) -> Any:
         if self.trouble in ("RequestLimitExceeded", "InternalError"):
@@ -107,13 +110,15 @@ class Front:
                 self.boots[each] = self.boots.get(each, 0) + (before.get(each) != "running")
 
     def _shown(self, answer: Any) -> Any:
-        if self.hidden is None:
+        """A list, as far as it is up to date."""
+        if self.before is None:
             return answer
-        there = [
-            {"Instances": [each for each in one["Instances"] if not self.hidden(each)]}
-            for one in answer["Reservations"]
-        ]
-        return {**answer, "Reservations": there}
+        there = [each for one in answer["Reservations"] for each in one["Instances"]]
+        if self.hidden:
+            there = [each for each in there if each["InstanceId"] in self.before]
+        else:
+            there = [self.before.get(each["InstanceId"], each) for each in there]
+        return {"Reservations": [{"Instances": there}]}
 
 
 @dataclass

@@ -17,6 +17,7 @@ import pytest
 from tests.machineops.cloud import VM, WITHDRAWN, Cloud, SimProvider, SimSession
 from tests.operations.faults import FAIR, Incarnation, Weather
 from tests.support.virtual_time import run_virtual
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
     PUT_BACK,
     Action,
@@ -81,7 +82,9 @@ class SimSubject:
             raise NotImplementedError("its long calls tell")
         cloud.page_size = 1 if trouble is Trouble.PAGES else 100
         cloud.throttled = float(trouble is Trouble.THROTTLED)
-        cloud.unanswered = trouble is Trouble.LOST
+        cloud.unanswered = trouble in (Trouble.LOST, Trouble.UNKNOWN)
+        cloud.hides_since = cloud.now() if trouble in (Trouble.LAGGING, Trouble.UNKNOWN) else None
+        cloud.stale_since = cloud.now() if trouble is Trouble.STALE else None
         cloud.lost_before = float(trouble is Trouble.DOWN)
         cloud.stalled = {"sub-1": 1.0} if trouble is Trouble.SLOW else {}
         cloud.failing = set(Action) if trouble is Trouble.FAILING else set()
@@ -346,6 +349,36 @@ class _Believing(SimSession):
     async def follow(self, job: Job, handle: str) -> Progress:
         await super().follow(job, handle)
         return Progress(State.DONE, "the restart was accepted", "a record of its own")
+
+
+class _Tokenless(SimSession):
+    """Looks for what it made, and makes it where that is not shown: with nothing by which it would be made once."""
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
+        if step != "Launching":
+            return await super().act_replace(job, step, keep, user_data, before=before)
+        old = json.loads(await keep.load() or b"{}")["old"]
+        if await self._read("list", job.instance, lambda: self.cloud.listed(job.uid), job) is None:
+            await self._write(step, job, lambda: self._make_another(job, user_data, old), before)
+        return None
+
+    def _make_another(self, job: Job, user_data: str, old: str) -> None:
+        self._make(f"sim://sub-1/new-{len(self.cloud.vms)}", job, user_data, replaces=old)
+
+
+class _Impatient(SimSession):
+    """Takes an old one that is still listed for one that nobody can end."""
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        found = await super().look_replace(job, keep)
+        if found.step == "TerminatingOld" and not found.under_way and job.uid in vars(self).get("ended", ()):
+            raise Refusal(reasons.PROVIDER_REFUSED, "it does not end")
+        return found
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
+        if step == "TerminatingOld":
+            vars(self).setdefault("ended", set()).add(job.uid)
+        return await super().act_replace(job, step, keep, user_data, before=before)
 
 
 class _Blocking(SimSession):
@@ -809,6 +842,13 @@ def test_the_contract_takes_each_way_to_clear_away_what_a_replacement_has_left(p
         (_with(_Renewing), "test_a_session_that_was_closed_leaves_nothing_open"),
         (_with(_Threading), "test_a_session_that_was_closed_leaves_nothing_open"),
         (_with(_Late), "test_what_comes_too_late_is_not_sent"),
+        (
+            _with(_Tokenless),
+            "test_a_request_that_arrives_when_another_process_has_gone_on_makes_no_second_instance",
+        ),
+        (_with(_Impatient), "test_lists_that_are_stale_are_not_taken_for_what_is_now"),
+        (_with(_Tokenless), "test_lists_that_lag_behind_are_not_taken_for_all_there_is"),
+        (_with(_Tokenless), "test_a_launch_of_which_nothing_is_known_is_done_once"),
         (_with(_Forgetful), "test_every_step_of_a_replacement_that_is_asked_for_twice_is_done_once"),
         (_with(_Leaving), "test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with"),
         (_with(_Silent), "test_the_record_is_what_there_is"),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from moto import mock_aws
 
-from tests.machineops.ec2 import EC2Session, EC2Subject
-from unbounded.machineops.provider import Job, Progress, State
+from tests.machineops.ec2 import OPERATION, EC2Session, EC2Subject, _tag
+from unbounded.machineops.provider import Job, Keep, Progress, State
 from unbounded.machineops.testing import ProviderContract, Trouble
 
 TROUBLES = {
@@ -16,6 +16,9 @@ TROUBLES = {
     Trouble.DOWN: "InternalError",
     Trouble.LOST: "lost",
     Trouble.IGNORED: "deaf",
+    Trouble.LAGGING: "",
+    Trouble.STALE: "",
+    Trouble.UNKNOWN: "lost",
     None: "",
 }
 
@@ -25,6 +28,9 @@ class TroubledEC2(EC2Subject):
         if trouble not in TROUBLES:
             raise NotImplementedError
         self.front.trouble = TROUBLES[trouble]
+        self.front.hidden = trouble is not Trouble.STALE
+        is_of_lists = trouble in (Trouble.LAGGING, Trouble.STALE, Trouble.UNKNOWN)
+        self.front.before = {each["InstanceId"]: each for each in self._all().values()} if is_of_lists else None
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +63,30 @@ class _Believing(EC2Session):
 
     async def follow(self, job: Job, handle: str) -> Progress:
         return Progress(State.DONE, (await self.look(job.instance)).detail, "EC2")
+
+
+class _Tokenless(EC2Session):
+    """Looks for what it has launched, and launches it where that is not shown, without a ClientToken."""
+
+    async def _launch(self, job: Job, keep: Keep, user_data: str, before: float) -> None:
+        if not any(_tag(each, OPERATION) == job.uid for each in await self._read()):
+            await super()._launch(job, keep, user_data, before)
+
+    def token(self, job: Job) -> dict[str, str]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test_a_request_that_arrives_when_another_process_has_gone_on_makes_no_second_instance",
+        "test_lists_that_lag_behind_are_not_taken_for_all_there_is",
+        "test_a_launch_of_which_nothing_is_known_is_done_once",
+    ],
+)
+def test_the_contract_finds_a_provider_without_idempotency_tokens(test: str) -> None:
+    with pytest.raises(AssertionError):
+        getattr(TestEC2(), test)(TroubledEC2(_Tokenless))
 
 
 @pytest.mark.parametrize("subject", [EC2Subject, TroubledEC2])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import random
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
@@ -25,6 +26,7 @@ from unbounded.machineops.testing import ProviderContract, Trouble
 T = TypeVar("T")
 
 POWER: Mapping[State, Power] = {State.RUNNING: Power.RUNNING, State.STOPPED: Power.STOPPED}
+LAG_S = 20.0
 DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
     Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
@@ -33,9 +35,12 @@ DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.FAILING: {"failing_starts": FOR_EVER},
     Trouble.IGNORED: {"deaf_actions": FOR_EVER},
     Trouble.PAGES: {"page_size": 1},
+    Trouble.LAGGING: {"list_lag_s": LAG_S},
+    Trouble.STALE: {"list_lag_s": LAG_S},  # each list is as it was, with what is new and what has ended
+    Trouble.UNKNOWN: {"list_lag_s": LAG_S, "lost_after": FOR_EVER, "of": "changes"},
     None: {
         **{"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any", "slow_s": 0.0},
-        **{"failing_starts": 0, "deaf_actions": 0, "page_size": MOST_ON_A_PAGE},
+        **{"failing_starts": 0, "deaf_actions": 0, "list_lag_s": 0.0, "page_size": MOST_ON_A_PAGE},
     },
 }
 
@@ -92,6 +97,8 @@ class OciSubject:
         return None if held is None else base64.b64decode(held).decode()
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
+        if "list_lag_s" in DIALS[trouble]:
+            await asyncio.sleep(LAG_S + 1)  # what there is by now is shown
         self.cloud.set_dials(**DIALS[trouble])
 
 
@@ -101,7 +108,7 @@ class TestOCIInstance(ProviderContract):
     test_what_has_the_same_name_in_another_account_is_another_instance = None  # type: ignore[assignment]  # OCIDs are unique
     within_s = 600.0
     poll_s = 10.0
-    cuts = 12
+    cuts: ClassVar[int | None] = 12  # at each call it takes half a minute: the soak does that
 
     @pytest.fixture
     def subject(self) -> OciSubject:
@@ -117,3 +124,8 @@ class TestOCIInstance(ProviderContract):
                 return found
 
         return run_virtual(inside())
+
+
+@pytest.mark.soak
+class TestCutOffAtEachCall(TestOCIInstance):
+    cuts = None

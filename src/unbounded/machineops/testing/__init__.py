@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 # An author sees the two sides of what is not equal, also where this is installed beside his tests.
-MODULES: Final = ("base", "describing", "driving", "powering", "replacing", "sharing", "troubles")
+MODULES: Final = ("base", "budgets", "describing", "driving", "powering", "replacing", "sharing", "troubles")
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in MODULES))
 
 from unbounded.machineops.testing.contract import ProviderContract  # noqa: E402

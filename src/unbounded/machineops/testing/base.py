@@ -16,13 +16,13 @@ from unbounded.machineops.provider import (
     Session,
     State,
 )
+from unbounded.machineops.testing.budgets import now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
     Pace,
     assert_fit,
     assert_fit_handle,
     assert_fit_hint,
-    now,
     scope_of,
     session_of,
     truth_of,
@@ -44,8 +44,9 @@ class Contract:
     within_s: ClassVar[float] = 120.0
     """How long a change of power, or one step of a replacement, may take."""
     poll_s: ClassVar[float] = 0.05
-    cuts: ClassVar[int] = 40
-    """At how many places a replacement is cut off, at most; they are spread over all."""
+    cuts: ClassVar[int | None] = None
+    """At how many places a replacement is cut off, at most, which are then spread over all; None for before each call
+    of the cloud, and before each time that something is kept."""
 
     @property
     def pace(self) -> Pace:

@@ -9,7 +9,8 @@ import pytest
 from unbounded.machineops import registry
 from unbounded.machineops.provider import Instance, Power, Secret, Session
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.driving import Counted, session_of
+from unbounded.machineops.testing.budgets import Counted
+from unbounded.machineops.testing.driving import session_of
 from unbounded.machineops.testing.subject import Subject
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from unbounded.api.failures import Failure
 from unbounded.api.operation import MAX_HANDLE
 from unbounded.machineops.provider import (
     PUT_BACK,
@@ -28,6 +29,7 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.replacement import step_of
+from unbounded.machineops.testing.budgets import Counted, Held, Kept, now
 from unbounded.machineops.testing.subject import Names, Subject, Trouble, Troubled
 
 T = TypeVar("T")
@@ -43,69 +45,10 @@ LONGEST_HINT_S: Final = 3600.0
 AHEAD_S: Final = 10.0  # what an executor has for an ask
 _UNDOES: Final = 5  # so often undoing is asked for
 _LARGE: Final = 1_000_000  # bytes of user data: what takes more is not filled
-_TROUBLES: Final = {Trouble.LOST: 5, Trouble.DOWN: 1}  # for a step, which may need several changes
-_SAID: Final = {Trouble.LOST: (Uncertain,), Trouble.DOWN: (Transient, Uncertain)}
-
-
-class Cut(BaseException):
-    """The process has come to its end."""
-
-
-@dataclass
-class Counted:
-    """A budget that counts what the provider is about to send, and cuts it off before one of these."""
-
-    cut_at: int | None = None
-    reads: list[str] = field(default_factory=list)
-    writes: list[tuple[str, float]] = field(default_factory=list)
-    points: int = 0
-    counting: bool = True
-
-    @property
-    def calls(self) -> int:
-        return len(self.reads) + len(self.writes)
-
-    @property
-    def scopes(self) -> set[str]:
-        return {*self.reads, *(scope for scope, _ in self.writes)}
-
-    async def read(self, scope: str) -> None:
-        self.reads.append(scope)
-        self.pass_by()
-
-    async def write(self, scope: str, *, before: float) -> None:
-        self.writes.append((scope, before))
-        if now() > before:
-            raise Transient("the time in which it could be sent is over")
-        self.pass_by()
-
-    def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
-        """Nothing is limited here."""
-
-    def pass_by(self) -> None:
-        """One of the places at which a process may come to its end; looking on is one with the first look."""
-        self.points += self.counting
-        if self.cut_at is not None and self.points > self.cut_at:
-            raise Cut
-
-
-@dataclass
-class Kept:
-    content: bytes | None = None
-    place: str = "the tests' own keep"
-    budget: Counted = field(default_factory=Counted)  # of the session that keeps something
-    left: bytes | None = None  # by a replacement that has failed
-
-    async def load(self) -> bytes | None:
-        return self.content
-
-    async def former(self) -> bytes | None:
-        return self.left
-
-    async def store(self, content: bytes) -> None:
-        assert len(content) <= 900_000
-        self.budget.pass_by()
-        self.content = content
+_TROUBLES: Final = {Trouble.LOST: 5}  # for a step, which may need several changes; others come once
+_UNSURE: Final = (Transient, Uncertain)
+_SAID: Final = {Trouble.LOST: (Uncertain,)}
+_OF_LISTS: Final = frozenset({Trouble.LAGGING, Trouble.STALE, Trouble.UNKNOWN})
 
 
 @dataclass(frozen=True)
@@ -330,13 +273,73 @@ class Driven:
             assert await truth_of(self.subject) == truth, f"{stage} was sent when it was too late"
             writes = len(budget.writes)
         for _ in range(self.asks):
-            before = now() + AHEAD_S
             async with self._in_trouble(stage):
-                self._took(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
+                before = now() + AHEAD_S
+                with suppress(*(_UNSURE if self._in_trouble_with_lists(stage) else ())):
+                    self._took(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
+                if self._in_trouble_with_lists(stage):
+                    await self._ask_again(session, stage, user_data, before)
             in_time = self.shared or all(limit <= before for _, limit in budget.writes[writes:])
             assert in_time, f"{stage} could be sent too late"
         if not self.shared and await truth_of(self.subject) != truth:
             assert len(budget.writes) > writes, f"{stage} did not ask its budget for what it changed"
+
+    def _in_trouble_with_lists(self, stage: str) -> bool:
+        return self.maker is not None and self.trouble in _OF_LISTS and self.stages.count(stage) == 1
+
+    async def _ask_again(self, session: Session, stage: str, user_data: Callable[[], str], before: float) -> None:
+        """As a controller does that is shown nothing of what it has asked for."""
+        found = await session.look_replace(self.job, self.keep)
+        if found.step == stage and not found.under_way:
+            self._took(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
+
+    async def beside_late_ones(self) -> None:
+        """Take all steps, each while a process that is about to end has sent the same request, which arrives when it
+        was done: of those that have made an instance by then.
+        """
+        async with session_of(self.subject) as (session, budget):
+            self.keep.budget = budget
+            while (found := await self._next(session, budget)).step is not None:
+                step = step_of(self.subject.provider.replacement, found.step)
+                if step.hands_over:
+                    await self._take(session, budget, found, found.step)
+                    continue
+                async with self._on_its_way(step) as arrives:
+                    there = await alive(self.subject)
+                    await self._take(session, budget, found, found.step)
+                    made = await alive(self.subject) - there
+                    if made:
+                        await arrives()
+                        more = await alive(self.subject) - there - made
+                        assert not more, (
+                            f"{step.stage} has made {', '.join(sorted(made))}, and a request for the same that was"
+                            f" sent before and has arrived after that {', '.join(sorted(more))}: send an idempotency"
+                            " key with it, such as one made of job.uid, or a name by which there can be only one"
+                        )
+
+    @asynccontextmanager
+    async def _on_its_way(self, step: ReplaceStep) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
+        """A request of another session for a step that is about to be sent, and is when that is said."""
+        budget = Held()
+        session = self.subject.provider.connect(self.subject.login, budget)
+        user_data = self.new_user_data() if step.needs_user_data else ""
+        before = now() + self.pace.within_s
+        sending = asyncio.create_task(session.act_replace(self.job, step.stage, self.keep, user_data, before=before))
+        reaching = asyncio.create_task(budget.reached.wait())
+
+        async def arrives() -> None:
+            budget.goes_on.set()
+            with suppress(Failure):
+                await sending
+
+        try:
+            await asyncio.wait((sending, reaching), return_when=asyncio.FIRST_COMPLETED)
+            yield arrives
+        finally:
+            for task in (sending, reaching):
+                task.cancel()
+            await asyncio.gather(sending, reaching, return_exceptions=True)
+            await session.close()
 
     def _took(self, given: Taken) -> None:
         """What there is to ask by from now on."""
@@ -352,12 +355,12 @@ class Driven:
     @asynccontextmanager
     async def _in_trouble(self, stage: str) -> AsyncIterator[None]:
         """What is sent meanwhile gets no answer, or a fault of the cloud's own, which a provider has to say."""
-        if self.maker is None or self.stages.count(stage) > _TROUBLES[self.trouble]:
+        if self.maker is None or self.stages.count(stage) > _TROUBLES.get(self.trouble, 1):
             yield
             return
         await self.maker.set_trouble(self.trouble)
         try:
-            with suppress(*_SAID[self.trouble]):
+            with suppress(*_SAID.get(self.trouble, _UNSURE)):
                 yield
         finally:
             await self.maker.set_trouble(None)
@@ -456,7 +459,3 @@ def job_of(kind: OperationKind, instance: Instance, *, uid: str = "") -> Job:
         machine_uid="00000000-0000-4000-8000-000000000001",
         instance=instance,
     )
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()

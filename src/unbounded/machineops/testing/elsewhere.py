@@ -35,7 +35,7 @@ from unbounded.machineops.provider import (
     Session,
     Taken,
 )
-from unbounded.machineops.testing.driving import Counted, Kept, now
+from unbounded.machineops.testing.budgets import Counted, Kept, now
 from unbounded.machineops.testing.subject import MadeAnew, Subject
 
 MAIN: Final = f"from {__name__} import main; main()"

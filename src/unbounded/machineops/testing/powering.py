@@ -6,13 +6,12 @@ import pytest
 
 from unbounded.machineops.provider import Action, Job, OperationKind, Power, Refusal, Transient
 from unbounded.machineops.testing.base import ENDS_IN, Contract
+from unbounded.machineops.testing.budgets import Kept, now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
     Driven,
-    Kept,
     assert_fit,
     job_of,
-    now,
     power_job,
     scope_of,
     session_of,

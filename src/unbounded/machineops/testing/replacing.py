@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from unbounded.machineops.provider import Cancel, Power, Refusal, ReplaceStep
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.driving import Cut, Driven, alive, truth_of
+from unbounded.machineops.testing.budgets import Cut
+from unbounded.machineops.testing.driving import Driven, alive, scope_of, truth_of
 from unbounded.machineops.testing.subject import Subject
 
 
@@ -83,6 +84,21 @@ class Replacing(Contract):
         if subject.provider.replacement:
             self.run(story())
 
+    def test_a_request_that_arrives_when_another_process_has_gone_on_makes_no_second_instance(
+        self, subject: Subject
+    ) -> None:
+        """As one of a process that has ended. It needs nothing of the subject: the budget holds it back."""
+
+        async def story() -> None:
+            before = await self._others(subject)
+            driven = Driven(self.pace, subject, await subject.make())
+            await driven.beside_late_ones()
+            driven.scopes = {await scope_of(subject, driven.job.instance)}
+            await driven.judge(before)
+
+        if subject.provider.replacement:
+            self.run(story())
+
     def test_a_step_of_a_replacement_that_comes_too_late_is_not_sent(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
@@ -115,7 +131,8 @@ class Replacing(Contract):
         async def story() -> None:
             whole = Driven(self.pace, subject, await subject.make())
             await whole.to_the_end()
-            for cut_at in sorted({whole.points * n // self.cuts for n in range(self.cuts)}):
+            cuts = whole.points if self.cuts is None else min(self.cuts, whole.points)
+            for cut_at in sorted({whole.points * n // cuts for n in range(cuts)}):
                 before = await self._others(subject)
                 driven = Driven(self.pace, subject, await subject.make())
                 try:

@@ -9,15 +9,8 @@ from typing import Final
 from unbounded.machineops.provider import Action, Instance, OperationKind, Power, Session, State
 from unbounded.machineops.testing import left_open
 from unbounded.machineops.testing.base import ENDS_IN, Contract
-from unbounded.machineops.testing.driving import (
-    AHEAD_S,
-    Driven,
-    looks_of,
-    now,
-    power_job,
-    session_of,
-    truth_of,
-)
+from unbounded.machineops.testing.budgets import now
+from unbounded.machineops.testing.driving import AHEAD_S, Driven, looks_of, power_job, session_of, truth_of
 from unbounded.machineops.testing.elsewhere import HINT, elsewhere
 from unbounded.machineops.testing.subject import Subject
 

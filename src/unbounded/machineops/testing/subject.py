@@ -54,6 +54,9 @@ class Trouble(StrEnum):
     PAGES = "Pages"  # each list is given one entry at a time, with where it goes on
     FAILING = "Failing"  # changes of power are accepted and come to nothing; only their long calls tell
     IGNORED = "Ignored"  # the same, and nothing tells
+    LAGGING = "Lagging"  # lists do not show what is made from now on; what is asked for by its id is shown
+    STALE = "Stale"  # lists show what there is as it is now, whatever becomes of it
+    UNKNOWN = "Unknown"  # changes are made, no answer to them comes, and lists do not show what is made by them
 
 
 @runtime_checkable

@@ -22,14 +22,13 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.testing.base import Contract
+from unbounded.machineops.testing.budgets import Counted, now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
-    Counted,
     Driven,
     assert_fit,
     assert_fit_hint,
     looks_of,
-    now,
     power_job,
     session_of,
     truth_of,
@@ -218,6 +217,27 @@ class Troubles(Contract):
             maker = await able(subject, Trouble.LOST)
             before = await self._others(subject)
             driven = Driven(self.pace, subject, await subject.make(), maker=maker)
+            await driven.to_the_end()
+            await driven.judge(before)
+
+        if subject.provider.replacement:
+            self.run(story())
+
+    def test_lists_that_lag_behind_are_not_taken_for_all_there_is(self, subject: Subject) -> None:
+        self._replaced_in(subject, Trouble.LAGGING)
+
+    def test_lists_that_are_stale_are_not_taken_for_what_is_now(self, subject: Subject) -> None:
+        self._replaced_in(subject, Trouble.STALE)
+
+    def test_a_launch_of_which_nothing_is_known_is_done_once(self, subject: Subject) -> None:
+        """Its answer is lost, and no list shows it when it is asked for again."""
+        self._replaced_in(subject, Trouble.UNKNOWN)
+
+    def _replaced_in(self, subject: Subject, trouble: Trouble) -> None:
+        async def story() -> None:
+            maker = await able(subject, trouble)
+            before = await self._others(subject)
+            driven = Driven(self.pace, subject, await subject.make(), maker=maker, trouble=trouble)
             await driven.to_the_end()
             await driven.judge(before)
 

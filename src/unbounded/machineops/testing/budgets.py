@@ -1,0 +1,86 @@
+"""Budgets by which a test counts the calls of a provider, cuts it off and holds it back; and what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from unbounded.machineops.provider import Transient
+
+
+class Cut(BaseException):
+    """The process has come to its end."""
+
+
+@dataclass
+class Counted:
+    """A budget that counts what the provider is about to send, and cuts it off before one of these."""
+
+    cut_at: int | None = None
+    reads: list[str] = field(default_factory=list)
+    writes: list[tuple[str, float]] = field(default_factory=list)
+    points: int = 0
+    counting: bool = True
+
+    @property
+    def calls(self) -> int:
+        return len(self.reads) + len(self.writes)
+
+    @property
+    def scopes(self) -> set[str]:
+        return {*self.reads, *(scope for scope, _ in self.writes)}
+
+    async def read(self, scope: str) -> None:
+        self.reads.append(scope)
+        self.pass_by()
+
+    async def write(self, scope: str, *, before: float) -> None:
+        self.writes.append((scope, before))
+        if now() > before:
+            raise Transient("the time in which it could be sent is over")
+        self.pass_by()
+
+    def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
+        """Nothing is limited here."""
+
+    def pass_by(self) -> None:
+        """One of the places at which a process may come to its end; looking on is one with the first look."""
+        self.points += self.counting
+        if self.cut_at is not None and self.points > self.cut_at:
+            raise Cut
+
+
+@dataclass
+class Held(Counted):
+    """A budget that holds back the first change."""
+
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def write(self, scope: str, *, before: float) -> None:
+        await super().write(scope, before=before)
+        self.reached.set()
+        await self.goes_on.wait()
+
+
+@dataclass
+class Kept:
+    content: bytes | None = None
+    place: str = "the tests' own keep"
+    budget: Counted = field(default_factory=Counted)  # of the session that keeps something
+    left: bytes | None = None  # by a replacement that has failed
+
+    async def load(self) -> bytes | None:
+        return self.content
+
+    async def former(self) -> bytes | None:
+        return self.left
+
+    async def store(self, content: bytes) -> None:
+        assert len(content) <= 900_000
+        self.budget.pass_by()
+        self.content = content
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
