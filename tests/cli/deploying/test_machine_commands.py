@@ -427,6 +427,32 @@ async def test_a_machine_may_join_once_more_each_time_that_the_last_one_was_used
     assert (ran.status, '"nobody" not found' in ran.err) == (1, True)
 
 
+async def test_a_ready_machine_is_installed_again_only_when_its_name_was_typed(
+    up_cli: Cli, up_api: HttpApi, beside: Path
+) -> None:
+    """Seen: `allow-join` of a Machine that served had its host installed over, and spoke of certificates alone."""
+    ref = {"name": "k", "namespace": NAMESPACE}
+    ssh = {"host": "198.51.100.20", "username": "admin", "privateKeyRef": ref}
+    await up_api.create(MACHINES, {"metadata": {"name": "serves"}, "spec": {"ssh": ssh, "kubernetes": {}}})
+    at = "2026-01-01T00:00:00Z"
+    done = {"attempt": "a", "generation": 1, "startedAt": at, "endedAt": at, "failures": 0, "joinCounter": 0}
+    await up_api.patch(MACHINES, "serves", {"status": {"phase": "Ready", "provisioning": done}}, subresource="status")
+    words = "it is Ready, and machina runs the install script on its host again, over SSH, under the Node that serves"
+    ran = await up_cli("machine", "allow-join", "serves")
+    assert (ran.status, ran.out) == (2, "")
+    assert "this needs 'serves' typed by a person" in ran.err
+    planned = await up_cli("plan", "machine", "allow-join", "serves")
+    assert f"  {words}\n" in planned.out
+    command = [sys.executable, "-m", "unbounded.cli.plugin.main", "--kubeconfig", str(beside)]
+    async with terminal(*command, "machine", "allow-join", "serves") as screen:
+        await screen.shows(rf"serves: {words}\.\s+Type `serves` to go on: ")
+        screen.type("serve\n")
+        assert await screen.process.wait() == 1
+    assert (await up_api.get(MACHINES, "serves")).spec.join_counter == 0
+    ran = await up_cli("machine", "allow-join", "serves", "--force")
+    assert (ran.status, ran.out) == (0, "machine.unbounded-cloud.io/serves patched\n")
+
+
 async def test_one_that_may_join_already_is_printed_as_it_is(up_cli: Cli, up_api: HttpApi) -> None:
     await up_api.create(MACHINES, {"metadata": {"name": "joins-already"}, "spec": {"joinCounter": 1}})
     ran = await up_cli("machine", "allow-join", "joins-already", "-o", "json")

@@ -7,7 +7,7 @@ from typing import Final
 
 from unbounded.cli.commands.install import add_dry_run
 from unbounded.cli.plugin.command import Command
-from unbounded.cli.plugin.flags import add_boolean, add_wait
+from unbounded.cli.plugin.flags import add_boolean, add_force, add_wait
 
 # Each artifact of a node, and the flag for its version.
 ARTIFACTS: Final = (
@@ -90,6 +90,7 @@ def _by_hand(parser: ArgumentParser) -> None:
 
 def _allow_join(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="of the Machine")
+    add_force(parser, "the name of a Machine that is Ready")
 
 
 COMMANDS: Final = (
@@ -129,5 +130,9 @@ COMMANDS: Final = (
         arguments=_allow_join,
         run="unbounded.cli.deploying.joining:run",
         intend="unbounded.cli.deploying.joining:intend",
+        text=(
+            "Let a machine get certificates once more, such as after its disk was lost. Where machina has set its host"
+            " up over SSH, it runs the install there again; of a Machine that is Ready the name has to be typed first."
+        ),
     ),
 )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.api.machine import MACHINES, JoinPurpose, Machine
+from unbounded.api.core import NODES, Node
+from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.cli.plugin.command import Intent, Patch, Session
 from unbounded.cli.plugin.operations import carry_out
+from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.machina.approval.causes import last_allowed
+from unbounded.machina.machines.wanted import is_set_up_by_join
 
 OPEN: Final = "its agent and its kubelet may each get one certificate already"
 ALLOWED: Final = "its agent and its kubelet may each get one certificate more"
+INSTALLS: Final = "machina runs the install script on its host again, over SSH"
+UNDER_NODE: Final = f"it is Ready, and {INSTALLS}, under the Node that serves"
 
 
 def counter_after(machine: Machine) -> int | None:
@@ -36,7 +41,21 @@ async def intend(session: Session) -> Intent:
         "metadata": {"resourceVersion": machine.metadata.resource_version},
         "spec": {"joinCounter": counter},
     }
-    return Intent(patches=(Patch(MACHINES, machine.name, patch),), notes=(ALLOWED,))
+    patches = (Patch(MACHINES, machine.name, patch),)
+    if not is_set_up_by_join(machine, await _node(session, machine.name), counter):
+        return Intent(patches=patches, notes=(ALLOWED,))
+    if machine.status.phase != MachinePhase.READY:
+        return Intent(patches=patches, notes=(ALLOWED, INSTALLS))
+    return Intent(patches=patches, notes=(ALLOWED,), destroys=(machine.name,), loses=UNDER_NODE)
+
+
+async def _node(session: Session, name: str) -> Node | None:
+    """Return the Node of a Machine; None where there is none, or where it may not be read."""
+    try:
+        node: Node = await session.api.get(NODES, name)
+    except (NotFound, Forbidden):
+        return None
+    return node
 
 
 async def run(session: Session) -> int:

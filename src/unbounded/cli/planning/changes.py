@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
-from unbounded.api.machine import MACHINES, JoinPurpose, Machine
+from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.cli.deploying.joining import INSTALLS, UNDER_NODE
 from unbounded.cli.plugin.command import Patch
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.procedures import procedure_of
 from unbounded.machina.approval.causes import open_causes
+from unbounded.machina.machines.wanted import is_set_up_by_join
 from unbounded.operations.counters import Due, due
 from unbounded.operations.gates import paused
 from unbounded.operations.procedure import Cancel
@@ -49,7 +51,8 @@ def effects(patch: Patch, before: Raw, facts: Facts) -> tuple[str, ...]:
     """
     after = merged(before, patch.body)
     if patch.kind.plural == MACHINES.plural:
-        return (*_of_pause(_machine(before), _machine(after), facts), *_of_joins(_machine(before), _machine(after)))
+        was, will = _machine(before), _machine(after)
+        return (*_of_pause(was, will, facts), *_of_joins(was, will, facts))
     if patch.kind.plural == CONFIG_MAPS.plural:
         return tuple(_of_pause_of_all(msgspec.convert(after, ConfigMap), facts))
     if patch.kind.plural == MACHINE_OPERATIONS.plural:
@@ -88,13 +91,15 @@ def _pause_words(waiting: list[MachineOperation], *, held: bool) -> Iterator[str
         yield f"what waits for it may start: {unclaimed or 'nothing does'}"
 
 
-def _of_joins(before: Machine, after: Machine) -> Iterator[str]:
+def _of_joins(before: Machine, after: Machine, facts: Facts) -> Iterator[str]:
     if after.spec.join_counter <= before.spec.join_counter:
         return
     for purpose in JoinPurpose:
         causes = set(open_causes(after, purpose)) - set(open_causes(before, purpose))
         if causes:
             yield f"its {purpose} may have one more certificate ({', '.join(sorted(causes))})"
+    if is_set_up_by_join(before, facts.nodes.get(before.name), after.spec.join_counter):
+        yield UNDER_NODE if before.status.phase == MachinePhase.READY else INSTALLS
 
 
 def _of_end(before: MachineOperation, after: MachineOperation) -> Iterator[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import Node
 from unbounded.api.machine import JoinPurpose, Machine, NodeThen, ProvisioningStatus
@@ -39,6 +41,14 @@ def why_not(machine: Machine, node: Node | None) -> str | None:
     if before.failure is None:
         return "the host was set up"
     return joined_since(machine, node)
+
+
+def is_set_up_by_join(machine: Machine, node: Node | None, counter: int) -> bool:
+    """Return whether machina sets the host up over SSH as soon as spec.joinCounter is so high."""
+    if machine.spec.ssh is None or machine.spec.kubernetes is None or counter <= joins_counted(machine):
+        return False
+    allowed = replace(machine, spec=replace(machine.spec, join_counter=counter))
+    return why_not(allowed, node) is None
 
 
 def joined_since(machine: Machine, node: Node | None) -> str | None:
