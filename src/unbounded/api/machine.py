@@ -348,12 +348,23 @@ class RefusedKey(ApiStruct, frozen=True, kw_only=True):
     ] = None
 
 
+class UntrustedKey(ApiStruct, frozen=True, kw_only=True):
+    """A host key that a server showed in place of a trusted one."""
+
+    hop: Annotated[str, Field("Who showed it: host or bastion.", enum=tuple(SSHHop))]
+    fingerprint: Annotated[str, Field("Fingerprint of the key, as SHA256:….", max_length=128)]
+
+
 class SSHStatus(ApiStruct, frozen=True, kw_only=True):
     """SSH host keys that were trusted on first use, and keys of ours that were refused."""
 
     fingerprint: Annotated[str | None, Field("Fingerprint of the host's key, as SHA256:….")] = None
     bastion_fingerprint: Annotated[str | None, Field("Fingerprint of the bastion's key, as SHA256:….")] = None
     refused: Annotated[tuple[RefusedKey, ...], Field("Keys that are not offered again.", max_items=2)] = ()
+    untrusted: Annotated[
+        tuple[UntrustedKey, ...],
+        Field("Host keys that servers showed last in place of the trusted ones, while they do.", max_items=2),
+    ] = ()
     failed_hop: Annotated[
         str | None,
         Field("Server that the reason of condition SSHReachable is about, while that is False.", enum=tuple(SSHHop)),

@@ -17,6 +17,7 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPA
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploying.joining import counter_after
 from unbounded.cli.deploying.token_writing import tokens_for
+from unbounded.cli.deploying.trusting import key_of, patch_of
 from unbounded.cli.plugin.parsing import parse
 from unbounded.cli.plugin.registry import commands as rows
 from unbounded.cli.why.links import Link, Topic
@@ -91,6 +92,10 @@ async def typed(api: Api, command: str) -> None:
             counter = counter_after(await api.get(MACHINES, name))
             assert counter is not None
             await api.patch(MACHINES, name, {"spec": {"joinCounter": counter}})
+        case ["kubectl", "unbounded", "machine", "trust-host-key", name]:
+            before = await api.get(MACHINES, name)
+            patch = patch_of(before, key_of(before))
+            await api.patch(MACHINES, name, patch.body, subresource="status" if patch.status else "")
         case ["kubectl", "unbounded", "site", "init", "--name", site]:
             await tokens_for(api, site, timedelta(days=1), now=virtual_now)
         case ["kubectl", "delete", "node", name]:

@@ -113,7 +113,7 @@ CASES: Final = (
         failed("HostKeyChanged", "host 10.0.0.5:2222: shows the host key SHA256:b"),
         "Failed",
         "shows the host key SHA256:b",
-        PATCH + """'{"spec": {"ssh": {"hostKeys": ["KEY"]}}}'""",
+        "kubectl unbounded machine trust-host-key m1 --host-key KEY",
         SSH | PINNED,
     ),
     Case(
@@ -121,7 +121,7 @@ CASES: Final = (
         (said("SSHReachable", "False", "HostKeyChanged", "bastion jump.example.com:22: shows another"),),
         "Pending",
         "shows another",
-        PATCH + """'{"spec": {"ssh": {"bastion": {"hostKeys": ["KEY"]}}}}'""",
+        "kubectl unbounded machine trust-host-key m1 --host-key KEY",
         SSH | {"bastion": BASTION | PINNED},
         status={"ssh": {"failedHop": "bastion"}},
     ),
@@ -262,14 +262,16 @@ def test_a_condition_is_the_first_cause(case: Case) -> None:
 
 
 @told
-async def test_the_printed_command_forgets_the_pin(api: MemoryApi) -> None:
-    status = {"ssh": {"fingerprint": "SHA256:a", "bastionFingerprint": "SHA256:c"}}
+async def test_the_printed_command_trusts_the_key_that_is_shown(api: MemoryApi) -> None:
+    shown = {"untrusted": [{"hop": "host", "fingerprint": "SHA256:b"}]}
+    status = {"ssh": {"fingerprint": "SHA256:a", "bastionFingerprint": "SHA256:c"} | shown}
     await machine(api, *failed("HostKeyChanged", "10.0.0.5:2222 shows another"), status=status, ssh=SSH, kubernetes={})
     (link,) = await ask(api)
     await typed(api, commands([link])[0])
     pins = (await api.get(MACHINES, "m1")).status.ssh
     assert pins is not None
-    assert (pins.fingerprint, pins.bastion_fingerprint) == (None, "SHA256:c")
+    assert (pins.fingerprint, pins.bastion_fingerprint, pins.untrusted) == ("SHA256:b", "SHA256:c", ())
+    assert link.fixes[0].does == "trusts the key SHA256:b, if it is the server's own"
 
 
 @told

@@ -320,7 +320,7 @@ CASES: Final = (
         pinned,
         "Failed",
         "SHA256:before is pinned; nothing was sent to it",
-        STATUS + """'{"status": {"ssh": {"fingerprint": null}}}'""",
+        "kubectl unbounded machine trust-host-key m1",
         type_it,
     ),
     Case(
@@ -329,7 +329,7 @@ CASES: Final = (
         bastion_pinned,
         "Pending",
         "bastion 192.0.2.1:22: shows the host key SHA256:made-up, and SHA256:before is pinned",
-        STATUS + """'{"status": {"ssh": {"bastionFingerprint": null}}}'""",
+        "kubectl unbounded machine trust-host-key m1",
         type_it,
         VIA,
     ),

@@ -88,10 +88,15 @@ async def test_a_changed_host_key_stops_before_a_key_of_ours_is_offered_until_it
     async with cluster.machina():
         machine = await cluster.phase("Failed")
         assert shown(machine)["Provisioning"] == "False/HostKeyChanged"
+        assert machine.status.ssh is not None
+        (other,) = machine.status.ssh.untrusted
+        assert (other.hop, other.fingerprint) == ("host", cluster.hosts[HOST].fingerprint)
         await asyncio.sleep(3600)
         assert cluster.hosts[HOST].offered == 0
         await cluster.status(ssh={"fingerprint": None})
-        await cluster.phase("Joining", within_s=5 + 62)
+        machine = await cluster.phase("Joining", within_s=5 + 62)
+        assert machine.status.ssh is not None
+        assert machine.status.ssh.untrusted == ()
 
 
 @pytest.mark.slow

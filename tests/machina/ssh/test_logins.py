@@ -102,6 +102,7 @@ async def test_no_login_is_tried_where_the_host_key_is_another(
     with pytest.raises(SshRejected) as refused:
         await who_am_i(ssh, direct_to(fleet, server, pins=pins))
     assert (refused.value.trouble, refused.value.hop) == (Trouble.HOST_KEY, SSHHop.HOST)
+    assert refused.value.fingerprint == server.fingerprint
     assert server.fingerprint in str(refused.value)
     assert fingerprint_of(other) in str(refused.value)
     _, connected, said = server.log[before:].partition("Connection from")  # the end of a login before may come late

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser
 from typing import Final
 
 from unbounded.cli.commands.install import add_dry_run
 from unbounded.cli.plugin.command import Command
-from unbounded.cli.plugin.flags import add_boolean, add_force, add_wait
+from unbounded.cli.plugin.flags import add_boolean, add_force, add_wait, checked
 
 # Each artifact of a node, and the flag for its version.
 ARTIFACTS: Final = (
@@ -93,6 +94,21 @@ def _allow_join(parser: ArgumentParser) -> None:
     add_force(parser, "the name of a Machine that is Ready")
 
 
+def _trust_host_key(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="of the Machine")
+    fingerprint = "of the key, as ssh-keygen -lf prints it (the one that the server shows)"
+    parser.add_argument("--fingerprint", type=checked(_fingerprint), metavar="SHA256:…", help=fingerprint)
+    _text(parser, "--host-key", "KEY", "the whole key, as ssh-keyscan prints it; needed where spec.ssh.hostKeys counts")
+    parser.add_argument("--bastion", action="store_true", help="of the bastion (of the server whose key has changed)")
+    add_force(parser, "the name of the Machine")
+
+
+def _fingerprint(text: str) -> str:
+    if re.fullmatch("SHA256:[A-Za-z0-9+/]{43}=?", text) is None:
+        raise ValueError(f"{text!r} is no fingerprint, such as ssh-keygen -lf prints it: SHA256: and 43 characters")
+    return text.rstrip("=")
+
+
 COMMANDS: Final = (
     Command(
         path=("machine", "register"),
@@ -134,5 +150,19 @@ COMMANDS: Final = (
             "Let a machine get certificates once more, such as after its disk was lost. Where machina has set its host"
             " up over SSH, it runs the install there again; of a Machine that is Ready the name has to be typed first."
         ),
+    ),
+    Command(
+        path=("machine", "trust-host-key"),
+        help="have another SSH host key count for a Machine, such as after its host was installed anew",
+        examples=(
+            ("machine trust-host-key rack1-01", "the key that its host shows now, after it was shown and agreed to"),
+            (
+                "machine trust-host-key rack1-01 --fingerprint SHA256:ItCdK+Uxsb2Xu4/hwPoLtpVR6Lz1eK9qVXg5ALdZSMo",
+                "one that was read at the host's own console",
+            ),
+        ),
+        arguments=_trust_host_key,
+        run="unbounded.cli.deploying.trusting:run",
+        intend="unbounded.cli.deploying.trusting:intend",
     ),
 )

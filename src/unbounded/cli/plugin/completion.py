@@ -37,6 +37,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {  # what NAME is, by the first w
     "machine operation create": (),
     "machine operation": ("machineoperations",),
     "machine allow-join": ("machines",),
+    "machine trust-host-key": ("machines",),
     "machine": (),
     "config create": (),
     "config": ("machineconfigurations",),

@@ -28,6 +28,7 @@ from unbounded.cli.why.fixing import (
 )
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.machina.machines.credentials import PASSPHRASE
+from unbounded.machina.machines.refused import untrusted
 
 Remedy = Callable[[Machine, Condition], tuple[Fix, ...]]
 
@@ -94,11 +95,11 @@ def _too_many(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 def _host_key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
     ssh, hop = machine.spec.ssh, hop_of(machine, said)
     at = ssh.bastion if ssh is not None and hop is SSHHop.BASTION else ssh
+    trust = f"{PLUGIN} machine trust-host-key {machine.name}"
     if at is not None and at.host_keys:
-        return (Fix(_ssh_patch(machine, said, {"hostKeys": ["KEY"]}), "names the new key, if it is to be trusted"),)
-    field = "bastionFingerprint" if hop is SSHHop.BASTION else "fingerprint"
-    change = patch("machine", machine.name, {"status": {"ssh": {field: None}}}, status=True)
-    return (Fix(change, "trusts the key that the server shows next, if that may be"),)
+        return (Fix(f"{trust} --host-key KEY", "has the new key count, if it is the server's own"),)
+    shown = untrusted(machine, hop)
+    return (Fix(trust, f"trusts the key {shown or 'that it shows'}, if it is the server's own"),)
 
 
 def _login(machine: Machine, said: Condition) -> tuple[Fix, ...]:

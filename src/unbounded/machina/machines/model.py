@@ -195,6 +195,14 @@ class FreeSlot:
 
 
 @dataclass(frozen=True)
+class NoteHostKey:
+    """Write down the fingerprint of a host key that is not the trusted one."""
+
+    hop: SSHHop
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Refuse:
     """Write down that a bastion, or in a reset the host, refused the key of this Secret.
 
@@ -263,6 +271,7 @@ Action = (
     | CountAsDone
     | TellRetry
     | FreeSlot
+    | NoteHostKey
     | Refuse
     | SetNodeRef
     | UpdateNode

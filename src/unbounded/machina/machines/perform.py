@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.conditions import ConditionType, fit_message
+from unbounded.api.conditions import ConditionReason, ConditionType, fit_message
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import (
@@ -20,6 +20,7 @@ from unbounded.api.machine import (
     ProvisioningStatus,
     RefusedKey,
     SSHHop,
+    UntrustedKey,
 )
 from unbounded.api.names import FINALIZER_RESET
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -38,6 +39,7 @@ from unbounded.machina.machines.model import (
     GiveBack,
     HoldForReset,
     LetGo,
+    NoteHostKey,
     Observed,
     Plan,
     Provision,
@@ -47,6 +49,7 @@ from unbounded.machina.machines.model import (
     UpdateNode,
 )
 from unbounded.machina.machines.observe import Means
+from unbounded.machina.machines.refused import untrusted, without_untrusted
 from unbounded.machina.machines.wanted import address_of, joins_counted, last_reset
 from unbounded.operations.announcing import Announce
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
@@ -65,6 +68,8 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
     if conditions is not None:
         change["conditions"] = conditions
     change |= _hop_change(machine, plan)
+    if (shown_no_more := _trusted_now(machine, plan)) is not None:
+        change["ssh"] = change.get("ssh", {}) | {"untrusted": without_untrusted(machine, shown_no_more)}
     if plan.phase is not None:
         told = (str(plan.phase.phase), fit_message(plan.phase.message))
         if (machine.status.phase, machine.status.message) != told:
@@ -81,9 +86,8 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
                 change |= {"provisioning": {"retryAt": at}}
             case FreeSlot(uid=uid):
                 change |= _slot_freed(machine, uid)
-            case Refuse(version=version, hop=hop, generation=generation, fingerprint=fingerprint):
-                refused = _refused(machine, hop, version, generation, fingerprint)
-                change["ssh"] = change.get("ssh", {}) | refused
+            case Refuse() | NoteHostKey():
+                change["ssh"] = change.get("ssh", {}) | _of_key(machine, action)
             case _:
                 pass
     return change
@@ -94,6 +98,15 @@ def _hop_change(machine: Machine, plan: Plan) -> Raw:
     reach = next((one for one in plan.conditions if one.kind == ConditionType.SSH_REACHABLE), None)
     known = machine.status.ssh.failed_hop if machine.status.ssh is not None else None
     return {} if reach is None or reach.hop == known else {"ssh": {"failedHop": reach.hop}}
+
+
+def _trusted_now(machine: Machine, plan: Plan) -> SSHHop | None:
+    """Return the server that has shown the trusted key again, after another one: a probe knows of the bastion's."""
+    installed = any(isinstance(action, GiveBack) and action.failure is None for action in plan.actions)
+    if installed and untrusted(machine, SSHHop.HOST):
+        return SSHHop.HOST
+    reached = any(one.kind == ConditionType.SSH_REACHABLE and one.hop is None for one in plan.conditions)
+    return SSHHop.BASTION if reached and untrusted(machine, SSHHop.BASTION) else None
 
 
 def _begun(seen: Observed, action: Provision, means: Means, now: str) -> Raw:
@@ -146,6 +159,8 @@ def _ended(machine: Machine, action: GiveBack, now: str) -> Raw:
     if before.untouched and not action.untouched:
         end["untouched"] = None
     change: Raw = {"provisioning": end, **_slot_freed(machine, action.attempt)}
+    if action.failure == ConditionReason.HOST_KEY_CHANGED and action.fingerprint:
+        change["ssh"] = _noted(machine, action.hop or SSHHop.HOST, action.fingerprint)
     if action.refused is not None:
         change["ssh"] = _refused(machine, SSHHop.HOST, action.refused, fingerprint=action.fingerprint)
     return change
@@ -169,6 +184,17 @@ _OF_FAILURE: Final = ("failure", "failingSince", "earlierFailure", "failedHop", 
 def _slot_freed(machine: Machine, uid: str) -> Raw:
     slot = machine.status.active_operation
     return {"activeOperation": None} if slot is not None and slot.uid == uid else {}
+
+
+def _of_key(machine: Machine, action: Refuse | NoteHostKey) -> Raw:
+    if isinstance(action, NoteHostKey):
+        return _noted(machine, action.hop, action.fingerprint)
+    return _refused(machine, action.hop, action.version, action.generation, action.fingerprint)
+
+
+def _noted(machine: Machine, hop: SSHHop, fingerprint: str) -> Raw:
+    one = UntrustedKey(hop=hop, fingerprint=fingerprint)
+    return {"untrusted": [*without_untrusted(machine, hop), msgspec.to_builtins(one)]}
 
 
 def _refused(machine: Machine, hop: SSHHop, version: str, generation: int | None = None, fingerprint: str = "") -> Raw:

@@ -68,4 +68,4 @@ def pinned(machine: Machine, hop: SSHHop) -> str | None:
 def _must_be(known: str, fingerprint: str, machine: Machine, hop: SSHHop) -> None:
     if known != fingerprint:
         words = f"the {hop} of Machine {machine.name} shows the key {fingerprint}, and {known} is trusted"
-        raise SshRejected(Trouble.HOST_KEY, hop, words)
+        raise SshRejected(Trouble.HOST_KEY, hop, words, fingerprint=fingerprint)

@@ -17,6 +17,7 @@ from unbounded.machina.machines.model import (
     CountAsDone,
     FreeSlot,
     GiveBack,
+    NoteHostKey,
     Observed,
     Plan,
     ProbeHost,
@@ -29,7 +30,7 @@ from unbounded.machina.machines.model import (
 )
 from unbounded.machina.machines.nodes import node_actions
 from unbounded.machina.machines.outcome import given_back
-from unbounded.machina.machines.refused import is_refused, refused_words
+from unbounded.machina.machines.refused import is_refused, refused_words, untrusted
 from unbounded.machina.machines.wanted import (
     is_asked_anew,
     is_open,
@@ -121,8 +122,8 @@ def _reach(seen: Observed, times: Times) -> _Step:
     error = seen.probe.error
     if error is None:
         return _Step(conditions=(say.reachable(),))
-    refused = _refusals(seen, error) if isinstance(error, SshRejected) else ()
-    return _Step(actions=refused, conditions=(say.probe_failed(error),))
+    noted = (*_refusals(seen, error), *_other_keys(seen, error)) if isinstance(error, SshRejected) else ()
+    return _Step(actions=noted, conditions=(say.probe_failed(error),))
 
 
 def _refusals(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
@@ -132,6 +133,14 @@ def _refusals(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
         return ()
     known = is_refused(seen.machine, SSHHop.BASTION, version)
     return () if known else (Refuse(version, fingerprint=error.fingerprint),)
+
+
+def _other_keys(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
+    """Note a bastion's key that is not the trusted one, once."""
+    if error.trouble != Trouble.HOST_KEY or not error.fingerprint:
+        return ()
+    known = untrusted(seen.machine, error.hop)
+    return () if known == error.fingerprint else (NoteHostKey(error.hop, error.fingerprint),)
 
 
 def _probe(seen: Observed, reach: _Step, every_s: float) -> tuple[Action, ...]:

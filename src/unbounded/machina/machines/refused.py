@@ -1,6 +1,10 @@
-"""Keys that a host or a bastion has refused: they are not offered again before something is another one."""
+"""Keys that a host or a bastion has refused, which are not offered again, and keys of theirs that are not trusted."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import msgspec
 
 from unbounded.api.machine import Machine, SSHHop
 
@@ -23,3 +27,15 @@ def known_refusal(machine: Machine, key_version: str, bastion_version: str) -> s
     """Who on the way to a host has refused its key, in words; empty where nobody has."""
     hops = ((SSHHop.HOST, key_version), (SSHHop.BASTION, bastion_version))
     return next((refused_words(hop) for hop, version in hops if version and is_refused(machine, hop, version)), "")
+
+
+def untrusted(machine: Machine, hop: SSHHop) -> str | None:
+    """Return the fingerprint of the key that a server showed last in place of the trusted one."""
+    known = machine.status.ssh.untrusted if machine.status.ssh is not None else ()
+    return next((one.fingerprint for one in known if one.hop == hop), None)
+
+
+def without_untrusted(machine: Machine, hop: SSHHop) -> list[dict[str, Any]]:
+    """Return status.ssh.untrusted as a patch has it, without the key of one server."""
+    known = machine.status.ssh.untrusted if machine.status.ssh is not None else ()
+    return [msgspec.to_builtins(one) for one in known if one.hop != hop]

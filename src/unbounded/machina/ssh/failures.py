@@ -145,7 +145,7 @@ def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: 
     return failure(Trouble.LOST, hop.name, f"{place}: the connection broke in the login")
 
 
-def changed(hop: Hop, *, shown: str, wanted: str) -> SshFailure:
+def changed(hop: Hop, *, shown: str, wanted: str) -> SshRejected:
     """Somebody else may answer at this address."""
     words = f"{who(hop.name, hop.at)}: shows the host key {shown}, and {wanted} is pinned; nothing was sent to it"
-    return failure(Trouble.HOST_KEY, hop.name, words)
+    return SshRejected(Trouble.HOST_KEY, hop.name, words, fingerprint=shown)

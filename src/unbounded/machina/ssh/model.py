@@ -126,7 +126,7 @@ class SshRejected(Rejected):
     """It stays so until somebody changes something. For a changed host key the message says both fingerprints.
 
     Args:
-        fingerprint: of the public key that was refused; empty where no key was.
+        fingerprint: of the public key that was refused, ours by the server or the server's by us; empty where none was.
     """
 
     def __init__(self, trouble: Trouble, hop: SSHHop, message: str, *, fingerprint: str = "") -> None:
