@@ -25,7 +25,7 @@ Raw = dict[str, Any]
 
 FOLDER: Final = "deploy/chart"
 SOURCES: Final = ROOT / "scripts" / "chart"
-SITE, PROVIDER, INTERFACE = "xsitex", "xproviderx", "xinterfacex"
+SITE, PROVIDER, INTERFACE, RELAYS = "xsitex", "xproviderx", "xinterfacex", "xrelaysx"
 VALUES: Final = {"machina": "machina", MACHINE_OPS: "machineOps", "metalman": "metalman"}  # keys of values.yaml
 IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
 KEEP: Final = "helm.sh/resource-policy: keep\n"
@@ -133,7 +133,7 @@ def _machine_ops() -> str:
 
 def _metalman() -> str:
     def of(site: str) -> str:
-        return _written(workloads.metalman_objects(Metalman(IMAGE, site, INTERFACE)), "metalman", _scoped)
+        return _written(workloads.metalman_objects(Metalman(IMAGE, site, INTERFACE, (RELAYS,))), "metalman", _scoped)
 
     cases = _cases(((".site", of(SITE)), ("", of(""))))
     head = '{{- with include "unbounded.metalmanFault" $ }}{{ fail . }}{{ end }}\n'
@@ -150,11 +150,12 @@ def _cases(cases: Iterable[tuple[str, str]]) -> str:
 
 
 def _scoped(text: str) -> str:
-    """With a site, a provider and an interface."""
+    """With a site, a provider, an interface and relays."""
     text = re.sub(rf": {SITE}$", ": {{ .site | quote }}", text, flags=re.MULTILINE)
     text = text.replace(SITE, "{{ .site }}").replace(PROVIDER, "{{ .provider }}")
     either = "{{ if .interface }}--dhcp-interface={{ .interface }}{{ else }}--dhcp-auto-interface{{ end }}"
-    return text.replace(f"--dhcp-interface={INTERFACE}", either)
+    some = '{{- with .relays }}\n        - --dhcp-relay={{ join "," . }}\n        {{- end }}'
+    return text.replace(f"--dhcp-interface={INTERFACE}", either).replace(f"- --dhcp-relay={RELAYS}", some)
 
 
 def _written(bodies: Iterable[Raw], component: str, scoped: Callable[[str], str]) -> str:

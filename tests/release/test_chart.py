@@ -102,12 +102,13 @@ def test_with_all_components_too(tmp_path: Path) -> None:
     [("rack1", ""), ("", "AzureVM"), ("phoenix", "OCIInstance"), ("Rack.1", "My_Own"), ("true", ""), ("42", "")],
 )
 def test_with_a_site_and_a_provider_it_is_what_install_brings(site: str, provider: str, tmp_path: Path) -> None:
+    relays = ("10.0.0.1", "10.1.0.0/24") if site == "rack1" else ()
     one = MachineOps(image_of(MACHINE_OPS, REGISTRY), site, provider)
     wanted = by_name(machine_ops_objects((one,), machine_ops_config()))
     values: Raw = {"machineOps": {"deployments": [{"site": site, "provider": provider}]}}
     if site and site != "Rack.1":
-        values["metalman"] = {"sites": [{"site": site, "interface": "eth1"}]}
-        wanted |= by_name(metalman_objects(Metalman(image_of("metalman", REGISTRY), site, "eth1")))
+        values["metalman"] = {"sites": [{"site": site, "interface": "eth1", "relays": list(relays)}]}
+        wanted |= by_name(metalman_objects(Metalman(image_of("metalman", REGISTRY), site, "eth1", relays)))
     rendered = objects(helm(HERE | values, tmp_path))
     for key, body in wanted.items():
         if key[0] == "ConfigMap":

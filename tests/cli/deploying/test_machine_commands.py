@@ -513,13 +513,16 @@ async def test_a_configuration_is_made_shown_and_assigned(up_cli: Cli, up_api: H
 async def test_metalman_of_a_site_is_deployed_where_deployments_are(up_cli: Cli) -> None:
     ran = await up_cli(
         *("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", "--interface", "eth1"),
-        *("--image-registry", "registry.example.com"),
+        *("--image-registry", "registry.example.com", "--dhcp-relay", "10.0.0.1", "--dhcp-relay", "10.1.0.0/24"),
     )
     service, deployment = json.loads(ran.out)["items"]
     assert service["metadata"]["name"] == deployment["metadata"]["name"] == "metalman-controller-rack1"
-    assert "--dhcp-interface=eth1" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--dhcp-interface=eth1", "--dhcp-relay=10.0.0.1/32,10.1.0.0/24"} <= set(args)
     ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--interface", "a/b")
     assert (ran.status, "--interface: 'a/b'" in ran.err) == (2, True)
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dhcp-relay", "fe80::1")
+    assert (ran.status, "--dhcp-relay: fe80::1/128 is not of IPv4" in ran.err) == (2, True)
 
 
 async def test_networks_are_checked_and_made_by_others(up_cli: Cli) -> None:

@@ -53,6 +53,13 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--interface", default="", metavar="NAME", help="of the node, for DHCP (the one that machines reach)"
     )
+    parser.add_argument(
+        "--dhcp-relay",
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="address of a DHCP relay (giaddr), so that no other one is answered; may be given several times",
+    )
     add_dry_run(parser)
 
 

@@ -35,7 +35,7 @@ from unbounded.cli.deploying.workloads import (
 )
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
 from unbounded.kube.clock import rfc3339
-from unbounded.metalman.flags import interface
+from unbounded.metalman.flags import interface, ipv4_networks
 
 WAIT_S: Final = 300.0
 NETWORKS: Final = ("cluster_node_cidr", "cluster_pod_cidr", "node_cidr", "pod_cidr")
@@ -150,7 +150,7 @@ def _note_networks(session: Session) -> None:
 async def deploy_pxe(session: Session) -> int:
     """Have a metalman in a site."""
     args = session.told.args
-    metalman = Metalman("", _site("--site", args.site), _interface(args.interface))
+    metalman = Metalman("", _site("--site", args.site), _interface(args.interface), _relays(args.dhcp_relay))
     require_usable(args)
     if args.dry_run == CLIENT:
         image = chosen_image("metalman", image=args.image, registry=args.image_registry)
@@ -191,6 +191,13 @@ def _good_for(seconds: float | None) -> timedelta:
     if seconds is None or not LEAST_TTL.total_seconds() <= seconds <= LONGEST_TTL.total_seconds():
         raise CliError("--token-ttl: a token is good for 10m to 8760h", status=USAGE)
     return timedelta(seconds=seconds)
+
+
+def _relays(texts: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(str(network) for network in ipv4_networks(",".join(texts)))
+    except ValueError as error:
+        raise CliError(f"--dhcp-relay: {error}", status=USAGE) from None
 
 
 def _interface(text: str) -> str:

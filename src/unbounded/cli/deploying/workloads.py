@@ -61,11 +61,13 @@ class Metalman:
     Args:
         site: empty for the Machines without one.
         interface: what DHCP is served on; empty for the one with the address that machines reach.
+        relays: addresses and networks of the site's DHCP relays; empty for any.
     """
 
     image: str
     site: str = ""
     interface: str = ""
+    relays: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -249,11 +251,12 @@ def metalman_deployment(metalman: Metalman) -> Raw:
     `allowPrivilegeEscalation: false` would take them away again: so it is root, without any other right of root's.
     """
     interface = f"--dhcp-interface={metalman.interface}" if metalman.interface else "--dhcp-auto-interface"
+    relays = [f"--dhcp-relay={','.join(metalman.relays)}"] if metalman.relays else []
     container = {
         "name": "metalman",
         "image": metalman.image,
         "command": ["metalman"],
-        "args": ["serve-pxe", f"--site={metalman.site}", interface, f"--cache-dir={CACHE}"],
+        "args": ["serve-pxe", f"--site={metalman.site}", interface, *relays, f"--cache-dir={CACHE}"],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
         "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
         "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
