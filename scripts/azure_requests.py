@@ -20,7 +20,7 @@ from azure.mgmt.compute._version import VERSION
 from azure.mgmt.compute.operations import _operations as operations
 
 PATH: Final = "src/unbounded/lab/cloud/azure/requests.json"
-WRITTEN: Final = (models.VirtualMachine, models.VirtualMachineExtension)
+WRITTEN: Final = (models.VirtualMachine, models.VirtualMachineExtension, models.VirtualMachineReimageParameters)
 OPEN: Final = frozenset({"VirtualMachineSizeTypes"})
 """Enums whose values are not all in the SDK: sizes have come since its list was closed, D2s_v5 is not in it."""
 READS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -30,6 +30,8 @@ READS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 TYPES: Final[Mapping[str, Callable[..., Any]]] = {
     "virtualMachines": operations.build_virtual_machines_get_request,
+    "virtualMachineScaleSets": operations.build_virtual_machine_scale_sets_get_request,
+    "virtualMachineScaleSets/virtualMachines": operations.build_virtual_machine_scale_set_vms_get_request,
     "virtualMachines/extensions": operations.build_virtual_machine_extensions_get_request,
     "disks": operations.build_disks_get_request,
     "availabilitySets": operations.build_availability_sets_get_request,

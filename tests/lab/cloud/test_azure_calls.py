@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import pytest
 from azure.core import MatchConditions
-from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceModifiedError, ResourceNotFoundError
+from azure.mgmt.compute import models
 
 from tests.lab.cloud.azure_support import Scene, scene, swift
 from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure.catalog import size_of
 from unbounded.lab.cloud.azure.local import GROUP
 
 RICH = Shape(
@@ -322,3 +325,92 @@ async def test_a_machine_has_12_changes_at_once_and_4_a_minute() -> None:
         assert await _codes(s, "POST", path, 13) == [(429, "OperationNotAllowed", "15")]
         s.cloud.set_dials(rate_limits=False)
         assert await _codes(s, "POST", path, 1) == []
+
+
+# What the SDK of today can send besides
+
+
+@pytest.mark.parametrize("option", ["Delete", "Detach"])
+@swift
+async def test_a_reimage_makes_the_os_disk_anew_with_other_custom_data(option: str) -> None:
+    async with scene() as s:
+        change = {"properties": {"storageProfile": {"osDisk": {"createOption": "FromImage", "deleteOption": option}}}}
+        await (await s.vms.begin_update(GROUP, "vm-1", change)).result()
+        before = await s.get()
+        told = base64.b64encode(b"#cloud-config anew").decode()
+        parameters = models.VirtualMachineReimageParameters(
+            os_profile=models.OSProfileProvisioningData(custom_data=told)
+        )
+        await (await s.vms.begin_reimage(GROUP, "vm-1", parameters)).result()
+        after = await s.get()
+        assert s.cloud.custom_data("vm-1") == told
+        assert after.properties.vm_id == before.properties.vm_id
+        old, new = (each.properties.storage_profile.os_disk.name for each in (before, after))
+        assert old != new
+        assert [each.name async for each in s.client.disks.list()] == ([new] if option == "Delete" else [old, new])
+        assert await s.power() == "PowerState/running"
+        await (await s.vms.begin_reimage(GROUP, "vm-1")).result()
+        assert s.cloud.custom_data("vm-1") == told
+
+
+@swift
+async def test_a_reimage_takes_what_the_model_of_the_sdk_has_and_no_more() -> None:
+    async with scene() as s:
+        for wrong in (
+            {"osProfile": {"hostName": "x"}},
+            {"tempDisk": True},
+            {"osProfile": {"customData": "no base 64"}},
+        ):
+            with pytest.raises(HttpResponseError) as raised:
+                await s.vms.begin_reimage(GROUP, "vm-1", wrong)
+            assert raised.value.status_code == 400
+
+
+@swift
+async def test_virtual_machines_of_scale_sets_are_not_there() -> None:
+    async with scene() as s:
+        with pytest.raises(ResourceNotFoundError) as raised:
+            await s.client.virtual_machine_scale_sets.get(GROUP, "workers")
+        assert "Code: ResourceNotFound" in str(raised.value)
+        scale_set_vms = s.client.virtual_machine_scale_set_vms
+        for call in (scale_set_vms.get, scale_set_vms.get_instance_view, scale_set_vms.begin_restart):
+            with pytest.raises(ResourceNotFoundError) as raised:
+                await call(GROUP, "workers", "0")
+            assert "Code: ParentResourceNotFound" in str(raised.value)
+            assert "Parent resource 'workers' not found." in str(raised.value)
+        with pytest.raises(ResourceNotFoundError) as raised:
+            await s.get("workers_0")
+        assert "Code: ResourceNotFound" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_one"),
+    [
+        ("Standard_D2s_v7", True),
+        ("Standard_E64-16s_v5", True),
+        ("Standard_ND96isr_H100_v5", True),
+        ("Standard_NV36ads_A10_v5", True),
+        ("Standard_DC4es_v6", True),
+        ("Standard_HB176-48rs_v4", True),
+        ("Basic_A1", True),
+        ("Standard_Ds_v5", False),
+        ("D2s_v5", False),
+        ("Standard_D2s-v5", False),
+    ],
+)
+@swift
+async def test_sizes_are_taken_by_how_azure_names_them(size: str, is_one: bool) -> None:
+    async with scene() as s:
+        body = await s.body()
+        body["properties"]["hardwareProfile"] = {"vmSize": size}
+        resized = s.vms.begin_update(GROUP, "vm-1", {"properties": {"hardwareProfile": {"vmSize": size}}})
+        if not is_one:
+            with pytest.raises(HttpResponseError):
+                await resized
+            return
+        await (await resized).result()
+        assert (await s.get()).properties.hardware_profile.vm_size == size
+
+
+def test_every_size_that_the_sdk_names_is_one() -> None:
+    assert [each.value for each in models.VirtualMachineSizeTypes if size_of(each.value) is None] == []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure.catalog import SIZES, ZONES, plain
+from unbounded.lab.cloud.azure.catalog import SIZES, ZONES, plain, size_of
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.model import Document
 
@@ -89,14 +89,14 @@ def _zones(model: Document) -> Iterator[tuple[str, ...]]:
 
 def _size(model: Document) -> Iterator[str]:
     size = model["properties"]["hardwareProfile"]["vmSize"]
-    if size.lower() not in SIZES:
+    if size_of(size) is None:
         yield size
 
 
 def _too_many_data_disks(model: Document) -> Iterator[int]:
-    most = SIZES[model["properties"]["hardwareProfile"]["vmSize"].lower()].data_disks
-    if len(data_disks(model)) > most:
-        yield most
+    size = size_of(model["properties"]["hardwareProfile"]["vmSize"])
+    if size is not None and len(data_disks(model)) > size.data_disks:
+        yield size.data_disks
 
 
 def _luns_taken(model: Document) -> Iterator[int]:

@@ -6,6 +6,7 @@ disks has of them (kubernetes-sigs/azuredisk-csi-driver, azure_dd_max_disk_count
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -81,7 +82,26 @@ def _sizes() -> Iterator[Size]:
 
 
 SIZES: Final[Mapping[str, Size]] = {size.name.lower(): size for size in _sizes()}
-"""By their names in lower case; all are offered everywhere."""
+"""By their names in lower case: those of which it is known how many data disks they take."""
+_NAMED: Final = re.compile(
+    r"(Standard|Basic)_(?P<family>[ABDEFGHLMN][A-Z]{0,2})(?P<cores>\d{1,4})(-(?P<fewer>[1-9]\d{0,2}))?(?P<features>[a-z]{0,6})"
+    r"(_[A-Z0-9]{1,10}){0,2}?(_v[1-9]\d?)?(_Promo)?",
+    re.IGNORECASE,
+)
+"""learn.microsoft.com, "Azure VM sizes naming conventions": family, vCPUs, fewer of them, features, and so on."""
+MOST_DATA_DISKS: Final = 64
+
+
+def size_of(name: str) -> Size | None:
+    """A size by its name; of one that is not known, as new ones come each month, what the name says of it."""
+    known = SIZES.get(name.lower())
+    if known is not None:
+        return known
+    found = _NAMED.fullmatch(name)
+    if found is None:
+        return None
+    cores = int(found["cores"]) or 1  # A0 has a part of one
+    return Size(name, int(found["fewer"] or cores), min(2 * cores, MOST_DATA_DISKS))
 
 
 def plain(location: str) -> str:

@@ -113,6 +113,9 @@ ERRORS: Final[Mapping[str, Row]] = {
         "The Resource '{type}/{name}' under resource group '{group}' was not found. For more details please go to"
         " https://aka.ms/ARMResourceNotFoundFix",
     ),
+    "ParentResourceNotFound": Row(  # Azure/aks-engine#609
+        404, "Can not perform requested operation on nested resource. Parent resource '{name}' not found."
+    ),
     "PlatformImageNotFound": Row(
         404,
         "The platform image '{detail}' is not available. Verify that all fields in the storage profile are correct. For"

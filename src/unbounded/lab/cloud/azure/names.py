@@ -11,6 +11,7 @@ NETWORK: Final = "Microsoft.Network"
 MANAGED_IDENTITY: Final = "Microsoft.ManagedIdentity"
 
 MACHINES: Final = f"{COMPUTE}/virtualMachines"
+SCALE_SETS: Final = f"{COMPUTE}/virtualMachineScaleSets"
 DISKS: Final = f"{COMPUTE}/disks"
 AVAILABILITY_SETS: Final = f"{COMPUTE}/availabilitySets"
 EXTENSIONS: Final = f"{COMPUTE}/virtualMachines/extensions"

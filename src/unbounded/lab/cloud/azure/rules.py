@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from unbounded.lab.cloud.azure import bounds
 from unbounded.lab.cloud.azure.bounds import IMAGE_IDS, IMAGE_PARTS
-from unbounded.lab.cloud.azure.catalog import SIZES, plain
+from unbounded.lab.cloud.azure.catalog import plain, size_of
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.model import Disk, Document, Machine, Nic
@@ -60,8 +60,9 @@ WITHOUT: Final = {
 """What the creation of a machine without its image is refused with."""
 
 
-def cores(size: str) -> int:
-    return SIZES[size.lower()].cores
+def cores(name: str) -> int:
+    size = size_of(name)
+    return size.cores if size is not None else 0
 
 
 def model_of(body: Document) -> dict[str, Any]:
@@ -183,11 +184,20 @@ def _check_os(properties: dict[str, Any]) -> str | None:
     if "diffDiskSettings" in os_disk:
         _check_ephemeral(os_disk)
     _check_login(profile)
-    custom_data = _data(profile.get("customData"), "customData", "Custom data")
+    custom_data = custom_data_of(profile)
     properties["osProfile"] = {
         name: value for name, value in profile.items() if name not in ("customData", "adminPassword")
     }
     return custom_data
+
+
+def custom_data_of(profile: Mapping[str, Any]) -> str | None:
+    """What a host is told for its first boot; None where nothing is said.
+
+    Raises:
+        Problem: it is too large, or not in base64.
+    """
+    return _data(profile.get("customData"), "customData", "Custom data")
 
 
 def _check_ephemeral(os_disk: Mapping[str, Any]) -> None:

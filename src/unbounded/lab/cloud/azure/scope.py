@@ -9,12 +9,14 @@ from typing import Final
 from unbounded.lab.cloud.azure.catalog import API_VERSIONS, OLDER, ZONES
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.estate import Estate
-from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS
+from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS, SCALE_SETS
 from unbounded.lab.cloud.azure.shapes import KNOWN
 
 GROUPS: Final = "Microsoft.Resources/resourceGroups"
 TYPES: Final[Mapping[str, str]] = {
     "VirtualMachines": MACHINES,
+    "VirtualMachineScaleSets": SCALE_SETS,
+    "VirtualMachineScaleSetVMs": f"{SCALE_SETS}/virtualMachines",
     "VirtualMachineExtensions": EXTENSIONS,
     "VirtualMachineImages": f"{COMPUTE}/locations/publishers",
     "Images": f"{COMPUTE}/images",

@@ -18,7 +18,8 @@ from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, LoginProblem,
 from unbounded.lab.cloud.azure.estate import NAMESPACE, Estate, not_found
 from unbounded.lab.cloud.azure.login import Login
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
-from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, MACHINES, NICS, ResourceId
+from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, MACHINES, NICS, SCALE_SETS, ResourceId
+from unbounded.lab.cloud.azure.reimaging import reimage
 from unbounded.lab.cloud.azure.throttling import Request as Counted
 from unbounded.lab.cloud.azure.throttling import Throttling
 from unbounded.lab.cloud.front import Call
@@ -29,6 +30,7 @@ from unbounded.lab.routes import Routes
 IN_SUBSCRIPTION: Final = "/subscriptions/*"
 IN_GROUP: Final = f"{IN_SUBSCRIPTION}/resourceGroups/*"
 MACHINE: Final = f"{IN_GROUP}/providers/{MACHINES}/*"
+SCALE_SET: Final = f"{IN_GROUP}/providers/{SCALE_SETS}/*"
 LOCATION: Final = f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*"
 IMAGE: Final = f"{LOCATION}/publishers/*/artifacttypes/vmimage/offers/*/skus/*/versions/*"
 VERSION: Final = f"{IN_GROUP}/providers/{COMPUTE}/galleries/*/images/*/versions/*"
@@ -319,6 +321,23 @@ def _power(action: str) -> Act:
     return act
 
 
+def _reimage(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.estate.machine(asked.resource(MACHINES))
+    body = asked.body() if asked.request.body else {}
+    return azure.accepted(asked, reimage(azure.estate, machine, body, asked.now), 202)
+
+
+# Scale sets: there is none
+
+
+def _no_scale_set(_: Azure, asked: Asked) -> Reply:
+    raise not_found(asked.resource(SCALE_SETS))
+
+
+def _no_parent(_: Azure, asked: Asked) -> Reply:
+    raise Problem("ParentResourceNotFound", name=asked.names[2])
+
+
 # Extensions
 
 
@@ -512,6 +531,17 @@ TABLE: Final[Mapping[tuple[str, str], Row]] = {
     ("POST", f"{MACHINE}/restart"): Row("VirtualMachines.Restart", _power("Restart"), "UpdateVM"),
     ("POST", f"{MACHINE}/powerOff"): Row("VirtualMachines.PowerOff", _power("PowerOff"), "UpdateVM"),
     ("POST", f"{MACHINE}/deallocate"): Row("VirtualMachines.Deallocate", _power("Deallocate"), "DeleteVM"),
+    ("POST", f"{MACHINE}/reimage"): Row("VirtualMachines.Reimage", _reimage, "UpdateVM"),
+    ("GET", SCALE_SET): Row("VirtualMachineScaleSets.Get", _no_scale_set),
+    ("GET", f"{SCALE_SET}/virtualMachines"): Row("VirtualMachineScaleSetVMs.List", _no_parent),
+    ("GET", f"{SCALE_SET}/virtualMachines/*"): Row("VirtualMachineScaleSetVMs.Get", _no_parent),
+    ("GET", f"{SCALE_SET}/virtualMachines/*/instanceView"): Row("VirtualMachineScaleSetVMs.InstanceView", _no_parent),
+    **{
+        ("POST", f"{SCALE_SET}/virtualMachines/*/{verb}"): Row(
+            f"VirtualMachineScaleSetVMs.{verb[0].upper()}{verb[1:]}", _no_parent
+        )
+        for verb in ("start", "restart", "powerOff", "deallocate", "reimage")
+    },
     ("GET", f"{IN_GROUP}/providers/{MACHINES}"): Row("VirtualMachines.List", _list_machines, "HighCostGetVM"),
     ("GET", f"{IN_SUBSCRIPTION}/providers/{MACHINES}"): Row("VirtualMachines.ListAll", _list_machines, "HighCostGetVM"),
     ("GET", f"{MACHINE}/extensions"): Row("VirtualMachineExtensions.List", _list_extensions, "LowCostGetVM"),

@@ -35,6 +35,7 @@ TYPES: Final = {"str": str, "int": int, "float": float, "bool": bool, "any": obj
 READ_ONLY: Final = "read"
 VIRTUAL_MACHINE: Final = "#VirtualMachine"
 EXTENSION: Final = "#VirtualMachineExtension"
+REIMAGE: Final = "#VirtualMachineReimageParameters"
 
 
 class _Misfit(Exception):
