@@ -72,7 +72,7 @@ def _imported(name: str, entry: EntryPoint) -> Provider:
     try:
         provider: Provider = entry.load()
     except ImportError as error:
-        extra = f"; `pip install 'unbounded[{EXTRAS[name]}]'` brings it" if name in EXTRAS else ""
+        extra = "; requirements-clouds.txt of the release names the packages for pip" if name in EXTRAS else ""
         raise SettingsError(f"provider {name} lacks what it needs ({error}){extra}") from error
     except AttributeError as error:
         raise SettingsError(f"the entry point {name!r} of {GROUP} leads to nothing: {error}") from error
