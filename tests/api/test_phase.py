@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from unbounded.api.core import Node
-from unbounded.api.machine import ActiveOperation, JoinStatus, MachineSpec
+from unbounded.api.machine import ActiveOperation, JoinStatus, MachineSpec, MachineStatus
 from unbounded.api.meta import Condition
 from unbounded.api.phase import PHASE_MEANING, PhaseNow, machine_phase
 
@@ -148,7 +148,7 @@ def test_the_slot_counts_before_everything_else(kind: str, expected: str) -> Non
 def test_a_reboot_hides_the_lost_ssh_connection_and_the_power_that_it_took_away() -> None:
     down = ["SSHReachable=False/Unreachable", "PoweredOff=True/PoweredOff"]
     now = phase(SSH | BARE_METAL, *down, node=READY_NODE, slot=REBOOT)
-    assert now == ("Rebooting", "HostReboot r1 by metalman/lab")
+    assert now == ("Rebooting", "HostReboot r1 by metalman/lab", "HostReboot")
 
 
 def test_a_lost_executor_is_said() -> None:
@@ -158,10 +158,10 @@ def test_a_lost_executor_is_said() -> None:
 def test_a_machine_that_has_joined_follows_its_node_and_not_its_ssh_port() -> None:
     """Seen: `Pending: connection refused` of Machines whose Nodes served, for as long as a firewall was closed."""
     away = ["SSHReachable=False/Unreachable: no route to host", DONE, PROVISIONED]
-    assert phase(SSH, *away, node=READY_NODE) == ("Ready", "Node w joined")
-    assert phase(SSH, *away, node=UNREADY_NODE) == ("Ready", "Node w joined, but is not Ready")
-    assert phase(SSH, *away, join=KUBELET_JOINED) == ("Joining", "Provisioned; waiting for its Node")
-    assert phase(SSH, *away) == ("Pending", "no route to host")
+    assert phase(SSH, *away, node=READY_NODE) == ("Ready", "Node w joined", "")
+    assert phase(SSH, *away, node=UNREADY_NODE) == ("Ready", "Node w joined, but is not Ready", "NodeNotReady")
+    assert phase(SSH, *away, join=KUBELET_JOINED) == ("Joining", "Provisioned; waiting for its Node", "")
+    assert phase(SSH, *away) == ("Pending", "no route to host", "Unreachable")
 
 
 def test_only_a_kubelets_certificate_is_a_join() -> None:
@@ -174,13 +174,22 @@ def test_only_a_kubelets_certificate_is_a_join() -> None:
 def test_a_machine_whose_reset_on_deletion_fails_is_not_ready(spec: Any, node: Any) -> None:
     """Seen: `Ready` while the host could not be reset, for all of the 15 minutes that the Machine was held."""
     now = phase(spec, REACHABLE, DONE, PROVISIONED, "HostReset=False/Failed: no answer", node=node)
-    assert now == ("Failed", "no answer")
+    assert now == ("Failed", "no answer", "Failed")
     assert phase(spec, REACHABLE, "HostReset=False/InProgress", node=READY_NODE).phase == "Ready"
 
 
 def test_the_message_of_the_deciding_condition_is_shown() -> None:
     assert phase(SSH, "SSHReachable=False/Unreachable: no route to host").message == "no route to host"
     assert phase(SSH, REACHABLE, "Provisioning=False/Failed: exit 1").message == "exit 1"
+
+
+def test_a_change_of_the_reason_alone_is_written() -> None:
+    now = phase(SSH, REACHABLE, "Provisioning=False/DiskFull: exit 1")
+    same = {"phase": "Failed", "message": "exit 1", "reason": "DiskFull"}
+    assert now.change(msgspec.convert(same, MachineStatus)) == {}
+    assert now.change(msgspec.convert(same | {"reason": "Failed"}, MachineStatus)) == same
+    ready = phase(SSH, REACHABLE, DONE, node=READY_NODE)
+    assert ready.change(msgspec.convert(same, MachineStatus))["reason"] is None
 
 
 def test_what_holds_the_setting_up_is_said() -> None:

@@ -173,8 +173,8 @@ def test_the_limits_of_the_status(kind: str, path: str, limit: int) -> None:
         (
             "Machine",
             "mach",
-            ["Host", "Phase", "K8s Version", "Age"],
-            ["Site", "Provider", "BMC", "Operation", "Cluster CA", "Message"],
+            ["Host", "Site", "Phase", "Reason", "K8s Version", "Age"],
+            ["Provider", "BMC", "Operation", "Cluster CA", "Message"],
         ),
         (
             "MachineOperation",

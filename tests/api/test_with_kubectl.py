@@ -68,7 +68,7 @@ async def test_applying_the_examples_again_changes_nothing(kubectl: Kubectl) -> 
 
 async def test_lists_show_the_columns_and_take_field_selectors(kubectl: Kubectl) -> None:
     head, *machines = await kubectl.lines("get", "machines")
-    assert head == ["NAME", "HOST", "PHASE", "K8S", "VERSION", "AGE"]
+    assert head == ["NAME", "HOST", "SITE", "PHASE", "REASON", "K8S", "VERSION", "AGE"]
     assert [line[0] for line in machines] == [
         "azure-worker-01",
         "baremetal-01",

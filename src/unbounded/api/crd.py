@@ -56,10 +56,11 @@ DEFINITIONS: Final = (
         "mach",
         (
             Column("Host", ".spec.ssh.host"),
+            Column("Site", label_path(LABEL_SITE)),
             Column("Phase", ".status.phase"),
+            Column("Reason", ".status.reason"),
             Column("K8s Version", ".spec.kubernetes.version"),
             AGE,
-            Column("Site", label_path(LABEL_SITE), wide=True),
             Column("Provider", ".spec.provider", wide=True),
             Column("BMC", ".spec.pxe.redfish.url", wide=True),
             Column("Operation", ".status.activeOperation.name", wide=True),

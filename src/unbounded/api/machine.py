@@ -544,6 +544,14 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
 
     phase: Annotated[str | None, Field("Where the machine is in its life.", enum=tuple(MachinePhase))] = None
     message: Annotated[Message | None, Field("Why it is there, for a person.")] = None
+    reason: Annotated[
+        str | None,
+        Field(
+            "Why it is there, in CamelCase: of the condition that decides, or of what is at work. Left out where"
+            " nothing holds it up.",
+            max_length=128,
+        ),
+    ] = None
     original_uid: Annotated[
         str | None,
         Field(

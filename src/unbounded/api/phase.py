@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, fit_message
 from unbounded.api.core import Node
-from unbounded.api.machine import ActiveOperation, JoinPurpose, JoinStatus, MachinePhase, MachineSpec
+from unbounded.api.machine import ActiveOperation, JoinPurpose, JoinStatus, MachinePhase, MachineSpec, MachineStatus
 from unbounded.api.meta import Condition
 from unbounded.api.operation import OperationKind
 
@@ -29,11 +29,25 @@ OPERATION_PHASE: Final[Mapping[str, MachinePhase]] = {
 }
 
 
+NODE_NOT_READY: Final = "NodeNotReady"
+
+
 class PhaseNow(NamedTuple):
-    """The phase of a Machine, and why, for status.phase and status.message."""
+    """The phase of a Machine, and why: status.phase, status.message and status.reason.
+
+    Attributes:
+        reason: in CamelCase; empty where nothing holds the Machine up.
+    """
 
     phase: MachinePhase
     message: str
+    reason: str = ""
+
+    def change(self, status: MachineStatus) -> dict[str, str | None]:
+        """Return the fields of a status that become others; empty where it says all of it already."""
+        told = {"phase": str(self.phase), "message": fit_message(self.message), "reason": self.reason or None}
+        known = {"phase": status.phase, "message": status.message, "reason": status.reason}
+        return {} if told == known else told
 
 
 def machine_phase(
@@ -85,19 +99,19 @@ def _from_operation(slot: ActiveOperation | None) -> PhaseNow | None:
         return None
     doing = f"{slot.kind} {slot.name} by {slot.executor}"
     lost = ", which fell silent: the state of the host is not known" if slot.lost else ""
-    return PhaseNow(OPERATION_PHASE[slot.kind], doing + lost)
+    return PhaseNow(OPERATION_PHASE[slot.kind], doing + lost, slot.kind)
 
 
 def _from_power(known: Known) -> PhaseNow | None:
     if not _is(known, ConditionType.POWERED_OFF, ConditionStatus.TRUE):
         return None
-    return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.POWERED_OFF, "The host is powered off"))
+    return _by(known, ConditionType.POWERED_OFF, MachinePhase.PENDING, "The host is powered off")
 
 
 def _from_reset(known: Known) -> PhaseNow | None:
     if not _is(known, ConditionType.HOST_RESET, ConditionStatus.FALSE, ConditionReason.FAILED):
         return None
-    return PhaseNow(MachinePhase.FAILED, _said(known, ConditionType.HOST_RESET, "Resetting the host failed"))
+    return _by(known, ConditionType.HOST_RESET, MachinePhase.FAILED, "Resetting the host failed")
 
 
 def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> PhaseNow | None:
@@ -109,16 +123,15 @@ def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> PhaseNow | No
         known, ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN
     )
     otherwise = "SSH was not tried yet" if untried else "SSH is unreachable"
-    return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.SSH_REACHABLE, otherwise))
+    return _by(known, ConditionType.SSH_REACHABLE, MachinePhase.PENDING, otherwise)
 
 
 def _from_provisioning(node: Node | None, known: Known) -> PhaseNow | None:
     """Return the phase of a host that is set up over SSH. A Node that is Ready outweighs an attempt that failed."""
     if _is(known, ConditionType.PROVISIONING, ConditionStatus.TRUE):
-        words = _said(known, ConditionType.PROVISIONING, "Install script is running")
-        return PhaseNow(MachinePhase.PROVISIONING, words)
+        return _by(known, ConditionType.PROVISIONING, MachinePhase.PROVISIONING, "Install script is running")
     if _provisioning_failed(known) and not (node is not None and node.ready):
-        return PhaseNow(MachinePhase.FAILED, _said(known, ConditionType.PROVISIONING, "Provisioning failed"))
+        return _by(known, ConditionType.PROVISIONING, MachinePhase.FAILED, "Provisioning failed")
     return None
 
 
@@ -134,8 +147,9 @@ def _from_node(spec: MachineSpec, node: Node | None, known: Known) -> PhaseNow |
         return PhaseNow(MachinePhase.READY, "No Kubernetes node is wanted")
     if node is None or _is_taken_back(node, known):
         return None
-    unready = "" if node.ready else ", but is not Ready"
-    return PhaseNow(MachinePhase.READY, f"Node {node.metadata.name} joined{unready}")
+    if node.ready:
+        return PhaseNow(MachinePhase.READY, f"Node {node.metadata.name} joined")
+    return PhaseNow(MachinePhase.READY, f"Node {node.metadata.name} joined, but is not Ready", NODE_NOT_READY)
 
 
 _WAITS: Final[Mapping[ConditionType, frozenset[ConditionReason]]] = {
@@ -149,16 +163,14 @@ def _from_waiting(known: Known) -> PhaseNow | None:
     for kind, reasons in _WAITS.items():
         condition = known.get(kind)
         if condition is not None and condition.reason in reasons:
-            return PhaseNow(MachinePhase.PENDING, _said(known, kind, "The host is not set up"))
+            return _by(known, kind, MachinePhase.PENDING, "The host is not set up")
     return None
 
 
 def _from_configuration(known: Known) -> PhaseNow | None:
     if not _is(known, ConditionType.CONFIGURATION_PENDING, ConditionStatus.TRUE):
         return None
-    return PhaseNow(
-        MachinePhase.PENDING, _said(known, ConditionType.CONFIGURATION_PENDING, "No MachineConfiguration is bound")
-    )
+    return _by(known, ConditionType.CONFIGURATION_PENDING, MachinePhase.PENDING, "No MachineConfiguration is bound")
 
 
 # What is reported while a host is set up, over SSH or from the network, in the order in which it happens.
@@ -177,10 +189,10 @@ def _from_reports(known: Known) -> PhaseNow:
     if open_step is not None:
         failed = known[open_step].reason in (ConditionReason.FAILED, ConditionReason.TIMED_OUT)
         phase = MachinePhase.FAILED if failed else MachinePhase.PROVISIONING
-        return PhaseNow(phase, _said(known, open_step, f"{open_step}: {known[open_step].reason}"))
+        return _by(known, open_step, phase, f"{open_step}: {known[open_step].reason}")
     if reported:
         return PhaseNow(MachinePhase.JOINING, f"{reported[-1]}; waiting for its Node")
-    return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.PROVISIONING, "Not provisioned yet"))
+    return _by(known, ConditionType.PROVISIONING, MachinePhase.PENDING, "Not provisioned yet")
 
 
 def _is_taken_back(node: Node | None, known: Known) -> bool:
@@ -194,7 +206,9 @@ def _is(known: Known, kind: ConditionType, status: ConditionStatus, reason: Cond
     return condition is not None and condition.status == status and reason in (None, condition.reason)
 
 
-def _said(known: Known, kind: ConditionType, otherwise: str) -> str:
-    """The message of a condition, or a sentence of ours where it has none."""
+def _by(known: Known, kind: ConditionType, phase: MachinePhase, otherwise: str) -> PhaseNow:
+    """Return a phase with the message and reason of a condition, or with a sentence of ours where it has no message."""
     condition = known.get(kind)
-    return condition.message if condition is not None and condition.message else otherwise
+    if condition is None:
+        return PhaseNow(phase, otherwise)
+    return PhaseNow(phase, condition.message or otherwise, condition.reason)

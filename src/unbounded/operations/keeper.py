@@ -54,8 +54,8 @@ class MachineKeeper:
         wanted = machine_phase(
             machine.spec, conditions=status.conditions, node=self._node(machine.name), slot=status.active_operation
         )
-        if (status.phase, status.message) != (wanted.phase, wanted.message):
-            await self._write_machine(machine, {"phase": str(wanted.phase), "message": wanted.message})
+        if change := wanted.change(status):
+            await self._write_machine(machine, change)
 
     async def _write_machine(self, machine: Machine, status: Mapping[str, Any]) -> None:
         patch = {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}

@@ -287,4 +287,4 @@ def _phase(machine: Machine, plan: Plan) -> PhaseNow | None:
         return None
     failed = any(one.reason == ConditionReason.FAILED for one in plan.conditions)
     phase = MachinePhase.FAILED if failed else MachinePhase(machine.status.phase or MachinePhase.PENDING)
-    return PhaseNow(phase, plan.why)
+    return PhaseNow(phase, plan.why, next((str(one.reason) for one in plan.conditions), ""))

@@ -71,9 +71,7 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
     if (shown_no_more := _trusted_now(machine, plan)) is not None:
         change["ssh"] = change.get("ssh", {}) | {"untrusted": without_untrusted(machine, shown_no_more)}
     if plan.phase is not None:
-        told = (str(plan.phase.phase), fit_message(plan.phase.message))
-        if (machine.status.phase, machine.status.message) != told:
-            change |= {"phase": told[0], "message": told[1]}
+        change |= plan.phase.change(machine.status)
     for action in plan.actions:
         match action:
             case Provision():
