@@ -163,8 +163,8 @@ async def test_an_instance_is_replaced_by_one_like_it() -> None:
         )
         details.create_vnic_details.assign_public_ip = True
         details.freeform_tags = shown.freeform_tags | {"unbounded_old_provider_id": f"oci://{old.id}"}
-        await sdk.ask(sdk.compute.instance_action, old.id, "STOP")
-        clock.move(1.0)
+        error = await sdk.failure(sdk.compute.instance_action, old.id, "STOP")
+        assert "is preemptible" in error.message
         new = (await sdk.ask(sdk.compute.launch_instance, details, opc_retry_token="operation-1")).data
         clock.move(2.0)
         assert await sdk.state(new.id) == "RUNNING"
@@ -411,6 +411,61 @@ async def test_user_data_cannot_be_changed_after_the_launch() -> None:
         changed = update(metadata={"user_data": "b2xk", "note": "b"}, freeform_tags={"a": "b"}, display_name="renamed")
         shown = (await sdk.ask(sdk.compute.update_instance, ident, changed)).data
         assert (shown.metadata["note"], shown.freeform_tags, shown.display_name) == ("b", {"a": "b"}, "renamed")
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_boot_volume_is_replaced_by_one_of_another_image(keeps: bool) -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker").id
+        (old,) = cloud.tenancy.boot_volumes
+        image = next(each for each in cloud.tenancy.images if each.version == "22.04" and not each.arm)
+        source = MODELS.UpdateInstanceSourceViaImageDetails(
+            image_id=image.id, boot_volume_size_in_gbs=80, is_preserve_boot_volume_enabled=keeps
+        )
+        update = MODELS.UpdateInstanceDetails(source_details=source)
+        answer = await sdk.ask(sdk.compute.update_instance, ident, update)
+        assert await sdk.state(ident) == "STOPPING"
+        clock.move(60.0)
+        assert await sdk.state(ident) == "RUNNING"
+        work = await sdk.ask(sdk.work.get_work_request, answer.headers["opc-work-request-id"])
+        assert work.data.status == "SUCCEEDED"
+        shown = (await sdk.ask(sdk.compute.get_instance, ident)).data
+        assert (shown.image_id, shown.source_details.image_id) == (image.id, image.id)
+        where = (shown.availability_domain, shown.compartment_id)
+        attached = await sdk.ask(sdk.compute.list_boot_volume_attachments, *where, instance_id=ident)
+        (now,) = [each.boot_volume_id for each in attached.data if each.lifecycle_state == "ATTACHED"]
+        assert now != old.id
+        assert (await sdk.ask(sdk.storage.get_boot_volume, now)).data.size_in_gbs == 80
+        assert old.state.value == ("AVAILABLE" if keeps else "TERMINATED")
+        if keeps:
+            back = MODELS.UpdateInstanceSourceViaBootVolumeDetails(boot_volume_id=old.id)
+            await sdk.ask(sdk.compute.update_instance, ident, MODELS.UpdateInstanceDetails(source_details=back))
+            clock.move(60.0)
+            attached = await sdk.ask(sdk.compute.list_boot_volume_attachments, *where, instance_id=ident)
+            assert [each.boot_volume_id for each in attached.data if each.lifecycle_state == "ATTACHED"] == [old.id]
+
+
+async def test_a_boot_volume_is_not_replaced_where_it_cannot_be() -> None:
+    async with serving() as (cloud, sdk, _):
+        ident = cloud.add_instance("worker").id
+        (volume,) = cloud.tenancy.boot_volumes
+        arm, intel = (
+            next(each.id for each in cloud.tenancy.images if each.arm is arm and each.version == "24.04")
+            for arm in (True, False)
+        )
+        of_image, of_volume = (
+            MODELS.UpdateInstanceSourceViaImageDetails,
+            MODELS.UpdateInstanceSourceViaBootVolumeDetails,
+        )
+        for source, constraint, status in (
+            (of_image(image_id=arm), "ALLOW_DOWNTIME", 400),
+            (of_image(image_id=intel), "AVOID_DOWNTIME", 400),
+            (of_image(image_id="ocid1.image.gone"), "ALLOW_DOWNTIME", 404),
+            (of_volume(boot_volume_id=volume.id), "ALLOW_DOWNTIME", 409),
+        ):
+            update = MODELS.UpdateInstanceDetails(source_details=source, update_operation_constraint=constraint)
+            assert (await sdk.failure(sdk.compute.update_instance, ident, update)).status == status
+        assert await sdk.state(ident) == "RUNNING"
 
 
 @pytest.mark.slow

@@ -272,8 +272,7 @@ NOT_SIMULATED: Final = {
     "UpdateInstanceDetails": {
         *("agentConfig", "availabilityConfig", "capacityReservationId", "dedicatedVmHostId", "faultDomain"),
         *("instanceOptions", "isAIEnterpriseEnabled", "launchOptions", "licensingConfigs", "platformConfig"),
-        *("securityAttributes", "shape", "shapeConfig", "sourceDetails", "timeMaintenanceRebootDue"),
-        "updateOperationConstraint",
+        *("securityAttributes", "shape", "shapeConfig", "timeMaintenanceRebootDue"),
     },
 }
 """Fields that the SDK has and the lab refuses."""

@@ -175,6 +175,19 @@ class Launch(Details, frozen=True, kw_only=True):
     is_ai_enterprise_enabled: bool | None = field(name="isAIEnterpriseEnabled", default=None)
 
 
+class UpdateSource(Details, frozen=True, kw_only=True):
+    """UpdateInstanceSourceDetails: an image of which another boot volume is made, or one that is there."""
+
+    source_type: Literal["image", "bootVolume"]
+    image_id: Name | None = None
+    boot_volume_id: Name | None = None
+    boot_volume_size_in_gbs: Annotated[int, Meta(ge=50, le=32768)] | None = field(
+        name="bootVolumeSizeInGBs", default=None
+    )
+    kms_key_id: Name | None = None
+    is_preserve_boot_volume_enabled: bool = False
+
+
 class Update(Details, frozen=True, kw_only=True):
     """UpdateInstanceDetails, as far as the lab changes instances."""
 
@@ -183,6 +196,8 @@ class Update(Details, frozen=True, kw_only=True):
     defined_tags: DefinedTags | None = None
     metadata: dict[str, str] | None = None
     extended_metadata: dict[str, Any] | None = None
+    source_details: UpdateSource | None = None
+    update_operation_constraint: Literal["ALLOW_DOWNTIME", "AVOID_DOWNTIME"] | None = None
 
 
 class PowerAction(Details, frozen=True, kw_only=True):

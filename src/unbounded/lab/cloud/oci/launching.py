@@ -97,11 +97,12 @@ def make(tenancy: Tenancy, details: Launch, image: Image, now: float) -> Instanc
     )
     tenancy.instances.put(instance, now)
     tenancy.note(now, instance, "created")
-    _attach_boot_volume(tenancy, instance, details.source_details or SourceDetails(source_type="image"), now)
+    attach_boot_volume(tenancy, instance, details.source_details or SourceDetails(source_type="image"), now)
     return instance
 
 
-def _attach_boot_volume(tenancy: Tenancy, instance: Instance, source: SourceDetails, now: float) -> None:
+def attach_boot_volume(tenancy: Tenancy, instance: Instance, source: SourceDetails, now: float) -> None:
+    """Make a boot volume of the instance's image, ATTACHING."""
     where = (instance.compartment_id, instance.availability_domain)
     volume = Volume(
         tenancy.new_id("bootvolume"),

@@ -176,6 +176,15 @@ def _references(details: Launch) -> Iterable[tuple[str, Iterable[str | None]]]:
 
 def _image(tenancy: Tenancy, details: Launch, shape: Shape) -> Image:
     source = details.source_details or SourceDetails(source_type="image", image_id=details.image_id)
+    return image_of(tenancy, source, shape)
+
+
+def image_of(tenancy: Tenancy, source: SourceDetails, shape: Shape) -> Image:
+    """The image that a boot volume is made of.
+
+    Raises:
+        Problem: there is none, or it does not fit.
+    """
     if source.image_id is None:
         raise Problem("MissingParameter", "sourceDetails.imageId is missing")
     image = tenancy.images.get(source.image_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from unbounded.lab.cloud.oci.booting import check_source, replace_boot_volume
 from unbounded.lab.cloud.oci.details import PowerAction, Update, parsed
 from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found, said
 from unbounded.lab.cloud.oci.launching import earlier, launch
@@ -60,8 +61,11 @@ def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, reque
         if getattr(update, name) is not None:
             setattr(instance, name, dict(getattr(update, name)))
     tenancy.instances.put(instance, now)
-    work = begin_work(tenancy, "UpdateInstance", instance, now)
-    end_work(tenancy, work, now)
+    if update.source_details is not None:
+        work = replace_boot_volume(tenancy, instance, update.source_details, now)
+    else:
+        work = begin_work(tenancy, "UpdateInstance", instance, now)
+        end_work(tenancy, work, now)
     shown = tenancy.instances.latest(instance)
     return json_reply(shown.body, etag=shown.etag, opc_work_request_id=work.id)
 
@@ -73,6 +77,9 @@ def _check_update(tenancy: Tenancy, instance: Instance, update: Update) -> None:
                 raise invalid(f"metadata: {key} cannot be changed after launch")
         check_metadata(update.metadata, update.extended_metadata or instance.extended_metadata)
     check_tags(tenancy, update.freeform_tags or {}, update.defined_tags or {})
+    if update.source_details is not None:
+        may_stop = update.update_operation_constraint != "AVOID_DOWNTIME"
+        check_source(tenancy, instance, update.source_details, may_stop=may_stop)
 
 
 def terminate_instance(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
