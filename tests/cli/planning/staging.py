@@ -127,8 +127,8 @@ class Staged:
         assert plain(changes)["changes"]
         return changes
 
-    async def shown(self, *words: str) -> str:
-        return "\n".join(lines(await self.plan(*words)))
+    async def shown(self, *words: str, wide: bool = False) -> str:
+        return "\n".join(lines(await self.plan(*words), wide=wide))
 
 
 def story(tell: Any) -> Any:

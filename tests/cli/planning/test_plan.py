@@ -53,8 +53,21 @@ async def test_what_people_read_of_it(staged: Staged) -> None:
     text = await staged.shown("machine", "power-off", "m1", "--grace", "10s", "--operation-name", "op")
     assert "would create machineoperation.unbounded-cloud.io/op" in text
     assert "1. m1 by metalman/lab: starts as soon as it is its turn" in text
-    assert "ShuttingDown: waits for the host to shut itself down, at most 10 s" in text
-    assert text.endswith("nothing was changed")
+    assert "stages:" not in text
+    assert text.endswith("\n  -o wide shows its 7 stages\nnothing was changed")
+
+
+@story
+async def test_machines_come_before_what_holds_for_all_and_stages_by_o_wide_alone(staged: Staged) -> None:
+    """Seen: 20 lines of stages, and the Machines that nobody had meant above them, scrolled away."""
+    for name in ("m1", "m2"):
+        await staged.machine(name)
+    await staged.alive(METALMAN)
+    text = (await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab", wide=True)).splitlines()
+    assert [line.split()[1] for line in text[1:3]] == ["m1", "m2"]
+    assert text[3].startswith("  2 Machines, at most 10 at once")
+    assert "    ShuttingDown: waits for the host to shut itself down, at most 120 s" in "\n".join(text)
+    assert not any("-o wide" in line for line in text)
 
 
 async def _no_secret(staged: Staged) -> None:

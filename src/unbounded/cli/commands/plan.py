@@ -17,7 +17,8 @@ COMMANDS: Final = (
         path=("plan",),
         help="what a command would do: to which Machines, in which order, and what would hold it up",
         examples=(
-            ("plan machine host-reboot web-01", "who would reboot it, in which stages, and what it would wait for"),
+            ("plan machine host-reboot web-01", "who would reboot it, and what it would wait for"),
+            ("plan machine host-reboot web-01 -o wide", "in which stages, too"),
             (
                 "plan machine register --site rack1 --host 192.0.2.10 --ssh-username admin"
                 " --ssh-private-key ~/.ssh/id_ed25519",

@@ -105,7 +105,7 @@ def _list(session: Session, config: ClientConfig, login: Login) -> None:
         session.told.out.writelines(f"{_SINGULAR}/{row[0]}\n" for row in found_rows.rows)
     else:
         heads, cells = shown(found_rows, wide=args.output == "wide")
-        session.told.out.write("\n".join(table(heads, cells)) + "\n")
+        session.told.out.write("\n".join(table(heads, cells, session.told.style)) + "\n")
 
 
 def _fits(item: dict[str, Any], args: Namespace) -> bool:

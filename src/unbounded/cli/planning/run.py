@@ -193,5 +193,7 @@ def output(session: Session, changes: list[Change]) -> None:
             session.told.out.write(as_yaml(show.plain(changes)))
         case "name":
             session.told.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
-        case _:
-            session.told.out.write("\n".join(show.lines(changes, session.told.program)) + "\n")
+        case form:
+            told = session.told
+            shown = show.lines(changes, told.program, wide=form == "wide", style=told.style)
+            told.out.write("\n".join(shown) + "\n")

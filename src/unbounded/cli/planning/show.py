@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import groupby
 from typing import Any, Final
 
 from unbounded.cli.planning.model import Change, Obstacle, Outlook, Planned, StageLine
+from unbounded.cli.plugin.style import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style
 from unbounded.cli.printable import one_line
 from unbounded.cli.why.links import PLUGIN, Fix, Link, called
 from unbounded.cli.why.say import plain_link
@@ -15,44 +17,66 @@ from unbounded.cli.why.say import plain_link
 SHOWN: Final = 20  # targets that are shown one by one
 
 
-def lines(changes: Sequence[Change], program: str = PLUGIN) -> Iterator[str]:
-    """A paragraph for each write, as text that can be shown.
+def lines(
+    changes: Sequence[Change], program: str = PLUGIN, *, wide: bool = False, style: Style = PLAIN
+) -> Iterator[str]:
+    """A paragraph for each write, as text that can be shown: which Machines come first, then what holds for all.
 
     Args:
         program: how our own commands were begun, for those that are to be tried.
+        wide: show the stages of operations, too.
     """
-    return map(one_line, _lines(changes, program))
+    for line in map(one_line, _lines(changes, program, wide=wide)):
+        command = line.lstrip().startswith(_TRY)
+        for one in [line] if command else style.wrapped(line):
+            yield style.paint(one, _colour(line))
 
 
-def _lines(changes: Sequence[Change], program: str) -> Iterator[str]:
+def _colour(line: str) -> str:
+    return next((code for pattern, code in _COLOURS if pattern.search(line)), "")
+
+
+_TRY: Final = "try:  "
+_COLOURS: Final = (
+    (re.compile(r"^would "), BOLD),
+    (re.compile(r"would end(?: at once)? as Failed/|the server refuses it:"), RED),
+    (re.compile(rf"^ +{_TRY}"), CYAN),
+    (re.compile(r"^  loses |: would wait$"), YELLOW),
+    (re.compile(r"^nothing was changed$"), DIM),
+)
+
+
+def _lines(changes: Sequence[Change], program: str, *, wide: bool) -> Iterator[str]:
     for change in changes:
         yield f"would {change.what}"
         for effect in change.effects:
             yield f"  {effect}"
         if change.operation is not None:
-            yield from _operation(change.operation, program)
+            yield from _operation(change.operation, program, wide=wide)
         if change.server:
             yield f"  the server refuses it: {change.server}"
     yield "nothing was changed"
 
 
-def _operation(planned: Planned, program: str) -> Iterator[str]:
+def _operation(planned: Planned, program: str, *, wide: bool) -> Iterator[str]:
     if planned.refused:
         yield f"  it would end at once as Failed/{planned.refused}"
         return
+    yield from _targets(planned.targets, program)
     if len(planned.targets) != 1 or planned.targets[0].operation != planned.name:
         yield f"  {len(planned.targets)} Machines, at most {planned.max_concurrent} at once, in this order;"
         yield f"  once {planned.max_failures} of them failed, no more are started"
-    yield from _targets(planned.targets, program)
-    if planned.stages:
+    yield f"  not started within {planned.start_deadline_s} s or not done {planned.deadline_s} s after that, it fails"
+    yield from _few("  loses ", planned.loses)
+    yield from _few("  not checked: ", planned.unchecked)
+    if planned.stages and wide:
         yield "  stages:"
         yield from (
             f"    {one.name}: waits for {one.waits_for}, at most {one.limit_s:.0f} s; a cancel {one.cancel}"
             for one in planned.stages
         )
-    yield f"  not started within {planned.start_deadline_s} s or not done {planned.deadline_s} s after that, it fails"
-    yield from _few("  loses ", planned.loses)
-    yield from _few("  not checked: ", planned.unchecked)
+    elif planned.stages:
+        yield f"  -o wide shows its {len(planned.stages)} stages"
 
 
 def _targets(targets: Sequence[Outlook], program: str) -> Iterator[str]:
@@ -91,7 +115,7 @@ def _target(one: Outlook, wave: int, program: str) -> Iterator[str]:
 
 
 def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:
-    yield from (f"     try:  {called(fix, program).command}" for fix in fixes[:1])
+    yield from (f"     {_TRY}{called(fix, program).command}" for fix in fixes[:1])
 
 
 def _held(link: Link) -> str:

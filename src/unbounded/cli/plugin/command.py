@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
+from unbounded.cli.plugin.style import Style
+
 if TYPE_CHECKING:
     from unbounded.api.kinds import Kind
     from unbounded.kube.client import HttpApi
@@ -54,6 +56,7 @@ class Told:
     Attributes:
         terminal: whether `out` is a terminal, that a person looks at.
         program: how the command is called, for hints that can be typed.
+        columns: of the terminal; 0 where `out` is none.
     """
 
     args: Namespace
@@ -64,6 +67,12 @@ class Told:
     colour: bool
     terminal: bool
     program: str = "kubectl unbounded"
+    columns: int = 0
+
+    @property
+    def style(self) -> Style:
+        """Return how text on `out` is shown."""
+        return Style(self.columns, self.colour)
 
 
 class Printer(Protocol):

@@ -10,6 +10,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.names import GROUP
 from unbounded.cli import printable
 from unbounded.cli.plugin.command import FAILED, CliError, Told
+from unbounded.cli.plugin.style import PLAIN, RED, Style
 from unbounded.kube.config import ConfigError
 from unbounded.kube.errors import (
     AlreadyExists,
@@ -98,9 +99,9 @@ def _reach_hint(text: str) -> str:
     return "does it run, and is this the right cluster? `kubectl config view --minify` shows the address"
 
 
-def tell(error: Shown, to: TextIO) -> int:
+def tell(error: Shown, to: TextIO, style: Style = PLAIN) -> int:
     """Print it; the exit status."""
-    print(f"error: {printable.lines(error.text)}", file=to)
+    print(f"{style.paint('error:', RED)} {printable.lines(error.text)}", file=to)
     if error.next_step:
         print(textwrap.indent(printable.lines(error.next_step), "  "), file=to)
     return error.status

@@ -7,6 +7,7 @@ and reading the command needs is imported before it runs.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,18 @@ def told_of(args: Namespace, *, program: str = PROGRAM) -> Told:
     environ = dict(os.environ)
     terminal = sys.stdout.isatty() and environ.get("TERM") != "dumb"
     colour = terminal and not args.no_color and not environ.get("NO_COLOR")
-    return Told(args, environ, sys.stdout, sys.stderr, sys.stdin, colour=colour, terminal=terminal, program=program)
+    columns = shutil.get_terminal_size().columns if terminal else 0
+    return Told(
+        args,
+        environ,
+        sys.stdout,
+        sys.stderr,
+        sys.stdin,
+        colour=colour,
+        terminal=terminal,
+        program=program,
+        columns=columns,
+    )
 
 
 def run(command: Command, told: Told) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from unbounded.cli import printable
 from unbounded.cli.plugin.command import Raw, Told
+from unbounded.cli.plugin.style import PLAIN, Style
 
 if TYPE_CHECKING:
     from unbounded.api.crd import Column
@@ -26,8 +27,8 @@ def full_name(kind: Kind[Any], name: str) -> str:
 class TextPrinter:
     """A `Printer` on two streams."""
 
-    def __init__(self, out: TextIO, err: TextIO, *, output: str = "") -> None:
-        self._out, self._err, self._output = out, err, output
+    def __init__(self, out: TextIO, err: TextIO, *, output: str = "", style: Style = PLAIN) -> None:
+        self._out, self._err, self._output, self._style = out, err, output, style
 
     @property
     def whole(self) -> bool:
@@ -46,7 +47,7 @@ class TextPrinter:
             case _ if not shown:
                 print("No resources found", file=self._err)
             case _:
-                for line in table(*rows(kind, shown, wide=self._output == "wide")):
+                for line in table(*rows(kind, shown, wide=self._output == "wide"), self._style):
                     print(line, file=self._out)
 
     def name(self, kind: Kind[Any], name: str, verb: str) -> None:
@@ -67,7 +68,7 @@ class TextPrinter:
 
 
 def printer_for(told: Told) -> TextPrinter:
-    return TextPrinter(told.out, told.err, output=getattr(told.args, "output", ""))
+    return TextPrinter(told.out, told.err, output=getattr(told.args, "output", ""), style=told.style)
 
 
 def cleaned(kind: Kind[Any], item: Raw) -> dict[str, Any]:
@@ -132,9 +133,17 @@ def at_path(item: Any, path: str) -> Any:
     return value
 
 
-def table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Lines in columns, as kubectl sets them."""
+def table(heads: Sequence[str], cells: Sequence[Sequence[str]], style: Style = PLAIN) -> Iterable[str]:
+    """Lines in columns, as kubectl sets them; a message at their end is cut where the terminal ends."""
     cells = [[printable.one_line(cell) for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    phase = heads.index("PHASE") if "PHASE" in heads else None
     for row in (heads, *cells):
-        yield GAP.join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        line = GAP.join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        line = style.cut(line) if heads[-1] == "MESSAGE" else line
+        if phase is None or row is heads:
+            yield line
+        else:
+            at = sum(widths[:phase]) + len(GAP) * phase
+            end = at + len(row[phase])
+            yield line[:at] + style.phase(line[at:end]) + line[end:]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from unbounded.cli.plugin.command import INTERRUPTED, Command, Run, Session, Told
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.registry import loaded
+from unbounded.cli.plugin.style import PLAIN
 from unbounded.kube.collector import imports_that_stay
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ async def ended(command: Command, told: Told) -> int:
         shown = errors.shown(error, told)
         if shown is None:
             raise
-        return errors.tell(shown, told.err)
+        return errors.tell(shown, told.err, told.style if told.err.isatty() else PLAIN)
 
 
 async def _run(command: Command, told: Told) -> int:

@@ -117,6 +117,6 @@ def show(session: Session, links: tuple[Link, ...], unread: tuple[str, ...]) -> 
     elif form == "yaml":
         session.told.out.write(as_yaml(plain(links)))
     else:
-        session.told.out.write("\n".join(lines(links, utc_now())) + "\n")
+        session.told.out.write("\n".join(lines(links, utc_now(), session.told.style)) + "\n")
     for what in unread:
         session.printer.warn(f"note: {what}; it is left out")

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from unbounded.cli.plugin.style import BOLD, CYAN, DIM, PLAIN, Style
 from unbounded.cli.printable import one_line
 from unbounded.cli.view import age
 from unbounded.cli.why.links import Link
 
-WIDTH: Final = 100
+WIDTH: Final = 100  # where there is no terminal
 
 
-def lines(links: Sequence[Link], now: datetime) -> list[str]:
+def lines(links: Sequence[Link], now: datetime, style: Style = PLAIN) -> list[str]:
     """One paragraph for each link, each cause below what it holds up; then what happens next, and what to do."""
     shown: list[str] = []
     for depth, link in enumerate(links):
-        head = "because " if depth else ""
-        shown += _wrapped(f"{head}{link.about} {link.what}", depth)
-        shown += [_indent(depth + 1) + word for word in _times(link, now)]
+        shown += _head(link, depth, style)
+        shown += [style.paint(one_line(_indent(depth + 1) + word), DIM) for word in _times(link, now)]
     steps = [link for link in links if link.next_step]
     for link in dict.fromkeys((steps[0], steps[-1])) if steps else ():
-        shown += _wrapped(f"next: {link.about}: {link.next_step}", 0)
-    shown += _fixes(links)
-    return [one_line(line) for line in shown]
+        shown += style.wrapped(one_line(f"next: {link.about}: {link.next_step}"), usual=WIDTH)
+    shown += _fixes(links, style)
+    return shown
 
 
-def _fixes(links: Sequence[Link]) -> Iterator[str]:
+def _head(link: Link, depth: int, style: Style) -> Iterator[str]:
+    """A link as it is wrapped: its subject bold, and the phase behind it in its colour."""
+    because = f"{_indent(depth)}{'because ' if depth else ''}"
+    first, *rest = style.wrapped(one_line(f"{because}{link.about} {link.what}"), usual=WIDTH)
+    _, about, what = first.partition(one_line(link.about))
+    phase, colon, words = what.lstrip().partition(":")
+    said = f" {style.phase(phase)}{colon}{words}" if what else ""
+    yield f"{because}{style.paint(about, BOLD)}{said}"
+    yield from rest
+
+
+def _fixes(links: Sequence[Link], style: Style) -> Iterator[str]:
     """What undoes the cause, the last link's first."""
     seen: set[str] = set()
     for link in reversed(links):
         for fix in link.fixes:
             if fix.command not in seen:
                 seen.add(fix.command)
-                yield f"try:  {fix.command}"
-                yield f"      # {fix.does}"
+                yield f"try:  {style.paint(one_line(fix.command), CYAN)}"
+                yield style.paint(one_line(f"      # {fix.does}"), DIM)
 
 
 def _times(link: Link, now: datetime) -> Iterator[str]:
@@ -57,18 +67,6 @@ def _ago(since: str, now: datetime) -> str:
 
 def _indent(depth: int) -> str:
     return "  " * depth
-
-
-def _wrapped(text: str, depth: int) -> list[str]:
-    first, rest = _indent(depth), _indent(depth + 1)
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def plain(links: Sequence[Link]) -> dict[str, Any]:
