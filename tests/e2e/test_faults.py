@@ -133,6 +133,19 @@ async def the_disk_is_full(lab: Lab, host: Server) -> None:
     await lab.ready(name)
 
 
+async def the_release_is_not_there(lab: Lab, host: Server) -> None:
+    gone = f"--agent-url {lab.url.rpartition('/')[0]}/gone.tar.gz"
+    name = await lab.register(host, gone)
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/ReleaseNotFound")
+    assert "404" in said, said
+    answer = await lab.it.shell.run(f"kubectl unbounded why machine/{name}")
+    assert (
+        f"""try:  kubectl patch machine {name} --type=merge -p '{{"spec": {{"agent": {{"url": "URL"}}}}}}'""" in answer
+    )
+    await lab.it.api.patch(MACHINES, name, {"spec": {"agent": {"url": lab.url}}})
+    await lab.ready(name)
+
+
 async def the_script_fails_and_says_a_lot(lab: Lab, host: Server) -> None:
     behave(host, FAILS)
     name = await lab.register(host)
@@ -273,6 +286,7 @@ Fault = Callable[[Lab, Server], Awaitable[None]]
 FAULTS: Final[tuple[Fault, ...]] = (
     sudo_wants_a_password,
     the_disk_is_full,
+    the_release_is_not_there,
     the_script_fails_and_says_a_lot,
     the_host_key_is_another_one,
     the_key_is_refused,

@@ -286,6 +286,16 @@ CASES: Final = (
         VIA,
     ),
     Case(
+        "no route from the bastion to the host",
+        "SSHReachable=False (NoRoute)",
+        down(Trouble.NO_ROUTE),
+        "Pending",
+        "host 10.0.0.1:22: ",
+        "ssh jump@192.0.2.1 ip route get 10.0.0.1",
+        host(down=None),
+        VIA,
+    ),
+    Case(
         "bastion down",
         UNREACHABLE,
         down(Trouble.UNREACHABLE, BASTION),

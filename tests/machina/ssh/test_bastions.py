@@ -110,13 +110,17 @@ async def test_a_probe_logs_in_to_the_bastion_and_not_to_the_host(fleet: Fleet, 
 
 @pytest.mark.parametrize(
     ("beyond", "trouble"),
-    [("closed port", Trouble.REFUSED), ("no such name", Trouble.NO_NAME)],
-    ids=["closed-port", "no-such-name"],
+    [
+        ("", Trouble.REFUSED),
+        ("host.invalid", Trouble.NO_NAME),
+        ("255.255.255.255", Trouble.NO_ROUTE),  # whatever routes there are, TCP has none there
+    ],
+    ids=["closed-port", "no-such-name", "no-route"],
 )
 async def test_what_the_bastion_meets_is_told_of_the_host(
     fleet: Fleet, ssh: SshClient, beyond: str, trouble: Trouble
 ) -> None:
-    there = HostPort(fleet.servers[0].address, 9) if beyond == "closed port" else HostPort("host.invalid")
+    there = HostPort(beyond) if beyond else HostPort(fleet.servers[0].address, 9)
     route = through_bastion(fleet, fleet.servers[0])
     with pytest.raises(SshTransient) as failed:
         await ssh.probe(replace(route, host=replace(route.host, at=there)), on_first_use=FirstUses())

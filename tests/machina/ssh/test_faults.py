@@ -135,9 +135,10 @@ def to(there: HostPort, fleet: Fleet) -> Route:
     return Route(replace(hop_to(fleet, fleet.servers[0]), at=there))
 
 
-async def test_nobody_listens_or_has_that_name(ssh: SshClient, ed25519: str) -> None:
+async def test_nobody_listens_there_or_has_that_name_or_can_be_reached(ssh: SshClient, ed25519: str) -> None:
     for there, trouble in (
         (HostPort(LOOPBACK, free_port(LOOPBACK)), Trouble.REFUSED),
+        (HostPort("255.255.255.255"), Trouble.NO_ROUTE),  # whatever routes there are, TCP has none there
         (HostPort("host.invalid"), Trouble.NO_NAME),
         (HostPort("no..name"), Trouble.NO_NAME),
     ):

@@ -44,7 +44,7 @@ def _address(machine: Machine, said: Condition) -> Fix:
 
 def _no_route(machine: Machine, said: Condition) -> tuple[Fix, ...]:
     """No packet gets there: another login does not help, another way does."""
-    show = Fix(f"ip route get {_host(machine, said)}", "shows the way that is taken, where machina runs")
+    show = _where_it_fails(machine, said, f"ip route get {_host(machine, said)}", "shows the way that is taken")
     if hop_of(machine, said) is SSHHop.BASTION:
         return (show, _address(machine, said))
     bastion = {"spec": {"ssh": {"bastion": {"host": "BASTION", "username": "USER"}}}}
@@ -53,11 +53,16 @@ def _no_route(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 
 
 def _no_name(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    host = _host(machine, said)
-    return (
-        Fix(f"getent hosts {host}", "looks the name up, where machina runs"),
-        _address(machine, said),
-    )
+    look = _where_it_fails(machine, said, f"getent hosts {_host(machine, said)}", "looks the name up")
+    return (look, _address(machine, said))
+
+
+def _where_it_fails(machine: Machine, said: Condition, command: str, does: str) -> Fix:
+    """Return a command for the place that cannot reach a server: a bastion its host, machina everything else."""
+    bastion = _bastion(machine)
+    if bastion is None or hop_of(machine, said) is SSHHop.BASTION:
+        return Fix(command, f"{does}, where machina runs")
+    return Fix(f"{bastion_command(bastion)}{command}", f"{does}, at the bastion")
 
 
 def _not_listening(machine: Machine, said: Condition) -> tuple[Fix, ...]:

@@ -25,9 +25,11 @@ SHORTAGE: Final = 4
 SESSION_REFUSED: Final = 0xFFFFFFFF  # what asyncssh says where a server has the channel and does not run the command
 
 _NO_ROUTE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
+_AT_ONCE: Final = "open failed"  # all that it says where its own kernel sends no packet: no route, or a firewall there
 _BEYOND: Final = (  # what OpenSSH's server says of a connection that it could not make for us
     ("refused", Trouble.REFUSED),
     ("timed out", Trouble.TIMED_OUT),
+    (_AT_ONCE, Trouble.NO_ROUTE),
     ("no route", Trouble.NO_ROUTE),
     ("network is unreachable", Trouble.NO_ROUTE),
     ("network is down", Trouble.NO_ROUTE),
@@ -79,7 +81,8 @@ def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, 
     if error.code == SHORTAGE:
         return failure(Trouble.TOO_MANY, bastion.name, f"{who(bastion.name, bastion.at)}: {said}")
     trouble = next((found for words, found in _BEYOND if words in said.lower()), Trouble.UNREACHABLE)
-    return failure(trouble, host.name, f"{who(host.name, host.at)}: {said.lower()}, seen from the bastion")
+    met = "no packet gets there" if said.lower() == _AT_ONCE else said.lower()
+    return failure(trouble, host.name, f"{who(host.name, host.at)}: {met}, seen from the bastion")
 
 
 def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
