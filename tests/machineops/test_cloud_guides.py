@@ -117,6 +117,7 @@ async def _has_oci(folder: Path) -> None:
     async with AsyncExitStack() as stack:
         said = await Reader(folder, stack).follow("oci.md")
     assert "with keep: strict nothing may be lost that parameters.accept does not name, and instance " in said
+    assert "     loses vnic.privateIp: private IP " in said, "the plan has not looked"
     assert "  vnic.privateIp  private IP " in said
     assert "the Machine names its replacement" in said
     (old,) = [each["spec"]["providerID"] for each in _objects(folder) if each["metadata"]["name"] == "oci-01"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from unbounded.api import core
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import AuthMode, MachineOperationCredential
 from unbounded.api.machine import SecretReference
-from unbounded.kube.cache import Cache
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Secret
 from unbounded.kube.port import Api
@@ -93,6 +92,12 @@ def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretR
     return reference
 
 
+class Credentials(Protocol):
+    """All that there are, such as a cache of them."""
+
+    def all(self) -> Iterable[MachineOperationCredential]: ...
+
+
 class Logins:
     """The logins of one provider.
 
@@ -103,7 +108,7 @@ class Logins:
     def __init__(
         self,
         api: Api,
-        credentials: Cache[MachineOperationCredential],
+        credentials: Credentials,
         provider: Provider,
         *,
         namespace: str,

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from unbounded.api.operation import MachineOperation
-from unbounded.cli.planning.model import Obstacle, Outlook, Planned, StageLine
+from unbounded.api.failures import Failure
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.planning.model import Loses, Obstacle, Outlook, Planned, StageLine
 from unbounded.cli.planning.operations import stages
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.remedies import fixes_for
 from unbounded.kube.options import SettingsError
+from unbounded.kube.port import Api
 from unbounded.operations import reasons
 from unbounded.operations.ownership import provider_of
 from unbounded.operations.ports import Refusal
 
 if TYPE_CHECKING:
-    from unbounded.machineops.provider import Provider
+    from unbounded.machineops.provider import Loss, Provider
+
+LOOKED_AT: Final = 20  # targets whose cloud is asked
 
 Providers = Mapping[str, "Provider | str"]  # by name; in place of one that is not installed here, why
 
@@ -50,6 +54,43 @@ def judged(planned: Planned, operation: MachineOperation, facts: Facts, provider
     )
     there = planned.stages or _stages(operation, list(providers.values()))
     return replace(planned, targets=targets, stages=there, unchecked=(*planned.unchecked, *unknown))
+
+
+async def with_losses(
+    planned: Planned, operation: MachineOperation, facts: Facts, providers: Providers, api: Api
+) -> Planned:
+    """The plan with what the clouds of its targets say that a replacement would lose, of so many as are shown."""
+    if planned.kind != OperationKind.HOST_REPLACE:
+        return planned
+    looked = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:LOOKED_AT]]
+    unknown = tuple(f"what {one.machine} would lose: {why}" for one, why in looked if why)
+    targets = (*(one for one, _ in looked), *planned.targets[LOOKED_AT:])
+    return replace(planned, targets=targets, unchecked=(*planned.unchecked, *unknown))
+
+
+async def _with_losses(
+    one: Outlook, operation: MachineOperation, facts: Facts, providers: Providers, api: Api
+) -> tuple[Outlook, str]:
+    """The outlook of a target, and why it is not known what it would lose."""
+    provider = providers.get(_provider(one) or "")
+    if provider is None or isinstance(provider, str) or one.fails_at_once:
+        return one, ""
+    from unbounded.machineops.looking import losses_of  # noqa: PLC0415  # only for operations of its own
+    from unbounded.machineops.provider import check_losses  # noqa: PLC0415  # as above
+
+    losses: tuple[Loss, ...] = ()
+    machine = facts.machines[one.machine]
+    try:
+        losses = await losses_of(api, provider, operation, machine)
+        check_losses(losses, operation.spec.parameters, one.machine)
+    except Refusal as refusal:
+        fixes = fixes_for(refusal.reason, machine, operation, facts)
+        obstacle = Obstacle(f"machine/{one.machine}", str(refusal), refusal.reason, fixes)
+        one = replace(one, obstacles=(*one.obstacles, obstacle))
+    except (Failure, ValueError) as failure:
+        return one, str(failure)
+    told = tuple(Loses(each.field, each.consequence, each.lessens_security) for each in losses)
+    return replace(one, losses=told), ""
 
 
 def _provider(one: Outlook) -> str | None:

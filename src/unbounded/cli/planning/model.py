@@ -38,6 +38,20 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
+class Loses:
+    """Something that a replaced host will not have any more.
+
+    Attributes:
+        field: by which parameters.accept takes it.
+        lessens_security: nothing is begun before it is accepted.
+    """
+
+    field: str
+    consequence: str
+    lessens_security: bool = False
+
+
+@dataclass(frozen=True)
 class Outlook:
     """What becomes of one Machine.
 
@@ -46,6 +60,7 @@ class Outlook:
         refused: the end that it would come to at once, as reason and words; empty where it would not.
         held: what holds it up, down to the first cause; empty where it starts at once.
         obstacles: what stands in its way after that, in the order in which it comes upon it.
+        losses: what its cloud says that a replacement will not have; empty where that is not known, too.
     """
 
     machine: str
@@ -55,6 +70,7 @@ class Outlook:
     refused: str = ""
     held: tuple[Link, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
+    losses: tuple[Loses, ...] = ()
 
     @property
     def fails_at_once(self) -> bool:

@@ -15,7 +15,7 @@ from unbounded.api.machine import MACHINES, Machine, SecretKeySelector
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.planning import show
 from unbounded.cli.planning.changes import counted, effects
-from unbounded.cli.planning.clouds import judged, providers_of
+from unbounded.cli.planning.clouds import judged, providers_of, with_losses
 from unbounded.cli.planning.model import Change
 from unbounded.cli.planning.obstacles import obstructed, passwords
 from unbounded.cli.planning.operations import LOSES, decoded, forecast
@@ -98,7 +98,9 @@ async def _with_operation(api: Api, change: Change, manifest: Mapping[str, Any])
     planned = forecast(operation, facts, await _pods(api, operation, facts))
     secrets = await _secrets(api, passwords(planned, facts))
     planned = obstructed(planned, operation, facts, secrets)
-    return replace(change, operation=judged(planned, operation, facts, await providers_of(planned)))
+    providers = await providers_of(planned)
+    planned = judged(planned, operation, facts, providers)
+    return replace(change, operation=await with_losses(planned, operation, facts, providers, api))
 
 
 async def _facts_of(api: Api, operation: MachineOperation) -> Facts:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from itertools import groupby
 from typing import Any, Final
 
-from unbounded.cli.planning.model import Change, Obstacle, Outlook, Planned, StageLine
+from unbounded.cli.planning.model import Change, Loses, Obstacle, Outlook, Planned, StageLine
 from unbounded.cli.plugin.style import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style
 from unbounded.cli.printable import one_line
 from unbounded.cli.why.links import PLUGIN, Fix, Link, called
@@ -41,7 +41,7 @@ _COLOURS: Final = (
     (re.compile(r"^would "), BOLD),
     (re.compile(r"would end(?: at once)? as Failed/|the server refuses it:"), RED),
     (re.compile(rf"^ +{_TRY}"), CYAN),
-    (re.compile(r"^  loses |: would wait$"), YELLOW),
+    (re.compile(r"^ +loses |: would wait$"), YELLOW),
     (re.compile(r"^nothing was changed$"), DIM),
 )
 
@@ -112,6 +112,9 @@ def _target(one: Outlook, wave: int, program: str) -> Iterator[str]:
         comes = f"it would end as Failed/{obstacle.reason}" if obstacle.reason else "in its way"
         yield f"     then {comes}: {obstacle.about}: {obstacle.what}"
         yield from _tries(obstacle.fixes, program)
+    for loss in one.losses:
+        less = ", which lessens security" if loss.lessens_security else ""
+        yield f"     loses {loss.field}: {loss.consequence}{less}"
 
 
 def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:
@@ -136,7 +139,7 @@ def plain(changes: Sequence[Change]) -> dict[str, Any]:
 def _camel(value: Any) -> Any:
     if isinstance(value, Link):
         return plain_link(value)
-    if isinstance(value, Change | Planned | Outlook | Obstacle | StageLine | Fix):
+    if isinstance(value, Change | Planned | Outlook | Obstacle | Loses | StageLine | Fix):
         return {_name(one.name): _camel(getattr(value, one.name)) for one in fields(value)}
     return [_camel(one) for one in value] if isinstance(value, tuple) else value
 

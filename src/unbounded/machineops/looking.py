@@ -1,0 +1,77 @@
+"""What a replacement would lose, looked at without an operation: for whoever plans one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS, AuthMode, MachineOperationCredential
+from unbounded.api.machine import Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.errors import ApiError
+from unbounded.kube.port import Api
+from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.credentials import Logins, mode_of, select
+from unbounded.machineops.foreign import instance_of
+from unbounded.machineops.foreseen import checked_id
+from unbounded.machineops.keeping import SecretKeep
+from unbounded.machineops.provider import Job, Loss, Provider, Transient
+from unbounded.machineops.sessions import Sessions
+from unbounded.operations.ports import Refusal
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Credentials, as a cache of them has them."""
+
+    items: tuple[MachineOperationCredential, ...]
+
+    def all(self) -> Iterable[MachineOperationCredential]:
+        return self.items
+
+
+async def losses_of(api: Api, provider: Provider, operation: MachineOperation, machine: Machine) -> tuple[Loss, ...]:
+    """What a HostReplace of a Machine would lose; its cloud is asked, and nothing is changed.
+
+    Raises:
+        Refusal: the replacement would be refused.
+        Transient: it cannot be looked at from here, and why.
+    """
+    instance = instance_of(provider, checked_id(machine))
+    job = Job(
+        operation=operation.name,
+        uid=operation.metadata.uid,
+        kind=OperationKind.HOST_REPLACE,
+        machine=machine.name,
+        machine_uid=machine.metadata.uid,
+        instance=instance,
+        parameters=operation.spec.parameters,
+    )
+    sessions = await _sessions(api, provider, machine)
+    try:
+        async with sessions.use() as session, asyncio.timeout(provider.call_limit_s):
+            keep = SecretKeep(api, operation, machine, instance.binding)
+            return (await session.look_replace(job, keep)).losses
+    except TimeoutError as error:
+        raise Transient(f"{provider.name} gave no answer within {provider.call_limit_s:.0f} s") from error
+    finally:
+        await sessions.close()
+
+
+async def _sessions(api: Api, provider: Provider, machine: Machine) -> Sessions:
+    """
+    Raises:
+        Transient: there is no login that can be used from here.
+    """
+    site = machine.site or ""
+    try:
+        credentials = _Listed(tuple((await api.list(MACHINE_OPERATION_CREDENTIALS)).items))
+        if mode_of(select(credentials.all(), site, provider.name), provider) is not AuthMode.EXTERNAL_PLUGIN:
+            raise Transient("its controller logs in as what it runs as, which nobody else can")
+        logins = Logins(api, credentials, provider, namespace=NAMESPACE)
+        await logins.of(site)
+    except (Refusal, ApiError) as error:
+        raise Transient(str(error)) from error
+    return Sessions(provider, site, logins, ScopeBudget(provider.rates))
