@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 CALL_S: Final = 30.0  # limit of one request with its answer
 CONNECT_S: Final = 10.0
-SILENCE_S: Final = 100.0  # a server sends a bookmark about every minute: a watch silent for longer is half open
+# A watch that is silent for longer may be half open. A server sends a bookmark about every minute, but promises none:
+# kube-apiserver leaves out one now and then.
+SILENCE_S: Final = 100.0
 WATCH_S: Final = (300, 600)  # the server is asked to end a watch after a time between these
 PAGE: Final = 500
 CONNECTIONS: Final = 64  # for requests; watches have connections of their own
@@ -69,7 +71,7 @@ class HttpApi:
 
     Args:
         call_s: limit of each call (of each page of a list), waiting for a busy server included.
-        silence_s: a watch that says nothing for about this long is taken for half open.
+        silence_s: a watch that says nothing for about this long ends, as it may be half open.
     """
 
     def __init__(
@@ -137,11 +139,14 @@ class HttpApi:
         silence_s = self._silence_s * random.uniform(0.8, 1.2)  # noqa: S311  # as above
         lines = wire.Lines()
         async with self._open(request, silence_s) as response:
-            async for chunk in response.content.iter_any():
-                for line in lines.feed(chunk):
-                    event = wire.decode_frame(kind, line)
-                    if event is not None:
-                        yield event
+            try:
+                async for chunk in response.content.iter_any():
+                    for line in lines.feed(chunk):
+                        event = wire.decode_frame(kind, line)
+                        if event is not None:
+                            yield event
+            except aiohttp.SocketTimeoutError:
+                return  # the next watch shows whether the server is there
 
     async def create(
         self,
