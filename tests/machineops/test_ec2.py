@@ -43,7 +43,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class TestEC2(ProviderContract):
     within_s = 10.0
     poll_s = 0.01
-    cuts = 4
+    cuts = 3
     # moto is in this process, takes whatever login there is, and has no long calls
     test_another_process_goes_on_with_what_one_has_asked_for = None  # type: ignore[assignment]
     test_a_login_that_is_refused_is_said_to_be_whoever_was_logged_in_before = None  # type: ignore[assignment]

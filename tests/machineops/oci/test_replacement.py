@@ -136,6 +136,17 @@ async def test_a_preemptible_instance_is_replaced_by_a_preemptible_one_without_b
     assert world.asked == ["LaunchInstance", "TerminateInstance"]
 
 
+@oci_story(judged=False)
+async def test_a_preemptible_instance_runs_on_where_its_replacement_comes_to_nothing(world: OciWorld) -> None:
+    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    preemptible = {"preemptionAction": {"type": "TERMINATE"}}
+    phase, reason, _ = await _run(world, {"launch": {"preemptibleInstanceConfig": preemptible}})
+    assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
+    assert world._power("m1") == "RUNNING"
+    assert set(world.asked) == {"LaunchInstance"}
+    assert [name for _, name in world.api._collection(SECRETS).versions if name.startswith("replacement-")] == []
+
+
 @oci_story()
 async def test_what_is_lost_is_data_and_is_accepted_one_by_one(world: OciWorld) -> None:
     await world.oci_machine(hostname_label="worker")
