@@ -64,6 +64,7 @@ def test_a_table_is_cut_at_its_message_and_has_phases_in_colours() -> None:
         f"Failed   \x1b[1;31mFailed\x1b[0m   {'x' * 11}…",
         "b        \x1b[32mReady\x1b[0m    \\x1b[31mred",
     ]
+    assert list(table(heads, rows, Style(columns=25))) == list(table(heads, rows, PLAIN))
     assert list(table(heads, rows, PLAIN))[1] == f"Failed   Failed   {'x' * 40}"
     assert all("x" * 40 in line for line in list(table(["NAME", "PHASE", "IMAGE"], rows[:1], Style(columns=30)))[1:])
 

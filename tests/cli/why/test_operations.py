@@ -24,6 +24,7 @@ from unbounded.cli.deploying.typed import registered
 from unbounded.cli.deploying.workloads import MachineOps
 from unbounded.cli.plugin.parsing import parse
 from unbounded.cli.plugin.registry import commands as rows
+from unbounded.cli.why.links import Topic
 from unbounded.machineops.settings import Settings
 from unbounded.metalman import power
 from unbounded.operations import reasons
@@ -460,6 +461,9 @@ async def test_an_operation_without_an_agent_has_a_next_step(
     links = await why(world.api, "op")
     assert "op" not in [link.held_by for link in links]
     assert commands(links) == remedies
+    asked = await why(world.api, "m1", topic=Topic.MACHINE)
+    assert "nothing holds it up" not in asked[0].what
+    assert sorted(commands(asked)) == sorted(remedies)
     await world.ended("op")
     again = "kubectl unbounded machine operation create op-again-1 --kind NodeReboot --machine m1"
     assert commands(await why(world.api, "op")) == [*remedies, again]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NONE: Final = "<none>"
 GAP: Final = "   "
+LEAST_MESSAGE: Final = 12  # characters; where not even these have room, the terminal wraps the line
 
 
 def full_name(kind: Kind[Any], name: str) -> str:
@@ -138,9 +139,10 @@ def table(heads: Sequence[str], cells: Sequence[Sequence[str]], style: Style = P
     cells = [[printable.one_line(cell) for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     phase = heads.index("PHASE") if "PHASE" in heads else None
+    has_room = sum(widths[:-1]) + len(GAP) * len(widths[:-1]) + LEAST_MESSAGE <= style.columns
     for row in (heads, *cells):
         line = GAP.join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        line = style.cut(line) if heads[-1] == "MESSAGE" else line
+        line = style.cut(line) if heads[-1] == "MESSAGE" and has_room else line
         if phase is None or row is heads:
             yield line
         else:

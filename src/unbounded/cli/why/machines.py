@@ -308,8 +308,11 @@ def _counted(machine: Machine, facts: Facts) -> Explained | None:
 def _operated(machine: Machine, facts: Facts) -> Explained | None:
     """Something is to be done to it, and has not begun."""
     waiting = _open_operation(machine, facts)
-    if waiting is None or _waits_for_agent(machine, facts.operations[waiting.name]):
+    if waiting is None:
         return None
+    if _waits_for_agent(machine, facts.operations[waiting.name]):
+        state = _unready(machine, facts) or _noticed(machine, facts) or _fine(machine, facts)
+        return state if state.then is not None else Explained(state.link, waiting)
     return Explained(_link(machine, _words(machine, facts), held_by=waiting.name), waiting)
 
 
@@ -359,7 +362,8 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
         if gate is not None:
             link = _link(machine, f"{now.phase}: {now.message}; {gate.text}{_notices(machine)}", held_by=gate.held_by)
             return Explained(link, Subject(Topic.PAUSE, machine.name))
-        return Explained(_link(machine, f"{now.phase}: {now.message}; nothing holds it up{_notices(machine)}"))
+        idle = "" if _open_operation(machine, facts) else "; nothing holds it up"
+        return Explained(_link(machine, f"{now.phase}: {now.message}{idle}{_notices(machine)}"))
     if machine.spec.ssh is not None:
         return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), Subject(Topic.MACHINA))
     by = "has its provider make it anew" if machine.provider else "installs it from the network, where it has a BMC"
