@@ -30,14 +30,16 @@ class Link(MemoryApi):
         self.cut = False
         self.lost = 0.0  # share of answers that are lost
         self.calls = 0
+        self.delays: tuple[float, ...] = (0.0, 0.01, 0.3)
+        self.cut_delays: tuple[float, ...] = (0.0, 1.0, 40.0)
         self._rng = rng or random.Random(0)
 
     async def _through(self, call: Callable[[], Awaitable[T]], *, writing: bool) -> T:
         self.calls += 1
         if self.cut:
-            await asyncio.sleep(self._rng.choice((0.0, 1.0, 40.0)))
+            await asyncio.sleep(self._rng.choice(self.cut_delays))
             raise Unreachable("cut")
-        await asyncio.sleep(self._rng.choice((0.0, 0.01, 0.3)))
+        await asyncio.sleep(self._rng.choice(self.delays))
         answer = await call()
         if self._rng.random() < self.lost:
             await asyncio.sleep(self._rng.choice((0.0, 40.0)))
@@ -137,6 +139,22 @@ def test_a_leader_that_is_cut_off_stops_before_another_begins() -> None:
     run_virtual(main())
 
 
+def test_a_leader_stops_in_time_when_the_attempt_after_its_last_moment_would_hang() -> None:
+    async def main() -> None:
+        process = Process(MemoryApi(), "a", list[str]())
+        process.link.delays, process.link.cut_delays = (0.0,), (0.0,)
+        process.start()
+        await asyncio.sleep(35.1)  # it has renewed at 35.0
+        process.link.cut = True
+        await asyncio.sleep(9.89)
+        process.link.cut_delays = (40.0,)
+        await asyncio.sleep(30)
+        assert process.terms[0][1] == pytest.approx(45.0)
+        await process.stop()
+
+    run_virtual(main())
+
+
 def test_a_lease_of_a_process_that_died_is_respected_for_its_duration_on_our_own_clock() -> None:
     async def main() -> None:
         store, leaders = MemoryApi(), list[str]()
@@ -212,6 +230,7 @@ def test_leading_costs_one_write_in_five_seconds() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_never_two_and_never_nobody_for_long_on_a_bad_network(seed: int) -> None:
     async def main() -> None:
+        random.seed(seed)  # of the jitter
         rng = random.Random(seed)
         store, leaders = MemoryApi(), list[str]()
         processes = [Process(store, name, leaders, rng) for name in ("a", "b", "c")]

@@ -115,7 +115,8 @@ class LeaderElection:
         certain = True
         while self.leading and self._is_ours():
             await self._pause(self._renew_s / 2 if certain else self._retry_s)
-            certain = await self._attempt()
+            if self.leading:  # else an attempt would have the work go on for as long as it takes
+                certain = await self._attempt()
         self._leads_until = float("-inf")
 
     async def _pause(self, wanted_s: float) -> None:
