@@ -23,6 +23,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.controller import Controller
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import AnswerLost, ApiError, Conflict
 from unbounded.kube.events import EventRecorder, reference
 from unbounded.kube.lease import LeaderElection
@@ -104,7 +105,7 @@ async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, nam
     recorder = EventRecorder(api, "test")
     election = LeaderElection(api, name="wire", namespace=namespace, identity="me")
 
-    async def lead() -> None:
+    async def lead(_epoch: ProcessEpoch) -> None:
         async with asyncio.TaskGroup() as group:
             for part in (cache.run, controller.run, recorder.run):
                 group.create_task(part())

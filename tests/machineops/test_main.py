@@ -20,6 +20,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import providing
 from unbounded.cli.deploying import components
+from unbounded.cli.epochs import EpochFile
 from unbounded.cli.screen import PlainScreen
 from unbounded.cli.watching import Ended
 from unbounded.kube.backoff import Backoff
@@ -56,7 +57,14 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
     monkeypatch.setattr(providing, "installed", lambda: {provider: []})
     api, out, absences = MemoryApi(), io.StringIO(), Absences()
     await components.publish(api, {})
-    providers = providing.Providers(cast("HttpApi", api), tmp_path, PlainScreen(out), Settings(), absences=absences)
+    providers = providing.Providers(
+        cast("HttpApi", api),
+        tmp_path,
+        PlainScreen(out),
+        Settings(),
+        absences=absences,
+        next_epoch=EpochFile(tmp_path).next,
+    )
     providers._may_log_in.set()
     heard: asyncio.Queue[Absence | None] = asyncio.Queue()
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
@@ -80,7 +88,12 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
     api, absences = MemoryApi(), Absences()
     await components.publish(api, {})
     providers = providing.Providers(
-        cast("HttpApi", api), tmp_path, PlainScreen(io.StringIO()), Settings(), absences=absences
+        cast("HttpApi", api),
+        tmp_path,
+        PlainScreen(io.StringIO()),
+        Settings(),
+        absences=absences,
+        next_epoch=EpochFile(tmp_path).next,
     )
     publishing = asyncio.create_task(providers._publish())
     await asyncio.sleep(0)
@@ -109,7 +122,14 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
     monkeypatch.setattr(providing, "installed", lambda: {"Acme": []})
     monkeypatch.setattr(providing, "AGAIN", Backoff(0.0, 0.0))
     absences, screen = Absences(), PlainScreen(io.StringIO())
-    providers = providing.Providers(cast("HttpApi", MemoryApi()), tmp_path, screen, Settings(), absences=absences)
+    providers = providing.Providers(
+        cast("HttpApi", MemoryApi()),
+        tmp_path,
+        screen,
+        Settings(),
+        absences=absences,
+        next_epoch=EpochFile(tmp_path).next,
+    )
     providers._may_log_in.set()
     heard: asyncio.Queue[Absence | None] = asyncio.Queue()
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):

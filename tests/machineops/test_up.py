@@ -16,8 +16,8 @@ from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, Up, up
 from tests.machineops.test_process import controller, record
 from unbounded.api.names import NAMESPACE
+from unbounded.kube.epoch import ProcessEpoch, parse_epoch
 from unbounded.machineops.settings import Settings
-from unbounded.operations.lives import life_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
 
@@ -71,7 +71,7 @@ async def test_a_provider_is_started_with_its_first_machine_and_again_when_it_di
         await running.operate("m1", "HostReboot", "two")
         assert record(instance, "m1")["boots"] == 3
         one, two = [(await running.get("mop", name))["status"]["execution"]["incarnation"] for name in ("one", "two")]
-        assert life_of(two.partition("_")[0]).has_ended(one)
+        assert ProcessEpoch(parse_epoch(two.partition("_")[0])).has_ended(one)
         await running.stops()
 
 

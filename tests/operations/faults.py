@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from unbounded.api.kinds import Kind
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import AnswerLost, Busy, Conflict, Expired, ServerTrouble, Unreachable
 from unbounded.kube.port import Api, Listing, WatchEvent
 
@@ -48,9 +49,18 @@ class Incarnation:
 
     Args:
         crash_at: the number of the await at which it is cut off; an odd one after the effect, an even one before.
+        epoch: by which it records its calls; of others nothing is known unless it says so.
     """
 
-    def __init__(self, name: str, chance: random.Random, weather: Weather, *, crash_at: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        chance: random.Random,
+        weather: Weather,
+        *,
+        crash_at: int | None = None,
+        epoch: ProcessEpoch | None = None,
+    ) -> None:
         self.name = name
         self.chance = chance
         self.weather = weather
@@ -59,7 +69,7 @@ class Incarnation:
         self.dead = asyncio.Event()
         self.died_at = math.inf
         self.crashed_in = ""
-        self.former: frozenset[str] = frozenset()  # the names of those that are known to have ended
+        self.epoch = epoch or ProcessEpoch(unique=name)
 
     async def through(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         """Let a call through: before and after its effect are two points at which a crash can come."""

@@ -54,11 +54,11 @@ def test_who_is_alone_goes_on_at_once_after_its_own_restart(alone: bool, at_most
     """Anybody else waits until an earlier incarnation can no longer act."""
 
     async def story() -> None:
-        world = World(random.Random(3))
+        world = World(random.Random(3), reaps=False)
         await world.machine("m1")
         world.steward().start()
         await world.operation("n1", "NodeReboot", "m1")
-        keeping = asyncio.create_task(world.agent("m1", alone=alone).keep(crashes=[]))
+        keeping = asyncio.create_task(world.agent("m1", alone=alone).keep(crashes=[], pause_s=(0.0, 5.0)))
         operation = await world.ended("n1", within_s=at_most_s)
         keeping.cancel()
         assert operation.status.phase == "Complete"

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from unbounded.operations.memory import Memory
-from unbounded.operations.plan import Answer, Reply
+from unbounded.operations.calls import NO_ANSWER, Answer, CallEvent, LateCall, Reply
+from unbounded.operations.memory import DOWN_S, Memory, Reader
 from unbounded.operations.record import Run
 
 ME: Final = "me"
@@ -36,21 +36,21 @@ def _asked() -> Memory:
 
 def test_an_answer_is_not_forgotten_for_a_record_that_is_read_late() -> None:
     memory = _asked()
-    memory.answered(ACCEPTED, 3.0)
+    memory.answered(CallEvent.ACCEPT, "", "", 3.0)
 
-    memory.follow(BEFORE, ME, 4.0)
-    memory.follow(ASKED, ME, 5.0)
+    memory.follow(BEFORE, Reader(ME, 4.0))
+    memory.follow(ASKED, Reader(ME, 5.0))
 
-    assert (memory.answer, memory.asked_at, memory.foreign) == (ACCEPTED, 3.0, False)
+    assert (memory.answer, memory.asked_at, memory.late) == (ACCEPTED, 3.0, {})
 
 
 def test_an_answer_that_comes_while_the_record_is_late_is_known_when_it_is_not_any_more() -> None:
     memory = _asked()
 
-    memory.follow(BEFORE, ME, 3.0)
-    memory.answered(ACCEPTED, 4.0)
+    memory.follow(BEFORE, Reader(ME, 3.0))
+    memory.answered(CallEvent.ACCEPT, "", "", 4.0)
     late = memory.answer
-    memory.follow(ASKED, ME, 5.0)
+    memory.follow(ASKED, Reader(ME, 5.0))
 
     assert [late.reply, memory.answer.reply, memory.asked_at] == [Reply.NONE, Reply.ACCEPTED, 4.0]
 
@@ -58,10 +58,10 @@ def test_an_answer_that_comes_while_the_record_is_late_is_known_when_it_is_not_a
 def test_what_is_on_its_way_is_not_taken_for_never_sent() -> None:
     memory = _asked()
 
-    memory.follow(BEFORE, ME, 3.0)
-    memory.follow(ASKED, ME, 4.0)
+    memory.follow(BEFORE, Reader(ME, 3.0))
+    memory.follow(ASKED, Reader(ME, 4.0))
 
-    assert memory.answer.reply is Reply.UNKNOWN
+    assert memory.answer.reply is Reply.SENT
 
 
 def test_what_was_written_and_not_sent_is_known_as_that() -> None:
@@ -69,38 +69,137 @@ def test_what_was_written_and_not_sent_is_known_as_that() -> None:
 
     memory.wrote(ASKED, ME, 1.0)
 
-    assert memory.answer.reply is Reply.NOT_DONE
+    assert memory.answer.reply is Reply.WRITTEN
 
 
 def test_the_answer_to_an_earlier_ask_of_the_same_words_is_not_that_to_this_one() -> None:
     memory = _asked()
-    memory.answered(ACCEPTED, 3.0)
+    memory.answered(CallEvent.ACCEPT, "", "", 3.0)
 
     memory.wrote(BEFORE, ME, 4.0)
     memory.wrote(ASKED, ME, 5.0)
-    memory.follow(BEFORE, ME, 6.0)
-    memory.follow(ASKED, ME, 7.0)
+    memory.follow(BEFORE, Reader(ME, 6.0))
+    memory.follow(ASKED, Reader(ME, 7.0))
 
-    assert memory.answer.reply is Reply.NOT_DONE
+    assert memory.answer.reply is Reply.WRITTEN
 
 
 @pytest.mark.parametrize("incarnation", [ME, "another"])
 def test_a_handle_that_is_read_later_than_its_intent_tells_that_it_was_accepted(incarnation: str) -> None:
     memory, run = Memory("uid"), replace(ASKED, incarnation=incarnation)
-    memory.follow(run, ME, 1.0)
+    memory.follow(run, Reader(ME, 1.0))
     first = memory.answer.reply
 
-    memory.follow(replace(run, handle="call-7"), ME, 2.0)
+    memory.follow(replace(run, handle="call-7"), Reader(ME, 2.0))
 
     assert first is not Reply.ACCEPTED
-    assert (memory.answer.reply, memory.foreign, memory.asked_at) == (Reply.ACCEPTED, False, 2.0)
+    assert (memory.answer.reply, memory.late, memory.asked_at) == (Reply.ACCEPTED, {}, 2.0)
     assert memory.answer.lost is (incarnation != ME)
 
 
 def test_a_stage_that_asks_for_nothing_takes_no_answer_from_the_handle_of_the_one_before() -> None:
     memory, moved = Memory("uid"), replace(BEFORE, handle="call-7")
 
-    memory.follow(moved, ME, 1.0)
-    memory.follow(moved, ME, 2.0)
+    memory.follow(moved, Reader(ME, 1.0))
+    memory.follow(moved, Reader(ME, 2.0))
 
     assert (memory.answer.reply, memory.asked_at) == (Reply.NONE, 1.0)
+
+
+# What another process has left
+
+ENDED, ACTS = (lambda _identity: True), (lambda _identity: False)
+
+
+def _reader(now: float, *, ended: bool = True, down_s: float = 0.0) -> Reader:
+    return Reader("successor", now, ENDED if ended else ACTS, landing_s=30.0, settle_s=45.0, down_s=down_s)
+
+
+def _late(memory: Memory, at: float) -> list[tuple[str, str, float]]:
+    return [(one.epoch, one.action, one.left_s) for one in memory.late_calls(at)]
+
+
+@pytest.mark.parametrize(("ended", "left_s"), [(True, 30.0), (False, 45.0)])
+def test_a_call_without_an_answer_may_arrive_for_as_long_as_a_call_can_last(*, ended: bool, left_s: float) -> None:
+    memory = Memory("uid")
+    memory.follow(ASKED, _reader(100.0, ended=ended))
+    assert memory.answer.reply is Reply.OPEN
+    assert _late(memory, 110.0) == [(ME, "Restart", left_s - 10.0)]
+    assert memory.timing(110.0).settles_in_s == (0.0 if ended else left_s - 10.0)
+    assert _late(memory, 100.0 + left_s) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "reply"),
+    [
+        (replace(ASKED, answer=ACCEPTED), Reply.ACCEPTED),
+        (replace(ASKED, answer=Answer(Reply.UNKNOWN, "NoAnswer", "503")), Reply.UNKNOWN),
+        (replace(ASKED, answer=Answer(Reply.REFUSED, "No", "no")), Reply.REFUSED),
+        (replace(ASKED, handle="call-7"), Reply.ACCEPTED),
+        (BEFORE, Reply.NONE),
+    ],
+)
+def test_what_was_answered_needs_no_wait(stored: Run, reply: Reply) -> None:
+    memory = Memory("uid")
+    memory.follow(stored, _reader(100.0))
+    assert (memory.answer.reply, memory.late) == (reply, {})
+
+
+def test_an_answer_that_its_process_stored_late_ends_the_wait() -> None:
+    memory = Memory("uid")
+    memory.follow(ASKED, _reader(100.0))
+    memory.follow(replace(ASKED, answer=ACCEPTED), _reader(101.0))
+    assert (memory.answer.reply, memory.late) == (Reply.ACCEPTED, {})
+
+
+def test_a_stored_answer_is_as_old_as_the_first_sight_of_it() -> None:
+    memory, run = Memory("uid"), replace(ASKED, answer=Answer(Reply.UNKNOWN, "NoAnswer", "503"))
+    memory.follow(run, _reader(100.0))
+    memory.follow(run, _reader(170.0))
+    assert memory.timing(170.0).since_ask_s == 70.0
+
+
+def test_the_time_in_which_a_call_may_arrive_is_counted_over_all_processes() -> None:
+    second, third = Memory("uid"), Memory("uid")
+    second.follow(ASKED, _reader(100.0))
+    record = second.recorded(ASKED, 120.5, "2026-01-01T00:01:00Z")
+    assert record.late == (LateCall(ME, "Restart", 9.5),)
+
+    third.follow(record, _reader(7.0))
+    assert _late(third, 7.0) == [(ME, "Restart", 9.5)]
+
+
+def test_each_process_that_ends_with_an_open_call_is_waited_for() -> None:
+    second, third = Memory("uid"), Memory("uid")
+    second.follow(ASKED, _reader(100.0))
+    again = replace(ASKED, attempt=2, incarnation="successor", answer=replace(NO_ANSWER, lost=True))
+    record = second.recorded(again, 110.0, "2026-01-01T00:01:00Z")
+
+    third.follow(record, Reader("third", 0.0, ENDED, landing_s=30.0))
+    assert _late(third, 0.0) == [("successor", "Restart", 30.0), (ME, "Restart", 20.0)]
+    assert third.answer.lost
+
+
+def test_times_go_on_where_the_process_before_left_them() -> None:
+    memory, run = Memory("uid"), replace(ASKED, spent_s=40, stage_s=25)
+    memory.follow(run, _reader(100.0, down_s=12.0))
+    timing = memory.timing(101.0)
+    assert (timing.spent_s, timing.in_stage_s) == (53, 26.0)
+
+
+@pytest.mark.parametrize(("down_s", "counted"), [(-7200.0, 0), (86400.0, DOWN_S)])
+def test_a_wall_clock_that_jumped_counts_for_little(down_s: float, counted: float) -> None:
+    memory = Memory("uid")
+    memory.follow(replace(ASKED, spent_s=40), _reader(100.0, down_s=down_s))
+    assert memory.spent(100.0) == 40 + counted
+
+
+def test_an_answer_is_kept_for_the_next_write_of_the_record() -> None:
+    memory = _asked()
+    assert not memory.keeps_answer
+    memory.answered(CallEvent.ACCEPT, "", "", 3.0)
+    assert memory.keeps_answer
+    record = memory.recorded(ASKED, 4.0, "2026-01-01T00:01:00Z")
+    assert record.answer == ACCEPTED
+    memory.follow(record, Reader(ME, 5.0))
+    assert not memory.keeps_answer

@@ -15,15 +15,13 @@ from tests.operations.test_procedure import SOUND, Light
 from unbounded.api.operation import Evidence, OperationKind, OperationPhase
 from unbounded.metalman import power
 from unbounded.operations import reasons
+from unbounded.operations.calls import NO_ANSWER, Answer, LateCall, Reply
 from unbounded.operations.plan import (
-    NO_ANSWER,
-    Answer,
     Ask,
     Decision,
     Finish,
     Move,
     Orders,
-    Reply,
     TargetState,
     Timing,
     Wait,
@@ -148,7 +146,9 @@ def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
 )
 def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer, reason: str, text: str) -> None:
     run = replace(GOING, attempt=3)
-    decision = _decide(run, procedure=LONG, answer=answer, since_ask_s=21.0)
+    early = _decide(run, procedure=LONG, answer=answer, since_ask_s=21.0)
+    assert isinstance(early, Finish if answer is FULL else Wait), "of what was sent something may come until the limit"
+    decision = _decide(run, procedure=LONG, answer=answer, since_ask_s=21.0, in_stage_s=LONG.stages["Going"].limit_s)
     assert (_failure(decision), decision.text) == (reason, text)
 
 
@@ -283,7 +283,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "its limit": ({"in_stage_s": 10.0}, reasons.TIMED_OUT),
     "a refusal": ({"answer": REFUSED}, "No"),
     "a refusal, unseen": ({"answer": REFUSED, "sight": BLIND}, "No"),
-    "attempts that are used up": ({"since_ask_s": 1000.0, "run": replace(GOING, attempt=3)}, reasons.NO_EFFECT),
+    "attempts that are used up": ({"in_stage_s": 10.0, "run": replace(GOING, attempt=3)}, reasons.NO_EFFECT),
     "an outside that cannot be read": ({"sight": BLIND, "in_stage_s": SOUND.unseen_limit_s}, "NoAnswer"),
 }
 
@@ -316,6 +316,19 @@ def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
         "After",
         Failing(reasons.CANCELLED, "cancelled after Go was asked for; it is red"),
     )
+
+
+def test_a_last_stage_begins_blindly_where_nothing_can_be_read_and_says_how_things_are_left() -> None:
+    stages = {**TIDY.stages, "After": replace(TIDY.stages["After"], blind="Go", left="the lamp is left on")}
+    blind = replace(TIDY, stages=stages)
+    assert blind.faults() == []
+    asks = _decide(GOING, BLIND, procedure=blind, answer=ACCEPTED, spent_s=1000.0)
+    assert isinstance(asks, Ask)
+    assert (asks.stage, asks.action, asks.failing and asks.failing.reason) == ("After", "Go", "DeadlineExceeded")
+    assert isinstance(_decide(GOING, RED, procedure=blind, answer=ACCEPTED, spent_s=1000.0), Move)
+    left = _decide(TIDYING, BLIND, procedure=blind, answer=ACCEPTED, in_stage_s=10.0)
+    assert isinstance(left, Finish)
+    assert left.text.endswith("; the lamp is left on")
 
 
 def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
@@ -358,7 +371,7 @@ def test_an_aftermath_asks_although_the_deadline_is_over_and_ends_as_what_was_no
         {"in_stage_s": 10.0},
         {"answer": REFUSED},
         {"sight": BLIND, "in_stage_s": 10.0},
-        {"since_ask_s": 1000.0, "run": replace(TIDYING, attempt=2)},
+        {"in_stage_s": 10.0, "run": replace(TIDYING, attempt=2)},
     ],
     ids=["limit", "refusal", "unseen", "attempts"],
 )
@@ -457,7 +470,6 @@ EVERYTHING: list[dict[str, Any]] = [
     {"target": TargetState.CHANGED},
     {"target": TargetState.GONE},
     {"cancel": True},
-    {"spent_s": 9999.0},
     {"in_stage_s": 9999.0},
     {"answer": Answer(Reply.REFUSED, "No", "no")},
 ]
@@ -471,17 +483,21 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
     assert 0 < decision.look_again_s <= 7.0
 
 
-ENDED: dict[str, Any] = {"settles_in_s": 7.0, "ended": True}
+OPEN = Answer(Reply.OPEN, text="an earlier process was about to ask for it")
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_what_was_perhaps_asked_for_is_settled_from_the_first_look_on_and_looked_for_meanwhile(*, ended: bool) -> None:
+def test_what_a_process_may_still_ask_for_is_settled_from_the_first_look_on_and_looked_for_meanwhile() -> None:
     for since_ask_s in (0.0, 99.0):
-        decision = _decide(GOING, answer=LOST, since_ask_s=since_ask_s, settles_in_s=50.0, ended=ended)
+        decision = _decide(GOING, answer=OPEN, since_ask_s=since_ask_s, settles_in_s=50.0)
         assert isinstance(decision, Wait)
         assert (decision.reason, decision.until_s) == (reasons.SETTLING, 50.0)
         assert "about to ask for Go, and whether it did is not known" in decision.text
         assert decision.look_again_s == SOUND.poll_s(0)
+
+
+def test_the_deadline_is_kept_while_another_process_may_act() -> None:
+    late = _decide(GOING, spent_s=1000.0, answer=OPEN, settles_in_s=50.0, late=(LateCall("p1", "Go", 50.0),))
+    assert _failure(late) == reasons.DEADLINE_EXCEEDED
 
 
 def test_a_wait_after_an_attempt_that_failed_has_the_reason_of_that() -> None:
@@ -497,22 +513,66 @@ def test_a_wait_for_what_was_perhaps_done_does_not_say_that_it_was_asked_for() -
     assert decision.text.startswith("whether Go was done is not known: 503; waiting for ")
 
 
-def test_what_was_asked_for_by_a_process_that_has_ended_is_gone_on_from_as_soon_as_it_is_proven() -> None:
-    assert _decide(GOING, GREEN, **ENDED) == _decide(GOING, GREEN)
-    assert not isinstance(_decide(GOING, GREEN, **ENDED), Wait)
-    unproven = replace(SOUND, table={**SOUND.table, ("Going", Light.GREEN): Step("Back")})
-    assert isinstance(_decide(GOING, GREEN, procedure=unproven), Move)
-    assert isinstance(_decide(GOING, GREEN, procedure=unproven, **ENDED), Wait)
+# What may still arrive of processes that have ended
+
+LATE = (LateCall("p1", "Go", 7.0),)
+SETTLED = replace(SOUND, settled=frozenset({"Go"}))
 
 
-@pytest.mark.parametrize(
-    "trouble", [*(one for one in EVERYTHING if one != {"sight": GREEN}), {"answer": LOST, "since_ask_s": 99.0}], ids=str
-)
-def test_what_may_still_arrive_is_neither_asked_for_again_nor_given_up(trouble: dict[str, Any]) -> None:
-    for run in (GOING, replace(GOING, attempt=9)):
-        decision = _decide(run, **{**ENDED, **trouble})
-        assert isinstance(decision, Wait)
-        assert decision.look_again_s <= 7.0
+def test_an_open_call_that_sets_a_state_is_repeated_at_once_and_not_counted_against_the_outside() -> None:
+    for run, procedure in ((GOING, SOUND), (replace(GOING, attempt=9), SOUND), (GOING, SETTLED)):
+        again = _decide(run, procedure=procedure, answer=OPEN, late=LATE)
+        assert isinstance(again, Ask)
+        assert (again.action, again.attempt) == ("Go", run.attempt + 1)
+
+
+def test_an_open_call_that_must_not_be_sent_twice_is_not_repeated() -> None:
+    once = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.ONCE})
+    assert isinstance(_decide(GOING, procedure=once, answer=OPEN, late=LATE), Wait)
+
+
+def test_what_a_late_arrival_could_undo_is_watched_before_the_end() -> None:
+    done = replace(GOING, stage="Back", action="Stop", incarnation="p2")
+    times: tuple[dict[str, Any], ...] = (
+        {"in_stage_s": 9.0, "look_began_s": 9.0},
+        {"in_stage_s": 6.0, "look_began_s": 6.0},
+    )
+    for timing in times:
+        watched = _decide(done, RED, answer=ACCEPTED, late=LATE, **timing)
+        assert isinstance(watched, Wait)
+        assert (watched.reason, watched.until_s) == (reasons.SETTLING, 7.0)
+        assert "may have sent Go: watching that this lasts" in watched.text
+        assert _failure(_decide(done, RED, answer=ACCEPTED, **timing)) == reasons.CANCELLED
+
+
+def test_the_end_that_the_late_call_itself_asks_for_is_not_watched() -> None:
+    run = replace(GOING, attempt=2, incarnation="p2")
+    decision = _decide(run, GREEN, answer=ACCEPTED, late=LATE)
+    assert isinstance(decision, Finish)
+    assert decision.phase is OperationPhase.COMPLETE
+
+
+def test_a_failure_does_not_wait_for_what_may_arrive() -> None:
+    refused = Answer(Reply.REFUSED, "No", "no")
+    assert _failure(_decide(replace(GOING, incarnation="p2"), answer=refused, late=LATE)) == "No"
+
+
+def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> None:
+    undo: dict[str, Any] = {"procedure": SETTLED, "cancel": True, "answer": ACCEPTED}
+    held = _decide(replace(GOING, incarnation="p2"), late=LATE, **undo)
+    assert isinstance(held, Wait)
+    assert (held.reason, held.until_s) == (reasons.SETTLING, 7.0)
+    assert "what comes next must not be hit by that" in held.text
+    assert isinstance(_decide(replace(GOING, incarnation="p2"), **undo), Ask)
+    harmless = _decide(replace(GOING, incarnation="p2"), late=LATE, cancel=True, answer=ACCEPTED)
+    assert isinstance(harmless, Ask)
+
+
+@pytest.mark.parametrize(("lost", "waits"), [(False, False), (True, True)])
+def test_what_is_seen_to_have_come_true_arrives_no_more_unless_it_was_sent_twice(*, lost: bool, waits: bool) -> None:
+    leads_on = replace(SETTLED, table={**SETTLED.table, ("Going", Light.GREEN): Step("Back", ask="Stop", seen="green")})
+    decision = _decide(GOING, GREEN, procedure=leads_on, answer=replace(OPEN, lost=lost), late=LATE)
+    assert isinstance(decision, Wait if waits else Ask)
 
 
 # What carries a key
@@ -536,9 +596,9 @@ def test_what_carries_a_key_is_asked_for_again_until_it_is_answered_whatever_is_
 
 def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothing_else_is() -> None:
     settling: dict[str, Any] = {"settles_in_s": 7.0, "since_ask_s": -7.0}
-    again = _decide(GOING, procedure=KEYED, answer=LOST, **settling)
+    again = _decide(GOING, procedure=KEYED, answer=OPEN, **settling)
     assert isinstance(again, Ask)
-    assert isinstance(_decide(GOING, answer=LOST, **settling), Wait)
+    assert isinstance(_decide(GOING, answer=OPEN, **settling), Wait)
     for trouble in EVERYTHING[1:]:
         assert isinstance(_decide(GOING, procedure=KEYED, **settling, **trouble), Wait)
 
@@ -554,7 +614,8 @@ def test_what_carries_a_key_and_was_over_before_it_was_answered_is_not_waited_fo
 @pytest.mark.parametrize("answer", [LOST, UNHEARD])
 def test_what_carries_a_key_and_was_never_answered_is_an_unknown_outcome(answer: Answer) -> None:
     last = replace(GOING, attempt=3)
-    assert _failure(_decide(last, procedure=KEYED, answer=answer, since_ask_s=60.0)) == reasons.OUTCOME_UNKNOWN
+    late: dict[str, Any] = {"since_ask_s": 60.0, "in_stage_s": 60.0}
+    assert _failure(_decide(last, procedure=KEYED, answer=answer, **late)) == reasons.OUTCOME_UNKNOWN
     assert _failure(_decide(GOING, procedure=KEYED, answer=answer, in_stage_s=11.0)) == reasons.OUTCOME_UNKNOWN
 
 
@@ -715,7 +776,7 @@ def test_a_limit_can_have_its_own_reason_and_words(sight: Sight | Unseen) -> Non
 
 def test_spent_attempts_have_the_reason_of_the_stage() -> None:
     procedure = _with_going(otherwise=Step("Going", fail="TooSlow"), attempts=1)
-    decision = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, since_ask_s=1000.0)
+    decision = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, since_ask_s=1000.0, in_stage_s=1000.0)
     assert _failure(decision) == "TooSlow"
     assert isinstance(decision, Finish)
     assert "Go was asked once" in decision.text

@@ -58,9 +58,11 @@ def test_every_stage_can_be_reached_from_the_start(kind: OperationKind) -> None:
         reached, todo = {procedure.start}, [procedure.start]
         while todo:
             stage = todo.pop()
-            steps = [step for (here, _fact), step in procedure.table.items() if here == stage]
-            extra = (procedure.stages[stage].otherwise, procedure.stages[stage].undo)
+            steps = [step for (where, _fact), step in procedure.table.items() if where == stage]
+            here = procedure.stages[stage]
+            extra = (here.otherwise, here.undo)
             after = {step.stage for step in (*steps, *extra) if step is not None and step.stage in procedure.stages}
+            after |= {here.aftermath} if here.aftermath is not None else set()
             todo += after - reached
             reached |= after
         never = set(procedure.stages) - reached

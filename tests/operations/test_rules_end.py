@@ -55,6 +55,47 @@ async def _is_gone(world: World, name: str) -> bool:
 
 
 @story
+async def test_a_machine_that_is_deleted_goes_when_its_host_operation_has_ended(world: World) -> None:
+    """Else nothing would switch its host on again."""
+    await world.machine("m1")
+    await world.machine("idle")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", parameters={"force": "true"})
+    await world.operation("second", "HostPowerOff", "m1")
+    await in_stage(world, "op", power.WAITING_ON)
+    for name in ("m1", "idle"):
+        await world.api.delete(MACHINES, name)
+    with pytest.raises(NotFound):
+        await world.api.get(MACHINES, "idle")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", reasons.SUCCEEDED)
+    assert world.outside.host("m1").power == "On"
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await world.api.get(MACHINES, "m1")
+            except NotFound:
+                break
+            await asyncio.sleep(0.1)
+    assert result(await world.ended("second", within_s=120)) == ("Failed", reasons.MACHINE_NOT_FOUND)
+
+
+@story
+async def test_a_machine_whose_executor_was_lost_can_be_deleted(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    running = world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=30)
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await running.stop()
+    await world.api.delete(MACHINES, "m1")
+    assert result(await world.ended("op", within_s=600)) == ("Failed", reasons.EXECUTOR_LOST)
+    await asyncio.sleep(5)
+    with pytest.raises(NotFound):
+        await world.api.get(MACHINES, "m1")
+
+
+@story
 async def test_deleting_an_operation_that_nobody_started_takes_it_away_at_once(world: World) -> None:
     await world.machine("m1")
     world.steward().start()

@@ -60,7 +60,7 @@ def _verdict(
     **ages: float,
 ) -> Verdict:
     there = None if missing else machine or machine_of()
-    when = Ages(**{"known_s": 5.0, **ages})
+    when = Ages(**{"known_s": 5.0, "created_s": ages.get("known_s", 5.0), **ages})
     others = [operation, *others]
     return verdict(View(operation, there, others, pause, when, busy, last_heard, recorded, silent_s, under_way, absent))
 

@@ -31,6 +31,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
+from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman import power
@@ -98,7 +99,7 @@ class World:
     api: MemoryApi = field(init=False)
     lives: list[Incarnation] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
-    reaps: bool = False  # who starts a process knows that those before it have ended
+    reaps: bool = True  # what starts a process waits for the end of the one before, as a Lease or a lock on data has it
     absences: Absences = field(default_factory=Absences)
     announced: list[tuple[str, str, str]] = field(default_factory=list)  # object, Normal or Warning, reason
     call_limit_s: float = SimulatedExecutor.call_limit_s
@@ -211,6 +212,14 @@ class World:
     async def ended(self, name: str, *, within_s: float = 7200) -> MachineOperation:
         return await self.until(name, lambda operation: operation.terminal, within_s=within_s)
 
+    async def slot_free(self, machine: str, *, within_s: float) -> None:
+        """Wait until no operation has the Machine."""
+        async with asyncio.timeout(within_s):
+            while True:
+                if (await self.api.get(MACHINES, machine)).status.active_operation is None:
+                    return
+                await asyncio.sleep(0.5)
+
     async def gone(self, name: str, *, within_s: float = 7200) -> None:
         async with asyncio.timeout(within_s):
             while True:
@@ -300,15 +309,22 @@ class Process:
         self.world = world
         self.name = name
         self._main = main
-        self._ended: set[str] = set()
+        self._number = 0
 
     def start(self, *, crash_at: int | None = None, weather: Weather | None = None) -> Running:
         number = len(self.world.lives) + 1  # a name is never used again
-        life = Incarnation(f"{self.name}#{number}", self.world.chance, weather or self.world.weather, crash_at=crash_at)
+        name = f"{self.name}#{number}"
+        self._number += 1
+        line = Epoch(f"line-{id(self)}", self._number) if self.world.reaps else None
+        life = Incarnation(
+            name,
+            self.world.chance,
+            weather or self.world.weather,
+            crash_at=crash_at,
+            epoch=ProcessEpoch(line, unique=name),
+        )
         self.world.lives.append(life)
-        life.former = frozenset(self._ended if self.world.reaps else ())
         task = asyncio.create_task(self._main(life, WeatheredApi(self.world.api, life)), name=life.name)
-        task.add_done_callback(lambda _: self._ended.add(life.name))
         return Running(life, task)
 
     async def keep(self, *, crashes: list[int], pause_s: tuple[float, float] = (0.0, 40.0)) -> None:
@@ -361,8 +377,7 @@ async def run_engine(
         api,
         executor,
         caches,
-        incarnation=life.name,
-        has_ended=life.former.__contains__,
+        epoch=life.epoch,
         concurrent=concurrent,
         alone=alone,
         now=virtual_now,

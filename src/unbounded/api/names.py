@@ -38,6 +38,7 @@ SIGNER_SERVING: Final = "kubernetes.io/kubelet-serving"
 
 FINALIZER_OPERATION: Final = f"{GROUP}/operation"
 FINALIZER_RESET: Final = f"{GROUP}/reset"
+FINALIZER_HOST_OPERATION: Final = f"{GROUP}/host-operation"
 
 CONFIGMAP_OPERATIONS: Final = "unbounded-operations"
 CONFIGMAP_RELEASES: Final = "unbounded-releases"
@@ -83,5 +84,6 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
         "JSON with the labels and taints of the Machine that machina set, which it may take away again.",
     ),
     FINALIZER_RESET: ("Machine", "Deleting a Machine with resetOnDelete resets its host first."),
+    FINALIZER_HOST_OPERATION: ("Machine", "Deleting a Machine waits for the end of the host operation that has it."),
     FINALIZER_OPERATION: ("MachineOperation", "Deleting a running operation cancels it first."),
 }

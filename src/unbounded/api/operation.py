@@ -14,6 +14,8 @@ from unbounded.api.names import GROUP, VERSION
 MAX_TARGETS: Final = 1000
 MAX_EVIDENCE: Final = 32
 MAX_HANDLE: Final = 4096
+MAX_LATE: Final = 16
+CALL_REPLIES: Final = ("Accepted", "NotDone", "Unknown", "Refused")
 
 IMAGE_WRITTEN: Final = "the image was written"  # evidence of a HostReplace: the host is another one, however it ends
 BOOT_CONTESTED: Final = "BootContested"  # the reason of one whose boot was another client's too, perhaps first
@@ -118,6 +120,22 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
     ] = ()
 
 
+class CallAnswer(ApiStruct, frozen=True, kw_only=True):
+    """The answer to the last call for the action; absent while there is none."""
+
+    reply: Annotated[str, Field("Accepted, NotDone, Unknown or Refused.", enum=CALL_REPLIES)]
+    reason: Annotated[str | None, Field("Why it was not done, in CamelCase.", max_length=256)] = None
+    message: Annotated[str | None, Field("The answer, for a person.", max_length=4096)] = None
+
+
+class PendingCall(ApiStruct, frozen=True, kw_only=True):
+    """A call of a process that has ended, without an answer: it may still arrive."""
+
+    epoch: Annotated[str, Field("The process that may have sent it.", max_length=253)]
+    action: Annotated[str, Field("The action.", max_length=256)]
+    seconds: Annotated[Count, Field("For how long it may still arrive, counted from the last write.")]
+
+
 class Execution(ApiStruct, frozen=True, kw_only=True):
     """What an executor has to know to carry on where it, or its predecessor, was cut off."""
 
@@ -135,7 +153,16 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
         str | None, Field("Boot ID of the host when the action was asked for, where it tells.", max_length=128)
     ] = None
     handle: Annotated[str | None, Field("Handle of a long call, opaque.", max_length=MAX_HANDLE)] = None
+    answer: Annotated[CallAnswer | None, Field("The answer to the last call for the action.")] = None
+    lost: Annotated[
+        bool, Field("Whether an earlier call for the same action had no answer, so that it was perhaps done.")
+    ] = False
+    late: Annotated[
+        tuple[PendingCall, ...], Field("Calls of processes that have ended which may still arrive.", max_items=MAX_LATE)
+    ] = ()
     spent_seconds: Annotated[Count, Field("Seconds of deadlineSeconds that were spent up to the last write.")] = 0
+    stage_seconds: Annotated[Count, Field("Seconds that the stage had lasted at the last write.")] = 0
+    recorded_at: Annotated[Time | None, Field("When this was last written.")] = None
     failing_reason: Annotated[
         str | None, Field("Reason of the failure as which it ends, once nothing of it stays behind.", max_length=256)
     ] = None
@@ -146,6 +173,8 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
             "What the last look found, up to the last write: a failure that sees nothing ends with it.", max_length=4096
         ),
     ] = None
+    fact: Annotated[str | None, Field("The same, as the tables of the operation kind name it.", max_length=128)] = None
+    read_at: Annotated[Time | None, Field("When that was read.")] = None
 
 
 class Loss(ApiStruct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from functools import partial
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.client import HttpApi
 from unbounded.kube.credentials import AccountToken
+from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.process import Health, Runtime
@@ -17,7 +18,13 @@ from unbounded.kube.process import Health, Runtime
 
 @asynccontextmanager
 async def acting_as(
-    component: str, admin: HttpApi, *, metrics: Metrics, health: Health | None = None, elects: bool = False
+    component: str,
+    admin: HttpApi,
+    *,
+    metrics: Metrics,
+    health: Health | None = None,
+    elects: bool = False,
+    epoch: Epoch | None = None,
 ) -> AsyncIterator[Runtime]:
     """What a component gets that runs beside others. The caller runs its `events`.
 
@@ -25,9 +32,11 @@ async def acting_as(
         admin: asks for its tokens.
         health: told what the component waits for.
         elects: whether it leads by Lease, as others may run.
+        epoch: of its process, where the caller knows that those before it have ended.
     """
     issue = partial(admin.token, component, namespace=NAMESPACE)
     config = replace(admin.config, credentials=AccountToken(f"service account {component}", issue))
     async with HttpApi(config, user_agent=component, metrics=metrics) as api:
-        runtime = Runtime(api, metrics, EventRecorder(api, component, metrics=metrics), elects=elects)
+        events = EventRecorder(api, component, metrics=metrics)
+        runtime = Runtime(api, metrics, events, elects=elects, epoch=ProcessEpoch(epoch), now=api.now)
         yield runtime if health is None else replace(runtime, checks=health.check)

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import yaml
 
@@ -35,6 +34,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.credentials import AccountToken
 from unbounded.kube.durable import write_durably
+from unbounded.kube.epoch import Epoch
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.settings import Settings as HostSettings
@@ -42,7 +42,6 @@ from unbounded.machineops.provider import said
 from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
 from unbounded.operations.absences import Absence, Absences
-from unbounded.operations.lives import Life
 
 AGAIN: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
@@ -71,6 +70,8 @@ class Providers:
         folder: where their kubeconfig stands.
         hosts: what new hosts are told.
         absences: told of those that are not served.
+        next_epoch: returns an epoch after all before it. A process gets one when that before it has ended: what
+            `unbounded up` has started ends with it, before the next one could start anything.
         flags: for their logs.
     """
 
@@ -82,12 +83,14 @@ class Providers:
         hosts: HostSettings,
         *,
         absences: Absences,
+        next_epoch: Callable[[], Epoch],
         flags: Sequence[str] = (),
     ) -> None:
         self._admin = admin
         self._folder = folder
         self._screen = screen
         self._absences = absences
+        self._next_epoch = next_epoch
         self._flags = (*_told(hosts), *flags)
         self._environments: dict[str, Mapping[str, str]] = {}
         self._named: set[str] = set()
@@ -197,13 +200,13 @@ class Providers:
             await asyncio.sleep(LOOK_EVERY_S)
         self._served.add(name)
         await self._may_log_in.wait()
-        loop, failures, how, life = asyncio.get_running_loop(), 0, "", Life(uuid4().hex, 0)
+        loop, failures, how = asyncio.get_running_loop(), 0, ""
         while True:
             self._say(name, "its process has been started; no other machine-ops-controller is needed for it")
             self._absences.tell(name, _starting(how))
             began = loop.time()
-            life = replace(life, number=life.number + 1)
-            ended = await self._live(name, life, trouble=how if failures >= FAILS_AGAIN else "")
+            epoch = await asyncio.to_thread(self._next_epoch)
+            ended = await self._live(name, epoch, trouble=how if failures >= FAILS_AGAIN else "")
             steady_s = STEADY_S + (SILENT_S + STOP_S if ended.hung else 0.0)
             failures = 1 if loop.time() - began > steady_s else failures + 1
             wait_s = AGAIN.after(failures)
@@ -213,8 +216,8 @@ class Providers:
             self._say(name, f"{how}; started again in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
-    async def _live(self, name: str, life: Life, *, trouble: str) -> Ended:
-        """Run it to its end, which is waited for: the next life rests on that.
+    async def _live(self, name: str, epoch: Epoch, *, trouble: str) -> Ended:
+        """Run it to its end, which is waited for: the next epoch rests on that.
 
         Args:
             trouble: how those before it have ended, one after the other: that stands in what waits until this one has
@@ -239,7 +242,7 @@ class Providers:
             self._absences.tell(name, Absence(what, "it is ended, and another one started"))
             self._say(name, f"{what}; it is ended, and another one started")
 
-        config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--life", str(life))
+        config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--epoch", str(epoch))
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
         try:
             return await watched(

@@ -21,6 +21,7 @@ from unbounded.cli.backup_schedule import backing_up
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploying import components
+from unbounded.cli.epochs import EpochFile
 from unbounded.cli.identities import acting_as
 from unbounded.cli.manifests import install_manifests
 from unbounded.cli.migrating.marker import migrated_words
@@ -101,10 +102,12 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             await _publish(admin, server, settings.machines, screen)
         health.check("storage", lambda: server.registry.store.trouble)
         screen.say(_welcome(settings, server, health, reached))
+        epochs = EpochFile(settings.data)
+        epoch = await asyncio.to_thread(epochs.next)
         async with (
             backing_up(settings.backups, settings.data, admin, metrics.registry),
-            acting_as("machina", admin, metrics=metrics, health=health) as as_machina,
-            acting_as("metalman", admin, metrics=metrics, health=health) as as_metalman,
+            acting_as("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
+            acting_as("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
         ):
             absences = Absences()
             providers = Providers(
@@ -113,6 +116,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
                 screen,
                 settings.machines,
                 absences=absences,
+                next_epoch=epochs.next,
                 flags=("--log-format", settings.log_format, "--log-level", settings.log_level),
             )
             plane = ControlPlane(

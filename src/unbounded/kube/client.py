@@ -6,8 +6,10 @@ import asyncio
 import random
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cache
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -19,6 +21,7 @@ from yarl import URL
 from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.kinds import Kind
 from unbounded.kube import wire
+from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import IssuedToken, Login
 from unbounded.kube.errors import AnswerLost, ApiError, Busy, Invalid, ReadFailed, Unreachable
@@ -93,6 +96,8 @@ class HttpApi:
         self._contexts: dict[ClientCertificate | None, ssl.SSLContext | None] = {}
         self._session: aiohttp.ClientSession | None = None
         self._free = asyncio.Semaphore(CONNECTIONS)
+        self._date = ""
+        self._began: datetime | None = None  # the server's time when this process's clock was at zero
 
     async def __aenter__(self) -> Self:
         return self
@@ -221,6 +226,15 @@ class HttpApi:
         status = _written(request, await self._call(request)).status
         return IssuedToken(status.token, status.expiration_timestamp)
 
+    def now(self) -> datetime:
+        """Return the server's time, by its last answer and this process's clock since; this clock's before the first.
+
+        So ages of what the server has stamped are right, whatever the clock of this machine says.
+        """
+        if self._began is None:
+            return utc_now()
+        return self._began + timedelta(seconds=asyncio.get_running_loop().time())
+
     async def version(self) -> str:
         """The version of Kubernetes that the server is, such as v1.34.0."""
         info = wire.decode(VERSION_INFO, await self._call(_Request("get", VERSION_INFO, "GET", "/version")))
@@ -306,9 +320,18 @@ class HttpApi:
                 trace_request_ctx=request,
             )
             code = response.status
+            self._note_date(response.headers.get("Date", ""))
             return response, login
         finally:
             self._calls(request.verb, request.kind.plural, str(code)).inc()
+
+    def _note_date(self, date: str) -> None:
+        """Take note of the server's time, once a second."""
+        if date == self._date:
+            return
+        self._date = date
+        with suppress(ValueError):
+            self._began = parsedate_to_datetime(date) - timedelta(seconds=asyncio.get_running_loop().time())
 
     def _ssl_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
         if certificate not in self._contexts:

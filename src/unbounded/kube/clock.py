@@ -19,3 +19,8 @@ def rfc3339(at: datetime | None = None, *, micro: bool = False) -> str:
     """A time as Kubernetes writes it (metav1.Time; with `micro` metav1.MicroTime); now, if none is given."""
     moment = (at or utc_now()).astimezone(UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_since(earlier: str | None, now: datetime) -> float:
+    """Return the seconds from a time that Kubernetes wrote until now; 0 where it wrote none."""
+    return 0.0 if earlier is None else (now - datetime.fromisoformat(earlier)).total_seconds()

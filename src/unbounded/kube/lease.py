@@ -1,4 +1,7 @@
-"""Leadership by a Lease: at most one process leads, by its own clock and the API server's order of writes."""
+"""Leadership by a Lease: at most one process leads, by its own clock and the API server's order of writes.
+
+Each term is an epoch of the Lease: its UID is the line, its count of transitions the number.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Final
 
 from unbounded.api.core import LEASES, Lease
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
@@ -22,6 +26,7 @@ RELEASE_S: Final = 2.0  # a leader that stops has this long to say so
 class _Seen:
     """A lease as it was first seen in this version, and when, on our own clock."""
 
+    uid: str
     version: str
     holder: str
     expires_at: float
@@ -49,9 +54,9 @@ class LeaderElection:
         name: str,
         namespace: str,
         identity: str,
-        duration_s: float = 15.0,
-        renew_s: float = 10.0,
-        retry_s: float = 2.0,
+        duration_s: float = 10.0,
+        renew_s: float = 7.0,
+        retry_s: float = 1.0,
         now: WallClock = utc_now,
         metrics: Metrics | None = None,
     ) -> None:
@@ -63,6 +68,7 @@ class LeaderElection:
         self._now = now
         self._seen: _Seen | None = None
         self._in_doubt = True  # what we saw may no longer be so
+        self._begins = True  # the next write begins a term
         self._leads_until = float("-inf")
         self._gauge = (metrics or Metrics()).leading.labels(name)
         self._log = Log(__name__).bind(lease=name, identity=identity)
@@ -72,17 +78,19 @@ class LeaderElection:
         """Whether we lead at this moment; False at once when time has run out, before anything was cancelled."""
         return asyncio.get_running_loop().time() < self._leads_until
 
-    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, lead: Callable[[ProcessEpoch], Awaitable[None]]) -> None:
         """Call `lead` whenever we are the leader, and cancel it when we no longer are; until `lead` returns by itself.
 
-        What `lead` raises is raised. Cancelled, it cancels `lead`, waits for it, and gives the lease back.
+        Each call gets the epoch of its term. What `lead` raises is raised. Cancelled, it cancels `lead`, waits for it,
+        and gives the lease back.
         """
         try:
             while True:
                 await self._acquire()
-                self._log.info("leading")
+                epoch = self._epoch()
+                self._log.info("leading", epoch=str(epoch.epoch))
                 self._gauge.set(1)
-                if await self._lead(lead):
+                if await self._lead(lead(epoch)):
                     return
                 self._log.warning("leadership lost")
                 self._gauge.set(0)
@@ -91,12 +99,18 @@ class LeaderElection:
             await self._release()
 
     async def _acquire(self) -> None:
+        self._begins = True
         while not await self._attempt():  # noqa: ASYNC110  # there is no event: the others may be gone
             await asyncio.sleep(self._retry_s * random.uniform(1.0, 1.2))  # noqa: S311  # jitter
 
-    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
+    def _epoch(self) -> ProcessEpoch:
+        if self._seen is None:
+            raise AssertionError("the lease was acquired")
+        return ProcessEpoch(Epoch(self._seen.uid, self._seen.transitions), acts_until=lambda: self._leads_until)
+
+    async def _lead(self, lead: Awaitable[None]) -> bool:
         """Run `lead` while the lease is ours: whether it returned by itself."""
-        work = asyncio.ensure_future(lead())
+        work = asyncio.ensure_future(lead)
         renewal = asyncio.create_task(self._renew(), name=f"lease {self._name}")
         by_itself = False
         try:
@@ -142,7 +156,7 @@ class LeaderElection:
             self._in_doubt = True  # whatever went wrong, look before writing again
             self._log.debug("lease not written", error=repr(error))
             return False
-        self._in_doubt = False
+        self._in_doubt = self._begins = False
         self._leads_until = began + self._renew_s
         return True
 
@@ -165,7 +179,7 @@ class LeaderElection:
             body = {"metadata": {"name": self._name}, "spec": self._claim(0, taking=True)}
             self._notice(await self._api.create(LEASES, body, namespace=self._namespace))
             return
-        taking = seen.holder != self._identity
+        taking = self._begins or seen.holder != self._identity  # a term is counted where nobody had it in between, too
         spec = self._claim(seen.transitions + taking, taking=taking)
         patch = {"metadata": {"resourceVersion": seen.version}, "spec": spec}
         self._notice(await self._api.patch(LEASES, self._name, patch, namespace=self._namespace))
@@ -186,6 +200,7 @@ class LeaderElection:
             return
         duration_s = float(lease.spec.lease_duration_seconds or self._duration_s)
         self._seen = _Seen(
+            uid=lease.metadata.uid,
             version=lease.metadata.resource_version,
             holder=lease.spec.holder_identity or "",
             expires_at=asyncio.get_running_loop().time() + duration_s,

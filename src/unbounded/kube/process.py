@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,9 +15,11 @@ from typing import Any, Final
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import ConfigError, find_config
 from unbounded.kube.ending import end_within, tell_of_standstill
+from unbounded.kube.epoch import ProcessEpoch, new_identity
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.health import Check, HealthServer
 from unbounded.kube.lease import LeaderElection
@@ -55,11 +55,6 @@ def _reasons_of(group: BaseExceptionGroup[CannotStart]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def new_identity() -> str:
-    """A name for this process, or for one term of its leadership, that nobody else has ever had."""
-    return f"{socket.gethostname()}_{uuid.uuid4()}"
-
-
 @dataclass(frozen=True)
 class Runtime:
     """What controllers get from their process.
@@ -68,6 +63,8 @@ class Runtime:
         elects: whether leadership is by Lease; False where something else holds others off.
         checks: told of everything that has to be there before the process counts as ready.
         serving: called once its controllers work: until then the process is starting.
+        epoch: of the process, where it does not elect.
+        now: the API server's time, for what is stamped and compared with what that has stamped.
     """
 
     api: Api
@@ -76,18 +73,20 @@ class Runtime:
     elects: bool = False
     checks: Callable[[str, Check], None] = lambda _name, _check: None
     serving: Callable[[], None] = lambda: None
+    epoch: ProcessEpoch = field(default_factory=ProcessEpoch)
+    now: WallClock = utc_now
 
     async def lead(
         self,
         lease: str,
-        work: Callable[[], Awaitable[None]],
+        work: Callable[[ProcessEpoch], Awaitable[None]],
         times: Election = ELECTION,
         *,
         namespace: str = NAMESPACE,
     ) -> None:
-        """Do the work as long as this process leads: again after every time that it lost the Lease."""
+        """Do the work as long as this process leads, each time in another epoch: again after it lost the Lease."""
         if not self.elects:
-            await work()
+            await work(self.epoch)
             return
         election = LeaderElection(
             self.api,
@@ -190,7 +189,11 @@ async def _connected(
         if settings.heartbeat_fd is not None:
             tasks.append(group.create_task(heart.beat(), name="heartbeat"))
         try:
-            await main(Runtime(api, metrics, events, settings.leader_election, health.check, heart.serving))
+            await main(
+                Runtime(
+                    api, metrics, events, settings.leader_election, health.check, serving=heart.serving, now=api.now
+                )
+            )
         finally:
             for task in tasks:
                 task.cancel()

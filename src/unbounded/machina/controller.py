@@ -14,6 +14,7 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.cache import Cache
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, followed
 from unbounded.machina.approval.controller import Approver
@@ -145,7 +146,7 @@ class Term:
         self._settings = settings
         self._absences = absences
 
-    async def run(self) -> None:
+    async def run(self, _epoch: ProcessEpoch) -> None:
         facts = self._facts()
         async with _open(SshWhenUsed()) as ssh, asyncio.TaskGroup() as group:
             group.create_task(facts.run(), name="cluster facts")
@@ -164,6 +165,7 @@ class Term:
             self._caches.steward,
             announce=announcer(runtime.events),
             absences=self._absences,
+            now=runtime.now,
             metrics=self._metrics,
             loop_metrics=runtime.metrics,
         )

@@ -20,9 +20,10 @@ from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
 from unbounded.join.install import HostDefaults
 from unbounded.kube.cache import Cache
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed, new_identity
+from unbounded.kube.process import Runtime, followed
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
@@ -89,7 +90,7 @@ class Term:
     reading: Reading
     metrics: OperationMetrics
 
-    async def run(self) -> None:
+    async def run(self, epoch: ProcessEpoch) -> None:
         """Work until cancelled."""
         settings, api = self.settings, self.runtime.api
         facts = FactsFollower(
@@ -106,9 +107,9 @@ class Term:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(facts.run(), name="cluster facts")
             await _known(facts)
-            tasks.create_task(self._engines(joining), name="engines")
+            tasks.create_task(self._engines(joining, epoch), name="engines")
 
-    async def _engines(self, joining: Joining) -> None:
+    async def _engines(self, joining: Joining, epoch: ProcessEpoch) -> None:
         """Run an engine for each site and provider, from the first Machine or running operation of both on."""
         budgets = {name: ScopeBudget(provider.rates) for name, provider in self.providers.items()}
         places: set[Place] = set()
@@ -116,7 +117,8 @@ class Term:
         def seen(place: Place | None) -> None:
             if place is not None and place not in places and self._is_ours(place):
                 places.add(place)
-                engines.create_task(self._engine(place, joining, budgets[place[1]]), name=f"engine of {place}")
+                work = self._engine(place, joining, budgets[place[1]], epoch)
+                engines.create_task(work, name=f"engine of {place}")
 
         caches = self.reading.caches
         async with asyncio.TaskGroup() as engines:
@@ -131,8 +133,8 @@ class Term:
         site, provider = place
         return provider in self.providers and self.settings.site in ("", site)
 
-    async def _engine(self, place: Place, joining: Joining, budget: ScopeBudget) -> None:
-        site, provider, life = place[0], self.providers[place[1]], self.settings.life
+    async def _engine(self, place: Place, joining: Joining, budget: ScopeBudget, epoch: ProcessEpoch) -> None:
+        site, provider = place[0], self.providers[place[1]]
         api = self.runtime.api
         logins = Logins(api, self.reading.credentials, provider, namespace=self.settings.secret_namespace)
         machines = self.reading.caches.machines
@@ -143,10 +145,10 @@ class Term:
             api,
             executor,
             self.reading.caches,
-            incarnation=new_identity() if life is None else life.new_identity(),
-            has_ended=(lambda _incarnation: False) if life is None else life.has_ended,
+            epoch=epoch,
             concurrent=self.settings.concurrent,
             brief_s=BRIEF_S,
+            now=self.runtime.now,
             announce=announcer(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,

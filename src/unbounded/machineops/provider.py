@@ -296,6 +296,9 @@ class ReplaceStep:
             nor is the replacement.
         needs_what_is_kept: there may be nothing left of the old instance but what is kept: that outlives the operation
             from here on, unless it completes, and the next replacement of the instance finds it by `Keep.former`.
+        settles: a request for it that arrived late could destroy what a later step makes, as a delete before a create
+            under the same name does. Where a controller has ended that may have sent one, nothing else is asked for
+            until it can no longer arrive, or the step is seen to be done. False where late arrival does no harm.
     """
 
     stage: str
@@ -309,6 +312,7 @@ class ReplaceStep:
     needs_user_data: bool = False
     needs_what_is_kept: bool = False
     late_s: float = 0.0
+    settles: bool = True
 
 
 @dataclass(frozen=True)

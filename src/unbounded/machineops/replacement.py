@@ -78,6 +78,7 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
         proof=frozenset({steps[-1].seen}),
         unseen_limit_s=1800.0,
         polls_s=POLLS_S,
+        settled=frozenset(step.action for step in steps if step.settles),
     )
 
 

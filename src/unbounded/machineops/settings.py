@@ -22,6 +22,7 @@ from unbounded.join.host_options import (
     MIRROR,
 )
 from unbounded.join.install import AgentOrigin
+from unbounded.kube.epoch import Epoch, parse_epoch
 from unbounded.kube.options import ELECTION, Option, Told, add_options, election, whole
 from unbounded.kube.settings import (
     Address,
@@ -32,7 +33,6 @@ from unbounded.kube.settings import (
     lease_name,
     truth,
 )
-from unbounded.operations.lives import Life, life_of
 
 PREFIX: Final = "MACHINE_OPS"
 COMPONENT: Final = "machine-ops-controller"
@@ -51,7 +51,7 @@ class Settings:
         provider: whose, likewise; empty for all that are installed.
         concurrent: how many Machines of a site and provider are worked on at once. One that waits for its cloud alone
             counts as little as one that waits for its turn.
-        life: this one, of a process that is started one after the other.
+        epoch: of the process, where it is started by one that waits for the end of each.
         api_server_endpoint: what new hosts are told, in place of what the cluster publishes.
         secret_namespace: the only one that credentials' Secrets are taken from.
         artifact_mirror: where new hosts download what their Machine gives no place for.
@@ -63,7 +63,7 @@ class Settings:
     site: str = ""
     provider: str = ""
     concurrent: int = CONCURRENT
-    life: Life | None = None
+    epoch: Epoch | None = None
     api_server_endpoint: str = ""
     cluster_dns: str = ""
     secret_namespace: str = NAMESPACE
@@ -96,8 +96,8 @@ def namespace(text: str) -> str:
     return text
 
 
-def life_or_none(text: str) -> Life | None:
-    return life_of(text) if text else None
+def epoch_or_none(text: str) -> Epoch | None:
+    return parse_epoch(text) if text else None
 
 
 def image_or_none(text: str) -> str:
@@ -130,17 +130,17 @@ _SECRETS: Final = Option(
 _CONCURRENT: Final = Option(
     "max-concurrent-reconciles", whole, str(CONCURRENT), "how many Machines of a site are worked on at once", "N"
 )
-_LIFE: Final = Option(
-    "life",
-    life_or_none,
+_EPOCH: Final = Option(
+    "epoch",
+    epoch_or_none,
     "",
-    "KEEPER.N, where KEEPER, a name of its own, starts one such process after the other, and waits for the end of"
-    " each: what those with lower numbers asked for is not waited for as long as what others did",
-    "LIFE",
+    "LINE.N, where whatever starts the processes of LINE, a name of its own, waits for the end of each: processes with"
+    " lower numbers send no more requests",
+    "EPOCH",
 )
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
-    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, ENDPOINT,
+    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _EPOCH, ENDPOINT,
     *HOST_OPTIONS, _AGENT_IMAGE,
 )  # fmt: skip
 
@@ -170,7 +170,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         site=said.of(_SITE),
         provider=said.of(_PROVIDER),
         concurrent=said.of(_CONCURRENT),
-        life=said.of(_LIFE),
+        epoch=said.of(_EPOCH),
         api_server_endpoint=said.of(ENDPOINT),
         cluster_dns=said.of(DNS),
         secret_namespace=said.of(_SECRETS),

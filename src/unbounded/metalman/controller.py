@@ -12,9 +12,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed, new_identity
+from unbounded.kube.process import Runtime, followed
 from unbounded.metalman.access import BmcAccess
 from unbounded.metalman.counting import CounterController
 from unbounded.metalman.executor import RedfishExecutor
@@ -87,7 +87,6 @@ class Term:
     """What runs while this process leads. Every term begins anew: nothing is believed from the one before.
 
     Args:
-        now: the wall clock of what is written down.
         beside: what else the leader does, until cancelled.
     """
 
@@ -96,22 +95,21 @@ class Term:
     caches: Caches
     nodes: Cache[Node]
     metrics: OperationMetrics
-    now: WallClock = utc_now
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
 
-    async def run(self) -> None:
+    async def run(self, epoch: ProcessEpoch) -> None:
         """Work until cancelled; then give all BMC sessions back."""
         async with BmcPool(Limits(close_s=CLOSE_S)) as pool:
             with parting(pool, self.caches.operations, self.caches.machines):
-                await self._work(pool)
+                await self._work(pool, epoch)
 
-    async def _work(self, pool: BmcPool) -> None:
+    async def _work(self, pool: BmcPool, epoch: ProcessEpoch) -> None:
         access = BmcAccess(self.runtime.api, pool)
         site, machines, operations = self.settings.site, self.caches.machines, self.caches.operations
         counters = CounterController(self.runtime, machines, operations, site=site)
         pins = PinController(self.runtime, machines, access, site=site)
         sharing = SharedBmcs(self.runtime.api, machines)
-        shared = SharedBmcController(self.runtime, machines, site=site, now=self.now)
+        shared = SharedBmcController(self.runtime, machines, site=site, now=self.runtime.now)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
@@ -119,11 +117,11 @@ class Term:
             if self.beside is not None:
                 tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:
-                tasks.create_task(self._engine(pool, access, sharing, site).run(), name=f"site {site}")
+                tasks.create_task(self._engine(pool, access, sharing, site, epoch).run(), name=f"site {site}")
             else:
-                tasks.create_task(self._all_sites(pool, access, sharing), name="sites")
+                tasks.create_task(self._all_sites(pool, access, sharing, epoch), name="sites")
 
-    def _engine(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs, site: str) -> Engine:
+    def _engine(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs, site: str, epoch: ProcessEpoch) -> Engine:
         settings = self.settings
         executor = RedfishExecutor(
             self.runtime.api,
@@ -134,29 +132,29 @@ class Term:
             netboot=settings.netboots,
             attempts=settings.attempts,
             poll_s=settings.poll_s,
-            now=self.now,
+            now=self.runtime.now,
             sharing=sharing,
         )
         return Engine(
             self.runtime.api,
             executor,
             self.caches,
-            incarnation=new_identity(),
+            epoch=epoch,
             concurrent=settings.concurrent,
-            now=self.now,
+            now=self.runtime.now,
             announce=announcer(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )
 
-    async def _all_sites(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs) -> None:
+    async def _all_sites(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs, epoch: ProcessEpoch) -> None:
         """Run an engine for each site, from the first Machine or running operation of the site on."""
         sites: set[str] = set()
 
         def seen(site: str | None) -> None:
             if site is not None and site not in sites:
                 sites.add(site)
-                engines.create_task(self._engine(pool, access, sharing, site).run(), name=f"site {site}")
+                engines.create_task(self._engine(pool, access, sharing, site, epoch).run(), name=f"site {site}")
 
         async with asyncio.TaskGroup() as engines:
             with (

@@ -6,6 +6,7 @@ Graceful first, unless `force` is "true": the host has `graceSeconds` to shut it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -24,6 +25,7 @@ from unbounded.operations.procedure import (
     Stage,
     Step,
 )
+from unbounded.operations.reasons import NO_EFFECT
 
 STARTING: Final = "Starting"
 SHUTTING_DOWN: Final = "ShuttingDown"
@@ -37,6 +39,7 @@ WAITING_ON_AGAIN: Final = "WaitingOnAgain"
 CONFIRMING_ON_AGAIN: Final = "ConfirmingOnAgain"
 ALREADY_OFF: Final = "AlreadyOff"
 UNDOING: Final = "Undoing"
+RESTORING_POWER: Final = "RestoringPower"
 
 SHUT_DOWN: Final = "GracefulShutdown"
 SWITCH_OFF: Final = "ForceOff"
@@ -45,6 +48,7 @@ SWITCH_ON: Final = "On"
 CONFIRM_S: Final = 5.0
 SETTLE_LIMIT_S: Final = 300.0  # for a power state that is neither On nor Off
 POWER_LIMIT_S: Final = 300.0
+RESTORE_LIMIT_S: Final = 60.0
 
 SEEN_OFF: Final = "the host was seen Off"
 SEEN_OFF_AGAIN: Final = f"the host was seen Off again, {CONFIRM_S:.0f} s later"
@@ -68,6 +72,7 @@ GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionRe
 IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
 GOING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
 IS_ON: Final = Mark(ConditionType.POWERED_OFF, None)
+READ_MARKS: Final[Mapping[StrEnum, Mark]] = {Power.ON: IS_ON, Power.OFF: IS_OFF}
 
 Table = Mapping[tuple[str, StrEnum], Step]
 
@@ -100,6 +105,7 @@ def reboot_table(*, force: bool) -> Table:
         **_rows(STARTING, on=_off_step(force=force), off=switch_on),
         **_going_off(after=switch_on),
         **_going_on(WAITING_ON, Step(COMPLETE, seen=SEEN_ON)),
+        **_going_on(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, seen=SEEN_ON)),  # as what it came with
     }
 
 
@@ -179,19 +185,33 @@ def _waiting_on() -> Stage:
     return Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=GOING_ON)
 
 
+def _leaving_it_on(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
+    """The stages of an operation whose failure does not leave the host dark."""
+    return {name: replace(stage, aftermath=RESTORING_POWER) for name, stage in stages.items()}
+
+
 def reboot(operation: MachineOperation) -> Procedure:
     return Procedure(
         start=STARTING,
         facts=Power,
         stages={
             STARTING: _start(),
-            **_stages_off(grace_s(operation), undo=None),
-            WAITING_ON: _waiting_on(),
+            **_leaving_it_on(_stages_off(grace_s(operation), undo=None)),
+            **_leaving_it_on({WAITING_ON: _waiting_on()}),
+            RESTORING_POWER: Stage(
+                "the host to be On",
+                RESTORE_LIMIT_S,
+                last=True,
+                blind=SWITCH_ON,
+                left="the host is left Off",
+                mark=GOING_ON,
+            ),
         },
         table=reboot_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_ON}),
         end_marks=(IS_ON,),
+        read_marks=READ_MARKS,
     )
 
 
@@ -219,6 +239,7 @@ def power_off(operation: MachineOperation) -> Procedure:
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
         end_marks=(IS_OFF,),
+        read_marks=READ_MARKS,
     )
 
 
@@ -237,6 +258,7 @@ def power_on(_operation: MachineOperation) -> Procedure:
         actions=ACTIONS,
         proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
         end_marks=(IS_ON,),
+        read_marks=READ_MARKS,
     )
 
 

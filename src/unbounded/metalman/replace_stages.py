@@ -12,6 +12,7 @@ from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
 from unbounded.metalman.power import (
     GOING_OFF,
     GOING_ON,
+    IS_OFF,
     IS_ON,
     POWER_LIMIT_S,
     SEEN_OFF,
@@ -256,4 +257,8 @@ def replace(operation: MachineOperation) -> Procedure:
         start_marks=(_PENDING, _NO_CLOUD_INIT),
         end_marks=(IS_ON, _REPAVED),
         failed_marks=(IS_ON, _NOT_PENDING),
+        read_marks={
+            **dict.fromkeys((Seen.ON, Seen.ON_ARMED), IS_ON),
+            **dict.fromkeys((Seen.OFF, Seen.OFF_ARMED, Seen.WRITTEN_OFF), IS_OFF),
+        },
     )

@@ -81,9 +81,14 @@ class Admission:
         return isinstance(await self._look(target, memory), Sight)
 
     @property
+    def landing_s(self) -> float:
+        """How long a call of a process that has ended may still arrive."""
+        return self._executor.call_limit_s + MARGIN_S
+
+    @property
     def settle_s(self) -> float:
-        """How long an earlier incarnation could still act on its intent, from the first sight of it."""
-        return ACT_WITHIN_S + self._executor.call_limit_s + MARGIN_S
+        """How long a process that is not known to have ended could still act on its intent, from its first sight."""
+        return ACT_WITHIN_S + self.landing_s
 
     async def _pause(self) -> ConfigMap | None:
         """What pauses all operations, read now: whoever claims seldom does not watch it."""

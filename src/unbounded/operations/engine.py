@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
+from collections.abc import Coroutine
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
-from unbounded.api.failures import Stale
+from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.kube.backoff import Backoff
-from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.clock import WallClock, seconds_since, utc_now
 from unbounded.kube.controller import Controller
+from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
@@ -27,11 +29,12 @@ from unbounded.operations import reasons, slot
 from unbounded.operations.admission import Admission
 from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import INDEX_MACHINE, Caches
+from unbounded.operations.calls import NO_ANSWER, Reply
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.gates import is_meant_for, order, starts_on
 from unbounded.operations.ledger import Ledger, Outdated, Pass, target_state
-from unbounded.operations.memory import ACT_WITHIN_S, Memory
+from unbounded.operations.memory import ACT_WITHIN_S, Memory, Reader
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.outside import PATIENCE_S, Outside, looked_on
 from unbounded.operations.ownership import executor_of
@@ -43,11 +46,11 @@ from unbounded.operations.plan import (
     Finish,
     Move,
     Orders,
-    Reply,
     TargetState,
     Timing,
     Wait,
     decide,
+    shows_arrival,
     waiting_text,
 )
 from unbounded.operations.ports import Executor, Refusal, Target
@@ -57,12 +60,16 @@ from unbounded.operations.record import Run, run_of
 RESOLUTION_S: Final = 0.01  # of waits: what is due within it is due now
 # A host may be off while its operation waits: it must not stay so for minutes when the API is back.
 AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=15.0)
+ANSWERS_S: Final = 3.0  # that a process which stops waits for answers to what it has sent
+STORES_S: Final = 2.0  # and for these to be stored
 TURN_S: Final = 60.0  # who waits for its turn is woken; this is for what it says
 
 
 class _NoFact(StrEnum):
     """A kind that is not supported is never looked at."""
 
+
+log = Log("operations")
 
 _NO_PROCEDURE: Final = Procedure(start="", facts=_NoFact, stages={}, table={}, actions={}, proof=frozenset())
 _NOT_LOOKED_AT: Final = Unseen(reasons.NO_ANSWER, "not looked at")
@@ -72,11 +79,10 @@ class Engine:
     """Carries out the operations that one executor owns.
 
     Args:
-        incarnation: names this process and nobody else's, ever.
-        has_ended: of another incarnation: whether it surely has.
+        epoch: of this process: fences its calls, and knows which other processes have ended.
         concurrent: how many operations are worked on at once.
-        alone: an earlier incarnation has surely ended when this one runs, as a host sees to it that there is one
-            agent; what it asked for need not settle first.
+        alone: an earlier process has surely ended when this one runs, and so has all that it asked for, as a host sees
+            to it that there is one agent.
         brief_s: how long an operation keeps its place, and a worker, while it waits for one answer.
     """
 
@@ -86,8 +92,7 @@ class Engine:
         executor: Executor,
         caches: Caches,
         *,
-        incarnation: str,
-        has_ended: Callable[[str], bool] = lambda _incarnation: False,
+        epoch: ProcessEpoch,
         concurrent: int = 10,
         alone: bool = False,
         brief_s: float = PATIENCE_S,
@@ -98,11 +103,12 @@ class Engine:
     ) -> None:
         self._executor = executor
         self._caches = caches
-        self._incarnation = incarnation
-        self._has_ended = has_ended
+        self._epoch = epoch
+        self._identity = epoch.identity
         self._alone = alone
         self._brief_s = brief_s
-        self._ledger = Ledger(api, executor, caches, incarnation=incarnation, now=now)
+        self._wall = now
+        self._ledger = Ledger(api, executor, caches, identity=epoch.identity, now=now)
         self._announce = announce
         self._metrics = metrics or OperationMetrics()
         self._memories: dict[str, Memory] = {}
@@ -118,7 +124,7 @@ class Engine:
         self._running: Outside | None = None
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled; then wait for the answers to what was sent, a moment, and store them."""
         caches = self._caches
         pause = (
             nullcontext() if caches.pause is None else caches.pause.subscribed(lambda _old, _new: self._look_at_all())
@@ -132,7 +138,33 @@ class Engine:
                 self._running = Outside(
                     self._executor, tasks, self._wake, slow=self._places.wait, brief_s=self._brief_s
                 )
-                await self._controller.run()
+                try:
+                    await self._controller.run()
+                except asyncio.CancelledError:
+                    await self._leave_answers()
+                    raise
+
+    async def _leave_answers(self) -> None:
+        """Store the answers that are not in the status yet: a successor then knows what this process knows."""
+        calls = [memory.call for memory in self._memories.values() if memory.call is not None]
+        if calls:
+            await asyncio.wait(calls, timeout=ANSWERS_S)
+        writes = [self._leave_answer(name, memory) for name, memory in self._memories.items() if memory.keeps_answer]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STORES_S):
+                await asyncio.gather(*writes)
+
+    async def _leave_answer(self, name: str, memory: Memory) -> None:
+        operation = self._caches.operations.get(name)
+        run = None if operation is None or operation.terminal else run_of(operation)
+        if operation is None or run is None or run.intent != memory.intent:
+            return
+        machine = self._caches.machines.get(run.machine)
+        procedure, _refused = self._procedure(operation)
+        try:
+            await self._ledger.store_answer(Pass(operation, machine, procedure, run, memory, claimed=True))
+        except Failure as failure:
+            log.warning("an answer was not stored", operation=name, error=failure)
 
     def _wake(self, name: str) -> None:
         memory = self._memories.get(name)
@@ -276,7 +308,7 @@ class Engine:
             machine=machine.name,
             machine_uid=machine.metadata.uid,
             executor=self._executor.name,
-            incarnation=self._incarnation,
+            incarnation=self._identity,
             binding=self._executor.binding(machine),
             stage="",
             started_at=self._ledger.now(),
@@ -285,11 +317,18 @@ class Engine:
         )
 
     def _follow(self, run: Run, memory: Memory) -> None:
-        memory.follow(run, self._incarnation, self._loop_time(), ended=self._has_ended(run.incarnation))
+        reader = Reader(
+            self._identity,
+            self._loop_time(),
+            self._epoch.has_ended,
+            landing_s=0.0 if self._alone else self._admission.landing_s,
+            settle_s=0.0 if self._alone else self._admission.settle_s,
+            down_s=seconds_since(run.recorded_at, self._wall()) if memory.spent_s < 0 else 0.0,
+        )
+        memory.follow(run, reader)
 
     def _timing(self, memory: Memory) -> Timing:
-        settle_s = 0.0 if self._alone else self._admission.settle_s
-        return memory.timing(self._loop_time(), settle_s=settle_s, landing_s=self._executor.call_limit_s)
+        return memory.timing(self._loop_time())
 
     # Carry on
 
@@ -302,11 +341,9 @@ class Engine:
             refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
         self._follow(run, memory)
         if refused is not None:
-            settles_s = self._timing(memory).settles_in_s
-            return settles_s if settles_s > 0 else await self._finish(seen, refused)
+            return await self._finish(seen, refused)
         if memory.handle is not None:
-            await self._ledger.store_handle(seen, memory.handle)
-            memory.handle = None
+            await self._ledger.store_answer(seen)
             return procedure.poll_s(0)
         if memory.calling:
             return await self._wait_for_call(seen)
@@ -328,7 +365,7 @@ class Engine:
         if sight is None:
             return self._outside.patience_s(memory, waits_s)
         memory.saw(sight, self._loop_time())
-        run = replace(run, standing=memory.standing or run.standing)
+        run = memory.with_sight(run, sight, self._ledger.now)
         seen = replace(seen, run=run)
         orders = Orders(
             deadline_s=deadline_s(seen.operation),
@@ -361,7 +398,7 @@ class Engine:
             return None if self._outside.patience_s(seen.memory, waits_s) > 0 else no_answer
         if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
             self._places.lend(seen.memory.uid)
-        elif not _gives_way(seen.stage):
+        elif not _gives_way(seen.stage) and not seen.memory.settles:
             self._places.resume(seen.memory.uid)
         return sight
 
@@ -374,12 +411,13 @@ class Engine:
     def _with_place(self, seen: Pass, decision: Decision) -> Decision:
         """What a stage that gives its place to others may do now: go on when it has one again."""
         memory = seen.memory
-        if isinstance(decision, Finish | Wait) or not _gives_way(seen.stage):
+        if isinstance(decision, Finish | Wait) or not (_gives_way(seen.stage) or memory.settles):
             return decision
-        if not seen.stage.lends:
+        if not seen.stage.lends and not memory.settles:
             self._places.resume(memory.uid)
             return decision
         if self._places.retake(memory.uid, seen.operation.name, order(seen.operation)):
+            memory.settles = False
             return decision
         text = f"ready to go on; waiting for its turn, as {self._places.count} others are worked on"
         return Wait(reasons.WAITING_FOR_TURN, text, TURN_S)
@@ -388,6 +426,7 @@ class Engine:
         where = sight.where if isinstance(sight, Sight) else ""
         match decision:
             case Wait():
+                self._lend_while_settling(seen.memory, decision)
                 again_s = await self._ledger.say(seen, decision)
                 await self._ledger.show(seen)
                 return again_s
@@ -400,31 +439,44 @@ class Engine:
             case Finish():
                 return await self._finish(seen, decision, where)
 
+    def _lend_while_settling(self, memory: Memory, wait: Wait) -> None:
+        """Let others in while there is nothing to do but to wait for what another process may have sent."""
+        if wait.reason != reasons.WAITING_FOR_TURN:
+            memory.settles = wait.reason == reasons.SETTLING
+        if memory.settles:
+            self._places.lend(memory.uid)
+
     def _moved(self, seen: Pass, step: Move | Ask, where: str) -> Run:
         """The record of the stage that a step leads to."""
+        memory = seen.memory
+        if shows_arrival(seen.procedure, seen.run, memory.answer, step):
+            memory.has_arrived(seen.run.incarnation)
         return replace(
             seen.run,
             stage=step.stage,
             action=step.action if isinstance(step, Ask) else None,
             attempt=step.attempt if isinstance(step, Ask) else 0,
-            incarnation=self._incarnation,
-            spent_s=seen.memory.spent(self._loop_time()),
+            incarnation=self._identity,
+            handle=None,
+            answer=NO_ANSWER,
             evidence=seen.run.with_evidence(step.seen, at=self._ledger.now(), where=where),
-            failing=(step.failing if isinstance(step, Move) else None) or seen.run.failing,
+            failing=step.failing or seen.run.failing,
         )
 
     async def _ask(self, seen: Pass, step: Ask, sight: Sight | Unseen) -> float | None:
         """Write the intent, and act on it if that did not take too long."""
-        looked = sight if isinstance(sight, Sight) else None
+        looked, is_again = sight if isinstance(sight, Sight) else None, step.stage == seen.run.stage
+        is_again &= step.action == seen.run.action
         run = replace(
             self._moved(seen, step, looked.where if looked else ""),
             asked_at=self._ledger.now(),
             boot_id=looked.boot_id if looked else None,
             next_binding=(looked.binding if looked else None) or seen.run.next_binding,
-            handle=None,
+            answer=replace(NO_ANSWER, lost=is_again and seen.memory.answer.leaves_open),
         )
         entered = await self._ledger.enter(seen, run, step.text, step.until_s)
-        machine, before = self._caches.machines.get(run.machine), entered.sent_at + ACT_WITHIN_S
+        machine = self._caches.machines.get(run.machine)
+        before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())
         same = target_state(self._executor, run, machine) is TargetState.SAME  # it may have changed since it was held
         if machine is None or not same or self._loop_time() > before:
             return 0.0
@@ -448,6 +500,8 @@ class Engine:
     # Ending
 
     async def _finish(self, seen: Pass, decision: Finish, where: str = "") -> float | None:
+        if seen.memory.late_calls(self._loop_time()):
+            await self._ledger.keep_slot(seen)
         written = await self._ledger.finish(seen, decision, where)
         complete = decision.phase is OperationPhase.COMPLETE
         self._announce(written, "Normal" if complete else "Warning", decision.reason, decision.text)
@@ -461,8 +515,9 @@ class Engine:
         if run is None or machine is None or not mine or not slot.holds_slot(operation, machine):
             self._forget(operation.name)
             return None
-        if operation.status.reason == reasons.EXECUTOR_LOST:
-            memory = self._memories[operation.name]
+        memory = self._memories[operation.name]
+        self._places.leave(memory.uid)
+        if machine.status.active_operation is not None and machine.status.active_operation.lost:
             target = Target(operation, machine, run)
             if not await self._admission.looked_afresh(operation.metadata.uid, target, memory):
                 return self._admission.settle_s

@@ -1,4 +1,6 @@
-"""What the steward keeps on Machines: `status.phase` of those without `ssh`, and slots that nobody gives back."""
+"""What the steward keeps on Machines: `status.phase` of those without `ssh`, slots that nobody gives back, and a
+finalizer, so that none goes in the middle of a host operation.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Any, Final
 
 from unbounded.api.core import Node
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import FINALIZER_HOST_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.api.phase import machine_phase
 from unbounded.kube.errors import NotFound
@@ -14,6 +17,23 @@ from unbounded.kube.port import Api
 from unbounded.operations.caches import INDEX_MACHINE, StewardCaches
 
 _KINDS: Final = frozenset(OperationKind)
+_HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
+
+
+def _finalizers(machine: Machine) -> list[str] | None:
+    """Return the finalizers that a Machine is to have; None where it has them.
+
+    It gets one with its first host operation, and loses it when it is to be deleted and none has it. An executor that
+    was lost holds nothing up: nobody could say for how long.
+    """
+    have, active = machine.metadata.finalizers, machine.status.active_operation
+    is_used = active is not None and active.kind in _HOST_KINDS and not active.lost
+    is_held, is_going = FINALIZER_HOST_OPERATION in have, machine.metadata.deletion_timestamp is not None
+    if is_used and not is_held and not is_going:
+        return [*have, FINALIZER_HOST_OPERATION]
+    if is_going and is_held and not is_used:
+        return [one for one in have if one != FINALIZER_HOST_OPERATION]
+    return None
 
 
 class MachineKeeper:
@@ -28,7 +48,9 @@ class MachineKeeper:
         machine = self._caches.machines.get(name)
         if machine is None:
             return None
-        if await self._slot_is_left_behind(machine):
+        if (finalizers := _finalizers(machine)) is not None:
+            await self._set_finalizers(machine, finalizers)
+        elif await self._slot_is_left_behind(machine):
             await self._write_machine(machine, {"activeOperation": None})
         elif machine.spec.ssh is None:
             await self._set_phase(machine)
@@ -56,6 +78,13 @@ class MachineKeeper:
         )
         if change := wanted.change(status):
             await self._write_machine(machine, change)
+
+    async def _set_finalizers(self, machine: Machine, finalizers: list[str]) -> None:
+        metadata = {"resourceVersion": machine.metadata.resource_version, "finalizers": finalizers}
+        try:
+            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, {"metadata": metadata}))
+        except NotFound:
+            return
 
     async def _write_machine(self, machine: Machine, status: Mapping[str, Any]) -> None:
         patch = {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}

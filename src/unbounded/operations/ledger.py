@@ -30,6 +30,7 @@ from unbounded.operations.procedure import Procedure, Stage
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, told
 
 SHOW_AFTER_S: Final = 3.0
+COUNT_S: Final = 5.0  # between two writes for the sake of a count that a successor needs
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
 UNTIL_S: Final = 10.0  # who waits for longer than was said, is not told anew before it is longer by that
 PROGRESS_S: Final = 10.0  # how far a stage is, is not worth a write before it has taken this long
@@ -86,11 +87,11 @@ def target_state(executor: Executor, run: Run, machine: Machine | None) -> Targe
 class Ledger:
     """The writes of one engine."""
 
-    def __init__(self, api: Api, executor: Executor, caches: Caches, *, incarnation: str, now: WallClock) -> None:
+    def __init__(self, api: Api, executor: Executor, caches: Caches, *, identity: str, now: WallClock) -> None:
         self._api = api
         self._executor = executor
         self._caches = caches
-        self._incarnation = incarnation
+        self._identity = identity
         self._wall = now
 
     def now(self) -> str:
@@ -110,11 +111,12 @@ class Ledger:
         if run.action is not None and (looked is None or sent_at - looked.ended_at > ACT_ON_S):
             raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
-        written = await self._write_run(operation, run, told(text, waiting), waiting)
+        run = seen.memory.recorded(run, sent_at, self.now())
+        written = await self._write(operation, self._running(operation, run, told(text, waiting), waiting))
         kept = run_of(written)
         if kept is None or _recorded(kept) != _recorded(run):
             raise Outdated(written)
-        seen.memory.wrote(run, self._incarnation, _loop_time())
+        seen.memory.wrote(run, self._identity, _loop_time())
         log.info("stage", operation=operation.name, machine=run.machine, stage=run.stage, action=run.action)
         return Entered(replace(seen, operation=written, run=run, claimed=True), sent_at)
 
@@ -126,27 +128,30 @@ class Ledger:
             return wait.look_again_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
         waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
-        if same_reason and status.message == told(wait.text, waiting):
+        if same_reason and status.message == told(wait.text, waiting) and not self._counts(seen.memory, now):
             return wait.look_again_s
         progress_only = bool(wait.bare) and status.message == told(wait.bare, waiting)
         is_soon = progress_only and now - seen.memory.stage_since < PROGRESS_S
         if same_reason and (is_soon or now - seen.memory.said_at < SAY_AGAIN_S):
             return min(wait.look_again_s, SAY_AGAIN_S)
         seen.memory.said_at = now
-        run = replace(seen.run, spent_s=seen.memory.spent(now))
-        await self._write_run(seen.operation, run, told(wait.text, waiting), waiting)
-        seen.memory.follow(run, self._incarnation, now)
+        await self._write_run(seen, told(wait.text, waiting), waiting)
         return wait.look_again_s
 
-    async def store_handle(self, seen: Pass, handle: str) -> None:
-        """Write down the handle of a long call, before its first poll."""
+    def _counts(self, memory: Memory, now: float) -> bool:
+        """Whether to write for the sake of the count alone of what may still arrive: the next process counts on."""
+        return bool(memory.late_calls(now)) and now - memory.stored_at >= COUNT_S
+
+    async def store_answer(self, seen: Pass) -> None:
+        """Store the answer to the last call, with the handle of a long one before its first poll."""
         status = seen.operation.status
-        await self._write_run(seen.operation, replace(seen.run, handle=handle), status.message or "", status.waiting)
+        await self._write_run(seen, status.message or "", status.waiting)
 
     async def finish(self, seen: Pass, decision: Finish, where: str = "") -> MachineOperation:
         """The terminal write."""
         now = self.now()
-        run = replace(seen.run, evidence=seen.run.with_evidence(decision.seen, at=now, where=where))
+        run = seen.memory.recorded(seen.run, _loop_time(), now)
+        run = replace(run, evidence=run.with_evidence(decision.seen, at=now, where=where))
         conditions = completed_condition(
             seen.operation.status.conditions,
             status="True" if decision.phase is OperationPhase.COMPLETE else "False",
@@ -159,6 +164,15 @@ class Ledger:
         how = {"phase": str(decision.phase), "reason": decision.reason}
         log.info("operation ended", operation=written.name, machine=run.machine, **how)
         return written
+
+    async def keep_slot(self, seen: Pass) -> None:
+        """Keep the slot beyond the end of the operation, until what was sent for it can no longer arrive."""
+        try:
+            raw = await self._live(seen.run.machine)
+        except NotFound:
+            return
+        if slot.holds_slot(seen.operation, msgspec.convert(raw, Machine)):
+            await self._patch_machine(seen.run.machine, slot.keep_patch(raw))
 
     async def release(self, operation: MachineOperation, procedure: Procedure | None) -> str | None:
         """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
@@ -264,13 +278,21 @@ class Ledger:
             return before
         return msgspec.structs.replace(before, until=rfc3339(until))
 
-    async def _write_run(
-        self, operation: MachineOperation, run: Run, text: str, waiting: Waiting | None
-    ) -> MachineOperation:
+    async def _write_run(self, seen: Pass, text: str, waiting: Waiting | None) -> None:
+        """Write the record as it is, with what is known by now of times and of the last call."""
+        memory, now, handle = seen.memory, _loop_time(), seen.memory.handle
+        run = memory.recorded(seen.run, now, self.now())
+        run = replace(run, handle=run.handle if handle is None else handle)
+        await self._write(seen.operation, self._running(seen.operation, run, text, waiting))
+        if handle is not None:  # else one may have come while this was written
+            memory.handle = None
+        memory.stored, memory.stored_at = run.answer, now
+
+    def _running(self, operation: MachineOperation, run: Run, text: str, waiting: Waiting | None) -> dict[str, Any]:
         conditions = completed_condition(
             operation.status.conditions, status="False", reason=reasons.IN_PROGRESS, message=text, now=self.now()
         )
-        return await self._write(operation, running_patch(run, message=text, waiting=waiting, conditions=conditions))
+        return running_patch(run, message=text, waiting=waiting, conditions=conditions)
 
     async def _write(self, operation: MachineOperation, status: dict[str, Any]) -> MachineOperation:
         patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}

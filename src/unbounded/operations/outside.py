@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.kube.logs import Log
 from unbounded.operations import reasons
+from unbounded.operations.calls import CallEvent
 from unbounded.operations.memory import FRESH_S, Looked, Memory
-from unbounded.operations.plan import Answer, Reply
 from unbounded.operations.ports import Executor, NotDone, Refusal, Target
 from unbounded.operations.procedure import Sight, Unseen
 
@@ -89,22 +89,22 @@ class Outside:
 
     async def _perform(self, target: Target, action: str, memory: Memory, before: float) -> None:
         facts = {"operation": target.operation.name, "machine": target.machine.name, "action": action}
-        answer = Answer(Reply.ACCEPTED)
+        event, reason, text = CallEvent.ACCEPT, "", ""
         try:
             memory.handle = await self._executor.perform(target, action, before=before)
         except Refusal as refusal:
-            answer = Answer(Reply.REFUSED, refusal.reason, str(refusal))
+            event, reason, text = CallEvent.REFUSE, refusal.reason, str(refusal)
         except NotDone as failure:
-            answer = Answer(Reply.NOT_DONE, failure.reason, str(failure))
+            event, reason, text = CallEvent.FAIL, failure.reason, str(failure)
         except (Transient, Stale) as failure:
-            answer = Answer(Reply.NOT_DONE, reasons.NO_ANSWER, str(failure))
+            event, reason, text = CallEvent.FAIL, reasons.NO_ANSWER, str(failure)
         except Uncertain as failure:
-            answer = Answer(Reply.UNKNOWN, reasons.NO_ANSWER, str(failure))
+            event, reason, text = CallEvent.LOSE, reasons.NO_ANSWER, str(failure)
         except Exception as error:
             log.exception("acting failed", **facts)
-            answer = Answer(Reply.UNKNOWN, reasons.INTERNAL_ERROR, f"{type(error).__name__}; see the log")
-        memory.answered(answer, _loop_time())
-        log.info("action answered", reply=answer.reply.value, text=answer.text, **facts)
+            event, reason, text = CallEvent.LOSE, reasons.INTERNAL_ERROR, f"{type(error).__name__}; see the log"
+        memory.answered(event, reason, text, _loop_time())
+        log.info("action answered", reply=event.value, text=text, **facts)
 
     def patience_s(self, memory: Memory, waits_s: float) -> float:
         """How much of the time is left that the answer may be out."""

@@ -2,7 +2,7 @@
 
 Order of the rules: the right machine first, then cancel, the deadline, a refusal, and last the procedure's table.
 A failure goes through the aftermath of its stage where there is one, and is said at the end of that.
-Whatever it wants, nothing but waiting is allowed while an earlier incarnation could still act.
+A decision is held back where a call of another process, sent or about to be, could undo or destroy what it leads to.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from unbounded.api.operation import OperationPhase
 from unbounded.operations import reasons
+from unbounded.operations.calls import NO_ANSWER, Answer, LateCall, Reply
 from unbounded.operations.procedure import (
     CANCELLED,
     COMPLETE,
@@ -37,38 +38,6 @@ _CANCEL_WORDS: Final = {
     Cancel.UNDO: "being cancelled: what was done is undone first",
     Cancel.TOO_LATE: "cancel came past the point of no return: it goes on",
 }
-
-
-class Reply(Enum):
-    """What is known of the last ask."""
-
-    NONE = "nothing was asked"
-    ACCEPTED = "accepted"
-    NOT_DONE = "surely not done"
-    UNKNOWN = "perhaps done"
-    REFUSED = "refused for good"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """
-    Attributes:
-        lost: an earlier ask for the same had none, or it came to an earlier incarnation: whatever this one says, it may
-            have been done with nobody looking.
-    """
-
-    reply: Reply
-    reason: str = ""
-    text: str = ""
-    lost: bool = False
-
-    @property
-    def leaves_open(self) -> bool:
-        """Whether what was asked for was perhaps done."""
-        return self.reply is Reply.UNKNOWN or (self.lost and self.reply is not Reply.ACCEPTED)
-
-
-NO_ANSWER: Final = Answer(Reply.NONE)
 
 
 class TargetState(Enum):
@@ -95,8 +64,8 @@ class Timing:
         in_stage_s: since this observer first saw the operation in its stage.
         since_ask_s: since its ask was answered, or somebody else's was first seen.
         spent_s: of the deadline, with what earlier observers had recorded.
-        settles_in_s: until an earlier incarnation can no longer act; 0 when it cannot.
-        ended: that incarnation has, and nothing but what it had sent can still arrive.
+        settles_in_s: until another process that is not known to have ended can no longer act; 0 when there is none.
+        late: calls of other processes that may still arrive after the look that is decided on began.
         looks: how often it has looked in this stage.
         look_began_s: when the look that is decided on began, in the stage.
         still_s: since this observer saw the progress change, or the stage begin.
@@ -106,7 +75,7 @@ class Timing:
     since_ask_s: float
     spent_s: float
     settles_in_s: float = 0.0
-    ended: bool = False
+    late: tuple[LateCall, ...] = ()
     looks: int = 0
     look_began_s: float = math.inf
     still_s: float = 0.0
@@ -137,6 +106,7 @@ class Ask:
     text: str
     seen: str | None = None
     until_s: float | None = None
+    failing: Failing | None = None
 
 
 @dataclass(frozen=True)
@@ -150,10 +120,16 @@ class Move:
 
 @dataclass(frozen=True)
 class Finish:
+    """
+    Attributes:
+        is_undone: it fails as it was cancelled, and all that was done is seen to be undone.
+    """
+
     phase: OperationPhase
     reason: str
     text: str
     seen: str | None = None
+    is_undone: bool = False
 
 
 Decision = Wait | Ask | Move | Finish
@@ -165,13 +141,18 @@ def decide(
     """The next step of one operation."""
     planner = _Planner(procedure, run, sight, timing, _come_of(procedure, run, sight, answer), orders)
     wanted = planner.decide()
-    harmless = isinstance(wanted, Wait) or planner.only_repeats(wanted) or planner.only_follows(wanted)
-    return planner.settling() if timing.settles_in_s > 0 and not harmless else wanted
+    return planner.held_back(wanted) or wanted
+
+
+def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Decision) -> bool:
+    """Return whether a decision rests on the effect of the last call, which was sent once, and has no other cause."""
+    seen = None if isinstance(decision, Wait) else decision.seen
+    return seen is not None and run.action in procedure.settled and not answer.lost
 
 
 def _come_of(procedure: Procedure, run: Run, sight: Sight | Unseen, answer: Answer) -> Answer:
     """The answer to the last ask, unless it is seen that nothing has come of that."""
-    if isinstance(sight, Unseen) or sight.failed is None or answer.reply not in (Reply.ACCEPTED, Reply.UNKNOWN):
+    if isinstance(sight, Unseen) or sight.failed is None or not (answer.reply is Reply.ACCEPTED or answer.is_open):
         return answer
     if procedure.table[run.stage, sight.fact].ask != run.action:
         return answer
@@ -190,7 +171,7 @@ def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer
 def _asked(stage: Stage, run: Run, answer: Answer) -> str:
     most = "" if stage.attempts is None else f" of {stage.attempts}"
     times = f" (attempt {run.attempt}{most})" if run.attempt > 1 else ""
-    if answer.reply is Reply.UNKNOWN:
+    if answer.is_open:
         return f"whether {run.action} was done is not known{times}: {answer.text}"
     return f"{run.action} asked{times}"
 
@@ -229,18 +210,49 @@ class _Planner:
             return self._leave(self.stage.undo)
         return self._take(step)
 
-    def settling(self) -> Wait:
-        """Until an earlier incarnation can no longer act, where anything else could be undone or done twice by it."""
-        asked = f"{self.run.action}, and whether it did is not known"
-        text = f"an earlier controller was about to ask for {asked}; waiting until it can no longer act, then going on"
-        if self.timing.ended:
-            text = (
-                f"a process that has ended was about to ask for {asked}; waiting for {self.stage.waits_for}, or until"
-                " its request can no longer arrive, then going on"
-            )
-        left_s = self.timing.settles_in_s
+    def held_back(self, wanted: Decision) -> Wait | None:
+        """Return the wait that comes before a decision, for the sake of what other processes have sent or may send.
+
+        A failure is not held back by what was sent, nor the end at the deadline by anything: the lock of the Machine
+        outlasts them for as long as something may arrive.
+        """
+        is_due = isinstance(wanted, Finish) and self.timing.spent_s >= self.orders.deadline_s
+        if isinstance(wanted, Wait) or is_due:
+            return None
+        if self.timing.settles_in_s > 0 and not self._only_repeats(wanted):
+            return self._until_it_cannot_act(self.timing.settles_in_s)
+        late = self._harmful(wanted)
+        return self._until_none_arrives(late, wanted) if late else None
+
+    def _harmful(self, wanted: Decision) -> list[LateCall]:
+        """Return the late calls whose arrival after a decision was carried out would undo or destroy something."""
+        late = [one for one in self.timing.late if not self._has_arrived(one, wanted)]
+        match wanted:
+            case Ask():
+                return [one for one in late if one.action in self.procedure.settled and one.action != wanted.action]
+            case Finish() if _is_by_table(wanted):
+                same = self.run.action if self._repeat is not Repeat.ONCE else None
+                return [one for one in late if one.action != same]
+        return []
+
+    def _has_arrived(self, late: LateCall, wanted: Decision) -> bool:
+        return late.epoch == self.run.incarnation and shows_arrival(self.procedure, self.run, self.answer, wanted)
+
+    def _until_it_cannot_act(self, left_s: float) -> Wait:
+        text = (
+            f"an earlier controller was about to ask for {self.run.action}, and whether it did is not known; waiting"
+            " until it can no longer act, then going on"
+        )
         text = _with_cancel(text, self.stage, cancel=self.orders.cancel)
         return Wait(reasons.SETTLING, text, self._look_in(left_s), left_s)
+
+    def _until_none_arrives(self, late: list[LateCall], wanted: Ask | Finish | Move) -> Wait:
+        last = max(late, key=lambda one: one.left_s)
+        sent = f"a controller that has ended may have sent {last.action}"
+        text = f"{sent}, and what comes next must not be hit by that; waiting until it can no longer arrive"
+        if isinstance(wanted, Finish):
+            text = f"{wanted.text}; {sent}: watching that this lasts until it can no longer arrive"
+        return Wait(reasons.SETTLING, text, self._look_in(last.left_s), last.left_s)
 
     def _ends_when_cancelled(self) -> bool:
         """Whether a cancel ends it in this stage, after its aftermath if there is one."""
@@ -252,21 +264,10 @@ class _Planner:
         text = f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
         return self._give_up(reasons.DEADLINE_EXCEEDED, text)
 
-    def only_repeats(self, wanted: Decision) -> bool:
+    def _only_repeats(self, wanted: Decision) -> bool:
         """Whether it is an ask that may be sent beside the one of somebody else: both together do it once."""
         same = isinstance(wanted, Ask) and (wanted.stage, wanted.action) == (self.run.stage, self.run.action)
         return same and self._repeat is Repeat.KEYED
-
-    def only_follows(self, wanted: Decision) -> bool:
-        """Whether it goes on from what was asked for by somebody who has ended, as it is proven to have come true: it
-        has arrived then, and nothing else of theirs can. To ask again or to give up, while it may still arrive, would
-        have it act on what comes after.
-        """
-        if not self.timing.ended or isinstance(self.sight, Unseen):
-            return False
-        step = self.procedure.table[self.run.stage, self.sight.fact]
-        proves = step.fail is None and (step.seen is not None or step.stage == COMPLETE)
-        return proves and step.stage != self.run.stage and wanted == self._take(step)
 
     @property
     def _repeat(self) -> Repeat | None:
@@ -332,7 +333,8 @@ class _Planner:
         if step.stage == COMPLETE:
             return self._complete(step)
         if step.stage == CANCELLED:
-            return _failed(reasons.CANCELLED, "cancelled; what was done has been undone", step.seen)
+            undone = _failed(reasons.CANCELLED, "cancelled; what was done has been undone", step.seen)
+            return replace(undone, is_undone=True)
         entered = replace(self.run, stage=step.stage, action=step.ask, attempt=1 if step.ask else 0)
         text = waiting_text(self.procedure, entered, cancel=self.orders.cancel)
         limit_s = self.procedure.stages[step.stage].limit_s
@@ -356,12 +358,19 @@ class _Planner:
         if self._is_left_at_that():
             return self._outcome_unknown() if self._has_passed_by() else self._wait_or_limit()
         is_over = self.timing.in_stage_s >= self.stage.limit_s
-        went_wrong = self.answer.reply in (Reply.NOT_DONE, Reply.UNKNOWN)
+        went_wrong = self.answer.is_not_done or self.answer.is_open
         if not went_wrong if is_over else self.timing.since_ask_s < self._ask_again_s():
             return self._wait_or_limit()
-        if is_over or (self.stage.attempts is not None and self.run.attempt >= self.stage.attempts):
+        if is_over or (self._has_used_its_attempts() and self.answer.is_not_done):
             return self._otherwise(*self._in_vain())
+        if self._has_used_its_attempts():  # of what was sent something may come until the limit
+            return self._wait_or_limit()
         return self._ask(ask, self.run.attempt + 1)
+
+    def _has_used_its_attempts(self) -> bool:
+        """Whether no more may be asked for; a call that a process has left open is not counted against the outside."""
+        most = self.stage.attempts
+        return most is not None and self.run.attempt >= most and self.answer.reply is not Reply.OPEN
 
     def _unanswered(self) -> str | None:
         """What is asked for again whatever is seen: not before it is answered is what is seen of it its own."""
@@ -370,7 +379,7 @@ class _Planner:
     def _is_left_at_that(self) -> bool:
         match self._repeat:
             case Repeat.ONCE:
-                return self.answer.reply is not Reply.NOT_DONE
+                return not self.answer.is_not_done
             case Repeat.KEYED:
                 return self.answer.reply is Reply.ACCEPTED
         return False
@@ -387,19 +396,19 @@ class _Planner:
     def _ask(self, action: str, attempt: int) -> Ask:
         asked = replace(self.run, action=action, attempt=attempt)
         text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
-        if attempt > 1 and self.answer.reply is Reply.NOT_DONE and self.answer.text:
+        if attempt > 1 and self.answer.is_not_done and self.answer.text:
             text += f"; {LAST_FAILED}: {self.answer.text}"
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
         return Ask(self.run.stage, action, attempt, text, None, until_s)
 
     def _ask_again_s(self) -> float:
-        if self.timing.settles_in_s > 0:  # whoever asked may be gone, and have asked for nothing
+        if self.answer.reply is Reply.OPEN:  # its process may have asked for nothing
             return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             return min(KEYED_AGAIN_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
         if self.answer.reply is Reply.ACCEPTED and isinstance(self.sight, Sight) and self.sight.more:
             return 0.0
-        if self.answer.reply is Reply.NOT_DONE:
+        if self.answer.is_not_done:
             return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
         return self.stage.ask_again_s
 
@@ -409,15 +418,13 @@ class _Planner:
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             text = f"{asked} was asked {times}, whether it was done is not known: {self.answer.text}"
             return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_seen()}"
-        match self.answer.reply:
-            case Reply.NOT_DONE:
-                text = f"{asked} was asked {times}, the last one failed: {self.answer.text}{self._last_seen()}"
-                return self.answer.reason or reasons.NO_ANSWER, text
-            case Reply.UNKNOWN:
-                text = f"{asked} was asked {times}, whether the last one was done is not known: {self.answer.text}"
-                return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_seen()}"
-            case _:
-                return reasons.NO_EFFECT, f"{asked} was asked {times} and accepted, without effect: {self._seen()}"
+        if self.answer.is_not_done:
+            text = f"{asked} was asked {times}, the last one failed: {self.answer.text}{self._last_seen()}"
+            return self.answer.reason or reasons.NO_ANSWER, text
+        if self.answer.is_open:
+            text = f"{asked} was asked {times}, whether the last one was done is not known: {self.answer.text}"
+            return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_seen()}"
+        return reasons.NO_EFFECT, f"{asked} was asked {times} and accepted, without effect: {self._seen()}"
 
     def _wait_or_limit(self) -> Decision:
         left_s = self._limit_s - self.timing.in_stage_s
@@ -425,10 +432,12 @@ class _Planner:
             text = f"nothing has moved for {self.stage.still_s:.0f} s while {self._waiting_for()}: {self._seen()}"
             return self._otherwise(reasons.TIMED_OUT, text)
         if left_s > 0:
-            failed = self.answer.reply is Reply.NOT_DONE
+            failed = self.answer.is_not_done
             named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)  # else it is nobody's to put right
             reason = self.answer.reason if named else reasons.IN_PROGRESS
             return Wait(reason, self._waiting(), self._look_in(left_s), left_s, "" if failed else self._waiting_for())
+        if self.run.action is not None and self._has_used_its_attempts():
+            return self._otherwise(*self._in_vain())
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.otherwise is None:
             return self._outcome_unknown()
@@ -461,13 +470,17 @@ class _Planner:
         """Fail, or go to the stage that takes away what would stay behind; there, fail as was said before it."""
         failing = self.run.failing
         if failing is not None:
-            return _failed(failing.reason, f"{failing.text}; after that, {text}", seen)
+            left = f"; {self.stage.left}" if self.stage.left else ""
+            return _failed(failing.reason, f"{failing.text}; after that, {text}{left}", seen)
         if self.stage.aftermath is None:
             return _failed(reason, text, seen)
-        entered = replace(self.run, stage=self.stage.aftermath, action=None, attempt=0)
+        after = self.procedure.stages[self.stage.aftermath]
+        blind = after.blind if isinstance(self.sight, Unseen) else None
+        entered = replace(self.run, stage=self.stage.aftermath, action=blind, attempt=1 if blind else 0)
         words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it ends as {reason}: {text}"
-        limit_s = self.procedure.stages[self.stage.aftermath].limit_s
-        return Move(self.stage.aftermath, words, seen, limit_s, Failing(reason, text))
+        if blind is not None:
+            return Ask(self.stage.aftermath, blind, 1, words, seen, after.limit_s, Failing(reason, text))
+        return Move(self.stage.aftermath, words, seen, after.limit_s, Failing(reason, text))
 
     def _look_in(self, left_s: float) -> float:
         again_s = self.sight.again_s if isinstance(self.sight, Sight) else None
@@ -480,7 +493,7 @@ class _Planner:
 
     def _waiting(self) -> str:
         text = self._waiting_for()
-        if self.answer.reply is Reply.NOT_DONE and self.answer.text:
+        if self.answer.is_not_done and self.answer.text:
             return f"{text}; {LAST_FAILED}: {self.answer.text}"
         progress = self.sight.progress if isinstance(self.sight, Sight) else ""
         return f"{text}: {progress}" if progress else text
@@ -493,6 +506,11 @@ class _Planner:
 
     def _seen(self) -> str:
         return f"{self.sight.text}{self._last_seen()}" if isinstance(self.sight, Unseen) else self.sight.detail
+
+
+def _is_by_table(finish: Finish) -> bool:
+    """Whether it says that things are as they were asked for, or as they were before."""
+    return finish.phase is OperationPhase.COMPLETE or finish.is_undone
 
 
 def _failed(reason: str, text: str, seen: str | None = None) -> Finish:

@@ -63,12 +63,14 @@ class Mark:
 
     Attributes:
         where: set it only where the condition has this status now; others write it too, and what they say stays.
+        text: the condition's message.
     """
 
     type: str
     status: MarkStatus | None
     reason: str = ""
     where: MarkStatus | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class Stage:
             ends as that failure. None fails at once.
         last: it is there for an aftermath, which it ends or leads on to another last stage: neither the deadline nor an
             outside that cannot be read ends it, but its limit.
+        blind: what a last stage asks for at its beginning where the outside cannot be read.
+        left: ends the message of a failure whose last stage has come to nothing: how things are left.
     """
 
     waits_for: str
@@ -110,6 +114,8 @@ class Stage:
     aftermath: str | None = None
     last: bool = False
     late_s: float = 0.0
+    blind: str | None = None
+    left: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,11 @@ class Procedure:
         start_marks: what the Machine shows from the claim on; written together with the slot.
         end_marks: what the Machine shows when it is Complete.
         failed_marks: and when it has failed; None takes away whatever the stages may have set.
+        read_marks: what it shows of the fact that was read last, however the operation has ended.
         polls_s: seconds between looks in a stage; the last one repeats.
+        settled: the actions that would destroy what later ones make, if they arrived after those, as a delete before a
+            create under the same name does. Where a process has ended that may have sent one, nothing else is asked
+            for until it can no longer arrive, or its effect is seen. The effect has no other cause.
     """
 
     start: str
@@ -139,7 +149,9 @@ class Procedure:
     start_marks: tuple[Mark, ...] = ()
     end_marks: tuple[Mark, ...] = ()
     failed_marks: tuple[Mark, ...] | None = None
+    read_marks: Mapping[StrEnum, Mark] = field(default_factory=dict)
     polls_s: tuple[float, ...] = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
+    settled: frozenset[str] = frozenset()
 
     def poll_s(self, looks: int) -> float:
         return self.polls_s[min(looks, len(self.polls_s) - 1)]
@@ -172,6 +184,9 @@ class Procedure:
     def _dangling(self) -> Iterable[str]:
         if self.start not in self.stages:
             yield f"it starts in the unknown stage {self.start}"
+        yield from (
+            f"the unknown action {action} is to settle" for action in sorted(self.settled - self.actions.keys())
+        )
         for where, step in self._steps():
             if step.stage not in self.stages and step.stage not in ENDS:
                 yield f"{where} leads to the unknown stage {step.stage}"
@@ -193,6 +208,8 @@ class Procedure:
             yield f"{name}: its aftermath {stage.aftermath} is no last stage"
         if stage.last:
             yield f"{name}: a last stage with an aftermath has no end"
+        if after is not None and after.blind is not None and after.blind not in self.actions:
+            yield f"{stage.aftermath} begins with the unknown action {after.blind}"
 
     def _traps(self) -> Iterable[str]:
         """Stages that `otherwise` leads round in a circle: a limit must lead to an end."""

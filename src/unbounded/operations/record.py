@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -16,18 +17,18 @@ import msgspec
 from unbounded.api.base import ApiStruct
 from unbounded.api.meta import Condition
 from unbounded.api.operation import (
+    CallAnswer,
     Evidence,
     Execution,
     MachineOperation,
     OperationPhase,
     OperationsStatus,
+    PendingCall,
     TargetStatus,
     Waiting,
 )
 from unbounded.operations import reasons
-
-Intent = tuple[str, str | None, int, str]
-"""Stage, action, attempt and the process that has written it."""
+from unbounded.operations.calls import NO_ANSWER, STORED, Answer, Intent, LateCall, Reply
 
 MAX_EVIDENCE: Final = 32
 MAX_MESSAGE: Final = 4096
@@ -43,7 +44,14 @@ class Failing:
 
 @dataclass(frozen=True)
 class Run:
-    """One operation from its claim on: where it is, what was asked last, and by which process."""
+    """One operation from its claim on: where it is, what was asked last, and by which process.
+
+    Attributes:
+        answer: what was stored of the last call; NO_ANSWER where nothing was.
+        late: calls of processes that have ended which may still arrive, as of the last write.
+        spent_s, stage_s: how long the operation and its stage had lasted at the last write.
+        recorded_at: when that was, RFC 3339.
+    """
 
     machine: str
     machine_uid: str
@@ -58,12 +66,18 @@ class Run:
     next_binding: str | None = None
     boot_id: str | None = None
     handle: str | None = None
+    answer: Answer = NO_ANSWER
+    late: tuple[LateCall, ...] = ()
     spent_s: int = 0
+    stage_s: int = 0
+    recorded_at: str | None = None
     generation: int | None = None
     counters: OperationsStatus | None = None
     evidence: tuple[Evidence, ...] = ()
     failing: Failing | None = None
     standing: str = ""  # what the last look found
+    fact: str = ""  # the same, in the words of the procedure
+    read_at: str | None = None
 
     @property
     def intent(self) -> Intent:
@@ -98,12 +112,18 @@ def run_of(operation: MachineOperation) -> Run | None:
         asked_at=target.last_attempt_at,
         boot_id=execution.boot_id,
         handle=execution.handle,
+        answer=_answer_of(execution),
+        late=tuple(LateCall(call.epoch, call.action, call.seconds) for call in execution.late),
         spent_s=execution.spent_seconds,
+        stage_s=execution.stage_seconds,
+        recorded_at=execution.recorded_at,
         generation=target.observed_generation,
         counters=target.target_operations,
         evidence=operation.status.evidence,
         failing=_failing_of(execution),
         standing=execution.standing or "",
+        fact=execution.fact or "",
+        read_at=execution.read_at,
     )
 
 
@@ -111,6 +131,19 @@ def _failing_of(execution: Execution) -> Failing | None:
     if execution.failing_reason is None:
         return None
     return Failing(execution.failing_reason, execution.failing_message or "")
+
+
+def _answer_of(execution: Execution) -> Answer:
+    stored = execution.answer
+    if stored is None:
+        return replace(NO_ANSWER, lost=execution.lost)
+    return Answer(Reply(stored.reply), stored.reason or "", stored.message or "", lost=execution.lost)
+
+
+def _stored(answer: Answer) -> CallAnswer | None:
+    if answer.reply not in STORED:
+        return None
+    return CallAnswer(reply=answer.reply, reason=answer.reason[:256] or None, message=answer.text[:MAX_MESSAGE] or None)
 
 
 def whole(struct: ApiStruct) -> dict[str, Any]:
@@ -180,10 +213,17 @@ def _common(
         action=run.action,
         boot_id=run.boot_id,
         handle=run.handle,
+        answer=_stored(run.answer),
+        lost=run.answer.lost,
+        late=tuple(PendingCall(epoch=one.epoch, action=one.action, seconds=ceil(one.left_s)) for one in run.late),
         spent_seconds=run.spent_s,
+        stage_seconds=run.stage_s,
+        recorded_at=run.recorded_at,
         failing_reason=run.failing.reason if run.failing else None,
         failing_message=run.failing.text[:MAX_MESSAGE] if run.failing else None,
         standing=run.standing[:MAX_MESSAGE] or None,
+        fact=run.fact or None,
+        read_at=run.read_at,
     )
     return {
         "phase": str(phase),

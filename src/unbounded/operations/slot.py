@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +44,11 @@ def mark_patch(machine: Raw, mark: Mark | None, *, now: str) -> dict[str, Any] |
     """Show a mark on the Machine; None when it shows it already."""
     change = marked(machine, (mark,), now=now)
     return _status_patch(machine, change) if change else None
+
+
+def keep_patch(machine: Raw) -> dict[str, Any]:
+    """Keep the slot of an operation that ends, until the machine was looked at afresh."""
+    return _status_patch(machine, {"activeOperation": {"lost": True}})
 
 
 def release_patch(
@@ -108,7 +114,7 @@ def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str,
         if mark.status is None:
             after = remove_condition(conditions, mark.type)
         else:
-            after = set_condition(conditions, mark.type, mark.status, mark.reason, "", now)
+            after = set_condition(conditions, mark.type, mark.status, mark.reason, mark.text, now)
         conditions, changed = (conditions, changed) if after is None else (after, True)
     return {"conditions": conditions} if changed else {}
 
@@ -126,6 +132,23 @@ def holds_slot(operation: MachineOperation, machine: Machine) -> bool:
 def _marks_at_end(operation: MachineOperation, procedure: Procedure | None) -> tuple[Mark, ...]:
     if procedure is None:
         return ()
+    read = _read_mark(operation, procedure)
+    marks = {mark.type: mark for mark in _outcome_marks(operation, procedure)}
+    return tuple((marks if read is None else marks | {read.type: read}).values())
+
+
+def _read_mark(operation: MachineOperation, procedure: Procedure) -> Mark | None:
+    """What the Machine shows of what was read last."""
+    execution = operation.status.execution
+    mark = (
+        None if execution is None or not execution.fact else procedure.read_marks.get(procedure.facts(execution.fact))
+    )
+    if execution is None or mark is None:
+        return None
+    return replace(mark, text=f"{execution.standing or execution.fact}, read at {execution.read_at}")
+
+
+def _outcome_marks(operation: MachineOperation, procedure: Procedure) -> tuple[Mark, ...]:
     if operation.status.phase == OperationPhase.COMPLETE:
         return procedure.end_marks
     if procedure.failed_marks is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from unbounded.api.core import LEASES, Node
@@ -13,7 +13,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.backoff import Backoff
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.clock import WallClock, rfc3339, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.metrics import Metrics
@@ -62,6 +62,7 @@ class Known:
 
     uid: str
     seen_at: float
+    created_at: float = 0.0  # and `ended_at`: on this steward's clock, also where that was before its start
     missing_since: float | None = None
     claimed_at: float | None = None
     ended_at: float | None = None
@@ -78,13 +79,14 @@ class Known:
             self.heard, self.heard_at = heard, now
         return now - self.heard_at
 
-    def follow(self, operation: MachineOperation, machine: Machine | None, now: float) -> None:
+    def follow(self, operation: MachineOperation, machine: Machine | None, now: float, wall: datetime) -> None:
+        if operation.terminal and self.ended_at is None:
+            ended_at = now - max(seconds_since(operation.status.completed_at, wall), 0.0)
+            self.ended_at = ended_at if self.status is None else max(ended_at, self.changed_at)
         if operation.status != self.status:
             self.status, self.changed_at = operation.status, now
         if operation.claimed and self.claimed_at is None:
             self.claimed_at = now
-        if operation.terminal and self.ended_at is None:
-            self.ended_at = now
         self.missing_since = (
             None if machine is not None else self.missing_since if self.missing_since is not None else now
         )
@@ -95,6 +97,7 @@ class Known:
 
         return Ages(
             known_s=age(self.seen_at),
+            created_s=age(self.created_at),
             machine_missing_s=age(self.missing_since),
             claimed_s=age(self.claimed_at),
             unchanged_s=age(self.changed_at),
@@ -234,9 +237,10 @@ class Steward:
         now = self._loop_time()
         known = self._known.get(name)
         if known is None or known.uid != operation.metadata.uid:
-            known = self._known[name] = Known(operation.metadata.uid, now)
+            age_s = max(seconds_since(operation.metadata.creation_timestamp, self._wall()), 0.0)
+            known = self._known[name] = Known(operation.metadata.uid, now, now - age_s)
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
-        known.follow(operation, machine, now)
+        known.follow(operation, machine, now, self._wall())
         if operation.spec.machine_ref is None:
             return await self._carry_out(operation, await self._about_parent(operation, known))
         view = await self._view(operation, machine, known)

@@ -40,13 +40,15 @@ class Ages:
 
     Attributes:
         known_s: since the operation was first seen.
+        created_s: since its creation, and `ended_s` since its end, by the server's timestamps where this steward has
+            not seen that happen: a restart makes neither longer.
         machine_missing_s: since its Machine was first missed; 0 when it is there.
         claimed_s: since its claim was first seen.
         unchanged_s: since its status last changed.
-        ended_s: since its end was first seen.
     """
 
     known_s: float = 0.0
+    created_s: float = 0.0
     machine_missing_s: float = 0.0
     claimed_s: float = 0.0
     unchanged_s: float = 0.0
@@ -209,7 +211,7 @@ def _unclaimed(view: View) -> Verdict:
     overtaken_by = _overtaken(view)
     if overtaken_by is not None:
         return End(reasons.PREEMPTED, _overtaken_text(overtaken_by))
-    left_s = operation.spec.start_deadline_seconds - view.ages.known_s
+    left_s = operation.spec.start_deadline_seconds - view.ages.created_s
     wait = _wait(view, view.machine, kind, left_s)
     if left_s <= 0:
         limit_s = operation.spec.start_deadline_seconds

@@ -19,6 +19,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.process import Runtime, followed
 from unbounded.lab import machines as lab_machines
 from unbounded.lab.bmc.local import LabBmc
@@ -211,10 +212,10 @@ async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[N
     pause = Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
     settings = Settings(site=lab_machines.SITE, concurrent=concurrent)
-    term = Term(Runtime(api), settings, Caches(operations, machines, pause), nodes, OperationMetrics(), now=now)
+    term = Term(Runtime(api, now=now), settings, Caches(operations, machines, pause), nodes, OperationMetrics())
     steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
     async with followed(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(term.run()), tasks.create_task(steward.run())]
+        running = [tasks.create_task(term.run(ProcessEpoch())), tasks.create_task(steward.run())]
         try:
             yield
         finally:

@@ -60,11 +60,12 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.join.agent_config import AgentConfig
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
-from unbounded.kube.clock import utc_now
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed, new_identity, until_signal
+from unbounded.kube.process import Runtime, followed, until_signal
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
@@ -184,7 +185,7 @@ async def _joined(parts: Parts, config: AgentConfig, health: Health) -> None:
     async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api, asyncio.TaskGroup() as tasks:
         tasks.create_task(identity.keep_renewed(api), name="identity")
         tasks.create_task(health.run(api), name="health")
-        await Daemon(parts, config, api).run()
+        await Daemon(parts, config, api, now=api.now).run()
 
 
 class Daemon:
@@ -192,9 +193,19 @@ class Daemon:
 
     Args:
         caches: own ones where none are given; whoever gives them does not run them.
+        now: the API server's time, as the host's clock may be wrong.
     """
 
-    def __init__(self, parts: Parts, config: AgentConfig, api: Api, *, caches: AgentCaches | None = None) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        config: AgentConfig,
+        api: Api,
+        *,
+        caches: AgentCaches | None = None,
+        now: WallClock = utc_now,
+    ) -> None:
+        self._now = now
         self._parts = parts
         self._config = config
         self._machine = config.machine_name
@@ -260,7 +271,7 @@ class Daemon:
             layout,
             self._config,
             nodes,
-            Desk(self._api, self._machine, now=utc_now),
+            Desk(self._api, self._machine, now=self._now),
             lock=partial(host_lock, layout),
             probe=probe,
             held_back=self._held_back,
@@ -362,8 +373,9 @@ class Daemon:
             self._api,
             executor,
             Caches(operations=self._caches.operations, machines=self._caches.machines),
-            incarnation=new_identity(),
+            epoch=ProcessEpoch(),
             alone=True,
+            now=self._now,
             announce=announcer(self._events),
         )
 

@@ -39,7 +39,9 @@ EXTENDING: Final = "AddingExtensions"
 CLEARING: Final = "RemovingOldDisk"
 
 STEPS: Final = (
-    ReplaceStep(SAVING, "Save", "the VM's model to be kept", "the VM's model is kept", 300, Cancel.AT_ONCE),
+    ReplaceStep(
+        SAVING, "Save", "the VM's model to be kept", "the VM's model is kept", 300, Cancel.AT_ONCE, settles=False
+    ),
     ReplaceStep(
         DETACHING,
         "Detach",
@@ -49,6 +51,7 @@ STEPS: Final = (
         Cancel.AT_ONCE,
         undo=True,
         needs_what_is_kept=True,  # what was deleted with it is known nowhere else
+        settles=False,
     ),
     ReplaceStep(
         DELETING, "DeleteOld", "the old VM to be gone", "the old VM is gone", 1800, undo=True, needs_what_is_kept=True
@@ -61,6 +64,7 @@ STEPS: Final = (
         1800,
         needs_user_data=True,
         needs_what_is_kept=True,
+        settles=False,
     ),
     ReplaceStep(
         RESTORING,
@@ -68,9 +72,19 @@ STEPS: Final = (
         "what is deleted with the VM to be as it was",
         "what is deleted with the VM is as it was",
         900,
+        settles=False,
     ),
-    ReplaceStep(EXTENDING, "AddExtensions", "its extensions to be there", "Azure is done with its extensions", 3600),
-    ReplaceStep(CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800),
+    ReplaceStep(
+        EXTENDING,
+        "AddExtensions",
+        "its extensions to be there",
+        "Azure is done with its extensions",
+        3600,
+        settles=False,
+    ),
+    ReplaceStep(
+        CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800, settles=False
+    ),
 )
 NOT_MADE: Final = ""  # as the old VM is there
 NOT_SEEN: Final = "its new OS disk, if one was made, is"

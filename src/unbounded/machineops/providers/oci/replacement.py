@@ -33,6 +33,7 @@ STEPS: Final = (
         300.0,
         Cancel.AT_ONCE,
         needs_user_data=True,  # all that is launched is known, and known to be allowed, before anything is touched
+        settles=False,
     ),
     ReplaceStep(
         STOPPING_OLD,
@@ -42,6 +43,7 @@ STEPS: Final = (
         900.0,
         Cancel.AT_ONCE,
         undo=True,
+        settles=False,
     ),
     ReplaceStep(LAUNCHING, "Launch", "the replacement to run", "the replacement runs", 1800.0, undo=True, late_s=900.0),
     ReplaceStep(
@@ -51,6 +53,7 @@ STEPS: Final = (
         "the Machine names its replacement",
         600.0,
         hands_over=True,
+        settles=False,
     ),
     ReplaceStep(
         TERMINATING_OLD,
@@ -58,6 +61,7 @@ STEPS: Final = (
         "the old instance and its boot volume to be gone",
         "the old instance and its boot volume are gone",
         900.0,
+        settles=False,
     ),
 )
 
