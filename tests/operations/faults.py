@@ -67,31 +67,39 @@ class Incarnation:
         self.awaits = 0
         self.crash_at = crash_at
         self.dead = asyncio.Event()
+        self.born_at = 0.0
         self.died_at = math.inf
+        self.freezes: list[tuple[float, float]] = []  # when it stood still
         self.crashed_in = ""
         self.epoch = epoch or ProcessEpoch(unique=name)
 
     async def through(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         """Let a call through: before and after its effect are two points at which a crash can come."""
-        await self._point(what)
+        await self.point(what)
         await asyncio.sleep(self.chance.uniform(0, self.weather.latency_s))
         self.hold_if_dead()
         answer = await effect()
-        await self._point(what)
+        await self.point(what)
         if self.dice(self.weather.freeze):
-            await asyncio.sleep(self.chance.uniform(5, 90))
+            await self._freeze()
         return answer
+
+    async def _freeze(self) -> None:
+        now, seconds = asyncio.get_running_loop().time(), self.chance.uniform(5, 90)
+        self.freezes.append((now, now + seconds))
+        await asyncio.sleep(seconds)
 
     async def send(self, what: str, arrive: Callable[[], T], late: Callable[[], None], *, late_s: float) -> T:
         """Have a request arrive. A crash on its way does not take it back: it then arrives late, by so much."""
         try:
-            await self._point(f"{what} on its way")
+            await self.point(f"{what} on its way")
         except asyncio.CancelledError:
             asyncio.get_running_loop().call_later(late_s, late)
             raise
         return arrive()
 
-    async def _point(self, what: str) -> None:
+    async def point(self, what: str) -> None:
+        """Be cut off here, if this is the place."""
         if self.dead.is_set():
             await self.hang()
         self.awaits += 1

@@ -76,7 +76,7 @@ class NetbootExecutor(PowerExecutor):
             await self.reach(before)
             self.life.hold_if_dead()
             host = self.outside.host(target.machine.name)
-            self.outside.record(target, action, satisfied=host.armed == ARMING[action])
+            self.outside.record(target, action, satisfied=host.armed == ARMING[action], life=self.life.name)
             if self.outside.dice(self.outside.deaf):
                 raise NotDone(reasons.NO_EFFECT, "the BMC took it, and shows something else")
             host.armed = ARMING[action]

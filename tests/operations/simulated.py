@@ -30,7 +30,8 @@ class Act:
     machine: str
     operation: str  # UID
     action: str
-    doubled: bool = False  # the same operation's same ask had taken effect already
+    doubled: bool = False  # the same process's same ask had taken effect already
+    life: str = ""
 
 
 @dataclass
@@ -106,11 +107,11 @@ class Outside:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def record(self, target: Target, action: str, *, satisfied: bool) -> None:
-        """Write an act down; it is doubled if the operation asked for the same before, and it has come true."""
+    def record(self, target: Target, action: str, *, satisfied: bool, life: str) -> None:
+        """Write an act down; it is doubled if the same process asked for the same before, and it has come true."""
         uid = target.operation.metadata.uid
-        before = any((act.operation, act.action) == (uid, action) for act in self.acts)
-        self.acts.append(Act(self.now(), target.machine.name, uid, action, before and satisfied))
+        before = any((act.operation, act.action, act.life) == (uid, action, life) for act in self.acts)
+        self.acts.append(Act(self.now(), target.machine.name, uid, action, before and satisfied, life))
 
     def dice(self, chance: float) -> bool:
         return chance > 0 and self.chance.random() < chance
@@ -192,7 +193,7 @@ class PowerExecutor(SimulatedExecutor):
             host = self.outside.host(target.machine.name)
             deaf = self.outside.dice(self.outside.deaf)
             satisfied = host.ask(action, self.outside.now(), self.outside.chance, deaf=deaf)
-            self.outside.record(target, action, satisfied=satisfied)
+            self.outside.record(target, action, satisfied=satisfied, life=self.life.name)
 
         await self.life.through(f"perform {action}", act)
         await self.answered()
@@ -247,7 +248,9 @@ class AgentExecutor(SimulatedExecutor):
         async def restart() -> None:
             self.life.hold_if_dead()
             host = self.outside.host(target.machine.name)
-            self.outside.record(target, action, satisfied=target.run.boot_id != f"boot-{host.boot}")
+            self.outside.record(
+                target, action, satisfied=target.run.boot_id != f"boot-{host.boot}", life=self.life.name
+            )
             host.boot += 1
             self.life.crash()
 
@@ -354,7 +357,9 @@ class ReplaceExecutor(SimulatedExecutor):
         mine, outside = self._mine(target), self.outside
         match action:
             case "Create":
-                outside.record(target, action, satisfied=mine is not None and outside.now() >= mine.running_at)
+                outside.record(
+                    target, action, satisfied=mine is not None and outside.now() >= mine.running_at, life=self.life.name
+                )
                 if mine is None:
                     key, former = target.operation.metadata.uid, target.machine.spec.provider_id or ""
                     mine = Instance(f"new-{key}", key, outside.now() + 20, replaces=former)
@@ -366,13 +371,13 @@ class ReplaceExecutor(SimulatedExecutor):
                 machine = await self.api.get(MACHINES, target.machine.name)
                 if outside.now() > before + self.call_limit_s:  # the answer came, and the process stood still with it
                     raise Transient("too late to hand over")
-                outside.record(target, action, satisfied=machine.spec.provider_id == mine.id)
+                outside.record(target, action, satisfied=machine.spec.provider_id == mine.id, life=self.life.name)
                 await self.api.patch(MACHINES, machine.name, {"spec": {"providerID": mine.id}})
             case "DeleteOld":
                 if mine is None:
                     raise Violation("the old one was to be deleted before there was a new one")
                 replaced = outside.instances[mine.replaces]
-                outside.record(target, action, satisfied=replaced.deleted)
+                outside.record(target, action, satisfied=replaced.deleted, life=self.life.name)
                 replaced.deleted = True
             case _:
                 raise Violation(f"the cloud was asked for {action}")

@@ -319,7 +319,7 @@ def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
 
 
 def test_a_last_stage_begins_blindly_where_nothing_can_be_read_and_says_how_things_are_left() -> None:
-    stages = {**TIDY.stages, "After": replace(TIDY.stages["After"], blind="Go", left="the lamp is left on")}
+    stages = {**TIDY.stages, "After": replace(TIDY.stages["After"], blind="Go", left="left on")}
     blind = replace(TIDY, stages=stages)
     assert blind.faults() == []
     asks = _decide(GOING, BLIND, procedure=blind, answer=ACCEPTED, spent_s=1000.0)
@@ -328,7 +328,7 @@ def test_a_last_stage_begins_blindly_where_nothing_can_be_read_and_says_how_thin
     assert isinstance(_decide(GOING, RED, procedure=blind, answer=ACCEPTED, spent_s=1000.0), Move)
     left = _decide(TIDYING, BLIND, procedure=blind, answer=ACCEPTED, in_stage_s=10.0)
     assert isinstance(left, Finish)
-    assert left.text.endswith("; the lamp is left on")
+    assert left.text.endswith("; it is left on")
 
 
 def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:

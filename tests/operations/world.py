@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -324,16 +324,36 @@ class Process:
             epoch=ProcessEpoch(line, unique=name),
         )
         self.world.lives.append(life)
+        life.born_at = asyncio.get_running_loop().time()
         task = asyncio.create_task(self._main(life, WeatheredApi(self.world.api, life)), name=life.name)
         return Running(life, task)
 
-    async def keep(self, *, crashes: list[int], pause_s: tuple[float, float] = (0.0, 40.0)) -> None:
-        """Live, crash at the given awaits, and live again; the last life goes on."""
-        remaining: list[int | None] = [*crashes, None]
-        for crash_at in remaining:
+    async def keep(
+        self,
+        *,
+        crashes: Sequence[int] = (),
+        ends_s: Sequence[float] = (),
+        stops: bool = False,
+        pause_s: tuple[float, float] = (0.0, 40.0),
+    ) -> None:
+        """Live, crash at the given awaits, and live again; the last life goes on.
+
+        Args:
+            ends_s: how long further lives last.
+            stops: those are told to stop, in place of being killed.
+        """
+        remaining: list[tuple[int | None, float | None]] = [
+            *((at, None) for at in crashes),
+            *((None, s) for s in ends_s),
+        ]
+        for crash_at, ends_s_ in [*remaining, (None, None)]:
             running = self.start(crash_at=crash_at)
             try:
-                await running.life.dead.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ends_s_):
+                        await running.life.dead.wait()
+                if stops and ends_s_ is not None:
+                    await running.terminate()
             finally:
                 await running.stop()
             await asyncio.sleep(self.world.chance.uniform(*pause_s))
@@ -351,7 +371,13 @@ class Running:
     life: Incarnation
     task: asyncio.Task[Any]
 
+    async def terminate(self) -> None:
+        """Tell it to stop, as a signal does, and wait for its end."""
+        self.task.cancel()
+        await asyncio.wait({self.task}, timeout=10.0)
+
     async def stop(self) -> None:
+        """Cut it off."""
         self.life.crash()
         self.task.cancel()
         await asyncio.wait({self.task})

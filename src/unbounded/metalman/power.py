@@ -203,7 +203,7 @@ def reboot(operation: MachineOperation) -> Procedure:
                 RESTORE_LIMIT_S,
                 last=True,
                 blind=SWITCH_ON,
-                left="the host is left Off",
+                left="left Off",
                 mark=GOING_ON,
             ),
         },

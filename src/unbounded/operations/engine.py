@@ -474,7 +474,8 @@ class Engine:
             next_binding=(looked.binding if looked else None) or seen.run.next_binding,
             answer=replace(NO_ANSWER, lost=is_again and seen.memory.answer.leaves_open),
         )
-        entered = await self._ledger.enter(seen, run, step.text, step.until_s)
+        blind = step.failing is not None
+        entered = await self._ledger.enter(seen, run, step.text, step.until_s, blind=blind)
         machine = self._caches.machines.get(run.machine)
         before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())
         same = target_state(self._executor, run, machine) is TargetState.SAME  # it may have changed since it was held

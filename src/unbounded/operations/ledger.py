@@ -98,9 +98,19 @@ class Ledger:
         return rfc3339(self._wall())
 
     async def enter(
-        self, seen: Pass, run: Run, text: str, until_s: float | None, reason: str = reasons.IN_PROGRESS
+        self,
+        seen: Pass,
+        run: Run,
+        text: str,
+        until_s: float | None,
+        reason: str = reasons.IN_PROGRESS,
+        *,
+        blind: bool = False,
     ) -> Entered:
         """Write the record of a stage, the slot being ours and the Machine the same.
+
+        Args:
+            blind: what is asked for rests on no look, as nothing can be read.
 
         Raises:
             Stale: something has changed since the look, or the look is too old to act on.
@@ -108,7 +118,8 @@ class Ledger:
         """
         operation = await self._hold(seen, run)
         sent_at, looked = _loop_time(), seen.memory.looked
-        if run.action is not None and (looked is None or sent_at - looked.ended_at > ACT_ON_S):
+        is_stale = looked is None or sent_at - looked.ended_at > ACT_ON_S
+        if run.action is not None and is_stale and not blind:
             raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
         run = seen.memory.recorded(run, sent_at, self.now())

@@ -117,6 +117,7 @@ class Memory:
     spent_since: float = 0.0
     call: asyncio.Task[None] | None = None
     look: asyncio.Task[Looked] | None = None
+    look_of: str = ""  # the binding of the host that it is of
     looked: Looked | None = None  # the last one that ended
     machine: Machine | None = None  # as it was at the last look; it may be gone, or another one, by now
     unused: Looked | None = None  # one that a claim rested on which came to nothing

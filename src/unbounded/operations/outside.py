@@ -50,9 +50,13 @@ class Outside:
 
     async def look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
         """What one observation finds; None when it does not come in a pass's time, and goes on."""
+        bound = self._executor.binding(target.machine)
+        if memory.look is not None and memory.look_of != bound:  # another host answers, and not for this one
+            memory.drop_calls()
         if memory.look is not None and memory.look.done() and _loop_time() - memory.look.result().ended_at > FRESH_S:
             memory.look = None
         if memory.look is None:
+            memory.look_of = bound
             memory.look = self._beside(self._look_out(target), memory, target.operation.name)
             memory.looks += 1
         if not await self._in_time(memory.look, memory):

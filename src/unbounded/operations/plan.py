@@ -286,18 +286,31 @@ class _Planner:
         return following is not None and step.stage != self.run.stage and following.cancel is Cancel.TOO_LATE
 
     def _wrong_target(self) -> Finish:
-        done = f"{self.run.action} had been asked for" if self.run.action else "nothing had been asked for"
+        nothing = f"it was to end as {self.run.failing.reason}" if self.run.failing else "nothing had been asked for"
+        done = f"{self.run.action} had been asked for" if self.run.action else nothing
         if self.run.action and isinstance(self.sight, Unseen):
             done = f"{done}, and what came of it was not seen"
         if self.orders.target is TargetState.GONE:
             text = f"Machine {self.run.machine} was deleted during the operation; {done}"
-            return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_seen()}")
+            return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_seen()}{self._left()}")
         was = self.orders.was
         text = (
             f"Machine {self.run.machine} is no longer the one that was claimed: it was created anew, or the address or "
             f"identity of its host was changed in its spec{f' (it was {was})' if was else ''}; {done}"
         )
-        return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_seen()}")
+        return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_seen()}{self._left()}")
+
+    def _left(self) -> str:
+        """How a host is left on which nothing may be done any more, where what was begun on it would be put right."""
+        name = self.run.stage if self.stage.last else self.stage.aftermath or ""
+        after = self.procedure.stages.get(name)
+        if after is None or not after.left or (self.run.action is None and not self.stage.last):
+            return ""
+        row = self.procedure.table.get((name, self.sight.fact)) if isinstance(self.sight, Sight) else None
+        is_right = row is not None and row.fail is not None
+        if is_right and self.run.action == after.blind:
+            return ""
+        return f"; it {'may be' if is_right or row is None else 'is'} {after.left}"
 
     def _unseen(self, unseen: Unseen) -> Decision:
         untouched = self.run.action is None and self.run.stage == self.procedure.start
@@ -470,7 +483,7 @@ class _Planner:
         """Fail, or go to the stage that takes away what would stay behind; there, fail as was said before it."""
         failing = self.run.failing
         if failing is not None:
-            left = f"; {self.stage.left}" if self.stage.left else ""
+            left = f"; it is {self.stage.left}" if self.stage.left else ""
             return _failed(failing.reason, f"{failing.text}; after that, {text}{left}", seen)
         if self.stage.aftermath is None:
             return _failed(reason, text, seen)

@@ -96,7 +96,7 @@ class Stage:
         last: it is there for an aftermath, which it ends or leads on to another last stage: neither the deadline nor an
             outside that cannot be read ends it, but its limit.
         blind: what a last stage asks for at its beginning where the outside cannot be read.
-        left: ends the message of a failure whose last stage has come to nothing: how things are left.
+        left: ends the message of a failure whose last stage has come to nothing, or could not be entered: "it is …".
     """
 
     waits_for: str

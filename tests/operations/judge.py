@@ -1,0 +1,389 @@
+"""The judge of crash schedules: writes down what was stored, sent and read, and at the end finds what must never be.
+
+It knows the rules of the engine from the outside alone: what the API stored at which moment, what left each process and
+what reached the hosts. A time that a process was down, or stood still, is nobody's fault, and is taken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.operations.faults import FAIR, Incarnation, Weather
+from tests.operations.simulated import Violation
+from unbounded.api.operation import OperationKind
+from unbounded.metalman import power
+from unbounded.operations.deadlines import DEADLINE_S
+from unbounded.operations.memory import ACT_ON_S, ACT_WITHIN_S
+
+TERMINAL: Final = ("Complete", "Failed")
+CLOCK_S: Final = 2.0  # timestamps of the API have no fractions, and are taken before the write
+DEADLINE_LATE_S: Final = 10.0
+CLEANUP_S: Final = 75.0  # the last stage of a HostReboot, and its looks
+TTL_LATE_S: Final = 10.0
+GRACE_LATE_S: Final = 15.0
+AFTER_S: Final = 60.0  # in which what arrives late after an operation is still its own
+DOWN_SHARE: Final = 1.0  # of the time that no process was there
+EXECUTOR: Final = "metalman"
+PROOF: Final = {
+    "HostReboot": {power.SEEN_OFF, power.SEEN_ON},
+    "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
+    "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
+}
+DARK_S: Final = 15.0  # of a reboot: the host takes 4 s at most to come up, and is looked at every 5 s
+TROUBLE_S: Final = 150.0  # that a bad way to API or host may take besides, all in all
+
+
+@dataclass(frozen=True)
+class Act:
+    """One action that reached the outside."""
+
+    at: float
+    host: str
+    machine: str
+    operation: str  # UID
+    action: str
+    life: str
+    satisfied: bool = False  # the host was as it asks for already
+
+
+@dataclass(frozen=True)
+class Send:
+    """One action that left a process."""
+
+    at: float
+    operation: str
+    action: str
+    life: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A Machine as the API had it from a moment on."""
+
+    since: float
+    uid: str
+    host: str
+    holder: str  # UID of the operation in its slot
+    lost: bool
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A stored intent: when, by which process, and what for."""
+
+    at: float
+    life: str
+    what: tuple[str, str, int]
+
+    @property
+    def action(self) -> str:
+        return self.what[1]
+
+
+@dataclass
+class Story:
+    """One operation, at the moment of each write."""
+
+    name: str
+    uid: str
+    machine: str
+    kind: str
+    spec: dict[str, Any]
+    created_at: float
+    parent: bool = False
+    claimed_at: float | None = None
+    ended_at: float | None = None
+    gone_at: float | None = None
+    deleted: bool = False  # somebody has deleted it
+    power_at_claim: str = ""
+    status: dict[str, Any] = field(default_factory=dict)
+    intents: list[Intent] = field(default_factory=list)
+
+    @property
+    def deadline_s(self) -> float:
+        return float(self.spec.get("deadlineSeconds") or DEADLINE_S[OperationKind(self.kind)])
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.status.get("phase") == "Complete")
+
+
+@dataclass
+class Judge:
+    """
+    Args:
+        call_limit_s: of the executors.
+        can_be_late: whether calls of processes that died arrive afterwards.
+    """
+
+    call_limit_s: float
+    stories: dict[str, Story] = field(default_factory=dict)
+    machines: dict[str, list[Owned]] = field(default_factory=dict)
+    acts: list[Act] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
+    reads: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by process and operation: their ends
+    lives: list[Incarnation] = field(default_factory=list)
+    weather: Weather = FAIR
+    troubled: bool = False  # the outside loses answers, or cannot be reached, or ignores a shutdown
+
+    # What happens
+
+    def stored(self, kind: str, old: Mapping[str, Any] | None, new: Mapping[str, Any], power: str, host: str) -> None:
+        """Take note of a write.
+
+        Args:
+            power, host: of the Machine's host, where the object is a Machine or an operation on one.
+        """
+        if kind == "Machine":
+            self._own(new, host)
+        elif kind == "MachineOperation" and old is not None:
+            self._tell(old, new, power)
+
+    def _own(self, machine: Mapping[str, Any], host: str) -> None:
+        holder = (machine.get("status") or {}).get("activeOperation") or {}
+        meta = machine["metadata"]
+        now = Owned(_now(), meta.get("uid", ""), host, holder.get("uid", ""), bool(holder.get("lost")))
+        self.machines.setdefault(meta["name"], []).append(now)
+
+    def _tell(self, old: Mapping[str, Any], new: Mapping[str, Any], power: str) -> None:
+        meta, spec, status, now = new["metadata"], new["spec"], new.get("status") or {}, _now()
+        before, after = (old.get("status") or {}).get("phase"), status.get("phase")
+        if before in TERMINAL and before != after:
+            raise Violation(f"{meta['name']} was {before} and became {after}")
+        if after and not status.get("message"):
+            raise Violation(f"{meta['name']} is {after} and does not say what it waits for")
+        story = self.stories.get(meta["uid"])
+        if story is None:
+            story = self.stories[meta["uid"]] = Story(
+                meta["name"],
+                meta["uid"],
+                spec.get("machineRef", ""),
+                spec["operationKind"],
+                spec,
+                now,
+                parent="machineSelector" in spec,
+            )
+        story.status, story.spec = status, spec
+        execution = status.get("execution") or {}
+        if (action := execution.get("action")) and after not in TERMINAL:
+            target = status["targets"][0]
+            life = execution["incarnation"].partition("_")[2] or execution["incarnation"]
+            intent = Intent(now, life, (target["stage"], action, target["attempts"]))
+            last = story.intents[-1] if story.intents else None
+            if last is None or (last.life, last.what) != (intent.life, intent.what):
+                story.intents.append(intent)
+        if after == "InProgress" and story.claimed_at is None:
+            story.claimed_at, story.power_at_claim = now, power
+        if after in TERMINAL and story.ended_at is None:
+            story.ended_at = now
+
+    def gone(self, uid: str) -> None:
+        if uid in self.stories:
+            self.stories[uid].gone_at = _now()
+
+    # The verdict
+
+    def judge(self, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
+        """Raise Violation for the first rule that does not hold.
+
+        Args:
+            transitions: of each host: when it became On or Off, from its first state on.
+        """
+        self._sends_follow_their_intents()
+        self._intents_rest_on_what_holds()
+        self._once_is_once()
+        self._one_operation_acts_on_a_host()
+        for story in self.stories.values():
+            self._ends_in_time(story)
+            self._grace_ends_in_time(story)
+            self._goes_in_time(story)
+            self._complete_is_true(story, transitions)
+            self._is_not_dark_for_long(story, transitions)
+        self._hosts_are_left_well(transitions)
+
+    def _sends_follow_their_intents(self) -> None:
+        """An action leaves the process that wrote its intent, within ACT_WITHIN_S."""
+        for send in self.sends:
+            intents = [one for one in self.stories[send.operation].intents if one.at <= send.at]
+            if not intents or (intents[-1].life, intents[-1].action) != (send.life, send.action):
+                raise Violation(f"{send} without an intent of its own: {intents[-1:]}")
+            if send.at - intents[-1].at > ACT_WITHIN_S + self.weather.latency_s:
+                raise Violation(f"{send} long after its intent at {intents[-1].at}")
+
+    def _intents_rest_on_what_holds(self) -> None:
+        """An intent rests on a fresh look, on the slot, and on the target as it is."""
+        slack_s = 2 * self.weather.latency_s + 0.1
+        for story in self.stories.values():
+            for intent in story.intents:
+                reads = [at for at in self.reads.get((intent.life, story.uid), ()) if at <= intent.at]
+                is_blind = intent.what == (power.RESTORING_POWER, power.SWITCH_ON, 1)
+                if not is_blind and (not reads or intent.at - max(reads) > ACT_ON_S + slack_s):
+                    raise Violation(f"{story.name}: {intent} rests on what was read at {reads[-1:]}")
+                held = list(self._owned(story.machine, intent.at - ACT_ON_S - slack_s, intent.at))
+                if story.uid not in {one.holder for one in held}:
+                    raise Violation(f"{story.name}: {intent} without the slot: {held}")
+        for send in self.sends:
+            story = self.stories[send.operation]
+            written = max(one.at for one in story.intents if one.at <= send.at)
+            owned = list(self._owned(story.machine, written - ACT_ON_S - slack_s, send.at))
+            if send.host not in {one.host for one in owned}:
+                raise Violation(f"{story.name}: {send} to a host that is not the Machine's: {owned}")
+
+    def _owned(self, machine: str, since: float, until: float) -> Iterator[Owned]:
+        """Yield the states of a Machine in a time."""
+        states = self.machines.get(machine, [])
+        for at, state in enumerate(states):
+            end = states[at + 1].since if at + 1 < len(states) else float("inf")
+            if state.since <= until and end >= since:
+                yield state
+
+    def _once_is_once(self) -> None:
+        once = [send.operation for send in self.sends if send.action == power.SHUT_DOWN]
+        if len(once) != len(set(once)):
+            raise Violation(f"a shutdown was sent twice: {self.sends}")
+
+    def _one_operation_acts_on_a_host(self) -> None:
+        """Nothing is sent after the end, nor by another operation while what was sent before may still arrive."""
+        spans: dict[tuple[str, str], tuple[float, float]] = {}
+        for send in self.sends:
+            story = self.stories[send.operation]
+            if story.ended_at is not None and send.at > story.ended_at:
+                raise Violation(f"{send} after the end at {story.ended_at}")
+            first, last = spans.get((send.host, send.operation), (send.at, send.at))
+            spans[send.host, send.operation] = (first, max(last, send.at))
+        for act in self.acts:
+            first, last = spans[act.host, act.operation]
+            spans[act.host, act.operation] = (first, max(last, act.at))
+        for (host, uid), (first, last) in spans.items():
+            for (other_host, other), (begins, _) in spans.items():
+                if host == other_host and uid != other and first < begins < last:
+                    raise Violation(
+                        f"{self.stories[other].name} acts on {host} at {begins}, in the midst of {first, last}"
+                    )
+
+    def _ends_in_time(self, story: Story) -> None:
+        """The deadline is kept, but for the time that nothing was there to keep it."""
+        if story.claimed_at is None or story.ended_at is None or story.parent:
+            return
+        due = story.claimed_at + story.deadline_s + DEADLINE_LATE_S
+        due += CLEANUP_S if story.kind == "HostReboot" else 0.0
+        due += self._down_s(EXECUTOR, story.claimed_at, story.ended_at) * DOWN_SHARE
+        if story.ended_at > due + self._trouble_s():
+            raise Violation(f"{story.name} ended {story.ended_at - due:.1f} s too late: {story}")
+
+    def _grace_ends_in_time(self, story: Story) -> None:
+        """A host that ignores its shutdown is switched off when its grace is over, restarts or not."""
+        shutdowns = [one for one in story.intents if one.action == power.SHUT_DOWN]
+        if not shutdowns or story.ended_at is None:
+            return
+        begins = shutdowns[0].at
+        after = [one.at for one in story.intents if one.at > begins and one.what[0] != power.SHUTTING_DOWN]
+        ends = min([*after, story.ended_at])
+        grace_s = float(story.spec.get("parameters", {}).get("graceSeconds", 120))
+        deaths = sum(begins <= life.died_at <= ends for life in self.lives if life.name.startswith(EXECUTOR))
+        limit_s = grace_s * (1 + deaths) + GRACE_LATE_S + self._down_s(EXECUTOR, begins, ends) + self._trouble_s()
+        if ends - begins > limit_s:
+            raise Violation(
+                f"{story.name} waits {ends - begins:.1f} s for a shutdown, of {limit_s:.1f} at most: {story}"
+            )
+
+    def _goes_in_time(self, story: Story) -> None:
+        ttl = story.spec.get("ttlSecondsAfterFinished")
+        if ttl is None or story.ended_at is None:
+            return
+        now = _now() if story.gone_at is None else story.gone_at
+        early = story.gone_at is not None and now < story.ended_at + ttl - CLOCK_S and not story.deleted
+        down_s = self._down_s("steward", story.ended_at, now) + self._down_s(EXECUTOR, story.ended_at, now)
+        late = now > story.ended_at + ttl + TTL_LATE_S + down_s + self._trouble_s()
+        if early or (late and now - story.ended_at > TTL_LATE_S):
+            raise Violation(f"{story.name} goes at {story.gone_at}, {ttl} s after its end at {story.ended_at}")
+
+    def _complete_is_true(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
+        if not story.complete or story.parent:
+            return
+        seen = {one["what"] for one in story.status.get("evidence", ())}
+        if missing := PROOF[story.kind] - seen:
+            raise Violation(f"{story} is Complete without {missing}")
+        host, since, until = self._host(story), story.claimed_at or 0.0, story.ended_at or 0.0
+        states = [state for at, state in transitions[host] if since <= at <= until]
+        wanted = "Off" if story.kind == "HostPowerOff" else "On"
+        state = [state for at, state in transitions[host] if at <= until][-1]
+        if state != wanted:
+            raise Violation(f"{story} is Complete, and the host is {state}")
+        if story.kind == "HostReboot" and story.power_at_claim == "On" and "Off" not in states:
+            raise Violation(f"{story} is Complete, and the host was never Off: {transitions[host]}")
+
+    def _is_not_dark_for_long(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
+        """A reboot keeps its host dark for no longer than its host and its processes take."""
+        acts = [act for act in self.acts if act.operation == story.uid]
+        if story.kind != "HostReboot" or not acts or story.ended_at is None or story.power_at_claim != "On":
+            return
+        host, begins = acts[0].host, acts[0].at
+        ends = min([story.ended_at + AFTER_S, *self._others_begin(story, host)])
+        dark_s = _dark_s(transitions[host], begins, ends)
+        crashes = sum(begins <= life.died_at <= ends for life in self.lives if life.name.startswith(EXECUTOR))
+        limit_s = DARK_S * (1 + crashes) + self._down_s(EXECUTOR, begins, ends) + self._trouble_s()
+        if dark_s > limit_s and not _says_left_off(story):
+            raise Violation(f"{host} was dark for {dark_s:.1f} s, of {limit_s:.1f} at most: {story}")
+
+    def _others_begin(self, story: Story, host: str) -> list[float]:
+        return [send.at for send in self.sends if send.host == host and send.at > (story.ended_at or 0.0)]
+
+    def _hosts_are_left_well(self, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
+        """A host is as the last operation that acted on it says."""
+        last: dict[str, Story] = {}
+        for send in sorted(self.sends, key=lambda one: one.at):
+            last[send.host] = self.stories[send.operation]
+        for host, story in last.items():
+            state = transitions[host][-1][1]
+            cancelled = story.status.get("reason") == "Cancelled" and story.power_at_claim == "On"
+            on = story.kind == "HostReboot" or (story.kind == "HostPowerOn" and story.complete) or cancelled
+            if on and story.power_at_claim == "On" and state != "On" and not _says_left_off(story):
+                raise Violation(f"{host} was left {state} by {story}")
+            if story.kind == "HostPowerOff" and story.complete and state != "Off":
+                raise Violation(f"{host} is {state} after {story}")
+
+    def _host(self, story: Story) -> str:
+        hosts = [send.host for send in self.sends if send.operation == story.uid]
+        claimed_at = story.claimed_at or 0.0
+        return hosts[-1] if hosts else next(self._owned(story.machine, claimed_at, claimed_at)).host
+
+    def _trouble_s(self) -> float:
+        return TROUBLE_S if self.troubled or self.weather is not FAIR else 0.0
+
+    def _down_s(self, process: str, since: float, until: float) -> float:
+        """Return how long no process of a name worked: none ran, or it stood still."""
+        lives = [life for life in self.lives if life.name.startswith(process)]
+        down_s = sum(_overlap(freeze, since, until) for life in lives for freeze in life.freezes)
+        ran = sorted((life.born_at, life.died_at) for life in lives)
+        free, gaps = since, 0.0
+        for born, died in ran:
+            if born > free:
+                gaps += _overlap((free, born), since, until)
+            free = max(free, died)
+        return down_s + gaps + _overlap((free, until), since, until)
+
+
+def _overlap(span: tuple[float, float], since: float, until: float) -> float:
+    return max(min(span[1], until) - max(span[0], since), 0.0)
+
+
+def _dark_s(transitions: list[tuple[float, str]], since: float, until: float) -> float:
+    ends = [at for at, _ in transitions[1:]] + [until]
+    return sum(
+        _overlap((at, end), since, until) for (at, state), end in zip(transitions, ends, strict=True) if state == "Off"
+    )
+
+
+def _says_left_off(story: Story) -> bool:
+    """Whether it says that the host is left Off, or that nobody knows."""
+    is_lost = story.status.get("reason") == "ExecutorLost"
+    return is_lost or str(story.status.get("message", "")).endswith("left Off")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,191 @@
+"""Mutants of the engine: one small change of its source each, and schedules that should find it.
+
+A mutant is drawn by a seed: a module, a place in it, and one of the changes below. It runs in a process of its own, in
+which the changed module takes the place of the real one.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.util
+import logging
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+MODULES: Final = ("plan", "ledger", "engine", "memory", "calls", "admission", "gates", "outside", "slot")
+PACKAGE: Final = "unbounded.operations"
+_OPPOSITE: Final = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change.
+
+    Attributes:
+        module: the short name of the module.
+        line: in its source.
+        what: the change, for people.
+        source: the whole module with the change.
+    """
+
+    module: str
+    line: int
+    what: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.py:{self.line}: {self.what}"
+
+
+def source_of(module: str) -> Path:
+    found = importlib.util.find_spec(f"{PACKAGE}.{module}")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin)
+
+
+def mutant(seed: int) -> Mutant:
+    """Return the mutant of a seed; equal seeds give equal ones for as long as the source is the same."""
+    chance = random.Random(seed)
+    sources = {module: source_of(module).read_text() for module in MODULES}
+    places = [(module, at) for module in MODULES for at in range(sum(1 for _ in _changes(ast.parse(sources[module]))))]
+    module, at = chance.choice(places)
+    tree = ast.parse(sources[module])
+    for index, (line, what) in enumerate(_changes(tree)):
+        if index == at:
+            return Mutant(module, line, what, ast.unparse(ast.fix_missing_locations(tree)))
+    raise AssertionError("there are as many places as were counted")
+
+
+def _changes(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Make each change in turn, yield its line and words, and take it back when asked for the next one."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_shown_only(function):
+            for node in ast.walk(function):
+                yield from _of_node(node)
+
+
+def _is_shown_only(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function makes words alone, which schedules do not read."""
+    returns = ast.unparse(function.returns) if function.returns is not None else ""
+    return returns == "str" or function.name in ("__post_init__", "__init__")
+
+
+def _of_node(node: ast.AST) -> Iterator[tuple[int, str]]:
+    match node:
+        case ast.Compare(ops=[operator], lineno=line) if type(operator) in _OPPOSITE:
+            node.ops = [_OPPOSITE[type(operator)]()]
+            yield line, f"{ast.unparse(node)} (was the opposite)"
+            node.ops = [operator]
+        case ast.BoolOp(op=operator, lineno=line):
+            node.op = ast.And() if isinstance(operator, ast.Or) else ast.Or()
+            yield line, f"{ast.unparse(node)} (was {type(operator).__name__.lower()})"
+            node.op = operator
+        case ast.If(test=test, lineno=line):
+            for value in (True, False):
+                node.test = ast.Constant(value)
+                yield line, f"if {value} (was {ast.unparse(test)})"
+            node.test = test
+        case ast.Constant(value=bool(value), lineno=line):
+            node.value = not value
+            yield line, f"{not value} (was {value})"
+            node.value = value
+        case ast.Constant(value=int(value) | float(value), lineno=line):
+            node.value = value + 1000
+            yield line, f"{value + 1000} (was {value})"
+            node.value = value
+        case ast.BinOp(op=ast.Add() | ast.Sub() as operator, lineno=line):
+            node.op = ast.Sub() if isinstance(operator, ast.Add) else ast.Add()
+            yield line, f"{ast.unparse(node)} (was the other sign)"
+            node.op = operator
+        case ast.Call(func=ast.Name(id="min" | "max" as name), lineno=line):
+            node.func = ast.Name("max" if name == "min" else "min", ast.Load())
+            yield line, f"{ast.unparse(node)} (was {name})"
+            node.func = ast.Name(name, ast.Load())
+    yield from _of_body(node)
+
+
+def _of_body(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Leave out a statement: one that calls, assigns to an attribute, or raises."""
+    for body in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+        if not isinstance(body, list):
+            continue
+        for at, statement in enumerate(body):
+            if _can_go(statement):
+                body[at] = ast.copy_location(ast.Pass(), statement)
+                yield statement.lineno, f"nothing (was {ast.unparse(statement)[:100]})"
+                body[at] = statement
+
+
+def _can_go(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Raise():
+            return True
+        case ast.Expr(value=ast.Call() | ast.Await() as value):
+            return not ast.unparse(value).startswith(("log.", "await self._ledger.show"))
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            return True
+        case ast.Assign(targets=[ast.Tuple(elts=targets)]):
+            return all(isinstance(target, ast.Attribute) for target in targets)
+    return False
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Has one module come from another source."""
+
+    def __init__(self, changed: Mutant) -> None:
+        self._changed = changed
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != f"{PACKAGE}.{self._changed.module}":
+            return None
+        return importlib.util.spec_from_loader(fullname, self, origin=f"mutant of {self._changed.module}.py")
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self._changed.source, f"mutant of {self._changed.module}.py", "exec"), module.__dict__)
+
+
+def main(seed: int, schedules: int) -> None:
+    """Run the schedules on a mutant, and print what found it; nothing where it survives all of them."""
+    changed = mutant(seed)
+    put_in_place(changed)
+    logging.disable(logging.CRITICAL)
+    from tests.operations.schedules import run_schedule  # imports what is changed
+
+    for number in range(schedules):
+        try:
+            run_schedule(number)
+        except Exception as error:
+            print(f"schedule {number}: {type(error).__name__}: {str(error)[:200]}")
+            return
+
+
+def put_in_place(changed: Mutant) -> None:
+    """Have this process import the changed module; nothing of the package may be imported yet."""
+    assert f"{PACKAGE}.{changed.module}" not in sys.modules, "too late"
+    sys.meta_path.insert(0, _Finder(changed))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,293 @@
+"""Storms: schedules of several Machines, operations and processes that are cut off, under a judge of what came of it.
+
+A seed is one schedule. What a process has sent arrives although that process has died, as late as a call may last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.operations.faults import FAIR, STORM, Incarnation, Weather
+from tests.operations.judge import Act, Judge, Send
+from tests.operations.simulated import Host, PowerExecutor
+from tests.operations.world import Process, World
+from tests.support.memory_api import MemoryApi
+from unbounded.api.failures import Transient
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.errors import ApiError, NotFound
+from unbounded.metalman import power
+from unbounded.operations.ports import Target
+from unbounded.operations.procedure import Sight
+
+KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
+VANISHES: Final = 0.3  # of what is on its way when its process dies
+LAGS: Final = 0.5
+STALLING: Final = Weather(freeze=0.1)
+
+
+def host_of(machine: Machine) -> str:
+    """Return the host behind a Machine's BMC."""
+    assert machine.spec.pxe is not None
+    assert machine.spec.pxe.redfish is not None
+    return machine.spec.pxe.redfish.url.removeprefix("https://")
+
+
+class StormExecutor(PowerExecutor):
+    """metalman's tables on hosts that requests reach although the process that sent them has died."""
+
+    def __init__(self, name: str, life: Incarnation, world: StormWorld) -> None:
+        super().__init__(name, life, world.outside)
+        self.judge = world.verdict
+
+    def binding(self, machine: Machine) -> str:
+        return f"host:{host_of(machine)}"
+
+    async def observe(self, target: Target) -> Sight:
+        async def read() -> Sight:
+            await self.reach(float("inf"))
+            host = self.outside.host(host_of(target.machine))
+            return Sight(power.Power(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
+
+        try:
+            return await self.life.through("observe", read)
+        finally:  # that nothing can be read is known then, too
+            ends = self.judge.reads.setdefault((self.life.name, target.operation.metadata.uid), [])
+            ends.append(self.outside.now())
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        await self.life.through(f"perform {action}", _nothing)
+        if self.outside.now() > before or self.outside.dice(self.outside.unreachable):
+            raise Transient("the outside was not reached")
+        uid, name = target.operation.metadata.uid, host_of(target.machine)
+        self.judge.sends.append(Send(self.outside.now(), uid, action, self.life.name, name))
+        arrival = self._send(target, action, name)
+        await self.life.point(f"{action} on its way")
+        await arrival
+        await self.life.point(f"{action} answered")
+        await self.answered()
+
+    def _send(self, target: Target, action: str, name: str) -> asyncio.Future[None]:
+        loop, chance = asyncio.get_running_loop(), self.outside.chance
+        arrival: asyncio.Future[None] = loop.create_future()
+        ends = loop.time() + self.call_limit_s
+        lags = chance.random() < LAGS
+
+        def arrive() -> None:
+            if self.life.dead.is_set() and not arrival.done():
+                if chance.random() < VANISHES:
+                    return
+                if lags:
+                    arrival.cancel()
+                    loop.call_later(chance.uniform(0, max(ends - loop.time(), 0.0)), arrive)
+                    return
+            host, deaf = self.outside.host(name), self.outside.dice(self.outside.deaf)
+            satisfied = host.ask(action, loop.time(), chance, deaf=deaf)
+            self.judge.acts.append(
+                Act(
+                    loop.time(),
+                    name,
+                    target.machine.name,
+                    target.operation.metadata.uid,
+                    action,
+                    self.life.name,
+                    satisfied,
+                )
+            )
+            if not arrival.done():
+                arrival.set_result(None)
+
+        slow = self.outside.dice(self.outside.slow)
+        loop.call_later(chance.uniform(0, 0.9 * self.call_limit_s if slow else 0.2), arrive)
+        return arrival
+
+
+async def _nothing() -> None:
+    return
+
+
+class TracingApi(MemoryApi):
+    """Tells of every object that goes."""
+
+    def __init__(self, gone: Callable[[str], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._gone = gone
+
+    def _remove(self, collection: Any, key: Any, old: Any) -> None:
+        self._gone(old.body["metadata"]["uid"])
+        super()._remove(collection, key, old)
+
+
+@dataclass
+class StormWorld(World):
+    """A world whose judge sees everything."""
+
+    verdict: Judge = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.verdict = Judge(self.call_limit_s, lives=self.lives)
+        self.api = TracingApi(self.verdict.gone, defaults=self.api._defaults, admit=self._see, now=self.api._now)
+
+    def _see(self, kind: Kind[Any], old: dict[str, Any] | None, new: dict[str, Any]) -> None:
+        if kind.kind == "Machine":
+            self.verdict.stored(kind.kind, old, new, "", self._host(new))
+        elif kind.kind == "MachineOperation":
+            versions = self.api._collection(MACHINES).versions
+            machine = versions.get(("", new["spec"].get("machineRef", "")))
+            host = "" if machine is None else self._host(machine.body)
+            self.verdict.stored(kind.kind, old, new, self.outside.host(host).power if host else "", host)
+
+    @staticmethod
+    def _host(machine: dict[str, Any]) -> str:
+        url: str = machine["spec"]["pxe"]["redfish"]["url"]
+        return url.removeprefix("https://")
+
+    def metalman(self, name: str = "metalman/lab", **options: Any) -> Process:
+        return self.executor(name, lambda life, _api: StormExecutor(name, life, self), **options)
+
+    def transitions(self) -> dict[str, list[tuple[float, str]]]:
+        """Return when each host became On or Off, its first state at 0."""
+        names = {one.host for states in self.verdict.machines.values() for one in states}
+        return {name: _transitions(self.outside.host(name)) for name in sorted(names)}
+
+
+def _transitions(host: Host) -> list[tuple[float, str]]:
+    changes = sorted([(at, "Off") for at in host.was_off] + [(at, "On") for at in host.was_on])
+    first = "Off" if changes and changes[0][1] == "On" else "On" if changes else host.power
+    return [(0.0, first), *changes]
+
+
+@dataclass
+class Storm:
+    """One schedule, drawn from its seed."""
+
+    seed: int
+    chance: random.Random = field(init=False)
+    world: StormWorld = field(init=False)
+    names: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+
+    async def run(self) -> None:
+        """Let it come to its end, and judge it."""
+        chance = self.chance
+        weather = chance.choice((FAIR, FAIR, STORM, STORM, STALLING))
+        self.world = world = StormWorld(chance, weather=weather, reaps=chance.random() < 0.8)
+        world.verdict.weather = world.weather
+        self._disturb()
+        machines = [f"m{number}" for number in range(chance.randint(1, 3))]
+        for name in machines:
+            await world.machine(name)
+            if chance.random() < 0.2:
+                world.outside.host(name).power = "Off"
+        keepers = [asyncio.create_task(keeping) for keeping in self._processes()]
+        await self._ask(machines)
+        meddler = asyncio.create_task(self._meddle(machines))
+        await asyncio.sleep(chance.uniform(100, 400))
+        world.outside.lost = world.outside.unreachable = world.outside.deaf = world.outside.slow = 0
+        world.weather = FAIR
+        for life in world.lives:
+            life.weather = FAIR
+        await meddler
+        await self._end()
+        for keeper in keepers:
+            keeper.cancel()
+        world.verdict.judge(world.transitions())
+
+    def _disturb(self) -> None:
+        chance, outside = self.chance, self.world.outside
+        if chance.random() < 0.5:
+            outside.lost, outside.unreachable = chance.choice([0, 0.1]), chance.choice([0, 0.1])
+            outside.deaf, outside.slow = chance.choice([0, 0.5, 1.0]), chance.choice([0, 0.1, 0.3])
+        self.world.verdict.troubled = any((outside.lost, outside.unreachable, outside.slow))
+        self.world.verdict.troubled |= not self.world.reaps
+
+    def _processes(self) -> list[Coroutine[Any, Any, None]]:
+        chance, world = self.chance, self.world
+        often = chance.random() < 0.3
+        cuts: dict[str, Any]
+        if often:  # killed or stopped again and again, with little between
+            ends_s = [chance.uniform(12, 28) for _ in range(chance.randint(3, 12))]
+            cuts = {"ends_s": ends_s, "stops": chance.random() < 0.3, "pause_s": (0.2, 2.0)}
+        else:
+            cuts = {"crashes": [chance.randrange(80) for _ in range(chance.randrange(4))]}
+        ends = [chance.randrange(60) for _ in range(chance.randrange(3))]
+        processes = [world.metalman().keep(**cuts), world.steward().keep(crashes=ends)]
+        if not world.reaps and chance.random() < 0.5:  # another leader, which does not know that it is none
+            processes.append(world.metalman().keep(crashes=[chance.randrange(80)]))
+        return processes
+
+    async def _ask(self, machines: list[str]) -> None:
+        chance, world = self.chance, self.world
+        for number in range(chance.randint(1, 4)):
+            spec: dict[str, Any] = {}
+            if chance.random() < 0.4:
+                spec["deadlineSeconds"] = chance.choice((20, 45, 90, 150))
+            if chance.random() < 0.3:
+                spec["ttlSecondsAfterFinished"] = chance.choice((0, 5, 60))
+            kind, name = chance.choice(KINDS), f"op{number}"
+            if kind != "HostPowerOn" and chance.random() < 0.5:
+                spec["parameters"] = {"force": "true"} if chance.random() < 0.6 else {"graceSeconds": "15"}
+            if chance.random() < 0.15:
+                selector = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+                await world.operation(name, kind, machineSelector=selector, maxConcurrent=chance.randint(1, 3), **spec)
+            else:
+                await world.operation(name, kind, chance.choice(machines), **spec)
+            self.names.append(name)
+            await asyncio.sleep(chance.uniform(0, 25))
+
+    async def _meddle(self, machines: list[str]) -> None:
+        """Do what users do in the midst of it."""
+        chance = self.chance
+        for _ in range(chance.randrange(6)):
+            await asyncio.sleep(chance.uniform(0, 25))
+            deeds = (
+                self._cancel,
+                self._cancel,
+                self._delete,
+                self._abandon,
+                self._retarget,
+                self._delete_machine,
+                self._compact,
+            )
+            try:
+                await chance.choice(deeds)(chance.choice(self.names), chance.choice(machines))
+            except ApiError:
+                continue  # it is gone, or terminal, or another wrote first
+
+    async def _cancel(self, name: str, _machine: str) -> None:
+        await self.world.cancel(name)
+
+    async def _delete(self, name: str, _machine: str) -> None:
+        uid = (await self.world.get(name)).metadata.uid
+        if uid in self.world.verdict.stories:
+            self.world.verdict.stories[uid].deleted = True
+        await self.world.api.delete(MACHINE_OPERATIONS, name)
+
+    async def _abandon(self, name: str, _machine: str) -> None:
+        await self.world.api.patch(MACHINE_OPERATIONS, name, {"spec": {"abandon": True}})
+
+    async def _retarget(self, _name: str, machine: str) -> None:
+        url = f"https://{machine}-{self.chance.choice('bc')}"
+        await self.world.api.patch(MACHINES, machine, {"spec": {"pxe": {"redfish": {"url": url}}}})
+
+    async def _delete_machine(self, _name: str, machine: str) -> None:
+        await self.world.api.delete(MACHINES, machine)
+
+    async def _compact(self, _name: str, _machine: str) -> None:
+        self.world.api.compact()
+
+    async def _end(self) -> None:
+        """Wait until every operation has ended, and for what may come after."""
+        for name in self.names:
+            with contextlib.suppress(NotFound):
+                await self.world.ended(name, within_s=3 * 3600)
+        await asyncio.sleep(120)

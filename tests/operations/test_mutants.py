@@ -1,0 +1,67 @@
+"""The mutation check: schedules find small changes of the engine's source. Its score is printed.
+
+It resumes: what a mutant of the same source has come to before is not run again. Of the changes that are not found many
+change nothing that could be seen (an order of looks, a cache); the aim is 95 %.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.operations.mutants import MODULES, Mutant, mutant, source_of
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RESULTS: Final = ROOT / "build" / "mutants.jsonl"
+MUTANTS: Final = 200
+SCHEDULES: Final = 100
+LIMIT_S: Final = 180.0  # of one mutant: a run that does not end is one that was found
+AIM: Final = 0.95
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4200)
+def test_schedules_find_small_changes_of_the_engine() -> None:
+    mutants = [mutant(seed) for seed in range(MUTANTS)]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        found = list(threads.map(_found, range(MUTANTS), mutants))
+    survivors = [one.name for one, how in zip(mutants, found, strict=True) if not how]
+    score = 1 - len(survivors) / MUTANTS
+    print(f"mutation score: {score:.1%} of {MUTANTS}; not found:", *survivors, sep="\n  ")
+    assert score >= AIM
+
+
+def _found(seed: int, changed: Mutant) -> str:
+    """Return how a mutant was found; empty where it was not."""
+    key = hashlib.sha256(f"{_tree()}\0{changed.source}".encode()).hexdigest()
+    if (known := _known().get(key)) is not None:
+        return known
+    command = (sys.executable, "-m", "tests.operations.mutants", str(seed), str(SCHEDULES))
+    try:
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        how = ran.stdout.strip() or ("" if ran.returncode == 0 else f"it does not start: {ran.stderr[-200:]}")
+    except subprocess.TimeoutExpired:
+        how = f"no end within {LIMIT_S:g} s"
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps({"key": key, "mutant": changed.name, "found": how}) + "\n")
+    return how
+
+
+def _known() -> dict[str, str]:
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return {one["key"]: one["found"] for one in map(json.loads, lines)}
+
+
+def _tree() -> str:
+    """Return what all results rest on: the engine and its judge."""
+    files = [*map(source_of, MODULES), *sorted(Path(__file__).parent.glob("*.py"))]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
