@@ -45,6 +45,7 @@ class LeaderElection:
         duration_s: how long others respect a lease that is not renewed.
         renew_s: how long a leader goes on without a renewal; less than `duration_s`.
         retry_s: pause between attempts to acquire, and to renew after a failure.
+        ended: the identity of a process that surely acts no more: its lease is free.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class LeaderElection:
         duration_s: float = 10.0,
         renew_s: float = 7.0,
         retry_s: float = 1.0,
+        ended: str = "",
         now: WallClock = utc_now,
         metrics: Metrics | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class LeaderElection:
         self._api = api
         self._name, self._namespace, self._identity = name, namespace, identity
         self._duration_s, self._renew_s, self._retry_s = duration_s, renew_s, retry_s
+        self._free_of = frozenset({"", identity, ended})
         self._now = now
         self._seen: _Seen | None = None
         self._in_doubt = True  # what we saw may no longer be so
@@ -169,7 +172,7 @@ class LeaderElection:
     def _is_free(self) -> bool:
         """Whether we may write it: it is nobody's, ours, or has not changed in its whole duration."""
         seen = self._seen
-        if seen is None or seen.holder in ("", self._identity):
+        if seen is None or seen.holder in self._free_of:
             return True
         return asyncio.get_running_loop().time() >= seen.expires_at
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from unbounded.api.names import NAMESPACE
@@ -27,6 +28,8 @@ from unbounded.kube.logs import Log, configure
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.kube.settings import BEAT_S, SERVES, TURNS, Address, Election, ProcessSettings
+from unbounded.kube.predecessor import SYSTEM, Predecessor, runtime_folder
+from unbounded.kube.settings import BEAT_S, Address, Election, ProcessSettings
 
 ELECTION: Final = Election()
 
@@ -65,6 +68,7 @@ class Runtime:
         serving: called once its controllers work: until then the process is starting.
         epoch: of the process, where it does not elect.
         now: the API server's time, for what is stamped and compared with what that has stamped.
+        runtime_folder: by which a process knows that the one before it on this machine has ended.
     """
 
     api: Api
@@ -75,6 +79,7 @@ class Runtime:
     serving: Callable[[], None] = lambda: None
     epoch: ProcessEpoch = field(default_factory=ProcessEpoch)
     now: WallClock = utc_now
+    runtime_folder: Path = SYSTEM
 
     async def lead(
         self,
@@ -88,11 +93,13 @@ class Runtime:
         if not self.elects:
             await work(self.epoch)
             return
+        identity, predecessor = new_identity(), Predecessor(self.runtime_folder, lease)
         election = LeaderElection(
             self.api,
             name=lease,
             namespace=namespace,
-            identity=new_identity(),
+            identity=identity,
+            ended=predecessor.succeed(identity),
             duration_s=times.duration_s,
             renew_s=times.renew_s,
             retry_s=times.retry_s,
@@ -192,6 +199,13 @@ async def _connected(
             await main(
                 Runtime(
                     api, metrics, events, settings.leader_election, health.check, serving=heart.serving, now=api.now
+                    api,
+                    metrics,
+                    events,
+                    settings.leader_election,
+                    health.check,
+                    now=api.now,
+                    runtime_folder=runtime_folder(environ),
                 )
             )
         finally:
