@@ -23,6 +23,7 @@ from benchmarks import (
     fleet,
     netboot_peers,
     operations,
+    recovery,
     ssh,
     templates,
 )
@@ -39,6 +40,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "ssh": ssh.LIMITS,
     "cli": cli.LIMITS,
     "cloud": cloud.LIMITS,
+    "recovery": recovery.LIMITS,
 }
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
@@ -51,6 +53,7 @@ AMOUNTS: Final[Mapping[str, str]] = {
     "ssh": ssh.AMOUNT,
     "cli": cli.AMOUNT,
     "cloud": cloud.AMOUNT,
+    "recovery": recovery.AMOUNT,
 }
 MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
     "boot_storm": netboot_peers.missing,

@@ -193,7 +193,7 @@ async def cloud_round(size: Size, *, stalled: bool) -> Round:
             HttpApi(from_kubeconfig(Path(server.ready["kubeconfig"]))) as api,
         ):
             azure = msgspec.convert(lab.ready, Ready)
-            kubeconfig = await _prepared(api, azure, folder)
+            kubeconfig = await prepared(api, azure, folder)
             steward = ("--kubeconfig", server.ready["kubeconfig"], "--site", SITE)
             async with (
                 children.start("benchmarks.controllers", *steward) as keepers,
@@ -251,7 +251,7 @@ def _cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
     return {who: children.cpu_s(pid) for who, pid in pids.items()}
 
 
-async def _prepared(api: HttpApi, azure: Ready, folder: Path) -> Path:
+async def prepared(api: HttpApi, azure: Ready, folder: Path) -> Path:
     """Put the Machines, the credential and what new hosts join with; returns the controller's kubeconfig."""
     await publish_cluster_info(api, api.config.server, api.config.ca or b"")
     token = site_token_manifest(SITE, now=datetime.now(UTC), good_for=timedelta(hours=2), default=True)
@@ -314,30 +314,40 @@ class Controller:
 async def _controller(kubeconfig: Path, azure: Ready, size: Size) -> AsyncIterator[Controller]:
     """machine-ops-controller, ready for work."""
     address = f"127.0.0.1:{_free_port()}"
-    flags = {
-        "--kubeconfig": str(kubeconfig),
-        "--site": SITE,
-        "--provider": PROVIDER,
-        "--max-concurrent-reconciles": str(size.concurrent),
-        "--cluster-dns": "10.96.0.10",
-        "--agent-url": AGENT_URL,
-        "--metrics-bind-address": address,
-        "--health-probe-bind-address": address,
-        "--log-level": LOG_LEVEL,
-    }
-    command = beside.command("unbounded.machineops.main", "controller", *itertools.chain(*flags.items()))
-    cloud = {
-        "AZURE_RESOURCE_MANAGER_ENDPOINT": azure.url,
-        "AZURE_AUTHORITY_HOST": azure.url,
-        "SSL_CERT_FILE": str(kubeconfig.parent / "ca.pem"),
-    }
-    process = await asyncio.create_subprocess_exec(*command, env=os.environ | cloud, start_new_session=True)
+    command = controller_command(kubeconfig, concurrent=size.concurrent, address=address)
+    surroundings = os.environ | environment(kubeconfig, azure)
+    process = await asyncio.create_subprocess_exec(*command, env=surroundings, start_new_session=True)
     try:
         controller = Controller(process.pid, f"http://{address}")
         await _ready(controller, process)
         yield controller
     finally:
         await asyncio.shield(children.stop(process))
+
+
+def controller_command(kubeconfig: Path, *, concurrent: int, address: str = "0") -> tuple[str, ...]:
+    """Return the command of machine-ops-controller for the benchmark's site."""
+    flags = {
+        "--kubeconfig": str(kubeconfig),
+        "--site": SITE,
+        "--provider": PROVIDER,
+        "--max-concurrent-reconciles": str(concurrent),
+        "--cluster-dns": "10.96.0.10",
+        "--agent-url": AGENT_URL,
+        "--metrics-bind-address": address,
+        "--health-probe-bind-address": address,
+        "--log-level": LOG_LEVEL,
+    }
+    return beside.command("unbounded.machineops.main", "controller", *itertools.chain(*flags.items()))
+
+
+def environment(kubeconfig: Path, azure: Ready) -> dict[str, str]:
+    """Return what leads the controller to the simulated Azure."""
+    return {
+        "AZURE_RESOURCE_MANAGER_ENDPOINT": azure.url,
+        "AZURE_AUTHORITY_HOST": azure.url,
+        "SSL_CERT_FILE": str(kubeconfig.parent / "ca.pem"),
+    }
 
 
 async def _ready(controller: Controller, process: Process) -> None:

@@ -1,9 +1,9 @@
 """A child process with a simulated Azure; it counts which calls each kind of operation takes.
 
-`python -m benchmarks.cloud_lab SUBSCRIPTIONS MACHINES CA [--stalled] [--swift]`: so many machines in each subscription,
-whose names tell what is done with them. If wanted, the last subscription answers each request after 30 s, and changes
-take no longer than in tests. The endpoint's authority is written into a file. Each line of standard input is answered
-with the counts.
+`python -m benchmarks.cloud_lab SUBSCRIPTIONS MACHINES CA [--stalled] [--swift | --slow]`: so many machines in each
+subscription, whose names tell what is done with them. If wanted, the last subscription answers each request after 30 s,
+and changes take no longer than in tests, or as long as for a large VM. The endpoint's authority is written into a file.
+Each line of standard input is answered with the counts.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ TIMES: Final = Times(
     disk_delete_s=2.0,
     poll_s=5.0,
 )
+SLOW: Final = replace(TIMES, create_s=60.0, delete_s=45.0)  # as a cloud takes for a large VM
 SHAPE: Final = Shape(data_disks=1, nic_delete_option="Delete")  # as the portal makes them
 STALL_S: Final = 30.0
 _MACHINE: Final = re.compile(r"s(\d+)-([a-z]+)-\d+", re.IGNORECASE)
@@ -143,5 +144,5 @@ async def main(subscriptions: int, machines: int, ca: Path, *, stalled: bool, ti
 
 if __name__ == "__main__":
     count, each, file, *flags = sys.argv[1:]
-    took = USUAL_TIMES if "--swift" in flags else TIMES
+    took = USUAL_TIMES if "--swift" in flags else SLOW if "--slow" in flags else TIMES
     asyncio.run(main(int(count), int(each), Path(file), stalled="--stalled" in flags, times=took))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import sys
@@ -26,11 +27,22 @@ START_S: Final = 30.0
 LISTENING: Final = re.compile(r"Running on https://127\.0\.0\.1:(\d+)")
 
 # The driver waits a random 1..11 s before power changes; `random` is its own module's name, so only that is replaced.
+# Each change of power that it is told of is noted, with the time at which the driver lets it come true.
 _LAUNCHER: Final = """
-import sys, types
+import json, sys, types
 import sushy_tools.emulator.resources.systems.fakedriver as driver
 driver.random = types.SimpleNamespace(randint=lambda low, high: 1)
+change = driver.FakeDriver.set_power_state
+
+def noted(self, identity, state):
+    change(self, identity, state)
+    pending = self._systems[identity]["pending_power"]
+    with open(journal_path, "a") as journal:
+        journal.write(json.dumps([pending["apply_time"], identity, pending["power_state"]]) + "\\n")
+
+driver.FakeDriver.set_power_state = noted
 from sushy_tools.emulator.main import main
+journal_path = sys.argv[2]
 sys.argv = ["sushy-emulator", "--config", sys.argv[1]]
 sys.exit(main())
 """
@@ -41,6 +53,12 @@ class Sushy:
     url: str
     device_ids: tuple[str, ...]
     ca_bundle: str
+    journal: Path
+
+    def changes(self) -> list[tuple[float, str, str]]:
+        """Return the changes of power so far: when, of which system, and to which state."""
+        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
+        return [(float(at), device, state) for at, device, state in map(json.loads, lines)]
 
 
 @asynccontextmanager
@@ -52,7 +70,7 @@ async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
     log = (folder / "sushy.log").open("wb")
     with log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _LAUNCHER, str(config)),
+            *(sys.executable, "-c", _LAUNCHER, str(config), str(folder / "journal")),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -60,7 +78,8 @@ async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
         )
         try:
             port = await _wait_listening(process, folder / "sushy.log")
-            yield Sushy(f"https://127.0.0.1:{port}", device_ids, ca.cert_pem.bytes().decode())
+            url = f"https://127.0.0.1:{port}"
+            yield Sushy(url, device_ids, ca.cert_pem.bytes().decode(), folder / "journal")
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

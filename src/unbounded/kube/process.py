@@ -27,9 +27,8 @@ from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
-from unbounded.kube.settings import BEAT_S, SERVES, TURNS, Address, Election, ProcessSettings
 from unbounded.kube.predecessor import SYSTEM, Predecessor, runtime_folder
-from unbounded.kube.settings import BEAT_S, Address, Election, ProcessSettings
+from unbounded.kube.settings import BEAT_S, SERVES, TURNS, Address, Election, ProcessSettings
 
 ELECTION: Final = Election()
 
@@ -198,12 +197,12 @@ async def _connected(
         try:
             await main(
                 Runtime(
-                    api, metrics, events, settings.leader_election, health.check, serving=heart.serving, now=api.now
                     api,
                     metrics,
                     events,
                     settings.leader_election,
                     health.check,
+                    serving=heart.serving,
                     now=api.now,
                     runtime_folder=runtime_folder(environ),
                 )
