@@ -25,6 +25,7 @@ from unbounded.cli.migrating.freeze import pause_of
 from unbounded.cli.migrating.marker import Stage, migrated_words
 from unbounded.cli.migrating.record import Phase, Record, open_record, read_record
 from unbounded.cli.migrating.sides import Source, Target
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import Conflict, Forbidden, NotFound
 from unbounded.kube.lease import LeaderElection
 from unbounded.operations.gates import order
@@ -148,7 +149,7 @@ async def test_the_source_stays_still_and_the_target_leads(tmp_path: Path) -> No
         election = LeaderElection(it.target.api, name=LEASE_STEWARD, namespace=NAMESPACE, identity="machina")
         led = asyncio.Event()
 
-        async def lead() -> None:
+        async def lead(_epoch: ProcessEpoch) -> None:
             led.set()
 
         async with asyncio.timeout(10):

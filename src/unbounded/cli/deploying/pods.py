@@ -9,6 +9,7 @@ from unbounded.fetch.store import StoreLimits
 Raw = dict[str, Any]
 
 NOBODY: Final = 65532  # a user that no image has anything of
+_RUN: Final = "1Mi"
 _TMP: Final = "64Mi"  # certificates and tokens that libraries want in a file
 
 
@@ -52,5 +53,10 @@ def cache_volume() -> Raw:
     return _empty("cache", f"{(limits.bytes + limits.image_bytes) >> 30}Gi")
 
 
-def _empty(name: str, size: str) -> Raw:
-    return {"name": name, "emptyDir": {"sizeLimit": size}}
+def run_volume() -> Raw:
+    """Return the volume of /run/unbounded, by which a container knows that the one before it in the Pod has ended."""
+    return _empty("run", _RUN, medium="Memory")
+
+
+def _empty(name: str, size: str, **more: str) -> Raw:
+    return {"name": name, "emptyDir": {"sizeLimit": size, **more}}

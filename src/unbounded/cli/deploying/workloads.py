@@ -16,7 +16,8 @@ import yaml
 
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploying.namespace import PART_OF, PRIORITY, controller_network
-from unbounded.cli.deploying.pods import as_nobody, cache_volume, confined, probe, tmp_volume
+from unbounded.cli.deploying.pods import as_nobody, cache_volume, confined, probe, run_volume, tmp_volume
+from unbounded.kube.predecessor import SYSTEM
 
 Raw = dict[str, Any]
 
@@ -213,6 +214,7 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
         "volumeMounts": [
             {"name": "config", "mountPath": folder, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "run", "mountPath": str(SYSTEM)},
         ],
     }
     return {
@@ -229,7 +231,7 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
             }
         ],
         "containers": [container],
-        "volumes": [{"name": "config", "configMap": {"name": config_map}}, tmp_volume()],
+        "volumes": [{"name": "config", "configMap": {"name": config_map}}, tmp_volume(), run_volume()],
     }
 
 
@@ -265,6 +267,7 @@ def metalman_deployment(metalman: Metalman) -> Raw:
         "securityContext": confined("NET_BIND_SERVICE", "NET_RAW"),
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "run", "mountPath": str(SYSTEM)},
             {"name": "cache", "mountPath": CACHE},
         ],
     }
@@ -275,7 +278,7 @@ def metalman_deployment(metalman: Metalman) -> Raw:
         "dnsPolicy": "ClusterFirstWithHostNet",
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [tmp_volume(), cache_volume()],
+        "volumes": [tmp_volume(), run_volume(), cache_volume()],
     }
     if metalman.site:
         pod["nodeSelector"] = {LABEL_SITE: metalman.site}
