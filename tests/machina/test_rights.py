@@ -16,7 +16,7 @@ import pytest
 from tests.apiserver.support import Client, eventually
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS, Node
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_RESET, LABEL_SITE
+from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_HOST_OPERATION, FINALIZER_RESET, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.identities import acting_as
@@ -86,7 +86,9 @@ async def test_machina_writes_what_a_node_and_a_deletion_need(admin: HttpApi) ->
         await admin.patch(MACHINES, name, {"spec": {"kubernetes": {"registerWithTaints": ["new=:NoExecute"]}}})
         _, node = await settle(api, await api.get(MACHINES, name), node)
         assert [taint.key for taint in node.spec.taints] == ["new"]
-        held = await api.patch(MACHINES, name, {"metadata": {"finalizers": [FINALIZER_RESET]}})
+        held = await api.patch(
+            MACHINES, name, {"metadata": {"finalizers": [FINALIZER_RESET, FINALIZER_HOST_OPERATION]}}
+        )
         await api.create(MACHINE_OPERATIONS, reset_manifest(held, f"{name}-reset-on-delete"))
         await api.patch(MACHINES, name, {"metadata": {"finalizers": []}})
 
@@ -128,7 +130,10 @@ MACHINE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
     ({"spec": {"kubernetes": {"nodeLabels": {"tier": "b"}}}}, "of spec.kubernetes of a Machine machina writes nodeRef"),
     ({"spec": {"kubernetes": None}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
     ({"spec": {"ssh": {"host": "10.0.0.2"}}}, "machina writes configurationRef and kubernetes.nodeRef"),
-    ({"metadata": {"finalizers": ["example.com/other"]}}, "and of its finalizers unbounded-cloud.io/reset alone"),
+    (
+        {"metadata": {"finalizers": ["example.com/other"]}},
+        "its finalizers unbounded-cloud.io/reset and unbounded-cloud.io/host-op",
+    ),
     ({"metadata": {"labels": {"a": "b"}}}, "machina changes neither labels nor owners of a Machine"),
 ]
 NODE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [

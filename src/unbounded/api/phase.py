@@ -105,7 +105,7 @@ def _from_operation(slot: ActiveOperation | None) -> PhaseNow | None:
 def _from_power(known: Known) -> PhaseNow | None:
     if not _is(known, ConditionType.POWERED_OFF, ConditionStatus.TRUE):
         return None
-    return _by(known, ConditionType.POWERED_OFF, MachinePhase.PENDING, "The host is powered off")
+    return PhaseNow(MachinePhase.PENDING, "The host is powered off", ConditionReason.POWERED_OFF)  # when: the condition
 
 
 def _from_reset(known: Known) -> PhaseNow | None:

@@ -322,7 +322,7 @@ async def test_a_control_plane_that_leads_there_is_an_obstacle(tmp_path: Path) -
             renew_s=2,
             retry_s=1,
         )
-        leading = asyncio.create_task(election.run(asyncio.Event().wait))  # type: ignore[arg-type]
+        leading = asyncio.create_task(election.run(lambda _epoch: asyncio.Event().wait()))  # type: ignore[arg-type,return-value]
         await asyncio.sleep(1)
         (word,) = (await flow.plan(it.source, it.target)).obstacles
         assert "Lease unbounded-kube/unbounded-operations, held by machina-1" in word

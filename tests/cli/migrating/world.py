@@ -6,6 +6,7 @@ import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from unbounded.kube.port import Api
 
 Raw = dict[str, Any]
 
-AT: Final = "2026-01-02T03:04:05Z"
+AT: Final = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # a TTL takes away what ended long ago
 WIDGETS: Final[Kind[Raw]] = Kind("example.com", "v1", "Widget", "widgets", dict, namespaced=True)
 SITE: Final = "dc1"
 SILENT_S: Final = 3600  # no kubelet is behind these Nodes
