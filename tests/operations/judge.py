@@ -199,7 +199,7 @@ class Judge:
         self._one_operation_acts_on_a_host()
         for story in self.stories.values():
             self._ends_in_time(story)
-            self._grace_ends_in_time(story)
+            self._grace_ends_in_time(story, transitions)
             self._goes_in_time(story)
             self._complete_is_true(story, transitions)
             self._is_not_dark_for_long(story, transitions)
@@ -275,14 +275,15 @@ class Judge:
         if story.ended_at > due + self._trouble_s():
             raise Violation(f"{story.name} ended {story.ended_at - due:.1f} s too late: {story}")
 
-    def _grace_ends_in_time(self, story: Story) -> None:
+    def _grace_ends_in_time(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
         """A host that ignores its shutdown is switched off when its grace is over, restarts or not."""
         shutdowns = [one for one in story.intents if one.action == power.SHUT_DOWN]
         if not shutdowns or story.ended_at is None:
             return
         begins = shutdowns[0].at
         after = [one.at for one in story.intents if one.at > begins and one.what[0] != power.SHUTTING_DOWN]
-        ends = min([*after, story.ended_at])
+        went_off = [at for at, state in transitions[self._host(story)] if state == "Off" and at > begins]
+        ends = min([*after, *went_off, story.ended_at])
         grace_s = float(story.spec.get("parameters", {}).get("graceSeconds", 120))
         deaths = sum(begins <= life.died_at <= ends for life in self.lives if life.name.startswith(EXECUTOR))
         limit_s = grace_s * (1 + deaths) + GRACE_LATE_S + self._down_s(EXECUTOR, begins, ends) + self._trouble_s()

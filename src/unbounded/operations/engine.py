@@ -432,8 +432,9 @@ class Engine:
                 return again_s
             case Move():
                 run = self._moved(seen, decision, where)
-                await self._ledger.enter(seen, run, decision.text, decision.until_s)
-                return seen.procedure.stages[run.stage].dwell_s or seen.procedure.poll_s(0)
+                entered = await self._ledger.enter(seen, run, decision.text, decision.until_s)
+                wanted_s = seen.procedure.stages[run.stage].dwell_s or seen.procedure.poll_s(0)
+                return max(min(wanted_s, self._ends_at(entered.seen) - self._loop_time()), 0.0)
             case Ask():
                 return await self._ask(seen, decision, sight)
             case Finish():
