@@ -239,7 +239,7 @@ async def test_what_does_not_pass_within_the_steps_limit_is_the_reason(world: Cl
     assert (ended.status.targets[0].attempts or 0) > replacement.ATTEMPTS
     (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
     await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
-    await world.api.delete(MACHINES, "m1")
+    await world.take_away("m1")
 
 
 async def _forbidden(*_: object, **__: object) -> None:
@@ -435,7 +435,7 @@ async def test_what_was_launched_is_named_where_the_machine_is_taken_away_meanwh
     await _start(world)
     await in_stage(world, "op", "Launching")
     if user == "deletes the Machine":
-        await world.api.delete(MACHINES, "m1")
+        await world.take_away("m1")
     else:
         await world.api.patch(MACHINES, "m1", {"spec": {"providerID": "sim://sub-1/m2"}})
     ended = await world.ended("op", within_s=60)
@@ -449,4 +449,4 @@ async def test_what_was_launched_is_named_where_the_machine_is_taken_away_meanwh
     for kept in (await world.api.list(SECRETS, namespace=NAMESPACE)).items:
         await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
     if reason == common.TARGET_CHANGED:
-        await world.api.delete(MACHINES, "m1")
+        await world.take_away("m1")

@@ -343,10 +343,16 @@ class Judge:
             state = transitions[host][-1][1]
             cancelled = story.status.get("reason") == "Cancelled" and story.power_at_claim == "On"
             on = story.kind == "HostReboot" or (story.kind == "HostPowerOn" and story.complete) or cancelled
-            if on and story.power_at_claim == "On" and state != "On" and not _says_left_off(story):
+            if on and story.power_at_claim == "On" and state != "On" and not self._says_so(story, transitions):
                 raise Violation(f"{host} was left {state} by {story}")
             if story.kind == "HostPowerOff" and story.complete and state != "Off":
                 raise Violation(f"{host} is {state} after {story}")
+
+    def _says_so(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> bool:
+        """Whether it says that the host is Off; or, of one that was On at its end, that it may still go Off."""
+        at_end = [state for at, state in transitions[self._host(story)] if at <= (story.ended_at or 0.0)][-1]
+        lingers = at_end == "On" and power.LINGERS in str(story.status.get("message", ""))
+        return _says_left_off(story) or lingers
 
     def _host(self, story: Story) -> str:
         hosts = [send.host for send in self.sends if send.operation == story.uid]

@@ -60,12 +60,6 @@ def _metalman(world: World, asked: list[str] | None = None) -> Process:
     return world.executor("metalman/lab", make)
 
 
-async def _force_deletion(world: World) -> None:
-    """Delete the Machine as somebody does who takes off its finalizers."""
-    await _edit(world, {"metadata": {"finalizers": []}})
-    await world.api.delete(MACHINES, "m1")
-
-
 async def _edit(world: World, patch: dict[str, Any], name: str = "m1") -> None:
     await world.api.patch(MACHINES, name, patch)
 
@@ -79,7 +73,7 @@ async def test_a_machine_made_again_under_its_name_is_another_target(world: Worl
     await world.operation("op", "HostReboot", "m1")
     await in_stage(world, "op", power.SHUTTING_DOWN)
     acts = len(world.outside.acts)
-    await _force_deletion(world)
+    await world.take_away("m1")
     await world.machine("m1")
     ended = await world.ended("op", within_s=10)
     assert ended.status.reason in (reasons.TARGET_CHANGED, reasons.MACHINE_NOT_FOUND)
@@ -96,7 +90,7 @@ async def test_a_machine_made_again_while_nobody_looked_is_another_target(world:
     await world.operation("op", "HostReboot", "m1")
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await executor.stop()
-    await _force_deletion(world)
+    await world.take_away("m1")
     await world.machine("m1")
     acts = len(world.outside.acts)
     _metalman(world).start()
@@ -112,7 +106,7 @@ async def test_a_deleted_machine_ends_its_operation(world: World) -> None:
     world.outside.deaf = 1.0
     await world.operation("op", "HostReboot", "m1")
     await in_stage(world, "op", power.SHUTTING_DOWN)
-    await _force_deletion(world)
+    await world.take_away("m1")
     assert result(await world.ended("op", within_s=10)) == ("Failed", reasons.MACHINE_NOT_FOUND)
 
 

@@ -83,10 +83,15 @@ class Story:
     machine: str
     claimed_at: float | None = None
     ended_at: float | None = None
+    free_at: float | None = None  # when it gave the Machine's slot back
     power_at_claim: str = ""
     power_at_end: str = ""
     status: dict[str, Any] = field(default_factory=dict)
     intents: list[tuple[float, str]] = field(default_factory=list)  # when which action was written down
+
+
+def _holder(machine: dict[str, Any]) -> str:
+    return str((machine.get("status", {}).get("activeOperation") or {}).get("uid", ""))
 
 
 @dataclass
@@ -112,6 +117,9 @@ class World:
 
     def _write_down(self, kind: Kind[Any], old: dict[str, Any] | None, new: dict[str, Any]) -> None:
         """See every write before it is stored: a terminal status never changes, and what was true then is kept."""
+        had_it = self.stories.get(_holder(old)) if kind.kind == "Machine" and old is not None else None
+        if had_it is not None and old is not None and _holder(old) != _holder(new):
+            had_it.free_at = asyncio.get_running_loop().time()
         if kind.kind != "MachineOperation" or old is None or not new.get("status"):
             return
         before, after, meta = old.get("status", {}).get("phase"), new["status"].get("phase"), new["metadata"]
@@ -143,6 +151,11 @@ class World:
         if "providerID" in spec:
             self.outside.instances[spec["providerID"]] = Instance(spec["providerID"], "", 0.0)
         return await self.api.create(MACHINES, body)
+
+    async def take_away(self, name: str) -> None:
+        """Delete a Machine as somebody does who takes off its finalizers."""
+        await self.api.patch(MACHINES, name, {"metadata": {"finalizers": []}})
+        await self.api.delete(MACHINES, name)
 
     async def operation(self, name: str, kind: str, machine: str | None = None, **spec: Any) -> MachineOperation:
         self.kinds[name] = kind
@@ -262,13 +275,13 @@ class World:
                 raise Violation(f"{act} came without an intent, or long after it: {written}")
 
     def _one_operation_acts_on_a_machine(self) -> None:
-        """Between an operation's first act and its end nobody else acts on its Machine; after its end it does not."""
-        ends = {uid: story.ended_at or float("inf") for uid, story in self.stories.items()}
+        """From an operation's first act on, as long as it has its Machine, nobody else acts on that, and then alone."""
+        ends = {uid: story.free_at or float("inf") for uid, story in self.stories.items()}
         spans: dict[str, tuple[str, float]] = {}
         for act in self.outside.acts:
             spans.setdefault(act.operation, (act.machine, act.at))
             if act.at > ends.get(act.operation, float("inf")):
-                raise Violation(f"acted after its end at {ends[act.operation]}: {act}")
+                raise Violation(f"acted after it gave its Machine back at {ends[act.operation]}: {act}")
         for act in self.outside.acts:
             for uid, (machine, first) in spans.items():
                 foreign = uid != act.operation and machine == act.machine

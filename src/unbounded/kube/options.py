@@ -217,12 +217,12 @@ def sha256_or_none(text: str) -> str:
 
 
 _LEASE_DURATION: Final = Option(
-    "leader-elect-lease-duration", duration, "10s", "how long a leader that says nothing is respected", "DURATION"
+    "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
 )
 _RENEW: Final = Option(
-    "leader-elect-renew-deadline", duration, "7s", "how long a leader goes on that cannot renew", "DURATION"
+    "leader-elect-renew-deadline", duration, "10s", "how long a leader goes on that cannot renew", "DURATION"
 )
-_RETRY: Final = Option("leader-elect-retry-period", duration, "1s", "pause between attempts to lead", "DURATION")
+_RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
 ELECTION: Final = (_LEASE_DURATION, _RENEW, _RETRY)
 """How leaders are elected, for who leaves that to its user."""
 

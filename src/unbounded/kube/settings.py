@@ -32,9 +32,9 @@ class Address:
 class Election:
     """How long a Lease is respected, how long its holder goes on that cannot renew it, the pause between attempts."""
 
-    duration_s: float = 10.0
-    renew_s: float = 7.0
-    retry_s: float = 1.0
+    duration_s: float = 15.0
+    renew_s: float = 10.0
+    retry_s: float = 2.0
 
 
 def lease_name(component: str, *scope: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from unbounded.api.core import CONFIG_MAPS
@@ -73,6 +73,8 @@ async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Prov
     Args:
         providers: by the value of `spec.provider`.
     """
+    if settings.epoch is not None:
+        runtime = replace(runtime, epoch=ProcessEpoch(settings.epoch))
     reading = reading_of(runtime.api, providers)
     metrics = OperationMetrics(runtime.metrics.registry)
     async with followed(runtime, *reading.caches.followed, reading.credentials):

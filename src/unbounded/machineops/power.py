@@ -144,6 +144,7 @@ def power_off(*, release: bool) -> Procedure:
         },
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
+        final=frozenset({Action.DEALLOCATE if release else Action.POWER_OFF}),
     )
 
 
@@ -167,6 +168,7 @@ def power_on() -> Procedure:
         },
         actions=ACTIONS,
         proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
+        final=frozenset({Action.POWER_ON}),
     )
 
 

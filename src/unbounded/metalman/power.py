@@ -50,6 +50,8 @@ SETTLE_LIMIT_S: Final = 300.0  # for a power state that is neither On nor Off
 POWER_LIMIT_S: Final = 300.0
 RESTORE_LIMIT_S: Final = 60.0
 
+LINGERS: Final = "the host may still shut itself down"
+
 SEEN_OFF: Final = "the host was seen Off"
 SEEN_OFF_AGAIN: Final = f"the host was seen Off again, {CONFIRM_S:.0f} s later"
 SEEN_ON: Final = "the host was seen On"
@@ -151,6 +153,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
             cancel=cancel,
             undo=undo,
             mark=GOING_OFF,
+            lingers=LINGERS,
         ),
         WAITING_OFF: _waiting_off(undo),
     }
@@ -212,6 +215,7 @@ def reboot(operation: MachineOperation) -> Procedure:
         proof=frozenset({SEEN_OFF, SEEN_ON}),
         end_marks=(IS_ON,),
         read_marks=READ_MARKS,
+        final=frozenset({SWITCH_ON}),
     )
 
 
@@ -240,6 +244,7 @@ def power_off(operation: MachineOperation) -> Procedure:
         proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
         end_marks=(IS_OFF,),
         read_marks=READ_MARKS,
+        final=frozenset({SHUT_DOWN, SWITCH_OFF}),
     )
 
 
@@ -259,6 +264,7 @@ def power_on(_operation: MachineOperation) -> Procedure:
         proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
         end_marks=(IS_ON,),
         read_marks=READ_MARKS,
+        final=frozenset({SWITCH_ON}),
     )
 
 

@@ -216,8 +216,12 @@ class Memory:
         return own and self.answer.reply in STORED and self.answer != self.stored
 
     def wrote(self, run: Run, identity: str, now: float) -> None:
-        """Take note of the record of a stage that this process has just written: nothing was asked for by that yet."""
+        """Take note of the record of a stage that this process has just written: nothing was asked for by that yet.
+
+        Another process can write no intent beside it. What is left of that one is the call it was about to send.
+        """
         self.asked, self.stored_at = None, now
+        self.late = {epoch: replace(one, acts=False) for epoch, one in self.late.items()}
         self.follow(run, Reader(identity, now))
 
     def slot_taken(self, before: str, version: str) -> None:

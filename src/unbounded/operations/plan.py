@@ -231,9 +231,15 @@ class _Planner:
             case Ask():
                 return [one for one in late if one.action in self.procedure.settled and one.action != wanted.action]
             case Finish() if _is_by_table(wanted):
-                same = self.run.action if self._repeat is not Repeat.ONCE else None
-                return [one for one in late if one.action != same]
+                return [one for one in late if one.action not in self._harmless(wanted)]
         return []
+
+    def _harmless(self, wanted: Finish) -> frozenset[str]:
+        """Return the actions that change nothing when they arrive after an end."""
+        actions = self.procedure.actions
+        again = {self.run.action or ""} if self._repeat is not Repeat.ONCE else set()
+        keyed = {action for action, repeat in actions.items() if repeat is Repeat.KEYED}
+        return frozenset(again | keyed) | (self.procedure.final if wanted.phase is OperationPhase.COMPLETE else set())
 
     def _has_arrived(self, late: LateCall, wanted: Decision) -> bool:
         return late.epoch == self.run.incarnation and shows_arrival(self.procedure, self.run, self.answer, wanted)
@@ -485,6 +491,8 @@ class _Planner:
         if failing is not None:
             left = f"; it is {self.stage.left}" if self.stage.left else ""
             return _failed(failing.reason, f"{failing.text}; after that, {text}{left}", seen)
+        if self.stage.lingers and self.run.action is not None:
+            text = f"{text}; {self.stage.lingers}"
         if self.stage.aftermath is None:
             return _failed(reason, text, seen)
         after = self.procedure.stages[self.stage.aftermath]

@@ -96,6 +96,7 @@ class Stage:
         last: it is there for an aftermath, which it ends or leads on to another last stage: neither the deadline nor an
             outside that cannot be read ends it, but its limit.
         blind: what a last stage asks for at its beginning where the outside cannot be read.
+        lingers: what a failure here says of the action, as that can still take effect.
         left: ends the message of a failure whose last stage has come to nothing, or could not be entered: "it is …".
     """
 
@@ -115,6 +116,7 @@ class Stage:
     last: bool = False
     late_s: float = 0.0
     blind: str | None = None
+    lingers: str = ""
     left: str = ""
 
 
@@ -152,6 +154,7 @@ class Procedure:
     read_marks: Mapping[StrEnum, Mark] = field(default_factory=dict)
     polls_s: tuple[float, ...] = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
     settled: frozenset[str] = frozenset()
+    final: frozenset[str] = frozenset()
 
     def poll_s(self, looks: int) -> float:
         return self.polls_s[min(looks, len(self.polls_s) - 1)]
@@ -187,6 +190,7 @@ class Procedure:
         yield from (
             f"the unknown action {action} is to settle" for action in sorted(self.settled - self.actions.keys())
         )
+        yield from (f"the unknown action {action} is final" for action in sorted(self.final - self.actions.keys()))
         for where, step in self._steps():
             if step.stage not in self.stages and step.stage not in ENDS:
                 yield f"{where} leads to the unknown stage {step.stage}"

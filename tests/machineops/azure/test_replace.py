@@ -175,7 +175,7 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
             await world.api.delete(MACHINE_OPERATIONS, "first")  # as its time to live does
         else:
             machine = await world.api.get(MACHINES, "m1")
-            await world.api.delete(MACHINES, "m1")
+            await world.take_away("m1")
             labels, spec = dict(machine.metadata.labels), msgspec.to_builtins(machine.spec)
             await world.api.create(MACHINES, {"metadata": {"name": "m1", "labels": labels}, "spec": spec})
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
@@ -199,7 +199,7 @@ async def test_a_machine_that_is_deleted_while_it_has_no_vm_is_made_again_and_re
         await in_stage(world, "op", "Creating")
         await asyncio.sleep(30)
         machine = await world.api.get(MACHINES, "m1")
-        await world.api.delete(MACHINES, "m1")
+        await world.take_away("m1")
         ended = await world.ended("op")
         assert result(ended) == ("Failed", common.MACHINE_NOT_FOUND)
         for words in (*ALL_THERE_IS, "a new HostReplace of the Machine with its spec.providerID", "if one was made"):
