@@ -147,10 +147,10 @@ def test_a_leader_stops_in_time_when_the_attempt_after_its_last_moment_would_han
         process.start()
         await asyncio.sleep(35.1)  # it has renewed at 35.0
         process.link.cut = True
-        await asyncio.sleep(6.89)
+        await asyncio.sleep(9.89)
         process.link.cut_delays = (40.0,)
         await asyncio.sleep(30)
-        assert process.terms[0][1] == pytest.approx(42.0)
+        assert process.terms[0][1] == pytest.approx(45.0)
         await process.stop()
 
     run_virtual(main())
@@ -213,7 +213,7 @@ def test_a_leader_that_returns_ends_the_run() -> None:
     run_virtual(main())
 
 
-def test_leading_costs_one_write_in_three_and_a_half_seconds() -> None:
+def test_leading_costs_one_write_in_five_seconds() -> None:
     async def main() -> int:
         store = MemoryApi()
         process = Process(store, "a", [])
@@ -225,7 +225,7 @@ def test_leading_costs_one_write_in_three_and_a_half_seconds() -> None:
         await process.stop()
         return calls
 
-    assert run_virtual(main()) in range(26, 30)
+    assert run_virtual(main()) in range(18, 22)
 
 
 @pytest.mark.parametrize("seed", range(40))

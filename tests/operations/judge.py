@@ -315,7 +315,8 @@ class Judge:
         state = [state for at, state in transitions[host] if at <= until][-1]
         if state != wanted:
             raise Violation(f"{story} is Complete, and the host is {state}")
-        if story.kind == "HostReboot" and story.power_at_claim == "On" and "Off" not in states:
+        was_on = [state for at, state in transitions[host] if at <= since][-1] == "On"
+        if story.kind == "HostReboot" and was_on and "Off" not in states:
             raise Violation(f"{story} is Complete, and the host was never Off: {transitions[host]}")
 
     def _is_not_dark_for_long(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> None:

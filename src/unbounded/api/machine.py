@@ -516,7 +516,10 @@ class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
     executor: Annotated[str, Field("Who carries it out.", max_length=253)]
     since: Annotated[Time, Field("Since when.")]
     # Its executor went silent: the next one looks at the machine afresh before it takes the slot.
-    lost: Annotated[bool, Field("The executor fell silent; the state of the machine is not known.")] = False
+    lost: Annotated[
+        bool,
+        Field("The executor fell silent, or a call of it may still arrive; the state of the machine is not known."),
+    ] = False
     # From before the node is made on, so that the version stays as it is; status.configuration says it at the end.
     configuration: Annotated[
         ConfigurationStatus | None, Field("The configuration that a NodeRecreation makes the node from.")

@@ -98,14 +98,14 @@ def _from_operation(slot: ActiveOperation | None) -> PhaseNow | None:
     if slot is None or slot.kind not in OPERATION_PHASE:
         return None
     doing = f"{slot.kind} {slot.name} by {slot.executor}"
-    lost = ", which fell silent: the state of the host is not known" if slot.lost else ""
+    lost = ", which may still act on it or fell silent: the state of the host is not known yet" if slot.lost else ""
     return PhaseNow(OPERATION_PHASE[slot.kind], doing + lost, slot.kind)
 
 
 def _from_power(known: Known) -> PhaseNow | None:
     if not _is(known, ConditionType.POWERED_OFF, ConditionStatus.TRUE):
         return None
-    return PhaseNow(MachinePhase.PENDING, "The host is powered off", ConditionReason.POWERED_OFF)  # when: the condition
+    return _by(known, ConditionType.POWERED_OFF, MachinePhase.PENDING, "The host is powered off")
 
 
 def _from_reset(known: Known) -> PhaseNow | None:

@@ -29,7 +29,7 @@ from unbounded.operations.ports import Executor
 from unbounded.operations.procedure import Procedure, Stage
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, told
 
-SHOW_AFTER_S: Final = 3.0
+SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
 COUNT_S: Final = 5.0  # between two writes for the sake of a count that a successor needs
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
 UNTIL_S: Final = 10.0  # who waits for longer than was said, is not told anew before it is longer by that
