@@ -26,6 +26,7 @@ from unbounded.machineops.provider import (
     Job,
     Keep,
     Login,
+    Loss,
     Next,
     OperationKind,
     Power,
@@ -52,6 +53,7 @@ REACHES: Final = {
     Action.DEALLOCATE: Power.RELEASED,
     Action.POWER_ON: Power.RUNNING,
 }
+LOSSES: Final = (Loss("address", "its address is another one"),)
 TAKES_S: Final = 6.0
 CREATING_S: Final = 20.0
 
@@ -334,7 +336,7 @@ class SimSession:
     def _beside(self, job: Job, old: str, *, is_kept: bool) -> Next:
         if not is_kept:
             self._check_earlier(job, old)
-            return Next("Saving", f"{old} is there", WHERE)
+            return Next("Saving", f"{old} is there", WHERE, losses=LOSSES)
         cloud, mine = self.cloud, self.cloud.listed(job.uid)
         there = f"{old} is {cloud.listed_power(cloud.vms[old])}, {mine.id if mine else 'no replacement'} is there"
         if mine is None or cloud.listed_power(mine) is Power.GONE:  # the record may lag behind
@@ -362,7 +364,7 @@ class SimSession:
 
     def _anew(self, job: Job, old: str, *, is_kept: bool) -> Next:
         if not is_kept:
-            return Next("Saving", f"{old} is there", WHERE)
+            return Next("Saving", f"{old} is there", WHERE, losses=LOSSES)
         vm = self._vm(job.instance)
         power = self.cloud.listed_power(vm)
         under_way = power is Power.CHANGING

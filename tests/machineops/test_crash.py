@@ -151,6 +151,7 @@ def _storm(seed: int) -> None:
         cloud.lost_before, cloud.lost_after = chance.choice([0, 0.1]), chance.choice([0, 0.1])
         cloud.throttled, cloud.lag_s = chance.choice([0, 0.1]), chance.choice([0, 0, 3.0])
         cloud.long_calls, cloud.hint_s = chance.random() < 0.5, chance.choice([None, 4.0])
+        cloud.shows_restarts = seed % 5 != 0
         if seed % 3 == 0:
             world.reaps, cloud.late_s = True, SimProvider.call_limit_s
         await world.credential()

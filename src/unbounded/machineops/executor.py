@@ -106,6 +106,7 @@ class CloudExecutor:
         self._user_data = user_data
         self._instance_of = functools.lru_cache(INSTANCES)(functools.partial(instance_of, provider))
         self._rests: dict[str, _Rest] = {}
+        self._losses: dict[str, tuple[Loss, ...]] = {}  # of replacements that are about to begin
         self._held: dict[str, Held] = {}
 
     @property
@@ -188,8 +189,7 @@ class CloudExecutor:
         steps = self._provider.replacement
         found = await self._look_replace(target, session, job)
         checking = target.run.stage in ("", replacement.CHECKING)
-        await self._told_losses(target, found.losses)
-        check_losses(found.losses, job.parameters, job.instance.name)
+        await self._judge_losses(target, job, found.losses)
         if replacement.needs_user_data(steps, found, checking=checking):
             await self._fitting_user_data(
                 target.machine, found.most_user_data
@@ -198,8 +198,24 @@ class CloudExecutor:
         sight = replacement.sight(steps, found, binding)
         return self._rested(target, sight, self._again_s(target, found))
 
-    async def _told_losses(self, target: Target, losses: Sequence[Loss]) -> None:
-        """Write down what is going to be lost, unless that stands there: whoever accepts it has to know."""
+    async def _judge_losses(self, target: Target, job: Job, losses: Sequence[Loss]) -> None:
+        """What may be lost is written down before the first step, when no other write is about to be made.
+
+        Raises:
+            Refusal: it may not; that is written down at once.
+        """
+        try:
+            check_losses(losses, job.parameters, job.instance.name)
+        except Refusal:
+            await self._tell_losses(target, losses)
+            raise
+        if losses:
+            self._losses[job.uid] = tuple(losses)
+            while len(self._losses) > INSTANCES:
+                del self._losses[next(iter(self._losses))]
+
+    async def _tell_losses(self, target: Target, losses: Sequence[Loss]) -> None:
+        """Write down what is going to be lost, unless that stands there."""
         operation = target.operation
         told = {one.field: as_told(one) for one in losses[:MOST_LOSSES]}
         if not told or list(told.values()) == list(operation.status.losses):
@@ -284,6 +300,8 @@ class CloudExecutor:
         user_data = await self._user_data_now(target.machine) if step.needs_user_data else ""
         if step.needs_what_is_kept:
             await keep.hold()
+        await self._tell_losses(target, self._losses.get(job.uid, ()))
+        self._losses.pop(job.uid, None)
         _in_time(before)
         call = session.act_replace(job, step.stage, keep, user_data, before=before)
         return await self._bounded(job, call, asks=True)

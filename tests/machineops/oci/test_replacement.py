@@ -369,7 +369,7 @@ def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(e
         await world.oci_machine(**({"state": State.STOPPED} if ends == "was off" else {}))
         world.steward().start()
         controller = world.controller().start()
-        await world.operation("op", "HostReplace", "m1", deadlineSeconds=28)
+        await world.operation("op", "HostReplace", "m1", deadlineSeconds=25)
         await world.until("op", lambda _: "LaunchInstance" in world.asked, within_s=60)
         launched_at = world.near.now
         if ends == "crash":
