@@ -75,6 +75,21 @@ def test_what_would_be_lost_is_given_up_or_moved_away(parameters: dict[str, str]
 
 
 @pytest.mark.parametrize(
+    ("parameters", "accept"),
+    [({}, "bootVolume.securityAttributes"), ({"keep": "strict"}, "vnic.privateIp,bootVolume.securityAttributes")],
+)
+def test_what_would_be_lost_can_be_accepted_by_name(parameters: dict[str, str], accept: str) -> None:
+    losses = [
+        {"field": "vnic.privateIp", "consequence": "private IP 10.0.0.2"},
+        {"field": "bootVolume.securityAttributes", "consequence": "its attributes", "lessensSecurity": True},
+    ]
+    operation = operation_of("op", "HostReplace", parameters=parameters, status={"losses": losses})
+    (fix,) = fixes_for(reasons.WOULD_BE_LOST, MACHINE, operation, Facts())
+    assert f"--param accept={accept}" in fix.command
+    can_be_typed(fix.command)
+
+
+@pytest.mark.parametrize(
     "reason", [reason for reason in OPERATION if fixes_for(reason, MACHINE, operation_of(), Facts())]
 )
 def test_nothing_is_asked_for_again_and_nothing_is_bound_anew_while_it_goes_on(reason: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MachineOperation
@@ -156,7 +158,15 @@ def _power_on(machine: Machine | None, _operation: MachineOperation, _facts: Fac
 
 
 def _lost(_machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    if "keep" in operation.spec.parameters:
+    given = operation.spec.parameters
+    losses = [one for one in operation.status.losses if "keep" in given or one.lessens_security]
+    if losses:
+        named = [one.strip() for one in given.get("accept", "").split(",") if one.strip()]
+        accept = ",".join(dict.fromkeys([*named, *(one.field for one in losses)]))
+        spec = msgspec.structs.replace(operation.spec, parameters={**given, "accept": accept})
+        accepting = msgspec.structs.replace(operation, spec=spec)
+        return (again(accepting, "accepts each loss that is named in it; what comes of them is in status.losses"),)
+    if "keep" in given:
         return (again(operation, "asks for it all the same: what the message names is lost then", but="keep"),)
     return (again(operation, "asks for it once more, when what the message names is out of its way"),)
 
