@@ -21,6 +21,7 @@ from typing import Final
 
 MODULES: Final = ("plan", "ledger", "engine", "memory", "calls", "admission", "gates", "outside", "slot")
 PACKAGE: Final = "unbounded.operations"
+CONTROL: Final = -1
 _OPPOSITE: Final = {
     ast.Lt: ast.GtE,
     ast.LtE: ast.Gt,
@@ -74,6 +75,12 @@ def mutant(seed: int) -> Mutant:
         if index == at:
             return Mutant(module, line, what, ast.unparse(ast.fix_missing_locations(tree)))
     raise AssertionError("there are as many places as were counted")
+
+
+def unchanged() -> Mutant:
+    """Return a mutant without a change: the control, which no schedule may find."""
+    module = MODULES[0]
+    return Mutant(module, 0, "no change", ast.unparse(ast.parse(source_of(module).read_text())))
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -167,8 +174,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def main(seed: int, schedules: int) -> None:
-    """Run the schedules on a mutant, and print what found it; nothing where it survives all of them."""
-    changed = mutant(seed)
+    """Run the schedules on a mutant, or on the control, and print what found it; nothing where it survives all."""
+    changed = unchanged() if seed == CONTROL else mutant(seed)
     put_in_place(changed)
     logging.disable(logging.CRITICAL)
     from tests.operations.schedules import run_schedule  # imports what is changed

@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from tests.operations.mutants import MODULES, Mutant, mutant, source_of
+from tests.operations.mutants import CONTROL, MODULES, Mutant, mutant, source_of, unchanged
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = ROOT / "build" / "mutants.jsonl"
@@ -30,6 +30,7 @@ AIM: Final = 0.95
 @pytest.mark.soak
 @pytest.mark.timeout(4200)
 def test_schedules_find_small_changes_of_the_engine() -> None:
+    assert _found(CONTROL, unchanged()) == "", "schedules fail on the engine as it is"
     mutants = [mutant(seed) for seed in range(MUTANTS)]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         found = list(threads.map(_found, range(MUTANTS), mutants))
