@@ -95,26 +95,13 @@ async def test_a_killed_process_loses_nothing_and_its_successor_goes_on(tmp_path
         await running.ended()
     async with up(data, "--lab", "2") as running:
         await running.says("operation lab-02-host-reboot-.*: Complete")
-        await running.says(f"operation {cut_off}: .* was about to ask for On, and whether it did is not known")
+        await running.says(f"operation {cut_off}: Complete")
         for name, machine in before.items():
             now = await running.get("machine", name)
             assert now["metadata"]["uid"] == machine["metadata"]["uid"]
             assert now["spec"] == machine["spec"]
             assert now["status"]["redfish"] == machine["status"]["redfish"]
             assert machine["status"]["redfish"]["certFingerprint"]
-        assert await running.stops() < STOP_S
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(400)
-async def test_a_reboot_that_was_cut_off_is_completed_by_the_successor(tmp_path: Path) -> None:
-    async with up(tmp_path / "data", "--lab", "1") as running:
-        cut_off = (await running.says(IN_PROGRESS)).group(1)
-        running.signal(signal.SIGKILL)
-        await running.ended()
-    async with up(tmp_path / "data", "--lab", "1") as running:
-        await running.says(f"operation {cut_off}: Complete", within_s=180)
-        await running.says("is Complete", within_s=30)
         assert await running.stops() < STOP_S
 
 

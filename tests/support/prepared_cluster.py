@@ -18,6 +18,7 @@ import yaml
 from unbounded.api.core import LEASES, NAMESPACES
 from unbounded.api.crd import custom_resource_definitions
 from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS, install_definitions
@@ -106,7 +107,8 @@ async def _remove(api: Api, kind: Kind[Any], name: str, namespace: str = "") -> 
 
 
 async def _let_go(api: Api) -> None:
-    """Take off the finalizers of operations that a failed test has left unfinished: nobody else would any more."""
-    for operation in (await api.list(MACHINE_OPERATIONS)).items:
-        with suppress(NotFound):
-            await api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": {"finalizers": None}})
+    """Take off the finalizers that a controller would take off, which has ended by now."""
+    for kind in (MACHINE_OPERATIONS.raw(), MACHINES.raw()):
+        for one in (await api.list(kind)).items:
+            with suppress(NotFound):
+                await api.patch(kind, one["metadata"]["name"], {"metadata": {"finalizers": None}})

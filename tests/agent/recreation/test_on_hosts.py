@@ -134,13 +134,12 @@ async def test_a_bad_version_gives_way_to_the_old_node_and_a_better_one_is_taken
         assert (await node.condition("RepavePending"))["reason"] == "Applied"
         lab.serve("1.36.0", "not-ready")
         await node.want("1.36.0")
-        lost = await node.delete_node()
+        await node.delete_node()
         machine = await node.updated("RolledBack")
         assert await node.agent.slots() == ["kube1"]
         await node.works("1.34.0")
         said = condition_of(machine, "NodeUpdated")["message"]
         assert "is not Ready" in said
-        assert lost in said
         assert condition_of(machine, "RepavePending")["reason"] == "RolledBack"
 
         lab.serve("1.35.0")

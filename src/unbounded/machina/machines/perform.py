@@ -305,4 +305,4 @@ REFUSED: Final[Mapping[type[ObjectWrite], str]] = {
 
 def _finalizers(machine: Machine, *, on: bool) -> Raw:
     others = [one for one in machine.metadata.finalizers if one != FINALIZER_RESET]
-    return {"metadata": {"finalizers": [*others, FINALIZER_RESET] if on else others}}
+    return {"metadata": {"finalizers": [FINALIZER_RESET, *others] if on else others}}
