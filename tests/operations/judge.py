@@ -278,8 +278,8 @@ class Judge:
     def _grace_ends_in_time(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
         """A host that ignores its shutdown is switched off when its grace is over, restarts or not."""
         shutdowns = [one for one in story.intents if one.action == power.SHUT_DOWN]
-        if not shutdowns or story.ended_at is None:
-            return
+        if not shutdowns or story.ended_at is None or story.spec.get("cancel") or story.deleted:
+            return  # a cancel waits for what is left of the shutdown
         begins = shutdowns[0].at
         after = [one.at for one in story.intents if one.at > begins and one.what[0] != power.SHUTTING_DOWN]
         went_off = [at for at, state in transitions[self._host(story)] if state == "Off" and at > begins]
