@@ -227,7 +227,7 @@ class Storm:
 
     async def _ask(self, machines: list[str]) -> None:
         chance, world = self.chance, self.world
-        for number in range(chance.randint(1, 4)):
+        for number in range(chance.randint(2, 6)):
             spec: dict[str, Any] = {}
             if chance.random() < 0.4:
                 spec["deadlineSeconds"] = chance.choice((20, 45, 90, 150))

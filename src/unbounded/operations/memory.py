@@ -153,6 +153,7 @@ class Memory:
         self.drop_calls()
         again = self.intent is not None and self.intent[:2] == run.intent[:2]
         lost, self.intent = again and self.answer.leaves_open, run.intent
+        self.late.pop(run.incarnation, None)  # that of its call before: it would not have gone on without an answer
         self._take_late(run, reader)
         if self.asked is not None and self.asked.intent == run.intent:
             self._take_answer(self.asked.answer, self.asked.at)
