@@ -47,8 +47,12 @@ SECTIONS: Final = {
 }
 
 
+_SETTLED = "for _ in $(seq 50); do ip -6 address show tentative | grep -q inet6 || exit 0; sleep 0.1; done"
+
+
 async def snapshot(host: Host) -> dict[str, list[str]]:
-    """All sections, each as sorted lines."""
+    """All sections, each as sorted lines. An address that was just given gets its routes a moment later."""
+    await host.run("sh", "-c", _SETTLED)
     seen = {}
     for name, command in SECTIONS.items():
         said = await host.run("sh", "-c", f"{command} || true")
