@@ -38,6 +38,7 @@ test: tools
 	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 soak: tools
+	scripts/node-image ubuntu2404
 	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 --hypothesis-profile soak
 
 bench: $(STAMP)

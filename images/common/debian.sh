@@ -1,15 +1,31 @@
 # Getting Debian packages without installing them: from the archive that this system uses, or from DEBIAN_ARCHIVE (and
 # DEBIAN_SECURITY_ARCHIVE); DEBIAN_KEYRING is the file of their keys. Callers have set -euo pipefail, and define give_up.
 
-# use_debian, use_ubuntu: which packages the functions below get. For Ubuntu the variables are UBUNTU_ARCHIVE and so on.
+# use_debian, use_ubuntu ARCH: which packages the functions below get. For Ubuntu the variables are UBUNTU_ARCHIVE and so
+# on; where neither they nor this system name an archive, it is Ubuntu's own.
 use_debian() {
-  distribution=Debian components=main
+  distribution=Debian components=main public='' public_security=''
   keyring=${DEBIAN_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg} keyring_package=debian-archive-keyring
 }
 
 use_ubuntu() {
   distribution=Ubuntu components="main universe"
+  public=http://archive.ubuntu.com/ubuntu public_security=http://security.ubuntu.com/ubuntu
+  [ "$1" = amd64 ] || public=http://ports.ubuntu.com/ubuntu-ports public_security=http://ports.ubuntu.com/ubuntu-ports
   keyring=${UBUNTU_KEYRING:-/usr/share/keyrings/ubuntu-archive-keyring.gpg} keyring_package=ubuntu-keyring
+}
+
+# get_ubuntu_keys DIR: the file of Ubuntu's keys, which systems of other distributions lack, from the package of the release
+# of 24.04, whose content is pinned.
+get_ubuntu_keys() {
+  local package=ubuntu-keyring_2023.11.28.1_all.deb
+  local sha256=36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8
+  [ -z "${UBUNTU_KEYRING:-}" ] && [ ! -r "$keyring" ] || return 0
+  mkdir -p "$1"
+  /usr/lib/apt/apt-helper download-file "${UBUNTU_ARCHIVE:-$public}/pool/main/u/ubuntu-keyring/$package" "$1/$package" \
+    "SHA256:$sha256" >&2 || give_up "$keyring is missing (package ubuntu-keyring), and $package could not be downloaded"
+  dpkg -x "$1/$package" "$1"
+  keyring=$1$keyring
 }
 
 use_debian
@@ -77,6 +93,7 @@ debian_sources() {
   [ -n "$main$archives" ] || archives=$(asked_archives "$2")
   [ -n "$main" ] || main=$(archive_of "$archives" 0)
   [ -n "$security" ] || security=$(archive_of "$archives" 1)
+  [ -n "$main" ] || main=$public security=${security:-$public_security}
   [ -n "$main" ] || give_up "this system has no $distribution archive; name one in $name"
   echo "deb [signed-by=$keyring] $main $1 $components"
   [ -z "$security" ] || echo "deb [signed-by=$keyring] $security $1-security $components"

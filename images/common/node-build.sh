@@ -69,7 +69,8 @@ build_node() {
   rm -rf "$work" "$out/oci" "$out"/sandbox-*
   trap "forget '$work'" EXIT
   in_memory "$work" 2500
-  use_"${from,,}"
+  use_"${from,,}" "$arch"
+  [ "$from" != Ubuntu ] || get_ubuntu_keys "$work/keys"
   debian_sources "$suite" "$work/asked" >"$work/sources.list"
   use_debian
   get_tools "$work" "$arch"

@@ -1,5 +1,5 @@
-"""The node image of Debian 12 as the machine of a slot, on a host with a real systemd: it boots, containerd imports the
-sandbox image that it holds, and a Pod sandbox runs. The image has no Python, so kubelet is a shell that stays up."""
+"""Our node images as the machine of a slot, on a host with a real systemd: each boots, containerd imports the sandbox
+image that it holds, and a Pod sandbox runs. The images have no Python, so kubelet is a shell that stays up."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from tests.support.hosts.mirror import ARCH, Mirror
 from tests.support.qemu.tools import built
 from unbounded.agent.model import Slot
 
-LAYOUT: Final = built("node-debian12/oci")
 KUBELET: Final = b"#!/bin/sh\nsystemd-notify --ready\nexec sleep infinity\n"
 VERSION: Final = "1.34.7"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.root,
-    pytest.mark.skipif(LAYOUT is None, reason="the image is not built; scripts/node-image builds it, as root"),
 ]
 
 
+@pytest.mark.parametrize("distribution", [pytest.param("debian12"), pytest.param("ubuntu2404", marks=pytest.mark.soak)])
 async def test_a_slot_of_our_own_image_boots_and_runs_the_sandbox_that_it_holds(
-    host: Host, mirror: Mirror, images: Images
+    distribution: str, host: Host, mirror: Mirror, images: Images
 ) -> None:
-    assert LAYOUT is not None
+    layout = built(f"node-{distribution}/oci")
+    if layout is None:
+        pytest.skip(f"the image is not built; `scripts/node-image {distribution}` builds it, as root")
     mirror.add_kubernetes(VERSION)
     mirror.add(f"/v{VERSION}/bin/linux/{ARCH}/kubelet", KUBELET)
-    nodes, wanted = nodes_of(host), goal_of(mirror, images.add_layout("debian12", LAYOUT), VERSION)
+    nodes, wanted = nodes_of(host), goal_of(mirror, images.add_layout(distribution, layout), VERSION)
     mirror.asked.clear()
     await nodes.build(Slot.KUBE1, wanted, TOKEN, lambda _: None)
     assert not any("sandbox" in asked.path for asked in mirror.asked)
     applied = nodes.applied(Slot.KUBE1)
     assert applied is not None
-    (named,) = json.loads((LAYOUT / "index.json").read_text())["manifests"]
+    (named,) = json.loads((layout / "index.json").read_text())["manifests"]
     assert applied.image_digest == named["digest"]
 
     await nodes.start(Slot.KUBE1)
@@ -48,4 +49,4 @@ async def test_a_slot_of_our_own_image_boots_and_runs_the_sandbox_that_it_holds(
     for argv in (("iptables", "--version"), ("conntrack", "--version"), ("ethtool", "--version"), ("socat", "-V")):
         assert (await host.run(*inside, *argv)).ok
     content = host.outside(f"/var/lib/machines/{Slot.KUBE1}/usr/share/unbounded/sandbox.tar").read_bytes()
-    assert hashlib.sha256(content).hexdigest() in (LAYOUT.parent / f"sandbox-{ARCH}.tar.sha256").read_text()
+    assert hashlib.sha256(content).hexdigest() in (layout.parent / f"sandbox-{ARCH}.tar.sha256").read_text()

@@ -1,4 +1,4 @@
-"""The node image of Debian 12 as scripts/node-image built it, and what turns a plain system into a node."""
+"""The node images as scripts/node-image built them, and what turns a plain system into a node."""
 
 from __future__ import annotations
 
@@ -13,23 +13,34 @@ from tests.images.support import TOP
 from tests.support.qemu.tools import built
 from unbounded.agent.node.contract import faults, observe
 
-LAYOUT = built("node-debian12/oci")
-needs_image = pytest.mark.skipif(LAYOUT is None, reason="the image is not built; scripts/node-image builds it, as root")
+DISTRIBUTIONS = [
+    pytest.param("debian12", "Debian GNU/Linux 12", id="Debian"),
+    pytest.param("ubuntu2404", "Ubuntu 24.04", id="Ubuntu", marks=pytest.mark.soak),
+]
 
 
-@needs_image
-def test_the_built_image_is_for_this_architecture() -> None:
-    assert LAYOUT is not None
-    assert architecture(LAYOUT) == "amd64"
+def layout_of(distribution: str) -> Path:
+    """Return the built image; the test that asks is skipped when there is none."""
+    layout = built(f"node-{distribution}/oci")
+    if layout is None:
+        pytest.skip(f"the image is not built; `scripts/node-image {distribution}` builds it, as root")
+    return layout
 
 
-@needs_image
+@pytest.mark.parametrize(("distribution", "name"), DISTRIBUTIONS)
+def test_the_built_image_is_for_this_architecture(distribution: str, name: str) -> None:
+    assert architecture(layout_of(distribution)) == "amd64"
+
+
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="owners of files need root")
-async def test_the_built_image_keeps_the_contract_and_holds_what_pods_need(tmp_path: Path) -> None:
-    assert LAYOUT is not None
-    root = await unpacked(LAYOUT, tmp_path / "root")
+@pytest.mark.parametrize(("distribution", "name"), DISTRIBUTIONS)
+async def test_the_built_image_keeps_the_contract_and_holds_what_pods_need(
+    distribution: str, name: str, tmp_path: Path
+) -> None:
+    root = await unpacked(layout_of(distribution), tmp_path / "root")
+    assert f'PRETTY_NAME="{name}' in (root / "usr/lib/os-release").read_text()
     assert faults(observe(root, "amd64"), "amd64") == ()
     assert "localhost" in (root / "etc/hosts").read_text()
     for program in ("iptables", "nft", "conntrack", "ethtool", "ip", "modprobe", "mkfs.ext4"):
