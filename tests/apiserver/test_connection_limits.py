@@ -148,16 +148,77 @@ async def test_a_head_has_a_time_limit(
         assert of(await scraped(admin), "unbounded_apiserver_connections_closed_total", reason="no_head") == 1
 
 
-@pytest.mark.slow
+HEAD: Final = b"HEAD /version HTTP/1.1\r\n" + HOST + b"\r\n"
+OF_LENGTH: Final = b"HEAD /version HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc"
+IN_CHUNKS: Final = b"HEAD /version HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+
+
+BEGUN: Final = [
+    [HEAD + b"G"],
+    [HEAD + HEAD[:-2]],
+    [HEAD + HEAD + HEAD[:-2]],
+    [OF_LENGTH + HEAD[:-2]],
+    [OF_LENGTH[:-1], OF_LENGTH[-1:] + HEAD[:-2]],
+    [HEAD[:9], HEAD[9:] + OF_LENGTH + b"G"],
+    [IN_CHUNKS + b"G"],
+    [IN_CHUNKS[:-2], IN_CHUNKS[-2:] + b"G"],
+]
+WHOLE: Final = [
+    [HEAD],
+    [HEAD + b"\r\n"],
+    [HEAD[:9], HEAD[9:]],
+    [OF_LENGTH],
+    [OF_LENGTH[:-4], OF_LENGTH[-4:]],
+    [OF_LENGTH[:-2], OF_LENGTH[-2:]],
+    [OF_LENGTH[:9], OF_LENGTH[9:]],
+    [IN_CHUNKS],
+    [IN_CHUNKS[:-3], IN_CHUNKS[-3:]],
+]
+
+
+async def test_a_head_behind_a_whole_request_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "HEAD_S", 0.3)
+
+    async def statuses(packets: list[bytes]) -> list[bytes]:
+        async with connection(server) as (reader, writer):
+            for packet in packets:
+                writer.write(packet)
+                await asyncio.sleep(0.05)
+            return [head[9:12] for head in (await ended(reader)).split(b"\r\n\r\n")[:-1]]
+
+    async with serving(tmp_path) as server:
+        found = await asyncio.gather(*map(statuses, BEGUN))
+    assert found == [[b"200"] * whole + [b"400"] for whole in (1, 1, 2, 1, 1, 2, 1, 1)]
+
+
 async def test_between_requests_a_connection_may_be_silent_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(door, "HEAD_S", 0.2)
+
+    async def send(packets: list[bytes]) -> None:
+        async with connection(server) as (reader, writer):
+            for _ in range(3):
+                for packet in packets:
+                    writer.write(packet)
+                    await asyncio.sleep(0.02)
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200"), packets
+                await asyncio.sleep(0.4)
+
+    async with serving(tmp_path) as server:
+        await asyncio.gather(*map(send, WHOLE))
+
+
+async def test_many_requests_at_once_are_followed_by_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the parser reads at once; the connection stays."""
     monkeypatch.setattr(door, "HEAD_S", 0.3)
     async with serving(tmp_path) as server, connection(server) as (reader, writer):
-        for _ in range(3):
-            writer.write(b"HEAD /version HTTP/1.1\r\n" + HOST + b"\r\n")
+        writer.write(HEAD * 300)
+        for _ in range(300):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.6)
+        await asyncio.sleep(0.6)
+        writer.write(HEAD)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
 async def test_the_limit_of_heads_is_that_of_kube_apiserver_or_less() -> None:

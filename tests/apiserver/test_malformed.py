@@ -126,3 +126,17 @@ async def test_a_request_that_ends_in_its_head_gets_a_400(served: tuple[ApiServe
     writer.write(outgoing.read())
     assert (await until("read")).startswith(b"HTTP/1.1 400 ")
     writer.transport.abort()
+
+
+async def test_blank_lines_before_a_request_are_no_head_that_others_can_send(
+    served: tuple[ApiServer, Client],
+) -> None:
+    """The blank lines alone were once taken for the whole request, on every other connection."""
+    async with connection(served[0]) as (reader, writer):
+        writer.write(b"\r\n\r\n" + POST.replace(b"POST", b"OPTIONS") + b"\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 ")
+    async with connection(served[0]) as (reader, writer):
+        writer.write(b"\r\n\r\n")
+        await asyncio.sleep(0.1)
+        writer.write(OK)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")

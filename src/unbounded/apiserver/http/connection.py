@@ -15,6 +15,7 @@ from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final, cast
 
 from aiohttp import HttpVersion10, StreamReader, web
@@ -25,6 +26,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import ERROR, _ErrInfo
 
 from unbounded.apiserver.http.connection_limits import TrackedConnection
+from unbounded.apiserver.http.framing import BLANK, Framing
 from unbounded.apiserver.http.head_deadlines import HeadDeadlines
 from unbounded.apiserver.http.heads import HEAD_END, Heads, Whole
 from unbounded.apiserver.http.reply import Reply
@@ -99,7 +101,7 @@ class Connection(web.RequestHandler):
         tracked: its entry in the limits of the server.
     """
 
-    __slots__ = ("_begun", "_deadlines", "_has_part", "_heads", "_missing", "_owes_head", "_proof", "tracked")
+    __slots__ = ("_begun", "_deadlines", "_framing", "_has_part", "_heads", "_owes_head", "_proof", "tracked")
 
     def __init__(
         self, manager: web.Server, heads: Heads, deadlines: HeadDeadlines, tracked: TrackedConnection, **options: Any
@@ -112,7 +114,7 @@ class Connection(web.RequestHandler):
         self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
         self._heads = heads
         self._proof: Proof | None = None
-        self._missing: int | None = 0  # bytes of the present request that the parser has not got; None: nobody knows
+        self._framing = Framing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -135,6 +137,11 @@ class Connection(web.RequestHandler):
             self._owes_head = True
             self._deadlines.begin(self, self._give_up_head)
 
+    def _owe_rest(self) -> None:
+        """Give the client a limited time for the rest of a head."""
+        self._owe_head()
+        self._has_part = True
+
     def _head_came(self) -> None:
         if self._owes_head:
             self._owes_head = self._has_part = False
@@ -154,7 +161,8 @@ class Connection(web.RequestHandler):
         if idle is None or idle.done():
             self._read(data)
             return
-        if self._missing == 0 and data[:4] != GET and self._is_free() and (known := self._known(data)) is not None:
+        known = self._known(data) if self._framing.missing == 0 and data[:4] != GET and self._is_free() else None
+        if known is not None:
             if not self._begin(*known):
                 idle.set_result(None)
             return
@@ -164,8 +172,7 @@ class Connection(web.RequestHandler):
         finally:
             self._waiter = idle
         if not self._messages:
-            self._owe_head()
-            self._has_part = True
+            self._owe_rest()
             return
         if not (self._is_simple() and self._begin(*self._simple())):
             idle.set_result(None)
@@ -192,28 +199,32 @@ class Connection(web.RequestHandler):
 
     def _read(self, data: bytes) -> None:
         """Have the parser read, and follow where that is within a request."""
-        queued, missing, self._missing = len(self._messages), self._missing, None
+        queued, framing = len(self._messages), self._framing
         super().data_received(data)
-        if len(self._messages) > queued:
+        read = len(self._messages) - queued
+        if read:
             self._head_came()
             self._refuse_malformed(queued)
-        if not data:
-            self._missing = missing
-        elif missing:
-            self._missing = missing - len(data) if len(data) <= missing else None
-        elif missing == 0 and len(self._messages) == queued + 1:
-            self._missing = self._learn(data, *self._messages[-1])
+        if not data or self._is_one_get(data, read):
+            return
+        messages = [message for message, _ in islice(self._messages, queued, None)]
+        if read == 1 and framing.missing == 0 and not self._upgraded:
+            self._learn(data, messages[0])
+        well_formed = [message for message in messages if not isinstance(message, _ErrInfo)]
+        is_followed = len(well_formed) == read and not self._buffer_paused and not self._upgraded
+        framing.follow(data, well_formed, all_read=is_followed)
 
-    def _learn(self, data: bytes, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> int | None:
-        """Remember the head with which these bytes begin; how much is missing behind them, None if that is unknown."""
-        if isinstance(message, _ErrInfo) or self._upgraded:
-            return None
-        if body is EMPTY_PAYLOAD and data[:4] == GET:
-            return 0 if data.endswith(HEAD_END) else None
-        end = data.find(HEAD_END) + len(HEAD_END)
-        head = self._heads.learn(data[:end], message)
-        missing = -1 if head is None else end + head.length - len(data)
-        return missing if missing >= 0 else None
+    def _is_one_get(self, data: bytes, read: int) -> bool:
+        """Return whether these bytes are a request without a body, from its beginning to its end; most are."""
+        if read != 1 or self._framing.missing != 0 or data[:4] != GET or not data.endswith(HEAD_END):
+            return False
+        message, body = self._messages[-1]
+        return body is EMPTY_PAYLOAD and not isinstance(message, _ErrInfo) and not self._upgraded
+
+    def _learn(self, data: bytes, message: RawRequestMessage | _ErrInfo) -> None:
+        """Remember the head with which these bytes begin."""
+        if not isinstance(message, _ErrInfo) and data[:1] not in BLANK and data[:4] != GET:
+            self._heads.learn(data[: data.find(HEAD_END) + len(HEAD_END)], message)
 
     def _refuse_malformed(self, queued: int) -> None:
         """Find what the library's parser lets pass and kube-apiserver does not, behind so many older messages."""
@@ -389,6 +400,8 @@ class Connection(web.RequestHandler):
             self.close()
 
     def _wait_for_next(self) -> None:
+        if self._framing.missing != 0 and not self._messages and self._framing.has_part_of_head():
+            self._owe_rest()
         self._keepalive = True
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         if self._keepalive_handle is None:

@@ -99,16 +99,13 @@ class Heads:
     def find(self, head: bytes) -> Head | None:
         return self._known.get(head)
 
-    def learn(self, head: bytes, message: RawRequestMessage) -> Head | None:
-        """Remember a head, if it may be; None where it alone does not say how long the request is."""
-        if message.chunked or message.upgrade or message.compression:
-            return None
-        found = Head(Remembered.of(message), int(message.headers.get("Content-Length", "0")))
-        if len(head) <= KNOWN_BYTES:
-            if len(self._known) >= self._limit:
-                self._known.clear()
-            self._known[head] = found
-        return found
+    def learn(self, head: bytes, message: RawRequestMessage) -> None:
+        """Remember a head, if it says how long the request is."""
+        if message.chunked or message.upgrade or message.compression or len(head) > KNOWN_BYTES:
+            return
+        if len(self._known) >= self._limit:
+            self._known.clear()
+        self._known[head] = Head(Remembered.of(message), int(message.headers.get("Content-Length", "0")))
 
 
 class Whole(EmptyStreamReader):

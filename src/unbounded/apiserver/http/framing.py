@@ -1,0 +1,66 @@
+"""Where the bytes of a connection stand: between two requests, in a body, or in a head.
+
+The HTTP library's parser does not tell that. Here the requests that it has read are counted off the bytes that it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp.http_parser import RawRequestMessage
+
+from unbounded.apiserver.http.heads import HEAD_END
+
+BLANK: Final = b"\r\n"  # which may stand before a request
+
+
+class Framing:
+    """Of one connection.
+
+    Attributes:
+        missing: bytes of the present request that have not come; 0 between requests, None where only its end will tell.
+    """
+
+    __slots__ = ("_in_head", "_tail", "missing")
+
+    def __init__(self) -> None:
+        self.missing: int | None = 0
+        self._in_head = False
+        self._tail = b""  # the last bytes, where `missing` is None
+
+    def follow(self, data: bytes, messages: Sequence[RawRequestMessage], *, all_read: bool) -> None:
+        """Count what the parser has got.
+
+        Args:
+            messages: the requests whose heads end in `data`.
+            all_read: whether the parser has held nothing back.
+        """
+        joined, at, in_head = self._tail + data, self.missing, self._in_head
+        self.missing, self._in_head, self._tail = None, False, joined[-len(HEAD_END) :]
+        if not all_read or (at is None and not in_head):
+            return
+        at = at or 0
+        for message in messages:
+            end = joined.find(HEAD_END, at if in_head else _past_blank(joined, at))
+            if end < 0 or message.chunked or message.upgrade:  # a body in chunks ends as a head does
+                return
+            in_head, at = False, end + len(HEAD_END) + int(message.headers.get("Content-Length", "0"))
+        if in_head or _past_blank(joined, at) < len(joined):
+            self._in_head = True
+        else:
+            self.missing, self._tail = max(at - len(joined), 0), b""
+
+    def has_part_of_head(self) -> bool:
+        """Return whether another request has begun behind those that were read whole, and answered."""
+        if self.missing is None:
+            self._in_head = self._tail != HEAD_END
+            if not self._in_head:
+                self.missing, self._tail = 0, b""
+        return self._in_head
+
+
+def _past_blank(data: bytes, at: int) -> int:
+    while data[at : at + 1] and data[at : at + 1] in BLANK:
+        at += 1
+    return at
