@@ -53,6 +53,14 @@ WELL_FORMED: Final[list[tuple[bytes, int]]] = [
     (b"GET /version?a=%zz HTTP/1.1\r\n" + HOST + b"\r\n", 200),
     (b"GET /%41 HTTP/1.1\r\n" + HOST + b"\r\n", 404),
     (b"GET /version HTTP/1.1\r\nHost: [::1]:6443\r\n\r\n", 200),
+    (b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n", 200),
+    (b"OPTIONS * HTTP/1.1\r\n" + HOST + b"Authorization: Bearer bad\r\n\r\n", 200),
+    (b"OPTIONS * HTTP/1.1\r\n" + HOST + b"Expect: funny\r\n\r\n", 417),
+    (b"GET /version HTTP/1.1\r\n" + HOST + b"Expect: funny\r\n\r\n", 417),
+    (b"GET /version HTTP/1.0\r\n" + HOST + b"Expect: funny\r\n\r\n", 417),
+    (b"GET /version HTTP/1.1\r\n" + HOST + b"Expect: \r\n\r\n", 200),
+    (b"GET /version HTTP/1.1\r\n" + HOST + b"Expect: x, 100-Continue\r\n\r\n", 200),
+    (POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n", 100),
 ]
 
 
@@ -140,3 +148,9 @@ async def test_blank_lines_before_a_request_are_no_head_that_others_can_send(
         await asyncio.sleep(0.1)
         writer.write(OK)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_client_that_expects_what_is_unknown_is_answered_and_left(served: tuple[ApiServer, Client]) -> None:
+    async with connection(served[0]) as (reader, writer):
+        writer.write(POST + b"Expect: funny\r\nContent-Length: 2\r\n\r\n{}" + OK)
+        assert await statuses(reader) == [417]

@@ -7,6 +7,7 @@ import gzip
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -87,6 +88,10 @@ class Api:
     async def handle(self, request: web.BaseRequest) -> Reply | web.StreamResponse:
         """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
         said = Said.by(request)
+        if said.expects and not said.continues:
+            return Reply(b"", TEXT, HTTPStatus.EXPECTATION_FAILED, keep_alive=False)
+        if said.path == "*" and request.method == "OPTIONS":  # of the server, and no path of it
+            return Reply(b"", TEXT)
         call = Call(request, said, said.query, room=self._room)
         code, method, began = 0, request.method, time.perf_counter()
         self._requests.begin(method)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from unbounded.apiserver import protobuf, status
 from unbounded.apiserver.documents import Document
@@ -77,6 +77,8 @@ async def whole(call: Call) -> bytes:
         raise status.too_large(BODY_BYTES)
     if request.content.is_eof() and request.content.exception() is None:  # it came with its head: most do
         return _within(request.content.read_nowait())
+    if call.said.continues and request.version >= HttpVersion11:
+        call.connection.invite_body()
     parts: list[bytes] = []
     size = 0
     try:

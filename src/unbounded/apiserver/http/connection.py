@@ -37,6 +37,7 @@ BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 CUT_OFF: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 )
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 TEXT: Final = "text/plain; charset=utf-8"
 GET: Final = b"GET "  # which is parsed quickly, and most often for another path than the last
 
@@ -130,6 +131,11 @@ class Connection(web.RequestHandler):
 
     def eof_received(self) -> None:
         self._refuse_part()
+
+    def invite_body(self) -> None:
+        """Tell a client that waits for it to send the body of its request."""
+        if self.transport is not None:
+            self.transport.write(CONTINUE)
 
     def _owe_head(self) -> None:
         """Give the client a limited time for the head of a request."""

@@ -29,6 +29,12 @@ class Said(NamedTuple):
     authorized: bool  # with a header of its own
     acting: bool  # as somebody else
     zips: bool
+    expects: str  # before it sends the body
+
+    @property
+    def continues(self) -> bool:
+        """Whether the client sends the body once it is told to."""
+        return "100-continue" in {token.strip().lower() for token in self.expects.split(",")}
 
     @classmethod
     def by(cls, request: web.BaseRequest) -> Said:
@@ -53,6 +59,7 @@ class Said(NamedTuple):
             authorized="Authorization" in headers,
             acting=is_meant(headers),
             zips="gzip" in headers.get("Accept-Encoding", ""),
+            expects=headers.get("Expect", ""),
         )
 
 

@@ -21,7 +21,7 @@ class Reply(msgspec.Struct):
 
     Args:
         more: headers beside those of every answer; a name may come twice.
-        keep_alive: whether the connection stays, once the answer was sent.
+        keep_alive: whether the connection stays, once the answer was sent, if the client does not end it.
         further: more of the body, made as it is sent; None where `body` is all of it.
     """
 
@@ -48,7 +48,7 @@ class Reply(msgspec.Struct):
 
     def wire(self, request: web.BaseRequest) -> bytes:
         """The answer as it is sent; settles `keep_alive`."""
-        self.keep_alive = keep_alive = request.keep_alive
+        self.keep_alive = keep_alive = self.keep_alive and request.keep_alive
         head = _head(self.status, self.media)
         lines = "".join([f"{name}: {_line(value)}\r\n" for name, value in self.more]) if self.more else ""
         old = request.version <= HttpVersion10
