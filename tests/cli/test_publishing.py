@@ -6,6 +6,7 @@ import argparse
 import io
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from unbounded.cli import providing, up
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.live import live_machina
 from unbounded.cli.screen import PlainScreen
+from unbounded.cli.settings import UpSettings
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.errors import Forbidden
 from unbounded.machina.machines.settings import Settings
@@ -42,7 +44,7 @@ async def test_where_the_controllers_run_is_told_though_cluster_info_is_refused(
     monkeypatch.setattr(up, "from_kubeconfig", lambda _path: SimpleNamespace(ca=b"ca"))
     server = cast("ApiServer", SimpleNamespace(kubeconfig_path="", url="https://127.0.0.1:6443"))
     api, out = Refusing(), io.StringIO()
-    await up._publish(api, server, Settings(), PlainScreen(out))
+    await up._publish(api, server, UpSettings(data=Path("data")), PlainScreen(out))
     assert "could not be written: a policy is against it" in out.getvalue()
     assert (await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)).data["machina"].startswith("unbounded up")
 

@@ -91,6 +91,20 @@ def netboot_of(args: argparse.Namespace) -> Netboot | None:
     )
 
 
+def deployed_as(wanted: Netboot) -> dict[str, str]:
+    """Return the flags of `site deploy-pxe` for the same, without dashes; the address of this machine is none."""
+    said = {
+        "interface": wanted.interface or "",
+        "dhcp-mode": "" if wanted.dhcp_mode is DhcpMode.INTERFACE else wanted.dhcp_mode.value,
+        "http-port": "" if wanted.http_port == HTTP_PORT else str(wanted.http_port),
+        "tftp-port": "" if wanted.tftp_port == TFTP_PORT else str(wanted.tftp_port),
+        "dhcp-port": "" if wanted.dhcp_port == DHCP_PORT else str(wanted.dhcp_port),
+        "cluster-dns": wanted.cluster_dns,
+        "ek-ca": "" if wanted.ek_ca is None else str(wanted.ek_ca.absolute()),
+    }
+    return {name: value for name, value in said.items() if value}
+
+
 def at(wanted: Netboot, address: str) -> Netboot:
     """Listen on the interface's address alone, as the others are nobody's who boots."""
     return replace(wanted, bind_address=address)

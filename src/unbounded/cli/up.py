@@ -99,7 +99,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     ):
         with storing(settings):
             await _install(admin, screen)
-            await _publish(admin, server, settings.machines, screen)
+            await _publish(admin, server, settings, screen)
         health.check("storage", lambda: server.registry.store.trouble)
         screen.say(_welcome(settings, server, health, reached))
         epochs = EpochFile(settings.data)
@@ -135,13 +135,14 @@ async def _install(admin: Api, screen: Screen) -> None:
             screen.say(f"warning: what comes with this version could not be written: {error}")
 
 
-async def _publish(admin: Api, server: ApiServer, machines: MachineSettings, screen: Screen) -> None:
+async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: Screen) -> None:
     """Tell new nodes where the API server is, and tools that the controllers run, and what hosts are told; as above, a
     policy of the user's may refuse that."""
     ca = from_kubeconfig(server.kubeconfig_path).ca
+    netboot = None if settings.netboot is None else pxe.deployed_as(settings.netboot)
     for publish in (
         partial(publish_cluster_info, admin, server.url, ca or b""),
-        partial(components.publish, admin, file_of(machines)),
+        partial(components.publish, admin, file_of(settings.machines), netboot),
     ):
         try:
             await publish()

@@ -236,6 +236,7 @@ _CHALLENGE: Final = Option(
 _PROXIES: Final = Option(
     "trusted-proxy", networks, "", "whose X-Forwarded-For counts; may be given several times", "CIDR", many=True
 )
+DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS)  # that `site deploy-pxe` passes on
 CONTROLLER_OPTIONS: Final = (
     _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip

@@ -6,6 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
+from argparse import ArgumentParser
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -25,9 +27,12 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE
 from unbounded.cli.deploying.configurations import CONFIGURATIONS, VERSIONS
 from unbounded.cli.deploying.token_writing import token_of, tokens_for
+from unbounded.cli.pxe import deployed_as
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 from unbounded.machina.release_key import publish_once
+from unbounded.metalman.flags import add_arguments, told
+from unbounded.metalman.settings import DhcpMode, Netboot
 
 Raw = dict[str, Any]
 
@@ -523,6 +528,51 @@ async def test_metalman_of_a_site_is_deployed_where_deployments_are(up_cli: Cli)
     assert (ran.status, "--interface: 'a/b'" in ran.err) == (2, True)
     ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dhcp-relay", "fe80::1")
     assert (ran.status, "--dhcp-relay: fe80::1/128 is not of IPv4" in ran.err) == (2, True)
+
+
+async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up_cli: Cli, tmp_path: Path) -> None:
+    roots = tmp_path / "roots.pem"
+    roots.write_text(PEM)
+    served = Netboot(
+        interface="eth1",
+        dhcp_mode=DhcpMode.PROXY,
+        http_port=81,
+        tftp_port=70,
+        dhcp_port=68,
+        cluster_dns="10.96.0.10",
+        ek_ca=roots,
+    )
+    given = [word for name, value in deployed_as(served).items() for word in (f"--{name}", value)]
+    given += ["--image-registry", "registry.example.com"]
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", *given)
+    trusted, _service, deployment = json.loads(ran.out)["items"]
+    pod = deployment["spec"]["template"]["spec"]
+    (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "ek-ca")
+    assert {"name": "ek-ca", "configMap": {"name": trusted["metadata"]["name"]}} in pod["volumes"]
+    parser = ArgumentParser()
+    add_arguments(parser, {}, netboot=True)
+    _serve, *args = pod["containers"][0]["args"]
+    ((file, text),) = trusted["data"].items()
+    assert f"--ek-ca={mount['mountPath']}/{file}" in args
+    there = [word.replace(f"{mount['mountPath']}/{file}", str(roots)) for word in args]
+    netboot = told(parser.parse_args(there), {}, netboot=True)[0].netboot
+    assert netboot is not None
+    assert text == PEM
+    assert replace(netboot, cache_dir=served.cache_dir, flags=served.flags) == served
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--dhcp-mode", "never"], "--dhcp-mode: 'never' is no mode: choose from"),
+        (["--http-port", "x"], "--http-port: 'x' is no port"),
+        (["--cluster-dns", "x"], "--cluster-dns: 'x' is no IPv4 address"),
+        (["--ek-ca", "/none"], "--ek-ca: /none: No such file"),
+    ],
+)
+async def test_settings_of_network_boot_are_checked(up_cli: Cli, words: list[str], said: str) -> None:
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", *words)
+    assert (ran.status, said in ran.err) == (2, True), ran.err
 
 
 async def test_networks_are_checked_and_made_by_others(up_cli: Cli) -> None:

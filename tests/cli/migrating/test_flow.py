@@ -24,6 +24,7 @@ from unbounded.cli.migrating import flow
 from unbounded.cli.migrating.freeze import pause_of
 from unbounded.cli.migrating.marker import Stage, migrated_words
 from unbounded.cli.migrating.record import Phase, Record, open_record, read_record
+from unbounded.cli.migrating.show import commands
 from unbounded.cli.migrating.sides import Source, Target
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import Conflict, Forbidden, NotFound
@@ -329,6 +330,20 @@ async def test_a_control_plane_that_leads_there_is_an_obstacle(tmp_path: Path) -
         leading.cancel()
         await asyncio.wait([leading])
         assert (await flow.plan(it.source, it.target)).obstacles == ()
+
+
+async def test_the_plan_names_the_settings_with_which_booting_machines_were_served(tmp_path: Path) -> None:
+    async with world(tmp_path, machines=1) as it:
+        await it.source.api.patch(MACHINES, "m-000", {"spec": {"pxe": {"image": "registry.example.com/image:1"}}})
+        pxe = {"interface": "eth1", "dhcp-mode": "proxy", "ek-ca": "/a b/roots.pem"}
+        await components.publish(it.source.api, {"agentUrl": "https://a.example/x"}, pxe)
+        install, deploy = commands((await flow.plan(it.source, it.target)).source, "k")
+        assert install == "kubectl unbounded install --kubeconfig k --agent-url https://a.example/x"
+        flags = f"--site {SITE} --kubeconfig k --interface eth1 --dhcp-mode proxy --ek-ca '/a b/roots.pem'"
+        assert sorted(deploy.split(" --")) == sorted(f"kubectl unbounded site deploy-pxe {flags}".split(" --"))
+        await components.publish(it.source.api, {})
+        _install, deploy = commands((await flow.plan(it.source, it.target)).source, "k")
+        assert deploy == f"kubectl unbounded site deploy-pxe --site {SITE} --kubeconfig k"
 
 
 async def test_an_unbounded_up_is_no_target(tmp_path: Path) -> None:

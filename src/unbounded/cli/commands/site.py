@@ -60,6 +60,20 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         metavar="CIDR",
         help="address of a DHCP relay (giaddr), so that no other one is answered; may be given several times",
     )
+    parser.add_argument(
+        "--dhcp-mode",
+        default="",
+        metavar="MODE",
+        help="proxy: another DHCP server on the segment gives the addresses, those of spec.pxe.dhcpLeases (auto)",
+    )
+    for name in ("http", "tftp", "dhcp"):
+        parser.add_argument(f"--{name}-port", default="", metavar="PORT", help=f"of {name.upper()} on the node")
+    parser.add_argument(
+        "--cluster-dns", default="", metavar="ADDRESS", help="what nodes are told where there is no Service kube-dns"
+    )
+    parser.add_argument(
+        "--ek-ca", default="", metavar="FILE", help="PEM with roots that the certificate of a TPM must chain to"
+    )
     add_dry_run(parser)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any, Final
 
+from unbounded.api.failures import Rejected
 from unbounded.cli.deploying import bundle, checks, machine_ops
 from unbounded.cli.deploying.bringing import (
     CLIENT,
@@ -35,7 +38,8 @@ from unbounded.cli.deploying.workloads import (
 )
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
 from unbounded.kube.clock import rfc3339
-from unbounded.metalman.flags import interface, ipv4_networks
+from unbounded.metalman.attest.chain import Roots
+from unbounded.metalman.flags import DEPLOYED_OPTIONS, interface, ipv4_networks
 
 WAIT_S: Final = 300.0
 NETWORKS: Final = ("cluster_node_cidr", "cluster_pod_cidr", "node_cidr", "pod_cidr")
@@ -150,7 +154,14 @@ def _note_networks(session: Session) -> None:
 async def deploy_pxe(session: Session) -> int:
     """Have a metalman in a site."""
     args = session.told.args
-    metalman = Metalman("", _site("--site", args.site), _interface(args.interface), _relays(args.dhcp_relay))
+    metalman = Metalman(
+        "",
+        _site("--site", args.site),
+        _interface(args.interface),
+        _relays(args.dhcp_relay),
+        _options(args),
+        _ek_ca(args.ek_ca),
+    )
     require_usable(args)
     if args.dry_run == CLIENT:
         image = chosen_image("metalman", image=args.image, registry=args.image_registry)
@@ -198,6 +209,30 @@ def _relays(texts: Sequence[str]) -> tuple[str, ...]:
         return tuple(str(network) for network in ipv4_networks(",".join(texts)))
     except ValueError as error:
         raise CliError(f"--dhcp-relay: {error}", status=USAGE) from None
+
+
+def _options(args: Namespace) -> tuple[str, ...]:
+    """Return the flags of metalman that are passed on as they are."""
+    found = []
+    for option in DEPLOYED_OPTIONS:
+        if text := getattr(args, option.name.replace("-", "_")):
+            try:
+                option.parse(text)
+            except ValueError as error:
+                raise CliError(f"{option.flag}: {error}", status=USAGE) from None
+            found.append(f"{option.flag}={text}")
+    return tuple(found)
+
+
+def _ek_ca(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        file = Path(path).expanduser()
+        Roots.load(file)
+        return file.read_text()
+    except Rejected as error:
+        raise CliError(f"--ek-ca: {error}", status=USAGE) from None
 
 
 def _interface(text: str) -> str:

@@ -27,6 +27,8 @@ MACHINE_OPS: Final = "machine-ops-controller"
 MACHINA_CONFIG: Final = "machina-config"
 MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
 CONFIG_FILE: Final = "config.yaml"
+EK_CA_FOLDER: Final = "/etc/unbounded/ek-ca"
+EK_CA_FILE: Final = "roots.pem"
 CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: another configuration makes other Pods
 CACHE: Final = "/var/cache/metalman"
 _METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
@@ -63,12 +65,16 @@ class Metalman:
         site: empty for the Machines without one.
         interface: what DHCP is served on; empty for the one with the address that machines reach.
         relays: addresses and networks of the site's DHCP relays; empty for any.
+        options: other flags of `metalman serve-pxe`, each as --NAME=VALUE.
+        ek_ca: PEM with roots that the certificate of a TPM must chain to; empty for none.
     """
 
     image: str
     site: str = ""
     interface: str = ""
     relays: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    ek_ca: str = ""
 
     @property
     def name(self) -> str:
@@ -237,7 +243,14 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
 
 def metalman_objects(metalman: Metalman) -> tuple[Raw, ...]:
     """What the metalman of a site needs beside its account and rights."""
-    return (metalman_service(metalman), metalman_deployment(metalman))
+    trusted = (metalman_ek_ca(metalman),) if metalman.ek_ca else ()
+    return (*trusted, metalman_service(metalman), metalman_deployment(metalman))
+
+
+def metalman_ek_ca(metalman: Metalman) -> Raw:
+    """The roots of TPM manufacturers that it trusts."""
+    meta = _meta(metalman.name, _selector("metalman", metalman.site))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {EK_CA_FILE: metalman.ek_ca}}
 
 
 def metalman_service(metalman: Metalman) -> Raw:
@@ -254,11 +267,13 @@ def metalman_deployment(metalman: Metalman) -> Raw:
     """
     interface = f"--dhcp-interface={metalman.interface}" if metalman.interface else "--dhcp-auto-interface"
     relays = [f"--dhcp-relay={','.join(metalman.relays)}"] if metalman.relays else []
-    container = {
+    trusted = [f"--ek-ca={EK_CA_FOLDER}/{EK_CA_FILE}"] if metalman.ek_ca else []
+    options = [*relays, *metalman.options, *trusted]
+    container: Raw = {
         "name": "metalman",
         "image": metalman.image,
         "command": ["metalman"],
-        "args": ["serve-pxe", f"--site={metalman.site}", interface, *relays, f"--cache-dir={CACHE}"],
+        "args": ["serve-pxe", f"--site={metalman.site}", interface, *options, f"--cache-dir={CACHE}"],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
         "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
         "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
@@ -280,10 +295,15 @@ def metalman_deployment(metalman: Metalman) -> Raw:
         "containers": [container],
         "volumes": [tmp_volume(), run_volume(), cache_volume()],
     }
+    if metalman.ek_ca:
+        container["volumeMounts"] += [{"name": "ek-ca", "mountPath": EK_CA_FOLDER, "readOnly": True}]
+        pod["volumes"] += [{"name": "ek-ca", "configMap": {"name": metalman.name}}]
     if metalman.site:
         pod["nodeSelector"] = {LABEL_SITE: metalman.site}
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}  # ports are the node's
-    return _deployment(metalman.name, _selector("metalman", metalman.site), pod, replicas=1, strategy=strategy)
+    digest = {CONFIG_DIGEST: _digest_of(metalman.ek_ca)} if metalman.ek_ca else None
+    selector = _selector("metalman", metalman.site)
+    return _deployment(metalman.name, selector, pod, replicas=1, annotations=digest, strategy=strategy)
 
 
 def monitors() -> tuple[Raw, ...]:
@@ -363,7 +383,11 @@ def _config_map(name: str, selector: Mapping[str, str], config: Mapping[str, Any
 
 def _digest(config: Mapping[str, Any]) -> dict[str, str]:
     """For Pods, which read their configuration once."""
-    return {CONFIG_DIGEST: hashlib.sha256(config_text(config).encode()).hexdigest()[:16]}
+    return {CONFIG_DIGEST: _digest_of(config_text(config))}
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _meta(name: str, selector: Mapping[str, str]) -> Raw:

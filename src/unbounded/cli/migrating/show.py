@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -13,6 +14,7 @@ from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import components
+from unbounded.cli.deploying.components import PXE_FILE
 from unbounded.cli.deploying.told import SETTINGS
 from unbounded.cli.deploying.workloads import CONFIG_FILE
 from unbounded.cli.migrating.copies import Found, Holdings, Ref
@@ -77,20 +79,21 @@ def _agents(plan: Plan) -> str:
 
 
 def commands(source: Holdings, kubeconfig: str) -> Iterator[str]:
-    """Yield the commands that start the controllers there, with what machina was told here."""
-    given = _told(source)
+    """Yield the commands that start the controllers there, with what machina and metalman were told here."""
+    given = _told(source, CONFIG_FILE)
     flags = "".join(f" {one.flag} {given[one.key]}" for one in SETTINGS if given.get(one.key) and one.key not in _PLACE)
     yield f"kubectl unbounded install --kubeconfig {kubeconfig}{flags}"
+    served = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in _told(source, PXE_FILE).items())
     for site in sorted({one.site for one in source.machines() if one.spec.pxe is not None and one.site}):
-        yield f"kubectl unbounded site deploy-pxe --site {site} --kubeconfig {kubeconfig}"
+        yield f"kubectl unbounded site deploy-pxe --site {site} --kubeconfig {kubeconfig}{served}"
 
 
 _PLACE: Final = frozenset({"apiServerEndpoint", "clusterDns"})  # of the source's own network
 
 
-def _told(source: Holdings) -> Raw:
+def _told(source: Holdings, key: str) -> Raw:
     there = source.found.get(Ref("", CONFIG_MAPS.plural, NAMESPACE, components.NAME))
-    text = "" if there is None else (there.body.get("data") or {}).get(CONFIG_FILE, "")
+    text = "" if there is None else (there.body.get("data") or {}).get(key, "")
     try:
         body = yaml.load(text, Loader=yaml.CSafeLoader)  # the safe loader, in C
     except yaml.YAMLError:
