@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import tomllib
@@ -88,6 +89,27 @@ def test_a_registry_has_its_hosts_in_their_order() -> None:
     assert read["https://mirror.example.com"] == {"capabilities": ["pull", "resolve"]}
     assert read["https://h/v2/hub"]["override_path"] is True
     assert read["https://h/v2/hub"]["ca"] == [f"{folder}/1.crt"]
+
+
+def test_a_mirror_gets_the_login_that_is_for_it_and_nobody_elses() -> None:
+    urls = ("https://mirror:5000", "https://harbor/v2/hub", "https://harbor/v2/hub2", "http://open")
+    registries = [
+        {"name": "docker.io", "hosts": [{"url": url} for url in urls]},
+        {"name": "q", "hosts": [{"url": "https://open"}]},
+    ]
+    wanted = made(containerd={"registries": registries, "pullSecrets": [{"name": "logins"}]})
+    auth = {key: {"username": "me", "password": key} for key in ("docker.io", "mirror:5000", "harbor/hub", "other")}
+    found = {file.path: file for file in files(wanted, "", json.dumps({"auth": auth}).encode())}
+    hosts = found["/etc/containerd/certs.d/docker.io/hosts.toml"]
+    read = tomllib.loads(hosts.content.decode())["host"]
+    shown = {url: read[url].get("header", {}).get("Authorization", "") for url in urls}
+    assert shown == {
+        urls[0]: "Basic " + base64.b64encode(b"me:mirror:5000").decode(),
+        urls[1]: "Basic " + base64.b64encode(b"me:harbor/hub").decode(),
+        urls[2]: "",
+        urls[3]: "",
+    }
+    assert (hosts.mode, found["/etc/containerd/certs.d/q/hosts.toml"].mode) == (0o600, 0o644)
 
 
 def test_the_settings_of_the_guide_are_accepted_and_usable() -> None:

@@ -11,11 +11,13 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.agent.e2e.conftest import HostOf
 from tests.agent.e2e.guided import VERSION, HostShell, host_shell, newer
+from tests.agent.e2e.in_force import NAME, are_in_force, configuration
 from tests.agent.upgrade.making import tarball
 from tests.agent.upgrade.packaged import CRASHES, HANGS, publish_script
 from tests.docs.runner import DOCS, Stage, follow
@@ -148,7 +150,11 @@ async def _has_rebooted_its_node(agent: AgentHost, node: dict[str, Any], before:
 
 async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
     agent.mirror.add_kubernetes("1.35.0")
-    patch = json.dumps({"spec": {"kubernetes": {"version": "v1.35.0", "nodeLabels": {"tier": "core"}}}})
+    await agent.plane.apply(
+        configuration(*(urlsplit(one).hostname or "" for one in (agent.mirror.base, f"//{agent.images.host}")))
+    )
+    spec = {"kubernetes": {"version": "v1.35.0", "nodeLabels": {"tier": "core"}}, "configurationRef": {"name": NAME}}
+    patch = json.dumps({"spec": spec})
     await agent.plane.kubectl("patch", "machine", M, "--type=merge", "-p", patch)
     await agent.plane.wait(
         MACHINES, M, lambda seen: _condition(seen, "RepavePending").get("status") == "True", within_s=20
@@ -159,6 +165,7 @@ async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
     fresh = await agent.plane.ready(M, but=node["metadata"]["uid"])
     assert fresh["status"]["nodeInfo"]["kubeletVersion"] == "v1.35.0"
     assert fresh["metadata"]["labels"]["tier"] == "core"
+    await are_in_force(agent, "kube2", fresh)
     machine = await agent.plane.wait(
         MACHINES,
         M,

@@ -1,5 +1,5 @@
 """A node image in a registry that wants a login, on a host: the Secret of its MachineConfiguration opens it, and nobody
-but root on the host finds the password."""
+but root on the host finds the password. The registry is a mirror too, whose login containerd finds in hosts.toml."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_
 PASSWORD: Final = "calvin-and-hobbes"
 SECRET: Final = "registry-logins"  # as the guide has it
 SPAN: Final = 1 << 20  # bytes; programs and layers are larger
+CERTS: Final = "/etc/containerd/certs.d"
+FETCH: Final = ("/usr/local/bin/ctr", "content", "fetch-object", "--hosts-dir", CERTS, "docker.io/lab/node:v1")
 FOLDERS: Final = ("etc", "home", "opt", "root", "run", "tmp", "var")
 
 
@@ -43,7 +45,9 @@ def _secret(host: str, password: str) -> dict[str, Any]:
 
 
 def _configuration(image: str) -> dict[str, Any]:
-    template = {"agent": {"image": image}, "containerd": {"pullSecrets": [{"name": SECRET}]}}
+    hosts = [{"url": f"http://{image.partition('/')[0]}"}]
+    containerd = {"pullSecrets": [{"name": SECRET}], "registries": [{"name": "docker.io", "hosts": hosts}]}
+    template = {"agent": {"image": image}, "containerd": containerd}
     meta = {"name": "closed"}
     return {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "MachineConfiguration", "metadata": meta,
             "spec": {"template": template}}  # fmt: skip
@@ -87,6 +91,7 @@ async def test_a_private_image_becomes_a_node_and_the_password_stays_with_root(
             started = await agent.start()
             assert f"Node {agent.machine} is there" in started.stdout
             await plane.ready(agent.machine, within_s=60)
+            assert "application/vnd.oci.image.manifest.v1+json" in await agent.inside("kube1", *FETCH)
             assert PASSWORD not in refused.stderr + started.stdout + started.stderr + await _said(agent)
             assert _files_with(agent.host.outside("/"), PASSWORD.encode()) == {
                 "etc/unbounded/agent/pull-secrets.json": 0o600,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.agent.e2e.conftest import HostOf
@@ -9,6 +11,7 @@ from tests.support.agent_release import AgentRelease
 from tests.support.hosts import Host, until
 from tests.support.hosts.agent import COMMAND, UNPACKED, AgentHost
 from tests.support.hosts.snapshot import difference, snapshot
+from unbounded.agent.node import sandbox
 from unbounded.api.machine import MACHINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(300, func_only=True)]
@@ -76,6 +79,7 @@ async def test_a_host_after_reset_is_the_host_before_start(agent_host: HostOf, r
         before = await snapshot(agent.host)
         await _becomes_a_node(agent, before)
         await in_shell(agent.host, LEAVE)
+        await _runs_a_container(agent)
         await _is_reset_by_an_operation(agent)
         assert difference(before, await snapshot(agent.host)) == {}
 
@@ -109,6 +113,13 @@ async def _becomes_a_node(agent: AgentHost, before: dict[str, list[str]]) -> Non
     changed = difference(before, await snapshot(host))
     assert {"files", "unit files", "parameters", "machines"} <= changed.keys()
     assert "nothing had to be changed" in (await agent.start()).stdout
+
+
+async def _runs_a_container(agent: AgentHost) -> None:
+    """Have containerd run one, with a shim, mounts and a namespace of its own."""
+    ctr = ("/usr/local/bin/ctr", "--namespace", "k8s.io")
+    await agent.inside("kube1", *ctr, "run", "--detach", "--seccomp", "--cpu-shares", "0", sandbox.IMAGE, "a-pod")
+    assert re.search(r"a-pod +\d+ +RUNNING", await agent.inside("kube1", *ctr, "task", "list"))
 
 
 async def _is_reset_by_an_operation(agent: AgentHost) -> None:

@@ -3,7 +3,8 @@
 The agent fetches the node's image with them, and kubelet pulls the images of Pods.
 
 kubelet asks a credential provider for them. That is a script which prints a file that root alone may read, so that no
-login stands in an object of the API, in a command line or in an environment.
+login stands in an object of the API, in a command line or in an environment. kubelet asks by the registry that an image
+names, and so has none for a mirror of it: containerd finds that in the mirror's hosts.toml.
 """
 
 from __future__ import annotations
@@ -126,7 +127,11 @@ def kept(layout: Layout) -> bytes:
 
 def kept_logins(layout: Layout) -> Logins:
     """Return the logins that this host keeps, for the agent's own download of an image."""
-    response = kept(layout)
+    return parsed(kept(layout))
+
+
+def parsed(response: bytes) -> Logins:
+    """Return the logins of what the provider prints; none of nothing."""
     auth = msgspec.json.decode(response)["auth"] if response else {}
     return Logins(tuple((key, Login(one["username"], Secret(one["password"]))) for key, one in auth.items()))
 

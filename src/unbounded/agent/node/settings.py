@@ -16,8 +16,10 @@ from unbounded.agent.node import pull_secrets
 from unbounded.agent.node.slot_file import SlotFile, unit_word
 from unbounded.agent.steps.sysctl import WANTED
 from unbounded.api.failures import Rejected
-from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, Registry
+from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, Registry, RegistryHost
+from unbounded.fetch.logins import Logins
 from unbounded.fetch.proxies import Proxies
+from unbounded.fetch.reference import Reference
 from unbounded.fetch.web import Trust
 
 UNITS: Final = ("containerd.service", "kubelet.service")
@@ -98,13 +100,14 @@ def files(goal: NodeGoal, address: str, logins: bytes) -> tuple[SlotFile, ...]:
     settings = goal.settings
     node_ip = (f"--node-ip={address}",) if address else ()
     secrets = bool(pull_secrets.named(settings))
+    known = pull_secrets.parsed(logins) if secrets else Logins()
     flags = " ".join((*node_ip, *(pull_secrets.FLAGS if secrets else ())))
     return (
         *(SlotFile(drop_in(unit), _environment(environment(goal))) for unit in UNITS),
         SlotFile(FLAGS, _environment({"KUBELET_SETTINGS_ARGS": flags})),
         *((SlotFile(f"{CA_FOLDER}/configured.crt", settings.ca_bundle.encode()),) if settings.ca_bundle else ()),
         *(pull_secrets.files(logins) if secrets else ()),
-        *(file for one in (settings.containerd.registries if settings.containerd else ()) for file in _registry(one)),
+        *(file for one in _registries(settings) for file in _registry(one, known)),
     )
 
 
@@ -146,9 +149,13 @@ def _environment(variables: Mapping[str, str]) -> bytes:
     return f"[Service]\n{lines}".encode()
 
 
-def _registry(registry: Registry) -> Iterator[SlotFile]:
-    """hosts.toml, and the authorities that it names."""
-    folder, text = f"{CERTS}/{registry.name}", ""
+def _registries(settings: NodeSettings) -> tuple[Registry, ...]:
+    return settings.containerd.registries if settings.containerd else ()
+
+
+def _registry(registry: Registry, logins: Logins) -> Iterator[SlotFile]:
+    """hosts.toml, and the authorities that it names; root alone may read it where it holds a login."""
+    folder, text, mode = f"{CERTS}/{registry.name}", "", 0o644
     for number, host in enumerate(registry.hosts):
         text += f'[host.{_toml(host.url)}]\n  capabilities = ["pull", "resolve"]\n'
         if urlsplit(host.url).path.strip("/"):
@@ -156,7 +163,21 @@ def _registry(registry: Registry) -> Iterator[SlotFile]:
         if host.ca_bundle:
             yield SlotFile(f"{folder}/{number}.crt", host.ca_bundle.encode())
             text += f'  ca = ["{folder}/{number}.crt"]\n'
-    yield SlotFile(f"{folder}/hosts.toml", text.encode())
+        if shown := _authorization(host, logins):
+            text += f"  header = {{Authorization = {_toml(shown)}}}\n"
+            mode = 0o600
+    yield SlotFile(f"{folder}/hosts.toml", text.encode(), mode)
+
+
+def _authorization(host: RegistryHost, logins: Logins) -> str:
+    """Return the header that containerd shows to this host alone; empty where no login is for it.
+
+    kubelet gives containerd the login of the registry that an image names, never that of a mirror.
+    """
+    parts = urlsplit(host.url)
+    repositories = f"{parts.path.strip('/')}/".removeprefix("v2/").strip("/")
+    found = logins.find(Reference(parts.netloc, repositories))
+    return found[0].basic() if found else ""
 
 
 def _toml(text: str) -> str:

@@ -36,7 +36,7 @@ class Node:
         endpoint = flags.container_runtime_endpoint or config.get("containerRuntimeEndpoint") or ""
         self.runtime = endpoint.removeprefix("unix://") or "/run/containerd/containerd.sock"
         self.lease_s = int(config.get("nodeLeaseDurationSeconds") or 40)
-        self._status = Status(name)
+        self._status = Status(name, int(config.get("maxPods") or 110))
         self._lease: dict[str, Any] | None = None
         self._reflectors = [
             Reflector(api.watch, "/api/v1/services", "spec.clusterIP!=None"),

@@ -41,8 +41,8 @@ def runtime_answers(path: str) -> bool:
 class Status:
     """What is reported; `since` moves when the Node becomes Ready, or is no longer."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, pods: int) -> None:
+        self._name, self._pods = name, pods
         self._since = {name: stamp() for name in (*_PRESSURES, "Ready")}
         self._ready = False
 
@@ -53,7 +53,7 @@ class Status:
         ready = ("KubeletReady", "the stand-in is up")
         text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         told = {**_PRESSURES, "Ready": ("KubeletNotReady", text) if problems else ready}
-        amounts = _amounts()
+        amounts = _amounts(self._pods)
         return {
             "capacity": amounts,
             "allocatable": amounts,
@@ -75,9 +75,9 @@ class Status:
         }
 
 
-def _amounts() -> dict[str, str]:
+def _amounts(pods: int) -> dict[str, str]:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
-    return {"cpu": str(os.cpu_count() or 1), "ephemeral-storage": "0", "memory": f"{memory}Ki", "pods": "110"}
+    return {"cpu": str(os.cpu_count() or 1), "ephemeral-storage": "0", "memory": f"{memory}Ki", "pods": str(pods)}
 
 
 def _info() -> dict[str, str]:
