@@ -180,7 +180,7 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
     ConditionType.HOST_RESET: Meaning(
         "machina",
         "The host was reset, as the Machine is being deleted. Missing before that.",
-        (_R.IN_PROGRESS, _R.FAILED),
+        (_R.IN_PROGRESS, _R.FAILED, *_OVER_SSH),
     ),
     ConditionType.POWERED_OFF: Meaning(
         "metalman", "The BMC reported the host as off.", (_R.POWERING_OFF, _R.POWERED_OFF, _R.POWERING_ON)

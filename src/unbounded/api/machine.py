@@ -369,6 +369,9 @@ class SSHStatus(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field("Server that the reason of condition SSHReachable is about, while that is False.", enum=tuple(SSHHop)),
     ] = None
+    reset_failed_hop: Annotated[
+        str | None, Field("Server that the reason of condition HostReset is about.", enum=tuple(SSHHop))
+    ] = None
 
 
 class NodeThen(StrEnum):

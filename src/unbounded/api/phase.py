@@ -109,7 +109,8 @@ def _from_power(known: Known) -> PhaseNow | None:
 
 
 def _from_reset(known: Known) -> PhaseNow | None:
-    if not _is(known, ConditionType.HOST_RESET, ConditionStatus.FALSE, ConditionReason.FAILED):
+    reset = known.get(ConditionType.HOST_RESET)
+    if reset is None or reset.status != ConditionStatus.FALSE or reset.reason == ConditionReason.IN_PROGRESS:
         return None
     return _by(known, ConditionType.HOST_RESET, MachinePhase.FAILED, "Resetting the host failed")
 

@@ -23,6 +23,7 @@ from unbounded.cli.why.fixing import ssh_command
 from unbounded.cli.why.links import Link, Topic
 from unbounded.cli.why.notices import NOTICES
 from unbounded.cli.why.remedies import OPERATION
+from unbounded.cli.why.ssh_causes import OF_RESET
 from unbounded.cli.why.troubles import TABLE
 from unbounded.machineops import reasons as cloud
 from unbounded.metalman import reasons as metal
@@ -626,7 +627,7 @@ STEPS: Final = (  # of a host that is being set up, or switched; the Machine's p
 )
 LEAVING: Final = (  # of a Machine that is being deleted
     (_C.HOST_RESET, "False", _R.IN_PROGRESS),
-    (_C.HOST_RESET, "False", _R.FAILED),
+    *((_C.HOST_RESET, "False", reason) for reason in sorted(OF_RESET)),
 )
 ANSWERED: Final = (
     *STEPS,

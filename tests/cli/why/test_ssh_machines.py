@@ -793,8 +793,45 @@ async def test_its_deletion_waits_for_the_reset_of_its_host(cluster: Cluster) ->
     (link,) = await ask(cluster)
     assert "is being deleted, and held by its finalizers: unbounded-cloud.io/reset; being deleted; " in link.what
     assert "for at most 15 minutes" in link.next_step
-    await typed(cluster.api, commands([link])[0])
+    await typed(cluster.api, commands([link])[-1])
     await asyncio.sleep(5)
+    assert not (await cluster.api.list(MACHINES)).items
+
+
+@story
+async def test_a_changed_host_key_is_met_at_the_reset_of_its_deletion(cluster: Cluster) -> None:
+    """Seen: `trust-host-key` knew of no other key, as it was written of an install and of a probe alone."""
+    await cluster.edit(resetOnDelete=True)
+    await cluster.phase("Joining")
+    cluster.hosts[HOST].fingerprint = "SHA256:another"
+    await cluster.api.delete(MACHINES, "m1")
+    machine = await cluster.until(lambda machine: _reset_reason(machine) == "HostKeyChanged")
+    assert machine.status.phase == "Failed"
+    (link,) = await ask(cluster)
+    assert [fix.does for fix in link.fixes] == [
+        "trusts the key SHA256:another, if it is the server's own",
+        "lets it go; its host stays as it is",
+    ]
+    await asyncio.sleep(300)
+    assert sum(one.resets for one in cluster.installer.hosts.values()) == 0
+    await typed(cluster.api, commands([link])[0])
+    await asyncio.sleep(15)
+    assert not (await cluster.api.list(MACHINES)).items
+    assert sum(one.resets for one in cluster.installer.hosts.values()) == 1
+
+
+@story
+async def test_a_reset_on_deletion_names_what_is_wrong_with_its_bastion(cluster: Cluster) -> None:
+    cluster.hosts[BASTION] = FakeHost()
+    await cluster.edit(resetOnDelete=True, ssh=VIA["ssh"])
+    await cluster.phase("Joining")
+    cluster.hosts[BASTION].fingerprint = "SHA256:another"
+    await cluster.api.delete(MACHINES, "m1")
+    machine = await cluster.until(lambda machine: _reset_reason(machine) == "HostKeyChanged")
+    assert machine.status.ssh is not None
+    assert machine.status.ssh.reset_failed_hop == "bastion"
+    await typed(cluster.api, commands(await ask(cluster))[0])
+    await asyncio.sleep(15)
     assert not (await cluster.api.list(MACHINES)).items
 
 
@@ -889,6 +926,10 @@ def _failure(machine: Machine) -> str | None:
 def _attempts_failed(machine: Machine) -> int:
     attempt = machine.status.provisioning
     return attempt.failures if attempt is not None and attempt.ended_at is not None else 0
+
+
+def _reset_reason(machine: Machine) -> str:
+    return next((one.reason for one in machine.status.conditions if one.type == "HostReset"), "")
 
 
 def _reason(machine: Machine) -> str:

@@ -136,7 +136,7 @@ async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_wh
     cluster.hosts[HOST].down = Trouble.TIMED_OUT
     async with cluster.machina():
         await cluster.api.delete(MACHINES, "m1")
-        machine = await cluster.until(lambda one: shown(one).get("HostReset") == "False/Failed", within_s=60)
+        machine = await cluster.until(lambda one: shown(one).get("HostReset") == "False/TimedOut", within_s=60)
         assert machine.status.phase == "Failed"  # seen: Ready, for all of these 15 minutes
         assert machine.status.message is not None
         assert machine.status.message.startswith("being deleted; the reset over SSH is tried again: ")

@@ -15,6 +15,7 @@ from unbounded.cli.why.fixing import has_reported, manual_bootstrap, patch
 from unbounded.cli.why.holders import holder_of
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
 from unbounded.cli.why.notices import is_note, notices_of
+from unbounded.cli.why.ssh_causes import OF_RESET
 from unbounded.cli.why.troubles import agent_fixes, condition, trouble_of
 from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import asked_reset, is_held
@@ -94,7 +95,10 @@ def _being_deleted(machine: Machine, facts: Facts) -> Explained | None:
         held_by=holders,
         since=machine.metadata.deletion_timestamp,
         next_step=f"its host is reset first, for at most {Times().reset_s / 60:.0f} minutes; then it is let go",
-        fixes=(Fix(patch("machine", machine.name, _NO_RESET), "lets it go; its host stays as it is"),),
+        fixes=(
+            *_reset_fixes(machine),
+            Fix(patch("machine", machine.name, _NO_RESET), "lets it go; its host stays as it is"),
+        ),
     )
     reset = asked_reset(machine, facts.operations.values())
     if reset is not None and not reset.terminal:
@@ -129,6 +133,13 @@ def _reset_words(machine: Machine) -> str:
     """Return the progress of the reset, as machina wrote it."""
     said = condition(machine, ConditionType.HOST_RESET)
     return f"; {said.message}" if said is not None and said.message else ""
+
+
+def _reset_fixes(machine: Machine) -> tuple[Fix, ...]:
+    """Return what undoes why its host could not be reset."""
+    said = condition(machine, ConditionType.HOST_RESET)
+    remedy = OF_RESET.get(said.reason) if said is not None else None
+    return remedy(machine, said) if said is not None and remedy is not None else ()
 
 
 def _taken(machine: Machine, facts: Facts) -> Explained | None:

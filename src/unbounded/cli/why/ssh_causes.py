@@ -192,6 +192,8 @@ def hop_of(machine: Machine, said: Condition) -> SSHHop:
         return SSHHop.HOST
     if said.type == ConditionType.SSH_REACHABLE:
         hop = status.ssh.failed_hop if status.ssh is not None else None
+    elif said.type == ConditionType.HOST_RESET:
+        hop = status.ssh.reset_failed_hop if status.ssh is not None else None
     else:  # what is missing before a login is the host's, whatever an attempt before that met
         attempt = status.provisioning
         hop = attempt.failed_hop if attempt is not None and attempt.failure == said.reason else None
@@ -215,6 +217,10 @@ def _ssh_patch(machine: Machine, said: Condition, change: Mapping[str, Any]) -> 
 
 def _again(machine: Machine) -> Fix:
     return Fix(f"{PLUGIN} machine allow-join {machine.name}", "has it tried again at once, when the cause is gone")
+
+
+def _by_hand(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return (Fix(f"{ssh_command(machine)}sudo unbounded-agent reset", "resets the host by hand"),)
 
 
 def _said_there(machine: Machine) -> Fix:
@@ -317,6 +323,7 @@ OF_LOGIN: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # of a login, t
     (_R.TIMED_OUT, _unreachable),
     (_R.UNREACHABLE, _unreachable),
 )
+OF_RESET: Final[Mapping[str, Remedy]] = {**dict(OF_LOGIN), _R.FAILED: _by_hand}  # as the Machine is being deleted
 ON_HOST: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # of the install there
     (_R.SUDO_REFUSED, _sudo),
     (_R.COMMAND_MISSING, _no_command),

@@ -98,8 +98,8 @@ def resetting(message: str) -> Set:
     return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, _R.IN_PROGRESS, message)
 
 
-def reset_failed(message: str) -> Set:
-    return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, _R.FAILED, message)
+def reset_failed(message: str, reason: ConditionReason = _R.FAILED, hop: SSHHop | None = None) -> Set:
+    return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, reason, message, hop=hop)
 
 
 def said(machine: Machine, kind: ConditionType) -> Condition | None:

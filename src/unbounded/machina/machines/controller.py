@@ -48,7 +48,7 @@ from unbounded.machina.machines.perform import Writer
 from unbounded.machina.machines.pins import Pins
 from unbounded.machina.machines.plan import TIMES, plan
 from unbounded.machina.machines.probing import Prober
-from unbounded.machina.machines.refused import known_refusal
+from unbounded.machina.machines.refused import known_refusal, refused_words
 from unbounded.machina.machines.resetting import reset_over_ssh
 from unbounded.machina.machines.runs import Run, Runs
 from unbounded.machina.machines.settings import Settings
@@ -321,8 +321,8 @@ class Machines:
         route = await self._route(name, uid)
         machine = self._caches.machines.get(name)
         bastion = route.bastion.identity.version if route.bastion is not None else ""
-        if machine is not None and (words := known_refusal(machine, route.host.identity.version, bastion)):
-            raise Rejected(words)
+        if machine is not None and (hop := known_refusal(machine, route.host.identity.version, bastion)):
+            raise Rejected(refused_words(hop))
         return route
 
     def _reset(self, machine: Machine) -> None:

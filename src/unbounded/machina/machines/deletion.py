@@ -7,7 +7,7 @@ said what stays behind. Somebody who does not want to wait takes resetOnDelete b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from unbounded.api.conditions import ConditionReason
@@ -24,6 +24,7 @@ from unbounded.machina.machines.model import (
     FreeSlot,
     HoldForReset,
     LetGo,
+    NoteHostKey,
     Observed,
     Plan,
     Refuse,
@@ -31,12 +32,14 @@ from unbounded.machina.machines.model import (
     StopAttempt,
     Times,
 )
-from unbounded.machina.machines.refused import is_refused, known_refusal
+from unbounded.machina.machines.pins import pinned
+from unbounded.machina.machines.refused import is_refused, known_refusal, refused_words, untrusted
 from unbounded.machina.machines.wanted import last_reset
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
-from unbounded.machina.ssh.model import SshRejected, Trouble
+from unbounded.machina.ssh.model import SshRejected, SshTransient, Trouble
 from unbounded.operations.gates import paused, slot_gate
 
+_R = ConditionReason
 CLAIM_S: Final = 60  # an agent that is there claims within seconds; for one that is away there is SSH
 CLAIM_ALONE_S: Final = 900  # where there is none: the agent may be back
 TRY_AGAIN_S: Final = 60.0
@@ -92,7 +95,9 @@ def _next(seen: Observed, left_s: float, times: Times) -> Plan:
         return _failing(text, LetGo(text))
     held_back = _held_back(seen, asked)
     if left_s <= 0:
-        return _give_up(machine, held_back or _failed(seen, asked) or _lacks_key(seen) or "it took too long")
+        lacks = _lacks_key(seen)
+        why = held_back or _failed(seen, asked) or (lacks.words if lacks is not None else "it took too long")
+        return _give_up(machine, why)
     if held_back:
         return _wait(held_back, left_s)
     if asked is None and machine.status.agent is not None:
@@ -107,18 +112,21 @@ def _over_ssh(seen: Observed, left_s: float, times: Times) -> Plan:
     if reset is not None and reset.ended is None:
         return _wait(f"the host is reset over SSH: {reset.progress or reset.step}", left_s)
     if (refusal := _refusal(seen)) is not None:
-        return replace(_failing(f"the {refusal.hop} refused user name and key", refusal), look_again_s=_LEAST_S)
+        cause = _Cause(f"the {refusal.hop} refused user name and key", _R.CREDENTIALS_REFUSED, refusal.hop)
+        return replace(_failing_for(cause, cause.words, refusal), look_again_s=_LEAST_S)
     if seen.reading:  # a key that is refused would be offered once more
         said = seen.machine.status.message or "being deleted; its Secrets are read"
         return Plan(why=said, look_again_s=max(left_s, _LEAST_S), waits_for_room=not seen.room)
-    if lacks := _lacks_key(seen):
-        return _retry(f"the reset over SSH waits for a key: {lacks}", min(times.secret_s, left_s))
+    if (lacks := _lacks_key(seen)) is not None:
+        return _retry(lacks, f"the reset over SSH waits for a key: {lacks.words}", min(times.secret_s, left_s))
     if reset is None or _login_refused(reset) is not None:  # then with a key that is another one by now
         return _begin(seen, left_s)
     again_s = TRY_AGAIN_S - reset.seconds
-    if again_s <= 0:
+    if again_s <= 0 or _is_trusted_since(seen.machine, reset):
         return _begin(seen, left_s)
-    return _retry(f"the reset over SSH is tried again: {_words(reset)}", min(again_s, left_s))
+    waits = _retry(_cause(reset), f"the reset over SSH is tried again: {_words(reset)}", min(again_s, left_s))
+    noted = _other_key(seen.machine, reset)
+    return replace(waits, actions=(noted,), look_again_s=_LEAST_S) if noted is not None else waits
 
 
 def _begin(seen: Observed, left_s: float) -> Plan:
@@ -128,14 +136,56 @@ def _begin(seen: Observed, left_s: float) -> Plan:
     return _resetting("the host is reset over SSH", ResetOverSsh())
 
 
-def _lacks_key(seen: Observed) -> str:
-    """What has to be another one before it makes sense to log in, in words; empty where all is there."""
-    needs, machine = seen.needs, seen.machine
+@dataclass(frozen=True)
+class _Cause:
+    """Why a reset over SSH does not go on, as condition HostReset has it; `hop` is the server that it is about."""
+
+    words: str
+    reason: ConditionReason
+    hop: SSHHop | None = None
+
+
+def _cause(reset: Attempt) -> _Cause:
+    ended = reset.ended
+    if isinstance(ended, SshTransient | SshRejected):
+        return _Cause(_words(reset), ConditionReason(ended.trouble), ended.hop)
+    return _Cause(_words(reset), _R.FAILED)
+
+
+def _lacks_key(seen: Observed) -> _Cause | None:
+    """Return what has to be another one before it makes sense to log in; None where all is there."""
+    needs = seen.needs
     if needs is None:
-        return ""
-    if needs.key or needs.bastion_key:
-        return needs.key or needs.bastion_key or ""
-    return known_refusal(machine, needs.key_version, needs.bastion_version)
+        return None
+    if needs.key:
+        return _Cause(needs.key, needs.key_reason, SSHHop.HOST)
+    if needs.bastion_key:
+        return _Cause(needs.bastion_key, needs.bastion_key_reason, SSHHop.BASTION)
+    hop = known_refusal(seen.machine, needs.key_version, needs.bastion_version)
+    return None if hop is None else _Cause(refused_words(hop), _R.CREDENTIALS_REFUSED, hop)
+
+
+def _is_other_key(reset: Attempt) -> SshRejected | None:
+    """Return how a login ended at which a server showed another key than the trusted one."""
+    ended = reset.ended
+    changed = isinstance(ended, SshRejected) and ended.trouble == Trouble.HOST_KEY and ended.fingerprint
+    return ended if isinstance(ended, SshRejected) and changed else None
+
+
+def _is_trusted_since(machine: Machine, reset: Attempt) -> bool:
+    """Return whether somebody has had the key count that the login met."""
+    met = _is_other_key(reset)
+    if met is None:
+        return False
+    return pinned(machine, met.hop) == met.fingerprint or reset.generation != (machine.metadata.generation or 0)
+
+
+def _other_key(machine: Machine, reset: Attempt) -> NoteHostKey | None:
+    """Note the key that a server showed in place of the trusted one, once."""
+    met = _is_other_key(reset)
+    if met is None or untrusted(machine, met.hop) == met.fingerprint:
+        return None
+    return NoteHostKey(met.hop, met.fingerprint)
 
 
 def _login_refused(reset: Attempt) -> SSHHop | None:
@@ -269,22 +319,26 @@ def _resetting(why: str, *actions: Action) -> Plan:
 
 
 def _failing(why: str, *actions: Action) -> Plan:
-    return Plan(actions, (say.reset_failed(why),), why=why)
+    return _failing_for(_Cause(why, _R.FAILED), why, *actions)
+
+
+def _failing_for(cause: _Cause, why: str, *actions: Action) -> Plan:
+    return Plan(actions, (say.reset_failed(why, cause.reason, cause.hop),), why=why)
 
 
 def _wait(why: str, within_s: float) -> Plan:
     return replace(_resetting(f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
 
 
-def _retry(why: str, within_s: float) -> Plan:
+def _retry(cause: _Cause, why: str, within_s: float) -> Plan:
     """Return the plan after a reset that failed, until the next one."""
-    return replace(_failing(f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
+    return replace(_failing_for(cause, f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
 
 
 def _phase(machine: Machine, plan: Plan) -> PhaseNow | None:
     """Return the phase of a Machine with `ssh`, which machina writes: as it was, until its reset fails."""
     if machine.spec.ssh is None:
         return None
-    failed = any(one.reason == ConditionReason.FAILED for one in plan.conditions)
+    failed = any(one.reason != ConditionReason.IN_PROGRESS for one in plan.conditions)
     phase = MachinePhase.FAILED if failed else MachinePhase(machine.status.phase or MachinePhase.PENDING)
     return PhaseNow(phase, plan.why, next((str(one.reason) for one in plan.conditions), ""))

@@ -287,7 +287,7 @@ class Set:
     """A condition as it should be.
 
     Args:
-        hop: of SSHReachable, the server that it is about; None where the port answers.
+        hop: of SSHReachable and HostReset, the server that it is about; None where it is about none.
     """
 
     kind: ConditionType

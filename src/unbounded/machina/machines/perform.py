@@ -20,6 +20,7 @@ from unbounded.api.machine import (
     ProvisioningStatus,
     RefusedKey,
     SSHHop,
+    SSHStatus,
     UntrustedKey,
 )
 from unbounded.api.names import FINALIZER_RESET
@@ -92,10 +93,15 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
 
 
 def _hop_change(machine: Machine, plan: Plan) -> Raw:
-    """Write the server that SSHReachable is about, where that is another one."""
-    reach = next((one for one in plan.conditions if one.kind == ConditionType.SSH_REACHABLE), None)
-    known = machine.status.ssh.failed_hop if machine.status.ssh is not None else None
-    return {} if reach is None or reach.hop == known else {"ssh": {"failedHop": reach.hop}}
+    """Write the servers that SSHReachable and HostReset are about, where those are others."""
+    ssh = machine.status.ssh or SSHStatus()
+    change: Raw = {}
+    for one in plan.conditions:
+        if one.kind == ConditionType.SSH_REACHABLE and one.hop != ssh.failed_hop:
+            change["failedHop"] = one.hop
+        if one.kind == ConditionType.HOST_RESET and one.hop != ssh.reset_failed_hop:
+            change["resetFailedHop"] = one.hop
+    return {"ssh": change} if change else {}
 
 
 def _trusted_now(machine: Machine, plan: Plan) -> SSHHop | None:

@@ -23,10 +23,10 @@ def refused_words(hop: str) -> str:
     return f"the {hop} refused user name and key; {until}"
 
 
-def known_refusal(machine: Machine, key_version: str, bastion_version: str) -> str:
-    """Who on the way to a host has refused its key, in words; empty where nobody has."""
+def known_refusal(machine: Machine, key_version: str, bastion_version: str) -> SSHHop | None:
+    """Return the server on the way to a host that has refused its key."""
     hops = ((SSHHop.HOST, key_version), (SSHHop.BASTION, bastion_version))
-    return next((refused_words(hop) for hop, version in hops if version and is_refused(machine, hop, version)), "")
+    return next((hop for hop, version in hops if version and is_refused(machine, hop, version)), None)
 
 
 def untrusted(machine: Machine, hop: SSHHop) -> str | None:
