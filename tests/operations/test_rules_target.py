@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.operations.building import REDFISH
-from tests.operations.faults import Incarnation
+from tests.operations.building import REDFISH, slot_of
+from tests.operations.faults import Incarnation, Weather
 from tests.operations.simulated import PowerExecutor
 from tests.operations.staging import in_stage, machine, meddle, result, story
 from tests.operations.world import Process, World
@@ -24,7 +24,7 @@ from unbounded.metalman.access import binding_of
 from unbounded.operations import reasons
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Procedure, Stage, Step
+from unbounded.operations.procedure import Procedure, Sight, Stage, Step
 
 ELSEWHERE = {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}}
 
@@ -147,6 +147,29 @@ async def test_a_binding_edited_while_the_intent_is_written_is_not_acted_on(worl
     await world.operation("op", "HostReboot", "m1")
     assert result(await world.ended("op", within_s=60)) == ("Failed", reasons.TARGET_CHANGED)
     assert "https://elsewhere" not in asked
+
+
+@story
+async def test_a_slot_taken_before_a_crash_is_not_acted_on_without_a_live_read(world: World) -> None:
+    """The slot is the operation's, and its claim was never written; the Machine is edited during the new look."""
+    asked: list[str] = []
+
+    class Edited(BareMetal):
+        async def observe(self, target: Target) -> Sight:
+            sight = await super().observe(target)
+            if not asked and "elsewhere" not in str(target.machine.spec):
+                await world.api.patch(MACHINES, "m1", ELSEWHERE)
+            return sight
+
+    await world.machine("m1")
+    operation = await world.operation("op", "HostReboot", "m1")
+    slot = {**slot_of("op"), "uid": operation.metadata.uid}
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    world.steward().start()
+    lagging = Weather(staleness_s=3.0)
+    world.executor("metalman/lab", lambda life, _api: Edited(life, world, asked)).start(weather=lagging)
+    assert result(await world.ended("op")) == ("Complete", "Succeeded")
+    assert set(asked) == {"https://elsewhere"}
 
 
 @story

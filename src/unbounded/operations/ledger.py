@@ -224,7 +224,8 @@ class Ledger:
 
     async def _hold(self, seen: Pass, run: Run) -> MachineOperation:
         """Make sure of the Machine before the record is written: our slot, and the same binding."""
-        if not seen.claimed:
+        has_slot = seen.machine is not None and slot.holds_slot(seen.operation, seen.machine)
+        if not seen.claimed and not has_slot:
             return await self._take(seen, run)
         machine = msgspec.convert(await self._live(run.machine), Machine)
         self._caches.machines.saw(machine)
@@ -235,7 +236,7 @@ class Ledger:
             raise Stale(f"the slot of Machine {run.machine} belongs to {active.name}")
         if target_state(self._executor, run, machine) is not TargetState.SAME:
             raise Stale(f"Machine {run.machine} has changed since it was looked at")
-        return seen.operation
+        return seen.operation if seen.claimed else await self._hold_deletion(seen.operation)
 
     async def _take(self, seen: Pass, run: Run) -> MachineOperation:
         """Finalizer and slot. It is taken on the Machine as it was looked at, so that nobody had it in between."""
@@ -243,8 +244,6 @@ class Ledger:
         if machine is None or target_state(self._executor, run, machine) is not TargetState.SAME:
             raise Stale(f"Machine {run.machine} has changed since it was looked at")
         operation = await self._hold_deletion(seen.operation)
-        if slot.holds_slot(operation, machine):
-            return operation
         first = () if seen.claimed else seen.procedure.start_marks
         marks = (*first, seen.procedure.stages[run.stage].mark)
         patch = slot.take_patch(slot.as_read(machine), operation, self._executor.name, marks, now=self.now())
