@@ -283,3 +283,26 @@ async def test_a_cancel_during_a_call_is_answered_before_the_call_is(world: Worl
     await world.cancel("op")
     await world.until("op", lambda op: "being cancelled" in (op.status.message or ""), within_s=6)
     assert result(await world.ended("op", within_s=400)) == ("Failed", reasons.CANCELLED)
+
+
+class SluggishOff(PowerExecutor):
+    """A host that goes off three seconds after that was accepted."""
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        await super().perform(target, action, before=before)
+        if action == power.SWITCH_OFF:
+            self.outside.host(target.machine.name).off_at = self.outside.now() + 3
+
+
+@story
+async def test_a_reboot_whose_deadline_comes_before_its_host_goes_off_leaves_that_on(world: World) -> None:
+    """The first reading after it gave up is still On."""
+    await world.machine("m1")
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: SluggishOff("metalman/lab", life, world.outside)).start()
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=2, parameters={"force": "true"})
+    assert result(await world.ended("op", within_s=90)) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    assert world.outside.host("m1").was_off
+    assert world.outside.host("m1").power == "On"
+    await asyncio.sleep(30)
+    assert world.outside.host("m1").power == "On"

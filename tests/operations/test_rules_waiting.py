@@ -358,7 +358,8 @@ async def test_a_deadline_made_shorter_counts_at_once(world: World) -> None:
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await asyncio.sleep(60)
     await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"deadlineSeconds": 30}})
-    assert result(await world.ended("op", within_s=5)) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    await in_stage(world, "op", power.RESTORING_POWER, within_s=5)
+    assert result(await world.ended("op", within_s=6)) == ("Failed", reasons.DEADLINE_EXCEEDED)
 
 
 @pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff", "HostPowerOn", "HostReplace"])

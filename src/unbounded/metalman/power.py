@@ -204,6 +204,7 @@ def reboot(operation: MachineOperation) -> Procedure:
             RESTORING_POWER: Stage(
                 "the host to be On",
                 RESTORE_LIMIT_S,
+                dwell_s=CONFIRM_S,  # what was asked for last may take effect after the first reading
                 last=True,
                 blind=SWITCH_ON,
                 left="left Off",

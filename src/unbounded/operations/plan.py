@@ -333,20 +333,23 @@ class _Planner:
 
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""
+        ends = step.stage in ENDS or (step.fail is not None and self.run.failing is not None)
+        left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.look_began_s)
+        if ends and left_s > 0:
+            return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._look_in(left_s)), left_s)
         if step.fail is not None:
-            if (failing := self.run.failing) is not None:
-                # What it failed with says how things stood then: that comes second, as the past it is.
-                now = f"by now {step.seen}{self._last_seen()}; before that: " if step.seen else ""
-                text = f"{now}{failing.text}"
-                return _failed(failing.reason, text, step.seen)
-            words = step.words or f"while {self._waiting_for()}"
-            return self._give_up(step.fail, f"{words}: {self._seen()}", step.seen)
+            return self._fail(step, step.fail)
         if step.stage == self.run.stage:
             return self._stay(step)
-        left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.look_began_s)
-        if left_s > 0 and step.stage in ENDS:
-            return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._look_in(left_s)), left_s)
         return self._leave(step)
+
+    def _fail(self, step: Step, reason: str) -> Decision:
+        if (failing := self.run.failing) is not None:
+            # What it failed with says how things stood then: that comes second, as the past it is.
+            now = f"by now {step.seen}{self._last_seen()}; before that: " if step.seen else ""
+            return _failed(failing.reason, f"{now}{failing.text}", step.seen)
+        words = step.words or f"while {self._waiting_for()}"
+        return self._give_up(reason, f"{words}: {self._seen()}", step.seen)
 
     def _leave(self, step: Step) -> Decision:
         if step.stage == COMPLETE:
