@@ -124,18 +124,30 @@ class Incarnation:
         return chance > 0 and self.chance.random() < chance
 
 
+class Between:
+    """Comes in between a process and the server, at each read and write of one object. This one lets all be."""
+
+    async def before(self, life: Incarnation, call: str, name: str) -> None:
+        """Do what others do in the moment before a call takes effect: nobody of them is seen by who has just looked."""
+
+    def answered(self, life: Incarnation, call: str, answer: object) -> None:
+        """Take note of what a process was told."""
+
+
 class WeatheredApi:
     """An Api as one incarnation meets it: slow, stale, lossy, and gone when it has crashed."""
 
-    def __init__(self, api: Api, life: Incarnation) -> None:
+    def __init__(self, api: Api, life: Incarnation, between: Between | None = None) -> None:
         self._api = api
         self._life = life
+        self._between = between or Between()
 
     async def version(self) -> str:
         return await self._call("version", self._api.version)
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
-        return await self._call(f"get {kind.kind}", lambda: self._api.get(kind, name, namespace=namespace))
+        get = self._interrupted(f"get {kind.kind}", name, lambda: self._api.get(kind, name, namespace=namespace))
+        return await self._call(f"get {kind.kind}", get)
 
     async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
         return await self._call(
@@ -164,11 +176,11 @@ class WeatheredApi:
     async def patch(
         self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
     ) -> T:
-        return await self._write(
-            f"patch {kind.kind}",
-            lambda: self._api.patch(kind, name, patch, namespace=namespace, subresource=subresource),
-            conflicts="resourceVersion" in patch.get("metadata", {}),
+        what = f"patch {kind.kind}"
+        write = self._interrupted(
+            what, name, lambda: self._api.patch(kind, name, patch, namespace=namespace, subresource=subresource)
         )
+        return await self._write(what, write, conflicts="resourceVersion" in patch.get("metadata", {}))
 
     async def delete(
         self, kind: Kind[T], name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
@@ -178,6 +190,15 @@ class WeatheredApi:
             lambda: self._api.delete(kind, name, namespace=namespace, uid=uid, resource_version=resource_version),
             conflicts=False,
         )
+
+    def _interrupted(self, what: str, name: str, effect: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        async def with_others() -> T:
+            await self._between.before(self._life, what, name)
+            answer = await effect()
+            self._between.answered(self._life, what, answer)
+            return answer
+
+        return with_others
 
     async def _call(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         weather = self._life.weather

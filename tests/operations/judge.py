@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from tests.operations.faults import FAIR, Incarnation, Weather
 from tests.operations.simulated import Violation
-from unbounded.api.operation import OperationKind
+from tests.support.virtual_time import EPOCH
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman import power
 from unbounded.operations.deadlines import DEADLINE_S
 from unbounded.operations.memory import ACT_ON_S, ACT_WITHIN_S
@@ -24,6 +27,7 @@ DEADLINE_LATE_S: Final = 10.0
 CLEANUP_S: Final = 75.0  # the last stage of a HostReboot, and its looks
 TTL_LATE_S: Final = 10.0
 GRACE_LATE_S: Final = 15.0
+RETRY_S: Final = 15.0  # the longest pause of an executor after trouble with the API
 AFTER_S: Final = 60.0  # in which what arrives late after an operation is still its own
 DOWN_SHARE: Final = 1.0  # of the time that no process was there
 EXECUTOR: Final = "metalman"
@@ -73,11 +77,20 @@ class Owned:
 
 @dataclass(frozen=True)
 class Intent:
-    """A stored intent: when, by which process, and what for."""
+    """A stored intent: when, by which process, and what for.
+
+    Attributes:
+        told: what the server had told that process last of the Machine; None where it had asked for nothing.
+        binding: the hosts that the record names.
+        uid: of the Machine that was claimed.
+    """
 
     at: float
     life: str
     what: tuple[str, str, int]
+    told: Owned | None
+    bindings: tuple[str, ...]
+    uid: str
 
     @property
     def action(self) -> str:
@@ -127,7 +140,13 @@ class Judge:
     sends: list[Send] = field(default_factory=list)
     reads: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by process and operation: their ends
     lives: list[Incarnation] = field(default_factory=list)
+    told: dict[tuple[str, str], Owned] = field(default_factory=dict)  # of Machines, to each process, last
+    wrote_first: dict[tuple[str, str], float] = field(default_factory=dict)  # by process and operation
+    taken: list[tuple[str, float, float]] = field(default_factory=list)  # slots that strangers had: Machine, from, to
+    forced: list[tuple[str, float]] = field(default_factory=list)  # Machines deleted with their finalizers: host, when
     weather: Weather = FAIR
+    faults: list[str] = field(default_factory=list)  # found on the way, where a process would swallow an exception
+    alone: bool = True  # one executor at a time: two of them round up the time that is spent at each turn
     troubled: bool = False  # the outside loses answers, or cannot be reached, or ignores a shutdown
 
     # What happens
@@ -149,13 +168,19 @@ class Judge:
         now = Owned(_now(), meta.get("uid", ""), host, holder.get("uid", ""), bool(holder.get("lost")))
         self.machines.setdefault(meta["name"], []).append(now)
 
+    def tell(self, life: str, machine: Machine, host: str) -> None:
+        """Take note of a Machine that the server has told a process in an answer."""
+        active = machine.status.active_operation
+        uid, holder = machine.metadata.uid, "" if active is None else active.uid
+        self.told[life, machine.name] = Owned(_now(), uid, host, holder, active is not None and active.lost)
+
     def _tell(self, old: Mapping[str, Any], new: Mapping[str, Any], power: str) -> None:
         meta, spec, status, now = new["metadata"], new["spec"], new.get("status") or {}, _now()
         before, after = (old.get("status") or {}).get("phase"), status.get("phase")
         if before in TERMINAL and before != after:
-            raise Violation(f"{meta['name']} was {before} and became {after}")
+            self.faults.append(f"{meta['name']} was {before} and became {after}")
         if after and not status.get("message"):
-            raise Violation(f"{meta['name']} is {after} and does not say what it waits for")
+            self.faults.append(f"{meta['name']} is {after} and does not say what it waits for")
         story = self.stories.get(meta["uid"])
         if story is None:
             story = self.stories[meta["uid"]] = Story(
@@ -172,7 +197,10 @@ class Judge:
         if (action := execution.get("action")) and after not in TERMINAL:
             target = status["targets"][0]
             life = execution["incarnation"].partition("_")[2] or execution["incarnation"]
-            intent = Intent(now, life, (target["stage"], action, target["attempts"]))
+            bindings = (execution["binding"], execution.get("nextBinding") or "")
+            told = self.told.get((life, story.machine))
+            what = (target["stage"], action, target["attempts"])
+            intent = Intent(now, life, what, told, bindings, execution["machineUID"])
             last = story.intents[-1] if story.intents else None
             if last is None or (last.life, last.what) != (intent.life, intent.what):
                 story.intents.append(intent)
@@ -185,6 +213,21 @@ class Judge:
         if uid in self.stories:
             self.stories[uid].gone_at = _now()
 
+    def wrote(self, life: str, operation: MachineOperation) -> None:
+        """Hold the time that a process has recorded against the time since it first wrote to the operation."""
+        execution, now, uid = operation.status.execution, _now(), operation.metadata.uid
+        if execution is None or operation.terminal:
+            return
+        first = self.wrote_first.setdefault((life, uid), now)
+        late_s = CLOCK_S + (RETRY_S if self.weather.lost else 0.0)  # until it knows that its claim was written
+        late_s += sum(_overlap(freeze, first, now) for one in self.lives if one.name == life for freeze in one.freezes)
+        if execution.spent_seconds < now - first - late_s:
+            self.faults.append(f"{operation.name}: {life} wrote {execution.spent_seconds} s, and has it since {first}")
+        lives = len({who for who, what in self.wrote_first if what == uid})
+        started_at = (datetime.fromisoformat(operation.status.started_at or "") - EPOCH).total_seconds()
+        if self.alone and execution.spent_seconds > now - started_at + CLOCK_S * (1 + lives):
+            self.faults.append(f"{operation.name}: {life} wrote {execution.spent_seconds} s, started at {started_at}")
+
     # The verdict
 
     def judge(self, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
@@ -193,6 +236,8 @@ class Judge:
         Args:
             transitions: of each host: when it became On or Off, from its first state on.
         """
+        if self.faults:
+            raise Violation(self.faults[0])
         self._sends_follow_their_intents()
         self._intents_rest_on_what_holds()
         self._once_is_once()
@@ -215,7 +260,7 @@ class Judge:
                 raise Violation(f"{send} long after its intent at {intents[-1].at}")
 
     def _intents_rest_on_what_holds(self) -> None:
-        """An intent rests on a fresh look, on the slot, and on the target as it is."""
+        """An intent rests on a fresh look, and on the slot and the target as the server told them last."""
         slack_s = 2 * self.weather.latency_s + 0.1
         for story in self.stories.values():
             for intent in story.intents:
@@ -223,9 +268,13 @@ class Judge:
                 is_blind = intent.what == (power.RESTORING_POWER, power.SWITCH_ON, 1)
                 if not is_blind and (not reads or intent.at - max(reads) > ACT_ON_S + slack_s):
                     raise Violation(f"{story.name}: {intent} rests on what was read at {reads[-1:]}")
-                held = list(self._owned(story.machine, intent.at - ACT_ON_S - slack_s, intent.at))
-                if story.uid not in {one.holder for one in held}:
-                    raise Violation(f"{story.name}: {intent} without the slot: {held}")
+                told = intent.told
+                if told is None or (not is_blind and intent.at - told.since > ACT_ON_S + slack_s):
+                    raise Violation(f"{story.name}: {intent}, and the Machine was not read")
+                if told.holder != story.uid:
+                    raise Violation(f"{story.name}: {intent} without the slot")
+                if told.uid != intent.uid or f"host:{told.host}" not in intent.bindings:
+                    raise Violation(f"{story.name}: {intent} for another Machine than was claimed")
         for send in self.sends:
             story = self.stories[send.operation]
             written = max(one.at for one in story.intents if one.at <= send.at)
@@ -260,7 +309,8 @@ class Judge:
             spans[act.host, act.operation] = (first, max(last, act.at))
         for (host, uid), (first, last) in spans.items():
             for (other_host, other), (begins, _) in spans.items():
-                if host == other_host and uid != other and first < begins < last:
+                is_forced = any(host == of and first <= at <= last for of, at in self.forced)
+                if host == other_host and uid != other and first < begins < last and not is_forced:
                     raise Violation(
                         f"{self.stories[other].name} acts on {host} at {begins}, in the midst of {first, last}"
                     )
@@ -272,6 +322,7 @@ class Judge:
         due = story.claimed_at + story.deadline_s + DEADLINE_LATE_S
         due += CLEANUP_S if story.kind == "HostReboot" else 0.0
         due += self._down_s(EXECUTOR, story.claimed_at, story.ended_at) * DOWN_SHARE
+        due += self._taken_s(story.machine, story.claimed_at, story.ended_at)
         if story.ended_at > due + self._trouble_s():
             raise Violation(f"{story.name} ended {story.ended_at - due:.1f} s too late: {story}")
 
@@ -287,6 +338,7 @@ class Judge:
         grace_s = float(story.spec.get("parameters", {}).get("graceSeconds", 120))
         deaths = sum(begins <= life.died_at <= ends for life in self.lives if life.name.startswith(EXECUTOR))
         limit_s = grace_s * (1 + deaths) + GRACE_LATE_S + self._down_s(EXECUTOR, begins, ends) + self._trouble_s()
+        limit_s += self._taken_s(story.machine, begins, ends)
         if ends - begins > limit_s:
             raise Violation(
                 f"{story.name} waits {ends - begins:.1f} s for a shutdown, of {limit_s:.1f} at most: {story}"
@@ -329,6 +381,7 @@ class Judge:
         dark_s = _dark_s(transitions[host], begins, ends)
         crashes = sum(begins <= life.died_at <= ends for life in self.lives if life.name.startswith(EXECUTOR))
         limit_s = DARK_S * (1 + crashes) + self._down_s(EXECUTOR, begins, ends) + self._trouble_s()
+        limit_s += self._taken_s(story.machine, begins, ends)
         if dark_s > limit_s and not _says_left_off(story):
             raise Violation(f"{host} was dark for {dark_s:.1f} s, of {limit_s:.1f} at most: {story}")
 
@@ -362,6 +415,11 @@ class Judge:
 
     def _trouble_s(self) -> float:
         return TROUBLE_S if self.troubled or self.weather is not FAIR else 0.0
+
+    def _taken_s(self, machine: str, since: float, until: float) -> float:
+        """Return for how long a stranger had the slot, with the pause before its executor tries again."""
+        spans = [(begins, ends + RETRY_S) for of, begins, ends in self.taken if of == machine]
+        return sum(_overlap(span, since, until) for span in spans)
 
     def _down_s(self, process: str, since: float, until: float) -> float:
         """Return how long no process of a name worked: none ran, or it stood still."""

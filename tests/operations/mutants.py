@@ -64,6 +64,57 @@ def source_of(module: str) -> Path:
     return Path(found.origin)
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A change of a line that must never go unnoticed, as text of the source."""
+
+    module: str
+    name: str
+    before: str
+    after: str
+
+    def mutant(self) -> Mutant:
+        source = source_of(self.module).read_text()
+        assert source.count(self.before) == 1, f"{self.name}: the source has changed, and so must this"
+        line = source[: source.index(self.before)].count("\n") + 1
+        return Mutant(self.module, line, self.name, source.replace(self.before, self.after))
+
+
+FAULTS: Final = (
+    Fault(
+        "ledger",
+        "lock ignored at the intent's write",
+        "if active.uid != seen.operation.metadata.uid:",
+        "if False:",
+    ),
+    Fault(
+        "ledger",
+        "acts on an observation older than 5 s",
+        "is_stale = looked is None or sent_at - looked.ended_at > ACT_ON_S",
+        "is_stale = looked is None",
+    ),
+    Fault(
+        "ledger",
+        "live target check dropped",
+        "if target_state(self._executor, run, machine) is not TargetState.SAME:\n            raise Stale",
+        "if False:\n            raise Stale",
+    ),
+    Fault(
+        "memory",
+        "spentSeconds never recorded",
+        "spent_s=self.spent(now),\n            stage_s",
+        "spent_s=0,\n            stage_s",
+    ),
+    Fault(
+        "engine",
+        "acts late after the intent",
+        "before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())",
+        "before = math.inf",
+    ),
+)
+"""They survived all schedules once."""
+
+
 def mutant(seed: int) -> Mutant:
     """Return the mutant of a seed; equal seeds give equal ones for as long as the source is the same."""
     chance = random.Random(seed)
@@ -173,10 +224,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._changed.source, f"mutant of {self._changed.module}.py", "exec"), module.__dict__)
 
 
-def main(seed: int, schedules: int) -> None:
-    """Run the schedules on a mutant, or on the control, and print what found it; nothing where it survives all."""
-    changed = unchanged() if seed == CONTROL else mutant(seed)
-    put_in_place(changed)
+def main(which: str, schedules: int) -> None:
+    """Run the schedules on a mutant, and print what found it; nothing where it survives all.
+
+    Args:
+        which: a seed, that of the control, or the name of a fault.
+    """
+    put_in_place(named(which))
     logging.disable(logging.CRITICAL)
     from tests.operations.schedules import run_schedule  # imports what is changed
 
@@ -188,6 +242,14 @@ def main(seed: int, schedules: int) -> None:
             return
 
 
+def named(which: str) -> Mutant:
+    """Return the mutant of a seed, the control, or that of a fault by its name."""
+    for fault in FAULTS:
+        if fault.name == which:
+            return fault.mutant()
+    return unchanged() if int(which) == CONTROL else mutant(int(which))
+
+
 def put_in_place(changed: Mutant) -> None:
     """Have this process import the changed module; nothing of the package may be imported yet."""
     assert f"{PACKAGE}.{changed.module}" not in sys.modules, "too late"
@@ -195,4 +257,4 @@ def put_in_place(changed: Mutant) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]))

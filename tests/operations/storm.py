@@ -8,19 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.operations.faults import FAIR, STORM, Incarnation, Weather
-from tests.operations.judge import Act, Judge, Send
+import msgspec
+
+from tests.operations.faults import FAIR, STORM, Between, Incarnation, Weather
+from tests.operations.judge import EXECUTOR, Act, Judge, Send
 from tests.operations.simulated import Host, PowerExecutor
 from tests.operations.world import Process, World
 from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import virtual_now
 from unbounded.api.failures import Transient
 from unbounded.api.kinds import Kind
-from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.metalman import power
 from unbounded.operations.ports import Target
@@ -29,6 +33,9 @@ from unbounded.operations.procedure import Sight
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
 VANISHES: Final = 0.3  # of what is on its way when its process dies
 LAGS: Final = 0.5
+RIVALS: Final = 1  # of four schedules: in that one, others write at the very moments at which an executor does
+READS: Final = 16  # of executors, and WRITES, among which those are
+WRITES: Final = 50
 STALLING: Final = Weather(freeze=0.1)
 
 
@@ -124,6 +131,35 @@ class TracingApi(MemoryApi):
         super()._remove(collection, key, old)
 
 
+class Rivals(Between):
+    """Users and other controllers that write in the moment before a process's call takes effect, on what that is about.
+
+    Args:
+        reads, writes: those of executors, each kind counted from 0, before which they write.
+    """
+
+    def __init__(self, storm: Storm, reads: Iterable[int] = (), writes: Iterable[int] = ()) -> None:
+        self._storm = storm
+        self._at = {"get": frozenset(reads), "patch": frozenset(writes)}
+        self._calls = {"get": 0, "patch": 0}
+
+    async def before(self, life: Incarnation, call: str, name: str) -> None:
+        if not life.name.startswith(EXECUTOR):
+            return
+        verb = call.partition(" ")[0]
+        number, self._calls[verb] = self._calls[verb], self._calls[verb] + 1
+        if number in self._at[verb]:
+            await self._storm.come_between(name)
+
+    def answered(self, life: Incarnation, call: str, answer: object) -> None:
+        """Take note of each Machine that a process was told of, as it was then."""
+        if isinstance(answer, Machine | dict) and call.endswith(" Machine"):
+            machine = answer if isinstance(answer, Machine) else msgspec.convert(answer, Machine)
+            self._storm.world.verdict.tell(life.name, machine, host_of(machine))
+        if isinstance(answer, MachineOperation) and call.startswith("patch") and life.name.startswith(EXECUTOR):
+            self._storm.world.verdict.wrote(life.name, answer)
+
+
 @dataclass
 class StormWorld(World):
     """A world whose judge sees everything."""
@@ -172,18 +208,22 @@ class Storm:
     chance: random.Random = field(init=False)
     world: StormWorld = field(init=False)
     names: list[str] = field(default_factory=list)
+    machines: list[str] = field(default_factory=list)
+    _returns: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
+        self._rival = random.Random(f"rivals of {self.seed}")  # so that without them a schedule is what it is
 
     async def run(self) -> None:
         """Let it come to its end, and judge it."""
         chance = self.chance
         weather = chance.choice((FAIR, FAIR, STORM, STORM, STALLING))
         self.world = world = StormWorld(chance, weather=weather, reaps=chance.random() < 0.8)
-        world.verdict.weather = world.weather
+        world.verdict.weather, world.verdict.alone = world.weather, world.reaps
+        world.between = self._rivals()
         self._disturb()
-        machines = [f"m{number}" for number in range(chance.randint(1, 3))]
+        machines = self.machines = [f"m{number}" for number in range(chance.randint(1, 3))]
         for name in machines:
             await world.machine(name)
             if chance.random() < 0.2:
@@ -263,6 +303,26 @@ class Storm:
             except ApiError:
                 continue  # it is gone, or terminal, or another wrote first
 
+    def _rivals(self) -> Rivals:
+        if self.seed % 4 != RIVALS:
+            return Rivals(self)
+        reads = self._rival.sample(range(READS), self._rival.randint(2, 6))
+        return Rivals(self, reads, self._rival.sample(range(WRITES), self._rival.randint(0, 6)))
+
+    async def come_between(self, name: str) -> None:
+        """Write on a Machine, or on that of an operation, while an executor is about to rest on what it has read."""
+        deeds = (self._retarget, self._retarget, self._recreate, self._cancel, self._take_slot, self._take_slot)
+        try:
+            machine = name
+            if name not in self.machines:
+                machine = (await self.world.get(name)).spec.machine_ref or ""
+            operations = (await self.world.api.list(MACHINE_OPERATIONS)).items
+            there = [one.name for one in operations if one.spec.machine_ref == machine and not one.terminal]
+            if machine and there:
+                await self._rival.choice(deeds)(self._rival.choice(there), machine)
+        except ApiError:
+            return  # it is gone, or terminal
+
     async def _cancel(self, name: str, _machine: str) -> None:
         await self.world.cancel(name)
 
@@ -281,6 +341,39 @@ class Storm:
 
     async def _delete_machine(self, _name: str, machine: str) -> None:
         await self.world.api.delete(MACHINES, machine)
+
+    async def _recreate(self, _name: str, machine: str) -> None:
+        """Delete a Machine with its finalizers, and register it anew: what was sent to its host is still on its way."""
+        host = host_of(await self.world.api.get(MACHINES, machine))
+        self.world.verdict.forced.append((host, self.world.outside.now()))
+        await self.world.take_away(machine)
+        await self.world.machine(machine)
+
+    async def _take_slot(self, _name: str, machine: str) -> None:
+        """Have the Machine's agent make its node anew: it takes a slot that was lost, or taken away by hand."""
+        uid = f"recreation-{self._rival.random()}"
+        active = {
+            "uid": uid,
+            "name": f"recreate-{machine}",
+            "kind": NODE_RECREATION,
+            "executor": f"unbounded-agent/{machine}",
+        }
+        await self.world.api.patch(MACHINES, machine, {"status": {"activeOperation": None}}, subresource="status")
+        slot = {"activeOperation": {**active, "since": rfc3339(virtual_now())}}
+        await self.world.api.patch(MACHINES, machine, {"status": slot}, subresource="status")
+        seconds = self._rival.uniform(2, 40)
+        self.world.verdict.taken.append((machine, self.world.outside.now(), self.world.outside.now() + seconds))
+        asyncio.get_running_loop().call_later(
+            seconds, lambda: self._returns.append(asyncio.create_task(self._give_back(uid, machine)))
+        )
+
+    async def _give_back(self, uid: str, machine: str) -> None:
+        with contextlib.suppress(ApiError):
+            active = (await self.world.api.get(MACHINES, machine)).status.active_operation
+            if active is not None and active.uid == uid:
+                await self.world.api.patch(
+                    MACHINES, machine, {"status": {"activeOperation": None}}, subresource="status"
+                )
 
     async def _compact(self, _name: str, _machine: str) -> None:
         self.world.api.compact()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.operations.faults import FAIR, Incarnation, Weather, WeatheredApi
+from tests.operations.faults import FAIR, Between, Incarnation, Weather, WeatheredApi
 from tests.operations.simulated import (
     BOOTED,
     HANDED_OVER,
@@ -108,6 +108,8 @@ class World:
     absences: Absences = field(default_factory=Absences)
     announced: list[tuple[str, str, str]] = field(default_factory=list)  # object, Normal or Warning, reason
     call_limit_s: float = SimulatedExecutor.call_limit_s
+    between: Between = field(default_factory=Between)
+    faults: list[str] = field(default_factory=list)  # seen at a write, where a process would swallow an exception
 
     def __post_init__(self) -> None:
         random.seed(self.chance.random())  # of the jitter in back-off, so that a seed is one schedule
@@ -124,7 +126,7 @@ class World:
             return
         before, after, meta = old.get("status", {}).get("phase"), new["status"].get("phase"), new["metadata"]
         if before in TERMINAL and before != after:
-            raise Violation(f"{meta['name']} was {before} and became {after}")
+            self.faults.append(f"{meta['name']} was {before} and became {after}")
         machine = new["spec"].get("machineRef", "")
         self.kinds.setdefault(meta["name"], new["spec"]["operationKind"])  # children of selector operations too
         story = self.stories.setdefault(meta["uid"], Story(meta["name"], machine))
@@ -136,7 +138,7 @@ class World:
         if after in TERMINAL and story.ended_at is None:
             story.ended_at, story.power_at_end = now, self.outside.host(machine).power
         if after != "" and not new["status"].get("message"):
-            raise Violation(f"{meta['name']} is {after} and does not say what it waits for")
+            self.faults.append(f"{meta['name']} is {after} and does not say what it waits for")
 
     def announce(self, about: MachineOperation | Machine, type_: str, reason: str, _message: str) -> None:
         self.announced.append((about.name, type_, reason))
@@ -246,6 +248,8 @@ class World:
 
     def judge(self) -> None:
         """Everything that must hold at the end of any schedule."""
+        if self.faults:
+            raise Violation(self.faults[0])
         self._once_is_once()
         self._no_act_is_doubled()
         self._acts_follow_their_intents()
@@ -338,7 +342,9 @@ class Process:
         )
         self.world.lives.append(life)
         life.born_at = asyncio.get_running_loop().time()
-        task = asyncio.create_task(self._main(life, WeatheredApi(self.world.api, life)), name=life.name)
+        task = asyncio.create_task(
+            self._main(life, WeatheredApi(self.world.api, life, self.world.between)), name=life.name
+        )
         return Running(life, task)
 
     async def keep(
