@@ -308,6 +308,15 @@ async def test_a_second_machine_of_one_host_is_refused(up_cli: Cli, up_api: Http
     assert (again.status, again.out) == (0, f"machine.unbounded-cloud.io/{site}-first unchanged\n")
 
 
+async def test_a_second_name_of_one_host_is_refused(up_cli: Cli, site: str, key: Path) -> None:
+    """Seen: a host under its name and its address was registered twice."""
+    await up_cli(*register(site, "--name", "first", "--ssh-private-key", str(key), host="localhost:2207"))
+    ran = await up_cli(*register(site, "--name", "second", host="127.0.0.1:2207"))
+    assert (ran.status, ran.out) == (1, "")
+    assert f"Machine {site}-first is of this host already: its spec.ssh.host is localhost:2207" in ran.err
+    assert "which has the same address: 127.0.0.1" in ran.err
+
+
 async def test_waiting_ends_with_ready_or_with_failed(up_cli: Cli, up_api: HttpApi, site: str, key: Path) -> None:
     async def becomes(name: str, *phases: str) -> None:
         async with asyncio.timeout(60):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from ipaddress import ip_address
+from typing import Final
 
-from unbounded.api.machine import MACHINES, Machine, SSHSpec
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.plugin.command import CliError, Session
 from unbounded.kube.errors import Forbidden
-from unbounded.machina.ssh.model import host_port
+from unbounded.machina.machines.same_host import Way, way_to
+from unbounded.machina.ssh.threads import Threads
 
-Way = tuple[tuple[str, int], ...]
+LOOK_UP_S: Final = 2.0  # for all names together
+RESOLVERS: Final = 32
+
+Addresses = Mapping[str, frozenset[str]]  # by name; a name that is not known has none
+LookUp = Callable[[str], Awaitable[frozenset[str]]]
 
 
 async def require_own_host(session: Session, machine: Machine) -> None:
@@ -24,42 +33,93 @@ async def require_own_host(session: Session, machine: Machine) -> None:
     except Forbidden:
         session.printer.warn("whether another Machine is of this host cannot be seen by this user")
         return
-    other = of_same_host(machine, there)
+    others = [one for one in there if one.name != machine.name]
+    other, addresses = of_same_host(machine, others), ""
+    if other is None:
+        known = await resolved(names_to_compare(machine, others), look_up())
+        other = of_same_host(machine, others, known)
+        addresses = "" if other is None else f", which has the same address: {_common(machine, other, known)}"
     if other is None:
         return
     going = " (being deleted)" if other.metadata.deletion_timestamp is not None else ""
     host = other.spec.ssh.host if other.spec.ssh is not None else ""
     raise CliError(
-        f"--host: Machine {other.name}{going} is of this host already: its spec.ssh.host is {host}",
+        f"--host: Machine {other.name}{going} is of this host already: its spec.ssh.host is {host}{addresses}",
         next_step=f"`{session.told.program} why machine/{other.name}` says how it is;"
         f" `kubectl delete machine {other.name}` ends it, and this one can be registered once it is gone",
     )
 
 
-def of_same_host(machine: Machine, others: Iterable[Machine]) -> Machine | None:
+def of_same_host(machine: Machine, others: Iterable[Machine], known: Addresses | None = None) -> Machine | None:
     """Return the first of other Machines that is reached at the same address, by the same bastion.
 
-    Private addresses repeat, so what stands behind different bastions is taken for different hosts.
+    Args:
+        known: addresses of names; a host behind a bastion is looked up by that, and is compared by its name alone.
     """
-    way = _way(machine.spec.ssh)
+    way = way_to(machine)
     if way is None:
         return None
-    return next((one for one in others if one.name != machine.name and _way(one.spec.ssh) == way), None)
+    addresses = known or {}
+    return next((one for one in others if one.name != machine.name and _is_same(way, way_to(one), addresses)), None)
 
 
-def _way(ssh: SSHSpec | None) -> Way | None:
-    """Return the addresses on the way to a host, in one spelling; None where they cannot be meant."""
-    if ssh is None:
-        return None
+def names_to_compare(machine: Machine, others: Iterable[Machine]) -> frozenset[str]:
+    """Return the names whose addresses tell whether two Machines are of one host; empty where none could."""
+    way = way_to(machine)
+    if way is None:
+        return frozenset()
+    reached = [other[-1] for one in others if (other := way_to(one)) is not None and _may_be_same(way, other)]
+    names = {at.host for at in (way[-1], *reached) if not _is_address(at.host)}
+    return frozenset(names) if reached else frozenset()
+
+
+def _may_be_same(way: Way, other: Way) -> bool:
+    """Return whether two ways differ at most in the name of the server that is reached directly."""
+    return len(way) == len(other) and way[:-1] == other[:-1] and way[-1].port == other[-1].port
+
+
+def _is_same(way: Way, other: Way | None, known: Addresses) -> bool:
+    if other is None or way == other:
+        return other is not None
+    return _may_be_same(way, other) and bool(_of(way, known) & _of(other, known))
+
+
+def _of(way: Way, known: Addresses) -> frozenset[str]:
+    host = way[-1].host
+    return frozenset({host}) if _is_address(host) else known.get(host, frozenset())
+
+
+def _common(machine: Machine, other: Machine, known: Addresses) -> str:
+    one, two = way_to(machine), way_to(other)
+    return "" if one is None or two is None else min(_of(one, known) & _of(two, known), default="")
+
+
+def _is_address(host: str) -> bool:
     try:
-        return tuple(_spelled(text) for text in (ssh.host, *([ssh.bastion.host] if ssh.bastion is not None else [])))
+        ip_address(host)
     except ValueError:
-        return None
+        return False
+    return True
 
 
-def _spelled(text: str) -> tuple[str, int]:
-    at = host_port(text)
-    try:
-        return str(ip_address(at.host)), at.port
-    except ValueError:
-        return at.host.lower().rstrip("."), at.port
+async def resolved(names: Iterable[str], find: LookUp, *, within_s: float = LOOK_UP_S) -> Addresses:
+    """Return the addresses of names, as far as they are found in time."""
+    lookups = {name: asyncio.ensure_future(find(name)) for name in names}
+    if not lookups:
+        return {}
+    _done, late = await asyncio.wait(lookups.values(), timeout=within_s)
+    for one in late:
+        one.cancel()
+    found = {name: one for name, one in lookups.items() if one not in late and one.exception() is None}
+    return {name: one.result() for name, one in found.items()}
+
+
+def look_up() -> LookUp:
+    """Return what looks a name up as this machine does."""
+    threads = Threads(RESOLVERS, "names")
+
+    async def find(name: str) -> frozenset[str]:
+        found = await threads.run(partial(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM))
+        return frozenset(str(ip_address(str(one[4][0]).partition("%")[0])) for one in found)
+
+    return find

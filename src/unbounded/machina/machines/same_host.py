@@ -1,0 +1,79 @@
+"""Machines that name one host: at most one of them is set up, as two would install over one another. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from unbounded.api.machine import PROVISIONING, Machine
+from unbounded.kube.cache import Cache
+from unbounded.machina.ssh.model import HostPort, host_port
+
+INDEX_HOST = "ssh host"
+
+Way = tuple[HostPort, ...]
+
+
+def way_to(machine: Machine) -> Way | None:
+    """Return the host of a Machine and its bastion, in one spelling; None where they cannot be meant.
+
+    Private addresses repeat, so what stands behind different bastions is taken for different hosts.
+    """
+    ssh = machine.spec.ssh
+    if ssh is None:
+        return None
+    try:
+        return tuple(_spelled(text) for text in (ssh.host, *([ssh.bastion.host] if ssh.bastion is not None else [])))
+    except ValueError:
+        return None
+
+
+def by_host(machine: Machine) -> tuple[str, ...]:
+    """Machines by the way to their host."""
+    way = way_to(machine)
+    return () if way is None else (_words(way),)
+
+
+def sharing_host(machines: Cache[Machine], machine: Machine) -> tuple[Machine, ...]:
+    """Return the other Machines of the same host.
+
+    Args:
+        machines: indexed by INDEX_HOST.
+    """
+    found = (one for key in by_host(machine) for one in machines.by(INDEX_HOST, key))
+    return tuple(one for one in found if one.name != machine.name)
+
+
+def host_words(machine: Machine) -> str:
+    """Return the way to the host for a person; empty where it cannot be meant."""
+    return next(iter(by_host(machine)), "")
+
+
+def first_of(machine: Machine, sharing: Iterable[Machine]) -> Machine:
+    """Return the one Machine of a host that may be set up: one that was begun, else the oldest."""
+    return min((machine, *sharing), key=_order)
+
+
+def _order(machine: Machine) -> tuple[bool, str, str]:
+    return (not is_begun(machine), machine.metadata.creation_timestamp or "", machine.name)
+
+
+def is_begun(machine: Machine) -> bool:
+    """Return whether something may have been set up on the host for this Machine."""
+    status, slot = machine.status, machine.status.active_operation
+    before = status.provisioning
+    touched = before is not None and not (before.ended_at is not None and before.untouched)
+    return touched or status.agent is not None or (slot is not None and slot.kind == PROVISIONING)
+
+
+def _spelled(text: str) -> HostPort:
+    at = host_port(text)
+    try:
+        return HostPort(str(ip_address(at.host)), at.port)
+    except ValueError:
+        return HostPort(at.host.lower().rstrip("."), at.port)
+
+
+def _words(way: Way) -> str:
+    host, *bastion = map(str, way)
+    return f"{host} by the bastion {bastion[0]}" if bastion else host
