@@ -26,6 +26,7 @@ class ConditionType(StrEnum):
     HOST_RESET = "HostReset"
     POWERED_OFF = "PoweredOff"
     BMC_EXCLUSIVE = "BMCExclusive"
+    HOST_EXCLUSIVE = "HostExclusive"
     BOOT_ORDER_CONFIG_SUPPORTED = "BootOrderConfigSupported"
     REPAVED = "Repaved"
     CLOUD_INIT_DONE = "CloudInitDone"
@@ -76,6 +77,7 @@ class ConditionReason(StrEnum):
     ADDRESS_IN_USE = "AddressInUse"
     DUPLICATE_LEASE = "DuplicateLease"
     DUPLICATE_BMC = "DuplicateBMC"
+    DUPLICATE_HOST = "DuplicateHost"
     INVALID_LEASE = "InvalidLease"
     FOREIGN_EK = "ForeignEK"
     EK_NOT_TRUSTED = "EKNotTrusted"
@@ -169,6 +171,7 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
             _R.FACTS_MISSING,
             _R.SOURCE_MISSING,
             _R.DIGEST_MISSING,
+            _R.DUPLICATE_HOST,
             *ON_HOST,
         ),
     ),
@@ -190,6 +193,12 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
         "No other Machine names the same BMC and device; while one does, their host operations exclude each other."
         " Missing where there never was another.",
         (_R.RESOLVED, _R.DUPLICATE_BMC),
+    ),
+    ConditionType.HOST_EXCLUSIVE: Meaning(
+        "machina",
+        "No other Machine names the same SSH host; while one does, one of them at most is set up. Missing where there"
+        " never was another.",
+        (_R.RESOLVED, _R.DUPLICATE_HOST),
     ),
     ConditionType.BOOT_ORDER_CONFIG_SUPPORTED: Meaning(
         "metalman", "False when the BMC cannot set the boot order.", (_R.SUPPORTED, _R.NOT_SUPPORTED)

@@ -30,6 +30,7 @@ from unbounded.machina.configurations.versions import (
 from unbounded.machina.machines.controller import Machines, Ports
 from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
+from unbounded.machina.machines.same_host import INDEX_HOST, by_host
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.release_key import publish_release_key
@@ -87,9 +88,10 @@ class Caches:
 def caches_of(api: Api) -> Caches:
     """Caches that nobody runs yet."""
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
+    of_machines = {INDEX_CONFIGURATION: configurations_of, INDEX_BMC: by_bmc, INDEX_HOST: by_host}
     return Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
-        machines=Cache(api, MACHINES, indexes={INDEX_CONFIGURATION: configurations_of, INDEX_BMC: by_bmc}),
+        machines=Cache(api, MACHINES, indexes=of_machines),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
         requests=Cache(api, CERTIFICATE_REQUESTS),

@@ -101,6 +101,9 @@ class Site:
         """A Machine on this host, which was never one before; the name of its key's Secret is its own."""
         for left in ("told", "starts", "wait", "exit"):
             (server.folder / left).unlink(missing_ok=True)
+        for other in (await self.admin.list(MACHINES)).items:
+            if other.spec.ssh is not None and other.spec.ssh.host == server.at:
+                await self.admin.delete(MACHINES, other.name)
         name = next(NAMES)
         await self.key(name, key or self.fleet.key)
         ssh = {"host": server.at, "username": "ubuntu", "privateKeyRef": {"name": name, "namespace": NAMESPACE}}

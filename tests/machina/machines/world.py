@@ -33,6 +33,7 @@ from unbounded.machina.configurations.versions import INDEX_CONFIGURATION, VERSI
 from unbounded.machina.machines.controller import Machines, Ports
 from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
+from unbounded.machina.machines.same_host import INDEX_HOST, by_host
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.model import Install, Remote
 from unbounded.machina.ssh.model import Shell
@@ -278,7 +279,7 @@ class LivingInstaller:
 
 def caches_of(api: Api) -> MachineCaches:
     return MachineCaches(
-        machines=Cache(api, MACHINES),
+        machines=Cache(api, MACHINES, indexes={INDEX_HOST: by_host}),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE),

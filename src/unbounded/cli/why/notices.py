@@ -13,7 +13,7 @@ from unbounded.api.meta import Condition
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 from unbounded.cli.why.fixing import ssh_command
 from unbounded.cli.why.links import PLUGIN, Fix
-from unbounded.cli.why.troubles import Trouble, agent_fixes, condition, configuration_fixes, row
+from unbounded.cli.why.troubles import Trouble, agent_fixes, condition, configuration_fixes, duplicate_host, row
 
 
 def notices_of(machine: Machine) -> list[tuple[Trouble, Condition]]:
@@ -88,6 +88,13 @@ NOTICES: Final = (
         (_R.DUPLICATE_BMC,),
         "host operations on these Machines go on, one at a time, and each of them acts on the same host",
         _duplicate,
+    ),
+    row(
+        _C.HOST_EXCLUSIVE,
+        _FALSE,
+        (_R.DUPLICATE_HOST,),
+        "what is set up stays; no other of these Machines is set up on the host",
+        duplicate_host,
     ),
     row(_C.REPAVE_PENDING, _TRUE, (_R.PENDING, _R.ROLLED_BACK), _STAYS, _recreate),
     row(_C.REPAVE_PENDING, _UNKNOWN, (_R.CONFIGURATION_MISSING,), _STAYS, configuration_fixes),

@@ -70,6 +70,16 @@ def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
+def duplicate_host(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    """Leave one Machine of a host."""
+    which = "-o custom-columns=NAME:.metadata.name,HOST:.spec.ssh.host,PHASE:.status.phase"
+    return (
+        Fix(f"kubectl get machines {which}", "shows which Machines name this host"),
+        Fix(f"kubectl delete machine {machine.name}", "deletes this one, if the other is right"),
+        Fix(f"kubectl edit machine {machine.name}", "corrects spec.ssh.host, if it is the wrong one here"),
+    )
+
+
 def _allow_join(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (Fix(f"{PLUGIN} machine allow-join {machine.name}", "lets it join once more"),)
 
@@ -203,6 +213,13 @@ TABLE: Final = (
     row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", configuration_fixes),
     *_attempt_rows(),
     row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
+    row(
+        _C.PROVISIONING,
+        _U,
+        (_R.DUPLICATE_HOST,),
+        "it goes on when one of them names another host",
+        duplicate_host,
+    ),
     row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
     row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
     row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),

@@ -20,11 +20,13 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.machina.machines.model import Set
+from unbounded.machina.machines.same_host import host_words
 from unbounded.machina.ssh.model import SshRejected, SshTransient, SshUncertain, Trouble
 
 _R = ConditionReason
 _REASONS: Final = frozenset(CONDITIONS[ConditionType.PROVISIONING].reasons)
 
+_SHOWN: Final = 10  # names in a message
 TIMED_OUT: Final = str(_R.TIMED_OUT)
 FAILED: Final = str(_R.FAILED)
 ON_HOLD: Final = "OnHold"  # not begun, and no fault: it waits for what the next look says
@@ -100,6 +102,21 @@ def resetting(message: str) -> Set:
 
 def reset_failed(message: str, reason: ConditionReason = _R.FAILED, hop: SSHHop | None = None) -> Set:
     return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, reason, message, hop=hop)
+
+
+def exclusive(machine: Machine, sharing: Sequence[Machine]) -> tuple[Set, ...]:
+    """Return whether other Machines name the same host; nothing where none ever did."""
+    if sharing:
+        names = sorted(one.name for one in sharing)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        which = f"Machine{'s' if len(names) > 1 else ''} {', '.join(names[:_SHOWN])}{more}"
+        does = "name" if len(names) > 1 else "names"
+        words = f"{which} {does} the same SSH host, {host_words(machine)}: one of them at most is set up"
+        return (Set(ConditionType.HOST_EXCLUSIVE, ConditionStatus.FALSE, _R.DUPLICATE_HOST, words),)
+    if said(machine, ConditionType.HOST_EXCLUSIVE) is None:
+        return ()
+    words = "No other Machine names its SSH host any more"
+    return (Set(ConditionType.HOST_EXCLUSIVE, ConditionStatus.TRUE, _R.RESOLVED, words),)
 
 
 def said(machine: Machine, kind: ConditionType) -> Condition | None:

@@ -51,6 +51,7 @@ from unbounded.machina.machines.probing import Prober
 from unbounded.machina.machines.refused import known_refusal, refused_words
 from unbounded.machina.machines.resetting import reset_over_ssh
 from unbounded.machina.machines.runs import Run, Runs
+from unbounded.machina.machines.same_host import as_of_host, sharing_host
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.model import Installer, Remote
 from unbounded.machina.ssh.model import Route, Ssh, SshRejected, SshTransient
@@ -140,6 +141,10 @@ class Machines:
         either = new or old
         if either is not None:
             self._controller.enqueue(either.name)
+        if as_of_host(old) != as_of_host(new):
+            for machine in filter(None, (old, new)):
+                for other in sharing_host(self._caches.machines, machine):
+                    self._controller.enqueue(other.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Heartbeats are no change: there are many of them."""

@@ -92,6 +92,7 @@ class Observed:
         reading: they are being read: what rests on them waits, and stays as it was said.
         pause: the ConfigMap that pauses all, or None.
         operations: of this Machine.
+        sharing: other Machines of the same host.
         template: of the version that the Machine is bound to; None also where that is not there.
         retry_s: in how many seconds a failed attempt is due again; None when none failed.
         retry_told: when that is, RFC 3339.
@@ -112,6 +113,7 @@ class Observed:
     reading: bool = False
     pause: ConfigMap | None = None
     operations: tuple[MachineOperation, ...] = ()
+    sharing: tuple[Machine, ...] = ()
     template: MachineConfigurationTemplate | None = None
     retry_s: float | None = None
     retry_told: str = ""

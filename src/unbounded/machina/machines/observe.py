@@ -29,6 +29,7 @@ from unbounded.machina.machines.nodes import configured
 from unbounded.machina.machines.plan import asks_for_needs
 from unbounded.machina.machines.readings import Readings
 from unbounded.machina.machines.runs import Runs
+from unbounded.machina.machines.same_host import sharing_host
 from unbounded.machina.machines.settings import Settings
 from unbounded.operations.caches import INDEX_MACHINE, pause_of
 
@@ -38,6 +39,7 @@ Raw = dict[str, Any]
 @dataclass(frozen=True)
 class MachineCaches:
     """Args:
+    machines: indexed by INDEX_HOST.
     operations, nodes: indexed by INDEX_MACHINE.
     versions: of MachineConfigurations, indexed by INDEX_CONFIGURATION.
     """
@@ -159,6 +161,7 @@ class Observer:
             attempt=self._attempts.of(machine.name),
             pause=pause_of(self._caches.pause),
             operations=self._caches.operations.by(INDEX_MACHINE, machine.name),
+            sharing=sharing_host(self._caches.machines, machine),
             template=self._template(machine),
             retry_s=memory.retry_s(before, self._settings.retry, now, self._wall),
             retry_told=memory.retry_told,

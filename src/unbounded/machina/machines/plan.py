@@ -31,6 +31,7 @@ from unbounded.machina.machines.model import (
 from unbounded.machina.machines.nodes import node_actions
 from unbounded.machina.machines.outcome import given_back
 from unbounded.machina.machines.refused import is_refused, refused_words, untrusted
+from unbounded.machina.machines.same_host import first_of, host_words, is_begun
 from unbounded.machina.machines.wanted import (
     is_asked_anew,
     is_open,
@@ -67,7 +68,8 @@ def plan(seen: Observed, times: Times = TIMES) -> Plan:
         return _without_ssh(seen)
     reach = _reach(seen, times)
     step = _set_up(seen, reach.conditions, times)
-    conditions = (*reach.conditions, *_first(machine, step.conditions))
+    exclusive = say.exclusive(machine, seen.sharing)
+    conditions = (*reach.conditions, *exclusive, *_first(machine, step.conditions))
     after = say.after(machine, conditions)
     phase = machine_phase(
         machine.spec,
@@ -194,6 +196,7 @@ def _set_up(seen: Observed, reach: tuple[Set, ...], times: Times) -> _Step:
         or _not_wanted(seen)
         or _unreachable(seen, reach)
         or _paused(seen, times)
+        or _duplicate(seen)
         or _held(seen)
         or _lacking(seen, times)
         or _failed_before(seen, times)
@@ -299,6 +302,16 @@ def _paused(seen: Observed, times: Times) -> _Step | None:
         return None
     wrong = _lacking(seen, times) or _failure(seen) or _Step(conditions=(say.waiting(gate.text),))
     return replace(wrong, held=gate.text)
+
+
+def _duplicate(seen: Observed) -> _Step | None:
+    """By another Machine of the same host: two would install over one another."""
+    first = first_of(seen.machine, seen.sharing)
+    if first.name == seen.machine.name:
+        return None
+    how = "was set up, or is being set up" if is_begun(first) else "was made first"
+    words = f"Machine {first.name}, which {how}, names the same SSH host, {host_words(seen.machine)}"
+    return _Step(conditions=(say.waiting(words, ConditionReason.DUPLICATE_HOST),))
 
 
 def _held(seen: Observed) -> _Step | None:
@@ -424,7 +437,8 @@ def _leaving(seen: Observed, times: Times) -> Plan:
 def _without_ssh(seen: Observed) -> Plan:
     """The Node is followed all the same; what was begun over SSH ends."""
     actions = (*_stop(seen), *_slot_back(seen, "spec.ssh was taken away"), *hold(seen.machine), *_of_node(seen))
-    return Plan(actions, why="machina does nothing over SSH without spec.ssh")
+    exclusive = say.exclusive(seen.machine, seen.sharing)
+    return Plan(actions, exclusive, why="machina does nothing over SSH without spec.ssh")
 
 
 def _stop(seen: Observed) -> tuple[Action, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import ip_address
+from typing import Final
 
 from unbounded.api.machine import PROVISIONING, Machine
 from unbounded.kube.cache import Cache
 from unbounded.machina.ssh.model import HostPort, host_port
 
-INDEX_HOST = "ssh host"
+INDEX_HOST: Final = "ssh host"
 
 Way = tuple[HostPort, ...]
 
@@ -50,8 +51,18 @@ def host_words(machine: Machine) -> str:
 
 
 def first_of(machine: Machine, sharing: Iterable[Machine]) -> Machine:
-    """Return the one Machine of a host that may be set up: one that was begun, else the oldest."""
-    return min((machine, *sharing), key=_order)
+    """Return the one Machine of a host that may be set up: one that was begun, else the oldest that is to be."""
+    return min((machine, *filter(_counts, sharing)), key=_order)
+
+
+def _counts(machine: Machine) -> bool:
+    is_wanted = machine.spec.kubernetes is not None and machine.metadata.deletion_timestamp is None
+    return is_wanted or is_begun(machine)
+
+
+def as_of_host(machine: Machine | None) -> object:
+    """Return what of a Machine counts for others of the same host."""
+    return None if machine is None else (way_to(machine), _order(machine), _counts(machine))
 
 
 def _order(machine: Machine) -> tuple[bool, str, str]:
