@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from unbounded.agent.node import health
-from unbounded.agent.node.health import kubelet_trouble
+from unbounded.agent.node.health import kubelet_trouble, last_words
 
 
 @asynccontextmanager
@@ -57,3 +57,24 @@ async def test_a_kubelet_that_hangs_is_not_waited_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(health, "ANSWER_S", 0.05)
     async with answering(b"", after_s=1) as (port, _):
         assert await kubelet_trouble(port) == "kubelet does not answer for its health within 0.05 s"
+
+
+LOCKED = "cannot set feature gate SidecarContainers to false, feature is locked to true"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (f"Started kubelet.service\npanic: {LOCKED}\ngoroutine 1 [running]:\nmain.main()\n", f"panic: {LOCKED}"),
+        (f'E1124 20:37:14.556016   22936 run.go:72] "command failed" err="{LOCKED}"\n', f'err="{LOCKED}"'),
+        (
+            "??? F1124 20:37:14.556016 1 x.go:7] first\nF1124 20:37:15.0 1 x.go:7] second",
+            "F1124 20:37:15.0 1 x.go:7] second",
+        ),
+        ("E1124 20:37:14.556016 1 kubelet.go:2661] Skipping pod synchronization\nSDF1124 x", ""),
+    ],
+    ids=["panic", "klog", "fatal", "runs"],
+)
+def test_the_words_with_which_kubelet_ended(lines: str, words: str) -> None:
+    """Lines as kubelet 1.36.3 wrote them, for a gate that is locked and for a file that it cannot read."""
+    assert last_words(lines) == words

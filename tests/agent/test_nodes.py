@@ -420,3 +420,12 @@ async def test_kubelets_certificate_is_taken_from_the_slot_while_it_is_good(part
     os.symlink("/var/lib/kubelet/pki/kubelet-client-2026.pem", folder / "kubelet-client-current.pem")
     found = await parts.nodes.kubelet_certificate(KUBE1)
     assert (found.pem.reveal() if found else None) == (pem if good else None)
+
+
+async def test_a_kubelet_that_ends_again_and_again_is_said_with_how_it_ended(parts: Parts) -> None:
+    runs(parts)
+    journal = ("systemd-run", "--machine=kube1", "--quiet", "--collect", "--pipe", "--wait", "--", "journalctl")
+    parts.commands.answers[journal] = [Ran((), 0, "Started kubelet.service\npanic: locked\n", ""), failed("no journal")]
+    trouble = "kubelet in kube1 does not stay up"
+    assert await parts.nodes.kubelet_trouble(KUBE1) == f"{trouble}; it ended with: panic: locked"
+    assert await parts.nodes.kubelet_trouble(KUBE1) == trouble

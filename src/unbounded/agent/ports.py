@@ -140,7 +140,7 @@ class Nodes(Protocol):
         ...
 
     async def kubelet_trouble(self, slot: Slot) -> str:
-        """Why kubelet in the slot that runs is not well, by its own words; empty when it is."""
+        """Return why kubelet in the slot that runs is not well, and how it ended last; empty when it is well."""
         ...
 
     async def sandbox_trouble(self, slot: Slot) -> str:

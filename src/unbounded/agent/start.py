@@ -280,9 +280,10 @@ async def _look_at(api: Api, nodes: Nodes, running: SlotFacts | None, name: str)
     info = node.status.node_info
     if running.boot_id and (info is None or info.boot_id != running.boot_id):
         return f"the Node is still what an earlier boot than {running.slot}'s reported"
+    trouble = await nodes.kubelet_trouble(running.slot)
     if not running.kubelet:
-        return f"kubelet in {running.slot} does not stay up"
-    return await nodes.kubelet_trouble(running.slot) or node
+        return trouble or f"kubelet in {running.slot} does not stay up"
+    return trouble or node
 
 
 def _unready(node: Node) -> str:

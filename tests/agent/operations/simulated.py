@@ -31,6 +31,7 @@ class SimulatedHost:
         refuses_stop, refuses_start: how often the machine is not stopped, or not started, before it is.
         pace: of everything that takes time.
         first_renewal_s: until kubelet renews the lease for the first time after its start.
+        trouble: why kubelet is not well.
     """
 
     machine: str = "m1"
@@ -48,6 +49,7 @@ class SimulatedHost:
     pace: float = 1.0
     renews_s: float = RENEWS_S
     first_renewal_s: float = 0.0
+    trouble: str = ""
     acts: list[str] = field(default_factory=list)
     applied: Applied = field(init=False)
     started: asyncio.Event | None = None  # by which kubelet's start is noticed
@@ -185,7 +187,7 @@ class SimulatedNodes:
         raise AssertionError("nobody asks for it")
 
     async def kubelet_trouble(self, slot: Slot) -> str:
-        raise AssertionError("nobody asks for it")
+        return self.host.trouble
 
     async def sandbox_trouble(self, slot: Slot) -> str:
         raise AssertionError("nobody asks for it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,7 @@ def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
     [
         (RUNS, Evidence(node_of(), renewed=True), ""),
         (SlotFacts(Slot.KUBE2), Evidence(node_of(), renewed=True), "kubelet does not run"),
+        (replace(RUNS, kubelet=False), Evidence(trouble="it ended with: panic"), "it ended with: panic"),
         (RUNS, Evidence(), "there is no Node"),
         (RUNS, Evidence(node_of(), renewed=True, trouble="not well: 500"), "not well: 500"),
         (RUNS, Evidence(node_of(), renewed=True, sandbox_trouble="no Pod sandbox runs"), "no Pod sandbox runs"),
@@ -156,7 +158,7 @@ def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
         (RUNS, Evidence(node_of(ready="False"), renewed=True), "is not Ready: R, M"),
         (RUNS, Evidence(node_of()), "lease of the Node was not renewed"),
     ],
-    ids=["proven", "kubelet", "none", "unwell", "sandbox", "another boot", "version", "unready", "lease"],
+    ids=["proven", "kubelet", "crashes", "none", "unwell", "sandbox", "another boot", "version", "unready", "lease"],
 )
 def test_a_node_is_proven_by_all_of_it_together(facts: SlotFacts, seen: Evidence, lacks: str) -> None:
     told = missing(facts, "1.34.2", seen)

@@ -1,8 +1,9 @@
-"""What kubelet says of its own health. The machine is in the host's network, so its port is one of the host's."""
+"""What kubelet says of its own health, and how it ended. Its port is the host's, as the machine is in its network."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from typing import Final
 
@@ -10,6 +11,8 @@ PORT: Final = 10248
 ANSWER_S: Final = 5.0
 _WELL: Final = 200
 _MOST: Final = 4096
+_LAST_WORDS: Final = re.compile(r'panic: .*|"command failed" .*|(?<!\S)F\d{4} .*')
+_LONGEST: Final = 400
 
 
 async def kubelet_trouble(port: int = PORT) -> str:
@@ -22,6 +25,12 @@ async def kubelet_trouble(port: int = PORT) -> str:
     except (OSError, ValueError) as error:
         return f"kubelet does not answer for its health: {error}"
     return "" if status == _WELL else f"kubelet says that it is not well: {status} {said}".rstrip()
+
+
+def last_words(lines: str) -> str:
+    """Return the line with which kubelet ended last, of what it wrote; empty where there is none."""
+    found = _LAST_WORDS.findall(lines)
+    return str(found[-1]).removeprefix('"command failed" ')[:_LONGEST] if found else ""
 
 
 async def _asked(port: int) -> tuple[int, str]:

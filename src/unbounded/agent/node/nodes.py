@@ -26,7 +26,7 @@ from unbounded.agent.node.building import Builder
 from unbounded.agent.node.device_mirror import Changes, sync_devices
 from unbounded.agent.node.devices import look_for_devices
 from unbounded.agent.node.gpus import Described, devices_of, write_described
-from unbounded.agent.node.health import kubelet_trouble
+from unbounded.agent.node.health import kubelet_trouble, last_words
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.removing import remove_settings, remove_trees
 from unbounded.agent.node.running import Limits, Running
@@ -162,8 +162,13 @@ class HostNodes:
         await to_its_end(self._put, slot, files, kubelet.links(access))
         log.info("kubelet has another certificate", slot=slot)
 
-    async def kubelet_trouble(self, slot: Slot) -> str:  # noqa: ARG002  # the host has one kubelet at most
-        return await self._health()
+    async def kubelet_trouble(self, slot: Slot) -> str:
+        if await self._running.service_active(slot, kubelet.UNIT):
+            trouble = await self._health()
+        else:
+            trouble = f"kubelet in {slot} does not stay up"
+        words = last_words(await self._running.journal(slot, kubelet.UNIT)) if trouble else ""
+        return f"{trouble}; it ended with: {words}" if words else trouble
 
     async def sandbox_trouble(self, slot: Slot) -> str:
         config = sandbox.pod_config(str(uuid.uuid4()))

@@ -25,6 +25,8 @@ log = Log("agent")
 
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 TARGET: Final = "machines.target"
+_LINES: Final = 200  # of a journal: a panic of Go takes a hundred
+_READ_S: Final = 10.0
 _THERE_ALREADY: Final = ("already exists", "file exists", "already registered")
 _UP: Final = frozenset({"active", "activating", "reloading", "deactivating"})
 
@@ -111,6 +113,14 @@ class Running:
             return (await self._inside(slot).look(unit)).active == "active"
         except Failure:  # no machine, or none that answers
             return False
+
+    async def journal(self, slot: Slot, unit: str) -> str:
+        """Return what a service wrote last since the machine's boot; empty where that cannot be read."""
+        told = ("journalctl", "--boot", "--quiet", "--no-pager", "--output=cat", f"--lines={_LINES}", f"--unit={unit}")
+        try:
+            return (await self.execute_inside(slot, *told, timeout_s=_READ_S, check=False)).stdout
+        except Failure:
+            return ""
 
     # Up
 

@@ -211,6 +211,8 @@ class NodeReboot:
         if fact is Seen.UP and leases.renewed(facts.boot_id):
             fact = Seen.RENEWED
         self._time_renewal(fact)
+        if fact in (Seen.COMES_UP, Seen.UP) and (trouble := await self._nodes.kubelet_trouble(facts.slot)):
+            words = f"{words}; {trouble}"
         where = f"{facts.slot}, boot id {facts.boot_id}" if facts.boot_id else str(facts.slot)
         return Sight(fact, detail=f"{words}{lease}", where=where, boot_id=before)
 

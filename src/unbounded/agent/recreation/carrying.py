@@ -124,7 +124,7 @@ class Carrier:
         if row.do is Do.PROVE:
             here = source if row.side is Side.SOURCE else target
             memory.witness.begin(transition.phase, here.boot_id)
-            trouble = await self._nodes.kubelet_trouble(here.slot) if here.kubelet else ""
+            trouble = await self._nodes.kubelet_trouble(here.slot) if here.running else ""
             sandbox = await self._sandbox_trouble(transition, here)
             seen = memory.witness.look(node, await self._renewal())
             evidence = replace(seen, trouble=trouble, sandbox_trouble=sandbox)

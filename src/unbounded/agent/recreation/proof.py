@@ -35,8 +35,10 @@ def missing(facts: SlotFacts, version: str, seen: Evidence) -> str:
         version: of Kubernetes, as its goal has it.
     """
     node = seen.node
-    if not facts.running or not facts.kubelet:
+    if not facts.running:
         return "kubelet does not run"
+    if not facts.kubelet:
+        return seen.trouble or "kubelet does not run"
     if not facts.boot_id:
         return "its machine does not tell its boot id"
     if seen.trouble:
