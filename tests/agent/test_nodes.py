@@ -362,6 +362,7 @@ async def test_removing_takes_everything_of_one_slot_and_may_be_repeated(tmp_pat
     whole(layout, KUBE2)
     (layout.machines / ".building-kube1/root").mkdir(parents=True)
     (layout.machines / ".removing-kube1-12345678").mkdir()
+    (layout.machines / ".#kube1.lck").touch()
     await nodes.start(KUBE1)
     units.states.clear()
     await nodes.remove(KUBE1)

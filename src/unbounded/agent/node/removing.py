@@ -29,7 +29,8 @@ def _doomed(slot: str) -> str:
 
 
 async def remove_trees(layout: Layout, commands: Commands, slot: str) -> None:
-    """The root file system, and what was being built or removed; they lose their names first.
+    """The root file system, and what was being built or removed; they lose their names first. And the lock of a
+    systemd-nspawn that was killed.
 
     Raises:
         Transient: something is left, and what.
@@ -39,6 +40,7 @@ async def remove_trees(layout: Layout, commands: Commands, slot: str) -> None:
     for path in (layout.rootfs(slot), workspace(layout, slot)):
         await unmount_below(layout, commands, path)
         _rename(path, layout.machines / f"{_doomed(slot)}{secrets.token_hex(4)}")
+    (layout.machines / f".#{slot}.lck").unlink(missing_ok=True)
     sync_directory(layout.machines)
     for path in sorted(layout.machines.glob(f"{_doomed(slot)}*")):
         await _delete(layout, commands, path)
