@@ -237,6 +237,17 @@ async def test_an_image_without_a_system_is_refused(site: Site) -> None:
         await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
 
 
+@pytest.mark.slow
+async def test_an_image_does_not_change_the_parameters_of_the_host(site: Site) -> None:
+    """Files as Ubuntu 24.04 has them, whose systemd-sysctl a node ran on a host of Debian 12."""
+    privacy, linked = "etc/sysctl.d/10-ipv6-privacy.conf", entry("etc/sysctl.d/99-sysctl.conf", b"../sysctl.conf")
+    own = files({privacy: b"net.ipv6.conf.all.use_tempaddr = 2\n", "usr/lib/sysctl.d/50-pid-max.conf": b"x"})
+    site.registry.add(image([SYSTEM, own, tar(linked)]), "2")
+    root = await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
+    names = ("10-ipv6-privacy.conf", "50-pid-max.conf", "99-sysctl.conf")
+    assert [os.readlink(root / "etc/sysctl.d" / name) for name in names] == ["/dev/null"] * 3
+
+
 def others(content: bytes) -> bytes:
     """A sandbox image for another architecture."""
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:

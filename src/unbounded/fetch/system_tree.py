@@ -183,6 +183,12 @@ class SystemTree(Tree):
                     found[name] = os.readlink(name, dir_fd=folder)
         return found
 
+    def names(self, path: str) -> tuple[str, ...]:
+        """What is in a directory, sorted; nothing where there is none."""
+        with suppress(NotThere), self._folder(names_of(path), make=False) as folder:
+            return tuple(sorted(os.listdir(folder)))
+        return ()
+
     def unlink(self, path: str) -> None:
         """Take a file or link away, if it is there."""
         self.remove(names_of(path), set())

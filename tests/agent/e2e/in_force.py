@@ -9,12 +9,14 @@ from tests.support.hosts.agent import AgentHost
 NAME: Final = "chain"
 PODS: Final = "42"
 PARAMETER: Final = ("net.ipv4.tcp_keepalive_time", "601")
+OWN: Final = {"etc/sysctl.d/99-own.conf": b"net.ipv4.tcp_keepalive_time = 77\n"}  # of an image, which has no say
 _PROXY: Final = "http://192.0.2.9:3128"  # nobody's: all that is asked for is reached directly
 
 
-def configuration(*direct: str) -> dict[str, Any]:
+def configuration(image: str, *direct: str) -> dict[str, Any]:
     """Return a MachineConfiguration. Args: direct: what is reached without its proxy."""
     template = {
+        "agent": {"image": image},
         "kubelet": {"maxPods": int(PODS)},
         "sysctl": dict([PARAMETER]),
         "proxy": {"http": _PROXY, "https": _PROXY, "noProxy": list(direct)},

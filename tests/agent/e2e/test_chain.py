@@ -17,7 +17,7 @@ import pytest
 
 from tests.agent.e2e.conftest import HostOf
 from tests.agent.e2e.guided import VERSION, HostShell, host_shell, newer
-from tests.agent.e2e.in_force import NAME, are_in_force, configuration
+from tests.agent.e2e.in_force import NAME, OWN, are_in_force, configuration
 from tests.agent.upgrade.making import tarball
 from tests.agent.upgrade.packaged import CRASHES, HANGS, publish_script
 from tests.docs.runner import DOCS, Stage, follow
@@ -150,9 +150,9 @@ async def _has_rebooted_its_node(agent: AgentHost, node: dict[str, Any], before:
 
 async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
     agent.mirror.add_kubernetes("1.35.0")
-    await agent.plane.apply(
-        configuration(*(urlsplit(one).hostname or "" for one in (agent.mirror.base, f"//{agent.images.host}")))
-    )
+    image = agent.images.add("own", OWN)
+    direct = (urlsplit(one).hostname or "" for one in (agent.mirror.base, f"//{agent.images.host}"))
+    await agent.plane.apply(configuration(image, *direct))
     spec = {"kubernetes": {"version": "v1.35.0", "nodeLabels": {"tier": "core"}}, "configurationRef": {"name": NAME}}
     patch = json.dumps({"spec": spec})
     await agent.plane.kubectl("patch", "machine", M, "--type=merge", "-p", patch)

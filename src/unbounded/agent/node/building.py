@@ -164,7 +164,8 @@ class Builder:
                 logins=kept(self._layout),
             ):
                 tree.put(file.path, file.content, mode=file.mode)
-            for path, target in files.slot_links(building.access, resolve).items():
+            masked = files.masked_parameters(name for folder in files.PARAMETERS for name in tree.names(folder))
+            for path, target in {**masked, **files.slot_links(building.access, resolve)}.items():
                 tree.link(path, target)
 
     def _settle(self, building: Building, applied: Applied) -> None:

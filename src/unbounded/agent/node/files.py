@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ MASKED: Final = (
     "systemd-networkd.socket",
     "systemd-networkd-wait-online.service",
 )
+PARAMETERS: Final = ("/etc/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
 FOLDERS: Final[Mapping[str, int]] = {
     "/etc/kubernetes/manifests": 0o700,
     "/var/lib/kubelet": 0o700,
@@ -101,6 +102,15 @@ def slot_files(
         *containerd.files(nvidia=nvidia),
         *settings.files(goal, address, logins),
     )
+
+
+def masked_parameters(names: Iterable[str]) -> Mapping[str, str]:
+    """Return symbolic links, by path, that leave these files of an image's sysctl.d without effect.
+
+    The machine has the host's network, so its systemd-sysctl would change the host. The unit itself stays: CNIs write a
+    file and restart it.
+    """
+    return {f"/etc/sysctl.d/{name}": "/dev/null" for name in names if name.endswith(".conf")}
 
 
 def slot_links(access: KubeletAccess, resolve: Resolver) -> Mapping[str, str]:
