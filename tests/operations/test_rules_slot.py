@@ -109,6 +109,19 @@ async def test_a_lost_slot_is_taken_after_a_fresh_look_only(world: World) -> Non
 
 
 @story
+async def test_what_happens_meanwhile_does_not_make_a_lost_slot_be_waited_for_longer(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("lost", "HostReboot", "m1")
+    await _hold_slot(world, "lost", lost=True)
+    await world.api.delete(MACHINE_OPERATIONS, "lost")
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1")
+    await asyncio.sleep(40)
+    await world.api.patch(MACHINES, "m1", {"metadata": {"labels": {"rack": "r1"}}})
+    await world.until("op", lambda op: op.claimed, within_s=10)
+
+
+@story
 async def test_a_lost_slot_is_not_taken_while_the_machine_cannot_be_seen(world: World) -> None:
     await world.machine("m1")
     await world.operation("lost", "HostReboot", "m1")

@@ -29,6 +29,7 @@ from unbounded.operations.procedure import Sight, Unseen
 
 PAUSE_LOOK_S: Final = 5.0  # between looks at a pause that is not watched, while it holds an operation back
 TARGET_LOOK_S: Final = 2.0  # between looks, in memory, at another Machine with the same BMC
+AFRESH_LOOK_S: Final = 5.0  # between looks at a machine whose executor was lost, and which is not seen
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 LEAST_S: Final = 0.01  # of waits: one that a clock can tell from none
 
@@ -71,7 +72,7 @@ class Admission:
         if gate.reason == reasons.SLOT_HELD and holder is not None and is_recreation(holder):
             left_s = NO_PROGRESS_S - self._recreation_still_s(target.machine, memory)
             return max(left_s, LEAST_S) if is_host(target.operation) else None
-        return self.settle_s if memory.lost_since else None
+        return self.afresh_s(memory) if memory.lost_since else None
 
     async def looked_afresh(self, lost: str, target: Target, memory: Memory) -> bool:
         """Whether the machine was seen after a lost executor could no longer act on it."""
@@ -79,6 +80,11 @@ class Admission:
         if _loop_time() - since < self.settle_s:
             return False
         return isinstance(await self._look(target, memory), Sight)
+
+    def afresh_s(self, memory: Memory) -> float:
+        """When to look again at a slot that was lost: once it has settled, and then until the machine is seen."""
+        left_s = max(memory.lost_since.values()) + self.settle_s - _loop_time()
+        return left_s if left_s > 0 else AFRESH_LOOK_S
 
     @property
     def landing_s(self) -> float:

@@ -522,7 +522,7 @@ class Engine:
         if machine.status.active_operation is not None and machine.status.active_operation.lost:
             target = Target(operation, machine, run)
             if not await self._admission.looked_afresh(operation.metadata.uid, target, memory):
-                return self._admission.settle_s
+                return self._admission.afresh_s(memory)
         self._forget(operation.name)
         procedure, refused = self._procedure(operation)
         forgotten = await self._ledger.release(operation, None if refused else procedure)
