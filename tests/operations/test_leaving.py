@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.operations.building import claim, machine_of, operation_of
+from tests.operations.building import claim, machine_of, operation_of, slot_of
 from tests.operations.simulated import AgentExecutor
 from tests.operations.staging import result, story
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_RESET
+from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_HOST_OPERATION, FINALIZER_RESET
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
+from unbounded.kube.errors import NotFound
 from unbounded.operations import reasons
 from unbounded.operations.gates import closed_gate, starts_on
 from unbounded.operations.steward_plan import Ages, Say, View, verdict
@@ -111,3 +112,20 @@ async def test_a_reset_that_was_asked_for_of_a_machine_before_it_touches_no_host
     world.steward().start()
     assert result(await world.ended("reset", within_s=10)) == ("Failed", reasons.TARGET_CHANGED)
     assert world.outside.acts == []
+
+
+@story
+async def test_an_operation_that_has_the_slot_goes_on_with_a_machine_that_is_being_deleted(world: World) -> None:
+    """Its process died between the slot and the claim: the slot holds the Machine, and nobody else can give it back."""
+    await world.machine("m1")
+    operation = await world.operation("op", "HostReboot", "m1")
+    slot = {**slot_of("op"), "uid": operation.metadata.uid}
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    await world.api.patch(MACHINES, "m1", {"metadata": {"finalizers": [FINALIZER_HOST_OPERATION]}})
+    await world.api.delete(MACHINES, "m1")
+    world.steward().start()
+    world.redfish().start()
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+    await asyncio.sleep(5)
+    with pytest.raises(NotFound):
+        await world.api.get(MACHINES, "m1")
