@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from tests.operations.causes import without_cause
 from tests.operations.faults import FAIR, Incarnation, Weather
 from tests.operations.simulated import Violation
 from tests.support.virtual_time import EPOCH
@@ -112,6 +113,10 @@ class Story:
     ended_at: float | None = None
     gone_at: float | None = None
     deleted: bool = False  # somebody has deleted it
+    deleting: bool = False  # and the server says so
+    released: str = ""  # UID of the Machine whose slot it gave back, and when
+    released_at: float = 0.0
+    writes: int = 0  # of its status while it was at work
     power_at_claim: str = ""
     status: dict[str, Any] = field(default_factory=dict)
     intents: list[Intent] = field(default_factory=list)
@@ -139,6 +144,9 @@ class Judge:
     acts: list[Act] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     reads: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by process and operation: their ends
+    bodies: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of Machines, as they are now
+    held_last: dict[str, str] = field(default_factory=dict)  # UID of who had the slot of a Machine last
+    machines_gone: dict[str, list[float]] = field(default_factory=dict)
     lives: list[Incarnation] = field(default_factory=list)
     told: dict[tuple[str, str], Owned] = field(default_factory=dict)  # of Machines, to each process, last
     wrote_first: dict[tuple[str, str], float] = field(default_factory=dict)  # by process and operation
@@ -147,6 +155,7 @@ class Judge:
     weather: Weather = FAIR
     faults: list[str] = field(default_factory=list)  # found on the way, where a process would swallow an exception
     alone: bool = True  # one executor at a time: two of them round up the time that is spent at each turn
+    deaf: bool = False  # hosts may ignore a shutdown
     troubled: bool = False  # the outside loses answers, or cannot be reached, or ignores a shutdown
 
     # What happens
@@ -158,13 +167,19 @@ class Judge:
             power, host: of the Machine's host, where the object is a Machine or an operation on one.
         """
         if kind == "Machine":
-            self._own(new, host)
+            self._own(old, new, host)
         elif kind == "MachineOperation" and old is not None:
             self._tell(old, new, power)
 
-    def _own(self, machine: Mapping[str, Any], host: str) -> None:
+    def _own(self, old: Mapping[str, Any] | None, machine: Mapping[str, Any], host: str) -> None:
         holder = (machine.get("status") or {}).get("activeOperation") or {}
         meta = machine["metadata"]
+        self.bodies[meta["name"]] = machine
+        if holder:
+            self.held_last[meta["name"]] = holder["uid"]
+        had = (((old or {}).get("status") or {}).get("activeOperation") or {}).get("uid")
+        if had in self.stories and not holder and self.stories[had].ended_at is not None:
+            self.stories[had].released, self.stories[had].released_at = meta["uid"], _now()
         now = Owned(_now(), meta.get("uid", ""), host, holder.get("uid", ""), bool(holder.get("lost")))
         self.machines.setdefault(meta["name"], []).append(now)
 
@@ -193,6 +208,8 @@ class Judge:
                 parent="machineSelector" in spec,
             )
         story.status, story.spec = status, spec
+        story.deleting |= bool(meta.get("deletionTimestamp"))
+        story.writes += after == "InProgress"
         execution = status.get("execution") or {}
         if (action := execution.get("action")) and after not in TERMINAL:
             target = status["targets"][0]
@@ -212,6 +229,10 @@ class Judge:
     def gone(self, uid: str) -> None:
         if uid in self.stories:
             self.stories[uid].gone_at = _now()
+        for name, body in list(self.bodies.items()):
+            if body["metadata"]["uid"] == uid:
+                del self.bodies[name]
+                self.machines_gone.setdefault(name, []).append(_now())
 
     def wrote(self, life: str, operation: MachineOperation) -> None:
         """Hold the time that a process has recorded against the time since it first wrote to the operation."""
@@ -249,6 +270,13 @@ class Judge:
             self._complete_is_true(story, transitions)
             self._is_not_dark_for_long(story, transitions)
         self._hosts_are_left_well(transitions)
+        for fault in without_cause(self, transitions):
+            raise Violation(fault)
+
+    @property
+    def calm(self) -> bool:
+        """Whether the ways to the API and to the hosts are good ones."""
+        return self.weather is FAIR and not self.troubled
 
     def _sends_follow_their_intents(self) -> None:
         """An action leaves the process that wrote its intent, within ACT_WITHIN_S."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-MODULES: Final = ("plan", "ledger", "engine", "memory", "calls", "admission", "gates", "outside", "slot")
+MODULES: Final = ("plan", "ledger", "engine", "memory", "calls", "outside")
 PACKAGE: Final = "unbounded.operations"
 CONTROL: Final = -1
 _OPPOSITE: Final = {
@@ -225,21 +225,39 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def main(which: str, schedules: int) -> None:
-    """Run the schedules on a mutant, and print what found it; nothing where it survives all.
+    """Run the schedules on a mutant, then the courses, and print what found it; nothing where it survives all.
 
     Args:
         which: a seed, that of the control, or the name of a fault.
     """
     put_in_place(named(which))
     logging.disable(logging.CRITICAL)
+    print(_by_schedules(schedules) or _by_courses(), end="")
+
+
+def _by_schedules(schedules: int) -> str:
     from tests.operations.schedules import run_schedule  # imports what is changed
 
     for number in range(schedules):
         try:
             run_schedule(number)
         except Exception as error:
-            print(f"schedule {number}: {type(error).__name__}: {str(error)[:200]}")
-            return
+            return f"schedule {number}: {type(error).__name__}: {str(error)[:200]}"
+    return ""
+
+
+def _by_courses() -> str:
+    from tests.operations.courses import told
+    from tests.operations.record_courses import recorded
+
+    for name, course in recorded().items():
+        try:
+            is_same = told(name) == course
+        except Exception as error:
+            return f"course {name}: {type(error).__name__}: {str(error)[:200]}"
+        if not is_same:
+            return f"course {name}"
+    return ""
 
 
 def named(which: str) -> Mutant:

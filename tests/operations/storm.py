@@ -247,6 +247,7 @@ class Storm:
         if chance.random() < 0.5:
             outside.lost, outside.unreachable = chance.choice([0, 0.1]), chance.choice([0, 0.1])
             outside.deaf, outside.slow = chance.choice([0, 0.5, 1.0]), chance.choice([0, 0.1, 0.3])
+        self.world.verdict.deaf = outside.deaf > 0
         self.world.verdict.troubled = any((outside.lost, outside.unreachable, outside.slow))
         self.world.verdict.troubled |= not self.world.reaps
 
