@@ -11,6 +11,7 @@ from unbounded.api.conditions import CONDITIONS
 from unbounded.api.crd import DEFINITIONS, Definition, custom_resource_definition
 from unbounded.api.names import API_VERSION, MARKS
 from unbounded.api.phase import PHASE_MEANING
+from unbounded.machineops import causes
 from unbounded.machineops import reasons as cloud_reasons
 from unbounded.metalman import reasons as metalman_reasons
 from unbounded.operations import reasons
@@ -95,7 +96,15 @@ def _reasons_part() -> str:
     agents = {**agent_reset.MEANING, **agent_upgrade.MEANING, **node_reboot.MEANING}
     meanings = {**reasons.MEANING, **metalman_reasons.MEANING, **cloud_reasons.MEANING, **agents}
     rows = ((f"`{reason}`", meanings[reason]) for reason in sorted(meanings))
-    return "## Reasons of a MachineOperation\n\n" + table(("Reason", "Meaning"), rows)
+    of_clouds = ((f"`{code}`", causes.MEANING[code]) for code in sorted(causes.MEANING))
+    words = (
+        "## Causes of a MachineOperation\n\nWhat `status.reason` is about, on clouds: `status.cause.code`, with"
+        " `status.cause.about`. With `ProviderRefused` it is the cloud's own error code.\n\n"
+    )
+    return (
+        f"## Reasons of a MachineOperation\n\n{table(('Reason', 'Meaning'), rows)}\n"
+        f"{words}{table(('Code', 'Meaning'), of_clouds)}"
+    )
 
 
 def _phase_part() -> str:

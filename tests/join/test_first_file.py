@@ -27,6 +27,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
 from unbounded.api.node_settings import NodeSettings
+from unbounded.api.operation import Cause
 from unbounded.join.bootstrap import site_token_manifest, token_in
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
@@ -140,6 +141,22 @@ async def test_a_cloud_host_is_not_replaced_for_a_configuration_that_is_not_ther
             with pytest.raises(Refusal, match=f"^spec.configurationRef: {words}$") as refused:
                 await there.user_data(machine(configurationRef=ref))
             assert refused.value.reason == "BootstrapDataFailed"
+            assert refused.value.cause == Cause(code="ConfigurationMissing")
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        ({"kubernetes": None}, "KubernetesMissing"),
+        ({"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-none"}}}, "TokenNotRenewable"),
+        ({"agent": {"url": "http://releases.example/agent.tar.gz"}}, "DigestMissing"),
+    ],
+)
+async def test_what_a_cloud_host_lacks_has_a_code(spec: dict[str, Any], code: str) -> None:
+    async with place() as there:
+        with pytest.raises(Refusal) as refused:
+            await there.user_data(machine(**spec))
+        assert refused.value.cause == Cause(code=code)
 
 
 async def test_a_netbooted_host_has_them() -> None:

@@ -12,16 +12,25 @@ from tests.operations.staging import result
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.names import NAMESPACE
-from unbounded.machineops import reasons
+from unbounded.api.operation import Cause
+from unbounded.machineops import causes, reasons
+from unbounded.machineops.causes import of_credential, of_secret
 from unbounded.machineops.provider import Refusal
 from unbounded.operations import reasons as common
 
 REF: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": NAMESPACE, "name": "sim-auth"}}
 ELSEWHERE: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": "default", "name": "sim-auth"}}
 
+INCOMPLETE = of_secret(causes.SECRET_INCOMPLETE, "unbounded-kube/sim-auth", "token")
+CAUSES = {
+    reasons.AUTH_INVALID: of_credential(causes.CREDENTIAL_INVALID, "sim-0"),
+    reasons.AUTH_SECRET_FORBIDDEN: of_credential(causes.CREDENTIAL_INVALID, "sim-0"),
+    reasons.AUTH_SECRET_NOT_FOUND: of_secret(causes.SECRET_MISSING, "unbounded-kube/sim-auth", "token", "sim-0"),
+}
 
-async def _failed(world: CloudWorld) -> tuple[str | None, str]:
-    """The reason and the words with which an operation fails that cannot log in."""
+
+async def _failed(world: CloudWorld) -> tuple[str | None, str, Cause | None]:
+    """The reason, the words and the cause with which an operation fails that cannot log in."""
     await world.instance()
     world.steward().start()
     world.controller().start()
@@ -29,7 +38,7 @@ async def _failed(world: CloudWorld) -> tuple[str | None, str]:
     ended = await world.ended("op", within_s=10)
     assert ended.status.phase == "Failed"
     assert world.cloud.calls == []
-    return ended.status.reason, ended.status.message or ""
+    return ended.status.reason, ended.status.message or "", ended.status.cause
 
 
 @pytest.mark.parametrize(
@@ -49,30 +58,32 @@ async def test_each_reason_names_the_object_and_the_field(
 ) -> None:
     for number, auth in enumerate(credentials):
         await world.credential(f"sim-{number}", **auth)
-    found, message = await _failed(world)
+    found, message, cause = await _failed(world)
     assert found == reason
     assert words in message
+    assert cause == CAUSES.get(reason)
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "words", "cause"),
     [
-        ({"other": "eA=="}, "Secret unbounded-kube/sim-auth lacks token, which Sim needs; it has: other"),
-        ({"token": ""}, "lacks token, which Sim needs; it has: token"),
+        ({"other": "eA=="}, "Secret unbounded-kube/sim-auth lacks token, which Sim needs; it has: other", INCOMPLETE),
+        ({"token": ""}, "lacks token, which Sim needs; it has: token", INCOMPLETE),
         (
             {"token": "bWFsZm9ybWVk"},
             "MachineOperationCredential sim: Secret unbounded-kube/sim-auth is wrong in token: key token is malformed",
+            of_secret(causes.SECRET_INVALID, "unbounded-kube/sim-auth", "token", "sim"),
         ),
     ],
 )
 @cloud_story(credential=False)
 async def test_a_secret_that_cannot_be_used_says_why_without_what_it_holds(
-    world: CloudWorld, data: dict[str, str], words: str
+    world: CloudWorld, data: dict[str, str], words: str, cause: Cause
 ) -> None:
     await world.credential(**REF)
     await world.api.create(SECRETS, {"metadata": {"name": "sim-auth"}, "data": data}, namespace=NAMESPACE)
-    reason, message = await _failed(world)
-    assert reason == reasons.AUTH_INVALID
+    reason, message, found = await _failed(world)
+    assert (reason, found) == (reasons.AUTH_INVALID, cause)
     assert words in message
     assert "eA" not in message
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.operations.building import operation_of
 from tests.support.memory_store import merged
 from unbounded.api.meta import Condition
-from unbounded.api.operation import Evidence, MachineOperation, OperationPhase, OperationsStatus, Waiting
+from unbounded.api.operation import Cause, Evidence, MachineOperation, OperationPhase, OperationsStatus, Waiting
 from unbounded.operations import reasons
 from unbounded.operations.record import (
     MAX_EVIDENCE,
@@ -31,6 +31,7 @@ WORDS = st.text(min_size=1, max_size=20)
 MAYBE = st.none() | WORDS
 EVIDENCE = st.builds(Evidence, what=WORDS, at=st.just(NOW), where=st.text(max_size=20))
 COUNTERS = st.builds(OperationsStatus, reboot_counter=st.integers(0, 99), repave_counter=st.integers(0, 99))
+CAUSES = st.builds(Cause, code=WORDS, about=st.dictionaries(WORDS, st.text(max_size=9), max_size=3))
 RUNS = st.builds(
     Run,
     machine=WORDS,
@@ -50,7 +51,7 @@ RUNS = st.builds(
     generation=st.none() | st.integers(1, 99),
     counters=st.none() | COUNTERS,
     evidence=st.lists(EVIDENCE, max_size=4).map(tuple),
-    failing=st.none() | st.builds(Failing, reason=WORDS, text=st.text(max_size=20)),
+    failing=st.none() | st.builds(Failing, reason=WORDS, text=st.text(max_size=20), cause=st.none() | CAUSES),
 )
 WAITING = Waiting(reason="NoAnswer", held_by="metalman/lab", since=NOW, until=NOW)
 
@@ -62,7 +63,9 @@ def _stored(operation: MachineOperation, patch: dict[str, Any]) -> MachineOperat
 
 
 def _written(run: Run, onto: MachineOperation | None = None) -> MachineOperation:
-    return _stored(onto or operation_of(), running_patch(run, message="m", waiting=WAITING, conditions=[]))
+    before = onto or operation_of()
+    patch = running_patch(run, message="m", waiting=WAITING, conditions=[], before=before.status)
+    return _stored(before, patch)
 
 
 @pytest.mark.slow
@@ -80,10 +83,26 @@ def test_a_later_record_leaves_nothing_of_an_earlier_one(before: Run, after: Run
 @pytest.mark.slow
 @given(RUNS)
 def test_the_last_status_keeps_the_record_and_ends_the_wait(run: Run) -> None:
-    patch = terminal_patch(run, OperationPhase.COMPLETE, reasons.SUCCEEDED, "done", now=NOW, conditions=[])
-    operation = _stored(_written(run), patch)
+    before = _written(run)
+    patch = terminal_patch(
+        run, OperationPhase.COMPLETE, reasons.SUCCEEDED, "done", now=NOW, conditions=[], before=before.status
+    )
+    operation = _stored(before, patch)
     assert run_of(operation) == run
     assert (operation.terminal, operation.status.waiting, operation.status.completed_at) == (True, None, NOW)
+
+
+@given(st.none() | CAUSES, st.none() | CAUSES)
+def test_a_later_cause_leaves_nothing_of_an_earlier_one(before: Cause | None, after: Cause | None) -> None:
+    run, operation = Run("m1", "u", "e", "p", "b", "S", NOW), operation_of()
+    for cause in (before, after):
+        patch = running_patch(run, message="m", waiting=None, conditions=[], cause=cause, before=operation.status)
+        operation = _stored(operation, patch)
+        assert operation.status.cause == cause
+    end = terminal_patch(
+        run, OperationPhase.FAILED, "Bad", "m", now=NOW, conditions=[], cause=before, before=operation.status
+    )
+    assert _stored(operation, end).status.cause == before
 
 
 def test_there_is_no_record_before_a_claim() -> None:

@@ -120,12 +120,23 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
     ] = ()
 
 
+class Cause(ApiStruct, frozen=True, kw_only=True):
+    """What a reason is about, for programs: the message says the same to a person."""
+
+    code: Annotated[str, Field("The cause within the reason, in CamelCase.", min_length=1, max_length=256)]
+    about: Annotated[
+        dict[str, Annotated[str, Field(max_length=1024)]],
+        Field("What it is about, by kind: secret (NAMESPACE/NAME), keys, credential, instance.", max_properties=16),
+    ] = {}
+
+
 class CallAnswer(ApiStruct, frozen=True, kw_only=True):
     """The answer to the last call for the action; absent while there is none."""
 
     reply: Annotated[str, Field("Accepted, NotDone, Unknown or Refused.", enum=CALL_REPLIES)]
     reason: Annotated[str | None, Field("Why it was not done, in CamelCase.", max_length=256)] = None
     message: Annotated[str | None, Field("The answer, for a person.", max_length=4096)] = None
+    cause: Annotated[Cause | None, Field("What the reason is about.")] = None
 
 
 class PendingCall(ApiStruct, frozen=True, kw_only=True):
@@ -167,6 +178,7 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
         str | None, Field("Reason of the failure as which it ends, once nothing of it stays behind.", max_length=256)
     ] = None
     failing_message: Annotated[str | None, Field("What went wrong then.", max_length=4096)] = None
+    failing_cause: Annotated[Cause | None, Field("What failingReason is about.")] = None
     standing: Annotated[
         str | None,
         Field(
@@ -265,6 +277,10 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[Phase | None, Field("Pending, InProgress, Complete or Failed; the last two are final.")] = None
     reason: Annotated[str | None, Field("Why the operation has its phase, in CamelCase.")] = None
     message: Annotated[Message | None, Field("What it does or waits for, or how it ended, for a person.")] = None
+    cause: Annotated[
+        Cause | None,
+        Field("What the reason is about for which it waits or has failed; absent where no more is known."),
+    ] = None
     started_at: Annotated[Time | None, Field("When the operation was claimed.")] = None
     completed_at: Annotated[Time | None, Field("When the operation reached Complete or Failed.")] = None
     observed_machine_generation: Annotated[

@@ -24,7 +24,6 @@ from unbounded.kube.port import Api
 LIST_EVERY_S: Final = 2.0
 _DEFAULTS: Final = f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"
 _NAMED: Final = "spec.kubernetes.bootstrapTokenRef"
-NAME_ANOTHER: Final = f"name another one in {_NAMED}, or none"  # where nothing makes the one that is named
 
 
 class Secrets(Protocol):
@@ -129,7 +128,7 @@ def _not_usable(machine: Machine, why: str, *, can_come_back: bool) -> Found:
     """Return what is wrong with a token that a Machine names: `site init` brings back those of its site by name."""
     if machine.site and can_come_back:
         return Found(None, f"{_NAMED}: {why}; {_advice(machine)}")
-    another = f"{NAME_ANOTHER}: it joins with a default token then, and {_advice(machine)}"
+    another = f"name another one in {_NAMED}, or none: it joins with a default token then, and {_advice(machine)}"
     return Found(None, f"{_NAMED}: {why}; {another}", ConditionReason.TOKEN_NOT_RENEWABLE)
 
 

@@ -11,10 +11,11 @@ from unbounded.api import core
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import AuthMode, MachineOperationCredential
 from unbounded.api.machine import SecretReference
+from unbounded.api.operation import Cause
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Secret
 from unbounded.kube.port import Api
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import Login, Provider
 from unbounded.operations.ports import Refusal
 
@@ -26,7 +27,7 @@ class Chosen:
     """A login, and what it was made of: another one of these is another session.
 
     Args:
-        secret: what holds it, for messages; empty for a login that needs none.
+        secret: NAMESPACE/NAME of what holds it; empty for a login that needs none.
     """
 
     login: Login
@@ -44,6 +45,7 @@ def select(credentials: Iterable[MachineOperationCredential], site: str, provide
         raise Refusal(
             reasons.AUTH_INVALID,
             "the Machine has no site, by which its credential is found: give it the label unbounded-cloud.io/site",
+            Cause(code=causes.SITE_MISSING),
         )
     found = [one for one in credentials if one.spec.site_name == site and one.spec.provider == provider]
     where = f"spec.siteName {site!r} and spec.provider {provider!r}"
@@ -68,6 +70,7 @@ def mode_of(credential: MachineOperationCredential, provider: Provider) -> AuthM
             reasons.AUTH_INVALID,
             f"MachineOperationCredential {credential.metadata.name}: spec.auth.mode is {mode!r};"
             f" {provider.name} takes: {takes}",
+            causes.of_credential(causes.CREDENTIAL_INVALID, credential.metadata.name),
         )
     return AuthMode(mode)
 
@@ -78,16 +81,21 @@ def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretR
     Raises:
         Refusal: none, or one of another namespace.
     """
-    reference, where = credential.spec.auth.secret_ref, f"MachineOperationCredential {credential.metadata.name}"
+    name = credential.metadata.name
+    reference, where = credential.spec.auth.secret_ref, f"MachineOperationCredential {name}"
+    invalid = causes.of_credential(causes.CREDENTIAL_INVALID, name)
     if reference is None or not reference.name or not reference.namespace:
         raise Refusal(
-            reasons.AUTH_INVALID, f"{where}: spec.auth.secretRef needs name and namespace with mode ExternalPlugin"
+            reasons.AUTH_INVALID,
+            f"{where}: spec.auth.secretRef needs name and namespace with mode ExternalPlugin",
+            invalid,
         )
     if reference.namespace != namespace:
         raise Refusal(
             reasons.AUTH_SECRET_FORBIDDEN,
             f"{where}: spec.auth.secretRef.namespace is {reference.namespace!r}; Secrets are taken from {namespace!r} "
             "alone (--credential-secret-namespace)",
+            invalid,
         )
     return reference
 
@@ -136,7 +144,7 @@ class Logins:
         secret = await self._secret(reference, credential.metadata.name)
         held = self._held(secret, reference)
         version = (secret.metadata.uid, secret.metadata.resource_version or "")
-        return Chosen(Login(credential.metadata.name, mode, held), made_of + version, _where(reference))
+        return Chosen(Login(credential.metadata.name, mode, held), made_of + version, _place(reference))
 
     def forget(self) -> None:
         """Read Secrets anew: one that was refused may have been corrected."""
@@ -146,10 +154,11 @@ class Logins:
         held = {key: secret.value(key) or b"" for key in secret.data}
         missing = [key for key in self._provider.secret_keys if not held.get(key)]
         if missing:
-            there = ", ".join(sorted(held)) or "none"
+            there, lacks = ", ".join(sorted(held)) or "none", ", ".join(missing)
             raise Refusal(
                 reasons.AUTH_INVALID,
-                f"{_where(reference)} lacks {', '.join(missing)}, which {self._provider.name} needs; it has: {there}",
+                f"Secret {_place(reference)} lacks {lacks}, which {self._provider.name} needs; it has: {there}",
+                causes.of_secret(causes.SECRET_INCOMPLETE, _place(reference), lacks),
             )
         return {key: Secret(value.decode("utf-8", "replace")) for key, value in held.items()}
 
@@ -158,18 +167,20 @@ class Logins:
         at, there = self._read.get(reference.name, (0.0, None))
         if there is not None and now - at < SECRET_FOR_S:
             return there
-        told = f"{_where(reference)} (spec.auth.secretRef of MachineOperationCredential {credential})"
+        told = f"Secret {_place(reference)} (spec.auth.secretRef of MachineOperationCredential {credential})"
         try:
             found = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
         except NotFound as error:
             keys = ", ".join(self._provider.secret_keys)
             needs = f"; {self._provider.name} needs in it: {keys}" if keys else ""
-            raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{told} does not exist{needs}") from error
+            cause = causes.of_secret(causes.SECRET_MISSING, _place(reference), keys, credential)
+            raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{told} does not exist{needs}", cause) from error
         except Forbidden as error:
-            raise Refusal(reasons.AUTH_SECRET_FORBIDDEN, f"{told} may not be read by this controller") from error
+            cause = causes.of_credential(causes.CREDENTIAL_INVALID, credential)
+            raise Refusal(reasons.AUTH_SECRET_FORBIDDEN, f"{told} may not be read by this controller", cause) from error
         self._read[reference.name] = (now, found)
         return found
 
 
-def _where(reference: SecretReference) -> str:
-    return f"Secret {reference.namespace}/{reference.name}"
+def _place(reference: SecretReference) -> str:
+    return f"{reference.namespace}/{reference.name}"

@@ -15,12 +15,12 @@ import msgspec
 
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, MachineOperation, OperationKind
+from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, Cause, MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.machineops import power, reasons, replacement
+from unbounded.machineops import causes, power, reasons, replacement
 from unbounded.machineops.budget import Held, ScopeBudget, held
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.foreign import as_told, fit, fit_trouble, instance_of
@@ -310,14 +310,14 @@ class CloudExecutor:
         text, most = await self._user_data(machine), self._provider.most_user_data if most is None else most
         if (size := len(text.encode())) > most:
             told = f"the user data of Machine {machine.name} has {size} bytes; {self._provider.name} takes {most}"
-            raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, told)
+            raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, told, Cause(code=causes.USER_DATA_TOO_LONG))
         return text
 
     async def _user_data_now(self, machine: Machine) -> str:
         try:
             return await self._fitting_user_data(machine)
         except Refusal as refusal:  # there was some at the look before; the old instance may be gone by now
-            raise NotDone(refusal.reason, str(refusal)) from refusal
+            raise NotDone(refusal.reason, str(refusal), refusal.cause) from refusal
 
     async def _hand_over(self, target: Target, job: Job, found: Next, before: float) -> None:
         """Bind the Machine to its new instance, which is the one that the intent names."""
@@ -404,7 +404,7 @@ class CloudExecutor:
             raise
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:
-                self._sessions.refused()
+                refusal.cause = causes.of_credential(causes.CREDENTIAL_REFUSED, self._sessions.refused())
             raise
 
     async def close(self) -> None:
@@ -436,7 +436,8 @@ def _storable(handle: str) -> str | None:
 
 def _is_gone(keep: SecretKeep) -> Refusal:
     words = f"{keep.place} is gone, and what the replacement cannot go on without was in it alone: put it back, or make"
-    return Refusal(reasons.KEPT_IS_GONE, f"{words} the instance by hand")
+    cause = causes.of_secret(causes.SECRET_MISSING, keep.secret)
+    return Refusal(reasons.KEPT_IS_GONE, f"{words} the instance by hand", cause)
 
 
 def _in_time(before: float) -> None:

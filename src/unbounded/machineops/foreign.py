@@ -18,6 +18,7 @@ from unbounded.operations.procedure import Sight
 DETAIL_CHARS: Final = 3072  # of what may be a list of disks; the rest of a message has room beside it
 FIELD_CHARS: Final = 256
 CONSEQUENCE_CHARS: Final = 1024
+ABOUT_KINDS: Final = 16
 REASON: Final = re.compile(CONDITION_REASON)
 
 
@@ -54,6 +55,14 @@ def as_told(loss: Loss) -> operation.Loss:
     )
 
 
+def _fit_cause(cause: operation.Cause) -> operation.Cause | None:
+    if not REASON.match(cause.code):
+        return None
+    about = list(cause.about.items())[:ABOUT_KINDS]
+    fitting = {one_line(kind, FIELD_CHARS): one_line(value, CONSEQUENCE_CHARS) for kind, value in about}
+    return operation.Cause(code=cause.code, about=fitting)
+
+
 @contextmanager
 def fit_trouble() -> Iterator[None]:
     """What is raised within has a text, and a reason, that a status takes: else no end could be written."""
@@ -64,4 +73,6 @@ def fit_trouble() -> Iterator[None]:
         if isinstance(failure, Refusal | NotDone) and not REASON.match(failure.reason):
             words, failure.reason = f"{failure.reason}: {words}", reasons.PROVIDER_REFUSED
         failure.args = (one_line(words, DETAIL_CHARS),)
+        if isinstance(failure, Refusal | NotDone) and failure.cause is not None:
+            failure.cause = _fit_cause(failure.cause)
         raise

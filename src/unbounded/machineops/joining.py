@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from unbounded.api import core
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings, node_settings
+from unbounded.api.operation import Cause
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
-from unbounded.join.install import HostDefaults, host_setup
+from unbounded.join.install import NO_DIGEST, HostDefaults, host_setup
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
+from unbounded.machineops import causes
 from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.operations.ports import Refusal
-
-NO_KUBERNETES: Final = "has no spec.kubernetes, with which a new host could join"
-NO_CONFIGURATION: Final = "spec.configurationRef: "
 
 
 class PlainSecrets:
@@ -57,17 +55,21 @@ class Joining:
             Refusal: something for it is missing.
         """
         if machine.spec.kubernetes is None:
-            raise Refusal(BOOTSTRAP_DATA_FAILED, f"Machine {machine.name} {NO_KUBERNETES}")
+            words = f"Machine {machine.name} has no spec.kubernetes, with which a new host could join"
+            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.KUBERNETES_MISSING))
         facts = self.facts.facts
         if facts is None:
-            raise Refusal(BOOTSTRAP_DATA_FAILED, f"the cluster is not known well enough: {self.facts.missing}")
+            words = f"the cluster is not known well enough: {self.facts.missing}"
+            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.FACTS_MISSING))
         found = await self.tokens.find(machine)
         if found.token is None:
-            raise Refusal(BOOTSTRAP_DATA_FAILED, found.need or "there is no bootstrap token")
+            need = found.need or "there is no bootstrap token"
+            raise Refusal(BOOTSTRAP_DATA_FAILED, need, Cause(code=found.reason))
         token, settings = found.token.text.reveal(), await self._settings(machine)
         setup = host_setup(machine, facts, self.defaults, token=token, settings=settings)
         if setup.origin.fault:
-            raise Refusal(BOOTSTRAP_DATA_FAILED, setup.origin.fault)
+            code = causes.DIGEST_MISSING if setup.origin.fault == NO_DIGEST else causes.SOURCE_MISSING
+            raise Refusal(BOOTSTRAP_DATA_FAILED, setup.origin.fault, Cause(code=code))
         return cloud_config(setup)
 
     async def _settings(self, machine: Machine) -> NodeSettings | None:
@@ -76,4 +78,5 @@ class Joining:
         try:
             return None if ref is None else node_settings((await bound_version(self.api, ref)).spec.template)
         except (NoVersion, Forbidden) as error:
-            raise Refusal(BOOTSTRAP_DATA_FAILED, f"{NO_CONFIGURATION}{error}") from error
+            cause = Cause(code=causes.CONFIGURATION_MISSING)
+            raise Refusal(BOOTSTRAP_DATA_FAILED, f"spec.configurationRef: {error}", cause) from error

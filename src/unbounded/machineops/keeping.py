@@ -45,7 +45,12 @@ class SecretKeep:
 
     @property
     def place(self) -> str:
-        return f"Secret {NAMESPACE}/{self.name}"
+        return f"Secret {self.secret}"
+
+    @property
+    def secret(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{NAMESPACE}/{self.name}"
 
     async def load(self) -> bytes | None:
         """What this operation has stored last; None where it has stored nothing."""

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from unbounded.api.credential import AuthMode
 from unbounded.api.failures import Transient, Uncertain
-from unbounded.api.operation import OperationKind
+from unbounded.api.operation import Cause, OperationKind
 from unbounded.kube.logs import Secret
 from unbounded.machineops.losses import Loss, check_losses
 from unbounded.operations.ports import NotDone, Refusal
@@ -37,6 +37,7 @@ __all__ = [
     "AuthMode",
     "Budget",
     "Cancel",
+    "Cause",
     "Handle",
     "Instance",
     "Job",

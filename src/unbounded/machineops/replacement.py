@@ -203,7 +203,7 @@ def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sig
     """
     facts = _facts(steps)
     fact = UNDER_WAY if found.under_way else found.step or REPLACED
-    failed = None if found.failed is None else Failed(found.failed.reason, str(found.failed))
+    failed = None if found.failed is None else Failed(found.failed.reason, str(found.failed), found.failed.cause)
     return Sight(
         facts(fact),
         found.detail,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.kube.logs import Log
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
 from unbounded.machineops.credentials import Chosen, Logins
 from unbounded.machineops.provider import Budget, Provider, Session
 from unbounded.operations.ports import Refusal
@@ -24,6 +24,7 @@ log = Log("machine-ops-controller")
 class _Open:
     made_of: tuple[str, ...]
     session: Session
+    credential: str
     calls: int = 0
 
 
@@ -48,7 +49,7 @@ class Sessions:
             chosen = await self._logins.of(self._site)
             before = used = self._open
             if used is None or used.made_of != chosen.made_of:
-                used = self._open = _Open(chosen.made_of, self._connect(chosen))
+                used = self._open = _Open(chosen.made_of, self._connect(chosen), chosen.login.name)
         except Refusal:
             self._logins.forget()  # what is wrong with a Secret may be corrected before it is looked at again
             raise
@@ -62,9 +63,14 @@ class Sessions:
             if used.calls == 0 and used is not self._open:
                 await _closed(used.session)
 
-    def refused(self) -> None:
-        """The cloud has refused the login: read its Secret anew, which may have been corrected."""
+    def refused(self) -> str:
+        """Read the Secret of a login anew that the cloud has refused: it may have been corrected.
+
+        Returns:
+            The MachineOperationCredential of the login.
+        """
         self._logins.forget()
+        return self._open.credential if self._open is not None else ""
 
     async def close(self) -> None:
         """End the session, if there is one."""
@@ -76,17 +82,19 @@ class Sessions:
         try:
             return self._provider.connect(chosen.login, self._budget)
         except ValueError as error:
-            wrong = _wrong_in(chosen, str(error))
-            told = f"MachineOperationCredential {chosen.login.name}: {wrong}{error}"
-            raise Refusal(reasons.AUTH_INVALID, told) from error
+            raise _unusable(chosen, str(error)) from error
 
 
-def _wrong_in(chosen: Chosen, said: str) -> str:
-    """What holds the keys of which something is said, as a beginning for that; empty where nothing does."""
+def _unusable(chosen: Chosen, said: str) -> Refusal:
+    """Return what a login ends with that its provider cannot use; the keys of the Secret are named that it names."""
+    name = chosen.login.name
     if not chosen.secret:
-        return ""
+        cause = causes.of_credential(causes.CREDENTIAL_INVALID, name)
+        return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {said}", cause)
     keys = ", ".join(key for key in chosen.login.secret if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", said))
-    return f"{chosen.secret} is wrong{keys and f' in {keys}'}: "
+    wrong = f"Secret {chosen.secret} is wrong{keys and f' in {keys}'}: {said}"
+    cause = causes.of_secret(causes.SECRET_INVALID, chosen.secret, keys, name)
+    return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {wrong}", cause)
 
 
 async def _closed(session: Session) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Final
 
+from unbounded.api.operation import Cause
+
 Intent = tuple[str, str | None, int, str]
 """Stage, action, attempt and the process that has written it."""
 
@@ -71,10 +73,11 @@ class Answer:
     reason: str = ""
     text: str = ""
     lost: bool = False
+    cause: Cause | None = None
 
-    def after(self, event: CallEvent, reason: str = "", text: str = "") -> Answer:
+    def after(self, event: CallEvent, reason: str = "", text: str = "", cause: Cause | None = None) -> Answer:
         """Return what is known after an event."""
-        return replace(self, reply=TRANSITIONS[self.reply, event], reason=reason, text=text)
+        return replace(self, reply=TRANSITIONS[self.reply, event], reason=reason, text=text, cause=cause)
 
     @property
     def is_open(self) -> bool:

@@ -304,7 +304,7 @@ class Engine:
         try:
             return self._executor.procedure(operation), None
         except Refusal as refusal:
-            return _NO_PROCEDURE, Finish(OperationPhase.FAILED, refusal.reason, str(refusal))
+            return _NO_PROCEDURE, Finish(OperationPhase.FAILED, refusal.reason, str(refusal), cause=refusal.cause)
 
     def _fresh_run(self, operation: MachineOperation, machine: Machine) -> Run:
         return Run(

@@ -16,7 +16,7 @@ import msgspec
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_OPERATION
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
+from unbounded.api.operation import MACHINE_OPERATIONS, Cause, MachineOperation, OperationPhase, Waiting
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
@@ -27,7 +27,14 @@ from unbounded.operations.memory import ACT_ON_S, Memory
 from unbounded.operations.plan import Finish, TargetState, Wait
 from unbounded.operations.ports import Executor
 from unbounded.operations.procedure import Procedure, Stage
-from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, told
+from unbounded.operations.record import (
+    Run,
+    completed_condition,
+    run_of,
+    running_patch,
+    terminal_patch,
+    told,
+)
 
 SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
 COUNT_S: Final = 5.0  # between two writes for the sake of a count that a successor needs
@@ -105,6 +112,7 @@ class Ledger:
         until_s: float | None,
         reason: str = reasons.IN_PROGRESS,
         *,
+        cause: Cause | None = None,
         blind: bool = False,
     ) -> Entered:
         """Write the record of a stage, the slot being ours and the Machine the same.
@@ -123,7 +131,7 @@ class Ledger:
             raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
         run = seen.memory.recorded(run, sent_at, self.now())
-        written = await self._write(operation, self._running(operation, run, told(text, waiting), waiting))
+        written = await self._write(operation, self._running(operation, run, told(text, waiting), waiting, cause))
         kept = run_of(written)
         if kept is None or _recorded(kept) != _recorded(run):
             raise Outdated(written)
@@ -135,7 +143,7 @@ class Ledger:
         """Write what is waited for, if that is not what the status says already; gives back when to look again."""
         status, now = seen.operation.status, _loop_time()
         if not seen.claimed:
-            await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason)
+            await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason, cause=wait.cause)
             return wait.look_again_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
         waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
@@ -146,7 +154,7 @@ class Ledger:
         if same_reason and (is_soon or now - seen.memory.said_at < SAY_AGAIN_S):
             return min(wait.look_again_s, SAY_AGAIN_S)
         seen.memory.said_at = now
-        await self._write_run(seen, told(wait.text, waiting), waiting)
+        await self._write_run(seen, told(wait.text, waiting), waiting, wait.cause)
         return wait.look_again_s
 
     def _counts(self, memory: Memory, now: float) -> bool:
@@ -156,7 +164,7 @@ class Ledger:
     async def store_answer(self, seen: Pass) -> None:
         """Store the answer to the last call, with the handle of a long one before its first poll."""
         status = seen.operation.status
-        await self._write_run(seen, status.message or "", status.waiting)
+        await self._write_run(seen, status.message or "", status.waiting, status.cause)
 
     async def finish(self, seen: Pass, decision: Finish, where: str = "") -> MachineOperation:
         """The terminal write."""
@@ -170,7 +178,16 @@ class Ledger:
             message=decision.text,
             now=now,
         )
-        status = terminal_patch(run, decision.phase, decision.reason, decision.text, now=now, conditions=conditions)
+        status = terminal_patch(
+            run,
+            decision.phase,
+            decision.reason,
+            decision.text,
+            now=now,
+            conditions=conditions,
+            cause=decision.cause,
+            before=seen.operation.status,
+        )
         written = await self._write(seen.operation, status)
         how = {"phase": str(decision.phase), "reason": decision.reason}
         log.info("operation ended", operation=written.name, machine=run.machine, **how)
@@ -288,21 +305,25 @@ class Ledger:
             return before
         return msgspec.structs.replace(before, until=rfc3339(until))
 
-    async def _write_run(self, seen: Pass, text: str, waiting: Waiting | None) -> None:
+    async def _write_run(self, seen: Pass, text: str, waiting: Waiting | None, cause: Cause | None) -> None:
         """Write the record as it is, with what is known by now of times and of the last call."""
         memory, now, handle = seen.memory, _loop_time(), seen.memory.handle
         run = memory.recorded(seen.run, now, self.now())
         run = replace(run, handle=run.handle if handle is None else handle)
-        await self._write(seen.operation, self._running(seen.operation, run, text, waiting))
+        await self._write(seen.operation, self._running(seen.operation, run, text, waiting, cause))
         if handle is not None:  # else one may have come while this was written
             memory.handle = None
         memory.stored, memory.stored_at = run.answer, now
 
-    def _running(self, operation: MachineOperation, run: Run, text: str, waiting: Waiting | None) -> dict[str, Any]:
+    def _running(
+        self, operation: MachineOperation, run: Run, text: str, waiting: Waiting | None, cause: Cause | None
+    ) -> dict[str, Any]:
         conditions = completed_condition(
             operation.status.conditions, status="False", reason=reasons.IN_PROGRESS, message=text, now=self.now()
         )
-        return running_patch(run, message=text, waiting=waiting, conditions=conditions)
+        return running_patch(
+            run, message=text, waiting=waiting, conditions=conditions, cause=cause, before=operation.status
+        )
 
     async def _write(self, operation: MachineOperation, status: dict[str, Any]) -> MachineOperation:
         patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from unbounded.api.machine import Machine
-from unbounded.api.operation import MAX_LATE
+from unbounded.api.operation import MAX_LATE, Cause
 from unbounded.operations.calls import (
     NO_ANSWER,
     NO_ANSWER_YET,
@@ -286,11 +286,11 @@ class Memory:
         answer = self.answer.after(CallEvent.SEND, text=NO_ANSWER_YET)
         self.asked, self.answer = Asked(self.intent, answer, now), answer
 
-    def answered(self, event: CallEvent, reason: str, text: str, now: float) -> None:
+    def answered(self, event: CallEvent, reason: str, text: str, now: float, cause: Cause | None = None) -> None:
         """Take note of the answer to our own ask: what it asked for begins to come true now."""
         if self.asked is None:  # it came after the record of the next one was written
             return
-        self.asked = replace(self.asked, answer=self.asked.answer.after(event, reason, text), at=now)
+        self.asked = replace(self.asked, answer=self.asked.answer.after(event, reason, text, cause), at=now)
         if self.asked.intent == self.intent:
             self._take_answer(self.asked.answer, now)
 

@@ -71,7 +71,7 @@ class Outside:
         try:
             sight = await self._executor.observe(target)
         except Refusal as refusal:
-            sight = Unseen(refusal.reason, str(refusal), final=True)
+            sight = Unseen(refusal.reason, str(refusal), final=True, cause=refusal.cause)
         except Failure as failure:
             sight = Unseen(reasons.NO_ANSWER, str(failure))
         except Exception as error:
@@ -93,13 +93,13 @@ class Outside:
 
     async def _perform(self, target: Target, action: str, memory: Memory, before: float) -> None:
         facts = {"operation": target.operation.name, "machine": target.machine.name, "action": action}
-        event, reason, text = CallEvent.ACCEPT, "", ""
+        event, reason, text, cause = CallEvent.ACCEPT, "", "", None
         try:
             memory.handle = await self._executor.perform(target, action, before=before)
         except Refusal as refusal:
-            event, reason, text = CallEvent.REFUSE, refusal.reason, str(refusal)
+            event, reason, text, cause = CallEvent.REFUSE, refusal.reason, str(refusal), refusal.cause
         except NotDone as failure:
-            event, reason, text = CallEvent.FAIL, failure.reason, str(failure)
+            event, reason, text, cause = CallEvent.FAIL, failure.reason, str(failure), failure.cause
         except (Transient, Stale) as failure:
             event, reason, text = CallEvent.FAIL, reasons.NO_ANSWER, str(failure)
         except Uncertain as failure:
@@ -107,7 +107,7 @@ class Outside:
         except Exception as error:
             log.exception("acting failed", **facts)
             event, reason, text = CallEvent.LOSE, reasons.INTERNAL_ERROR, f"{type(error).__name__}; see the log"
-        memory.answered(event, reason, text, _loop_time())
+        memory.answered(event, reason, text, _loop_time(), cause)
         log.info("action answered", reply=event.value, text=text, **facts)
 
     def patience_s(self, memory: Memory, waits_s: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from unbounded.api.operation import OperationPhase
+from unbounded.api.operation import Cause, OperationPhase
 from unbounded.operations import reasons
 from unbounded.operations.calls import NO_ANSWER, Answer, LateCall, Reply
 from unbounded.operations.procedure import (
@@ -30,7 +30,7 @@ from unbounded.operations.procedure import (
 from unbounded.operations.record import Failing, Run
 
 BACKOFF_S: Final = 2.0
-LAST_FAILED: Final = "the last attempt failed"
+_LAST_FAILED: Final = "the last attempt failed"
 KEYED_AGAIN_S: Final = 1.0  # what was done may be over soon, and then nothing shows it any more
 
 _CANCEL_WORDS: Final = {
@@ -94,6 +94,7 @@ class Wait:
     look_again_s: float
     until_s: float | None = None
     bare: str = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Finish:
     text: str
     seen: str | None = None
     is_undone: bool = False
+    cause: Cause | None = None
 
 
 Decision = Wait | Ask | Move | Finish
@@ -141,7 +143,19 @@ def decide(
     """The next step of one operation."""
     planner = _Planner(procedure, run, sight, timing, _come_of(procedure, run, sight, answer), orders)
     wanted = planner.decide()
-    return planner.held_back(wanted) or wanted
+    return _with_cause(planner.held_back(wanted) or wanted, planner)
+
+
+def _with_cause(decision: Decision, planner: _Planner) -> Decision:
+    """Add what a reason is about: it came with the failure, the answer or the sight that the reason came with."""
+    sight = planner.sight if isinstance(planner.sight, Unseen) else None
+    known = {one.reason: one.cause for one in (planner.run.failing, planner.answer, sight) if one and one.cause}
+    if not known:
+        return decision
+    if isinstance(decision, Wait | Finish):
+        return replace(decision, cause=known.get(decision.reason))
+    failing = decision.failing
+    return decision if failing is None else replace(decision, failing=replace(failing, cause=known.get(failing.reason)))
 
 
 def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Decision) -> bool:
@@ -156,7 +170,8 @@ def _come_of(procedure: Procedure, run: Run, sight: Sight | Unseen, answer: Answ
         return answer
     if procedure.table[run.stage, sight.fact].ask != run.action:
         return answer
-    return replace(answer, reply=Reply.NOT_DONE, reason=sight.failed.reason, text=sight.failed.text)
+    failed = sight.failed
+    return replace(answer, reply=Reply.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
 
 
 def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:
@@ -419,7 +434,7 @@ class _Planner:
         asked = replace(self.run, action=action, attempt=attempt)
         text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
         if attempt > 1 and self.answer.is_not_done and self.answer.text:
-            text += f"; {LAST_FAILED}: {self.answer.text}"
+            text += f"; {_LAST_FAILED}: {self.answer.text}"
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
         return Ask(self.run.stage, action, attempt, text, None, until_s)
 
@@ -518,7 +533,7 @@ class _Planner:
     def _waiting(self) -> str:
         text = self._waiting_for()
         if self.answer.is_not_done and self.answer.text:
-            return f"{text}; {LAST_FAILED}: {self.answer.text}"
+            return f"{text}; {_LAST_FAILED}: {self.answer.text}"
         progress = self.sight.progress if isinstance(self.sight, Sight) else ""
         return f"{text}: {progress}" if progress else text
 

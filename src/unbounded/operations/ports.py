@@ -8,26 +8,32 @@ from typing import Protocol
 
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
-from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.operation import Cause, MachineOperation, OperationKind
 from unbounded.operations.gates import Gate
 from unbounded.operations.procedure import Procedure, Sight
 from unbounded.operations.record import Run
 
 
 class Refusal(Rejected):
-    """It cannot be done as things stand, for a reason that users can script against."""
+    """It cannot be done as things stand, for a reason that users can script against.
 
-    def __init__(self, reason: str, message: str) -> None:
+    Args:
+        cause: what the reason is about, where programs can make use of that.
+    """
+
+    def __init__(self, reason: str, message: str, cause: Cause | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.cause = cause
 
 
 class NotDone(Transient):
     """Surely not done, and worth another attempt; the reason stands in the status if that was the last one."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, cause: Cause | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.cause = cause
 
 
 @dataclass(frozen=True)

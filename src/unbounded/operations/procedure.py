@@ -12,6 +12,8 @@ from enum import Enum, StrEnum
 from itertools import product
 from typing import Final
 
+from unbounded.api.operation import Cause
+
 COMPLETE: Final = "Complete"
 CANCELLED: Final = "Cancelled"
 ATTEMPTS: Final = 3  # where a stage has no number of its own
@@ -250,6 +252,7 @@ class Failed:
 
     reason: str
     text: str
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True)
@@ -287,3 +290,4 @@ class Unseen:
     reason: str
     text: str
     final: bool = False
+    cause: Cause | None = None

@@ -18,9 +18,11 @@ from unbounded.api.base import ApiStruct
 from unbounded.api.meta import Condition
 from unbounded.api.operation import (
     CallAnswer,
+    Cause,
     Evidence,
     Execution,
     MachineOperation,
+    MachineOperationStatus,
     OperationPhase,
     OperationsStatus,
     PendingCall,
@@ -30,6 +32,7 @@ from unbounded.api.operation import (
 from unbounded.operations import reasons
 from unbounded.operations.calls import NO_ANSWER, STORED, Answer, Intent, LateCall, Reply
 
+NOTHING: Final = MachineOperationStatus()
 MAX_EVIDENCE: Final = 32
 MAX_MESSAGE: Final = 4096
 
@@ -40,6 +43,7 @@ class Failing:
 
     reason: str
     text: str
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True)
@@ -130,20 +134,22 @@ def run_of(operation: MachineOperation) -> Run | None:
 def _failing_of(execution: Execution) -> Failing | None:
     if execution.failing_reason is None:
         return None
-    return Failing(execution.failing_reason, execution.failing_message or "")
+    return Failing(execution.failing_reason, execution.failing_message or "", execution.failing_cause)
 
 
 def _answer_of(execution: Execution) -> Answer:
     stored = execution.answer
     if stored is None:
         return replace(NO_ANSWER, lost=execution.lost)
-    return Answer(Reply(stored.reply), stored.reason or "", stored.message or "", lost=execution.lost)
+    reason, text = stored.reason or "", stored.message or ""
+    return Answer(Reply(stored.reply), reason, text, lost=execution.lost, cause=stored.cause)
 
 
 def _stored(answer: Answer) -> CallAnswer | None:
     if answer.reply not in STORED:
         return None
-    return CallAnswer(reply=answer.reply, reason=answer.reason[:256] or None, message=answer.text[:MAX_MESSAGE] or None)
+    reason, message = answer.reason[:256] or None, answer.text[:MAX_MESSAGE] or None
+    return CallAnswer(reply=answer.reply, reason=reason, message=message, cause=answer.cause)
 
 
 def whole(struct: ApiStruct) -> dict[str, Any]:
@@ -165,21 +171,52 @@ def told(text: str, waiting: Waiting | None) -> str:
     return f"{text} [{waiting.held_by}, {times}]" if waiting.held_by else f"{text} [{times}]"
 
 
+def _change(before: Cause | None, now: Cause | None) -> dict[str, Any] | None:
+    """Return what a merge patch has of a cause, so that nothing of an earlier one stays."""
+    if now is None:
+        return None
+    gone = dict.fromkeys(before.about if before is not None else ())
+    return {"code": now.code, "about": {**gone, **now.about}}
+
+
 def running_patch(
-    run: Run, *, message: str, waiting: Waiting | None, conditions: list[dict[str, Any]]
+    run: Run,
+    *,
+    message: str,
+    waiting: Waiting | None,
+    conditions: list[dict[str, Any]],
+    cause: Cause | None = None,
+    before: MachineOperationStatus = NOTHING,
 ) -> dict[str, Any]:
-    """The status of an operation in progress."""
+    """The status of an operation in progress.
+
+    Args:
+        before: what is patched.
+    """
     return {
-        **_common(run, OperationPhase.IN_PROGRESS, reasons.IN_PROGRESS, message, conditions),
+        **_common(run, OperationPhase.IN_PROGRESS, reasons.IN_PROGRESS, message, conditions, cause, before),
         "waiting": whole(waiting) if waiting else None,
     }
 
 
 def terminal_patch(
-    run: Run, phase: OperationPhase, reason: str, message: str, *, now: str, conditions: list[dict[str, Any]]
+    run: Run,
+    phase: OperationPhase,
+    reason: str,
+    message: str,
+    *,
+    now: str,
+    conditions: list[dict[str, Any]],
+    cause: Cause | None = None,
+    before: MachineOperationStatus = NOTHING,
 ) -> dict[str, Any]:
-    """The last status of an operation that was executed."""
-    return {**_common(run, phase, reason, message, conditions, completed_at=now), "completedAt": now, "waiting": None}
+    """The last status of an operation that was executed.
+
+    Args:
+        before: what is patched.
+    """
+    status = _common(run, phase, reason, message, conditions, cause, before, completed_at=now)
+    return {**status, "completedAt": now, "waiting": None}
 
 
 def _common(
@@ -188,6 +225,8 @@ def _common(
     reason: str,
     message: str,
     conditions: list[dict[str, Any]],
+    cause: Cause | None,
+    before: MachineOperationStatus,
     completed_at: str | None = None,
 ) -> dict[str, Any]:
     text = message[:MAX_MESSAGE]
@@ -225,15 +264,18 @@ def _common(
         fact=run.fact or None,
         read_at=run.read_at,
     )
+    failing = run.failing.cause if run.failing else None
+    failing_before = before.execution.failing_cause if before.execution else None
     return {
         "phase": str(phase),
         "reason": reason,
         "message": text,
+        "cause": _change(before.cause, cause),
         "startedAt": run.started_at,
         "observedMachineGeneration": run.generation,
         "targets": [msgspec.to_builtins(target)],
         "evidence": [msgspec.to_builtins(evidence) for evidence in run.evidence],
-        "execution": whole(execution),
+        "execution": {**whole(execution), "failingCause": _change(failing_before, failing)},
         "conditions": conditions,
     }
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from msgspec import to_builtins
 
 from tests.cli.why.staging import can_be_typed
 from tests.operations.building import claim, machine_of, operation_of
 from unbounded.api.names import LABEL_SITE
+from unbounded.api.operation import Cause
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.remedies import OPERATION, fixes_for
-from unbounded.join.install import NO_DIGEST, NO_RELEASE
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
+from unbounded.machineops.causes import of_credential, of_secret
 from unbounded.machineops.credentials import select
-from unbounded.machineops.joining import NO_CONFIGURATION, NO_KUBERNETES
 from unbounded.operations import reasons as common
 from unbounded.operations.ports import Refusal
 
@@ -101,80 +102,97 @@ def test_nothing_is_asked_for_again_and_nothing_is_bound_anew_while_it_goes_on(r
     assert fixes_for(reason, MACHINE, ended, Facts())
 
 
+AZ: Final = "unbounded-kube/az"
+
+
+def failed(cause: Cause | None, phase: str = "Failed", executor: str = EXECUTOR) -> dict[str, Any]:
+    """The status of an operation with a cause, whose message says nothing that could be matched."""
+    told = {"phase": phase, "message": "in words", "cause": None if cause is None else to_builtins(cause)}
+    return claim(executor=executor) | told
+
+
 @pytest.mark.parametrize(
-    ("reason", "message", "command"),
+    ("reason", "cause", "command"),
     [
         (
             reasons.AUTH_INVALID,
-            "Secret unbounded-kube/az lacks clientID, clientSecret, which AzureVM needs; it has: tenantID",
+            of_secret(causes.SECRET_INCOMPLETE, AZ, "clientID, clientSecret"),
             "kubectl -n unbounded-kube patch secret az --type=merge"
             """ -p '{"stringData": {"clientID": "VALUE", "clientSecret": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_INVALID,
-            "MachineOperationCredential az: Secret unbounded-kube/az is wrong in clientID: clientID of the Secret is no"
-            " GUID, such as 00000000-0000-0000-0000-000000000000",
+            of_secret(causes.SECRET_INVALID, AZ, "clientID", "az"),
             """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"clientID": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_INVALID,
-            "MachineOperationCredential az: Secret unbounded-kube/az is wrong: it cannot be meant",
+            of_secret(causes.SECRET_INVALID, AZ),
             """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"KEY": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_SECRET_FORBIDDEN,
-            "MachineOperationCredential az: spec.auth.secretRef.namespace is 'default'; Secrets are taken from"
-            " 'unbounded-kube' alone (--credential-secret-namespace)",
+            of_credential(causes.CREDENTIAL_INVALID, "az"),
             "kubectl edit machineoperationcredential az",
         ),
         (
             reasons.AUTH_SECRET_NOT_FOUND,
-            "Secret unbounded-kube/az (spec.auth.secretRef of MachineOperationCredential az) does not exist;"
-            " AzureVM needs in it: tenantID, clientID",
+            of_secret(causes.SECRET_MISSING, AZ, "tenantID, clientID", "az"),
             "kubectl -n unbounded-kube create secret generic az --from-file=tenantID=FILE --from-file=clientID=FILE",
         ),
         (
             reasons.AUTH_INVALID,
-            "MachineOperationCredential az: spec.auth.mode is 'Magic'; AzureVM takes: WorkloadIdentity",
+            of_credential(causes.CREDENTIAL_INVALID, "az"),
             "kubectl edit machineoperationcredential az",
         ),
         (
             reasons.AUTH_REFUSED,
-            "Azure refused MachineOperationCredential az: AADSTS7000215: Invalid client secret",
-            "kubectl get machineoperationcredential az -o jsonpath='{.spec.auth}'",
-        ),
-        (
-            reasons.AUTH_REFUSED,
-            "Azure does not let MachineOperationCredential az delete; kept in Secret unbounded-kube/replacement-1",
+            of_credential(causes.CREDENTIAL_REFUSED, "az"),
             "kubectl get machineoperationcredential az -o jsonpath='{.spec.auth}'",
         ),
         (
             reasons.AUTH_SECRET_NOT_FOUND,
-            "Secret unbounded-kube/az (spec.auth.secretRef of MachineOperationCredential az) does not exist",
+            of_secret(causes.SECRET_MISSING, AZ),
             "kubectl -n unbounded-kube create secret generic az --from-file=KEY=FILE",
         ),
         (
             reasons.BOOTSTRAP_DATA_FAILED,
-            f"Machine m1 {NO_KUBERNETES}",
+            Cause(code=causes.KUBERNETES_MISSING),
             """kubectl patch machine m1 --type=merge -p '{"spec": {"kubernetes": {"version": "VERSION"}}}'""",
         ),
         (
             reasons.BOOTSTRAP_DATA_FAILED,
-            f"{NO_CONFIGURATION}MachineConfiguration edge has no version",
+            Cause(code=causes.CONFIGURATION_MISSING),
             "kubectl edit machine m1",
         ),
     ],
 )
-def test_what_the_message_names_is_put_right(reason: str, message: str, command: str) -> None:
-    fixes = fixes_for(reason, MACHINE, operation_of(status={"phase": "Failed", "message": message}), Facts())
+def test_what_the_cause_is_about_is_put_right(reason: str, cause: Cause, command: str) -> None:
+    fixes = fixes_for(reason, MACHINE, operation_of(status=failed(cause)), Facts())
     assert [fix.command for fix in fixes] == [command, AGAIN]
     can_be_typed(command)
 
 
-@pytest.mark.parametrize(("message", "field"), [(NO_RELEASE, "url"), (NO_DIGEST, "sha256")])
-def test_a_release_that_nobody_named_is_named(message: str, field: str) -> None:
-    status = {"phase": "Failed", "message": message}
-    fixes = fixes_for(reasons.BOOTSTRAP_DATA_FAILED, MACHINE, operation_of(status=status), Facts())
+def test_a_message_alone_decides_nothing() -> None:
+    """Seen: remedies were chosen by words in messages, which change."""
+    messages = (
+        "Secret unbounded-kube/az lacks clientID, which AzureVM needs; it has: tenantID",
+        "Azure refused MachineOperationCredential az: AADSTS7000215",
+        "RequestDisallowedByPolicy: Resource 'vm-1' was disallowed by policy.",
+        "there is no VM x, and no model of it in Secret unbounded-kube/replacement-1",
+        "no release of the agent is named",
+    )
+    for reason in OPERATION:
+        plain = operation_of("op", "HostReplace", status={"phase": "Failed", "message": "in words"})
+        for message in messages:
+            told = operation_of("op", "HostReplace", status={"phase": "Failed", "message": message})
+            assert fixes_for(reason, MACHINE, told, Facts()) == fixes_for(reason, MACHINE, plain, Facts())
+
+
+@pytest.mark.parametrize(("code", "field"), [(causes.SOURCE_MISSING, "url"), (causes.DIGEST_MISSING, "sha256")])
+def test_a_release_that_nobody_named_is_named(code: str, field: str) -> None:
+    operation = operation_of(status=failed(Cause(code=code)))
+    fixes = fixes_for(reasons.BOOTSTRAP_DATA_FAILED, MACHINE, operation, Facts())
     own, install, up, again = (fix.command for fix in fixes)
     assert f'{{"spec": {{"agent": {{"{field}": ' in own
     assert f"kubectl unbounded install --agent-{field} " in install
@@ -187,7 +205,7 @@ def test_a_machine_of_no_site_is_put_into_one() -> None:
     del machine.metadata.labels[LABEL_SITE]
     with pytest.raises(Refusal) as refused:
         select((), machine.site, "Acme")
-    status = {"phase": "Failed", "message": str(refused.value)}
+    status = failed(refused.value.cause)
     fixes = fixes_for(refused.value.reason, machine, operation_of(status=status), Facts())
     label = "kubectl label machine m1 unbounded-cloud.io/site=SITE"
     assert [fix.command for fix in fixes] == [label, AGAIN]
@@ -196,22 +214,20 @@ def test_a_machine_of_no_site_is_put_into_one() -> None:
 
 GROUP = "/subscriptions/8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11/resourceGroups/rg-1"
 VM = f"azure://{GROUP}/providers/Microsoft.Compute/virtualMachines/vm-1"
-POLICY = (
-    "Create asked; waiting for the new VM to be there; the last attempt failed: create VM vm-1: "
-    "RequestDisallowedByPolicy: Resource 'vm-1' was disallowed by policy. Policy identifiers: "
-    """'[{"policyAssignment":{"name":"No GPUs","""
-    """"id":"/providers/Microsoft.Authorization/policyAssignments/no-gpus"}}]'."""
-)
+POLICY: Final = {
+    causes.POLICY: "No GPUs",
+    causes.POLICY_ID: "/providers/Microsoft.Authorization/policyAssignments/no-gpus",
+}
 
 
 @pytest.mark.parametrize(
-    ("provider", "provider_id", "reason", "message", "command", "does"),
+    ("provider", "provider_id", "reason", "cause", "command", "does"),
     [
         (
             "AzureVM",
             VM,
             reasons.PROVIDER_REFUSED,
-            POLICY,
+            Cause(code="RequestDisallowedByPolicy", about=POLICY),
             f"az policy assignment list --disable-scope-strict-match --scope {GROUP} --query"
             """ '[?id=='"'"'/providers/Microsoft.Authorization/policyAssignments/no-gpus'"'"']'""",
             "shows the policy (No GPUs): exempt the VM from it, or change it; docs/azure.md#when-a-replacement-does",
@@ -220,7 +236,7 @@ POLICY = (
             "AzureVM",
             VM,
             reasons.PROVIDER_REFUSED,
-            "RequestDisallowedByPolicy: Resource 'vm-1' was disallowed by po…",
+            Cause(code="RequestDisallowedByPolicy"),
             f"az policy assignment list --disable-scope-strict-match --scope {GROUP}",
             "shows the policy (what it is called)",
         ),
@@ -228,7 +244,7 @@ POLICY = (
             "AzureVM",
             VM,
             reasons.PROVIDER_REFUSED,
-            "restart VM vm-1: MissingSubscriptionRegistration: The subscription is not registered",
+            Cause(code="MissingSubscriptionRegistration"),
             "az provider register --namespace Microsoft.Compute --subscription 8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11",
             "registers the subscription",
         ),
@@ -236,7 +252,7 @@ POLICY = (
             "AzureVM",
             VM,
             reasons.QUOTA_EXCEEDED,
-            "OperationNotAllowed: exceeding approved standardDSv5Family Cores quota",
+            None,
             "az vm list-usage --subscription 8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11 --location LOCATION --output table",
             "ask for more, or remove something; docs/azure.md#when-a-replacement-does-not-go-on",
         ),
@@ -244,7 +260,7 @@ POLICY = (
             "OCIInstance",
             "ocid1.instance.oc1..x",
             reasons.QUOTA_EXCEEDED,
-            "400 LimitExceeded",
+            None,
             "oci limits value list --compartment-id TENANCY --service-name compute --all --output table",
             "ask for more, or remove something; docs/oci.md#when-a-replacement-does-not-go-on",
         ),
@@ -252,8 +268,7 @@ POLICY = (
             "OCIInstance",
             "oci://ocid1.instance.oc1..x",
             reasons.PROVIDER_REFUSED,
-            "instance ocid1.instance.oc1..y, which is RUNNING, was launched in place of ocid1.instance.oc1..x by "
-            "operation op-0, which did not come to its end: terminate it",
+            Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: "ocid1.instance.oc1..y"}),
             "oci compute instance get --instance-id ocid1.instance.oc1..y",
             "shows what is left of an earlier one",
         ),
@@ -261,18 +276,18 @@ POLICY = (
             "AzureVM",
             VM,
             reasons.INSTANCE_NOT_FOUND,
-            f"there is no VM {VM}, and no model of it in Secret unbounded-kube/replacement-1; disks: d",
+            of_secret(causes.MODEL_MISSING, "unbounded-kube/replacement-1"),
             "kubectl -n unbounded-kube apply -f SECRET.yaml",
             "brings Secret replacement-1 back",
         ),
     ],
 )
 def test_what_a_cloud_refuses_is_looked_up_there_while_it_goes_on_and_afterwards(
-    provider: str, provider_id: str, reason: str, message: str, command: str, does: str
+    provider: str, provider_id: str, reason: str, cause: Cause | None, command: str, does: str
 ) -> None:
     machine = machine_of(provider=provider, providerID=provider_id)
     for phase, more in (("InProgress", 0), ("Failed", 1)):
-        status = {**claim(executor=f"machine-ops-controller/lab/{provider}"), "phase": phase, "message": message}
+        status = failed(cause, phase, f"machine-ops-controller/lab/{provider}")
         first, *others = fixes_for(reason, machine, operation_of("op", "HostReplace", status=status), Facts())
         assert first.command == command
         assert does in first.does
@@ -280,20 +295,12 @@ def test_what_a_cloud_refuses_is_looked_up_there_while_it_goes_on_and_afterwards
         can_be_typed(command)
 
 
-SUCCESSOR: Final = (
-    "; instance {0}, which is RUNNING, was launched in its place by operation op-1: "
-    "have spec.providerID of Machine m1 name oci://{0}"
-)
-
-
 @pytest.mark.parametrize(
-    ("successors", "named"), [(["ocid1.instance.b"], "oci://ocid1.instance.b"), (["b.1", "b.2"], "PROVIDER-ID")]
+    ("about", "named"), [({causes.PROVIDER_ID: "oci://instance.b"}, "oci://instance.b"), ({}, "PROVIDER-ID")]
 )
-def test_what_replaced_an_instance_is_named_to_bind_the_machine_to(successors: list[str], named: str) -> None:
+def test_what_replaced_an_instance_is_named_to_bind_the_machine_to(about: dict[str, str], named: str) -> None:
     machine = machine_of(provider="OCIInstance", providerID="oci://ocid1.instance.a")
-    message = f"instance ocid1.instance.a is TERMINATED{''.join(SUCCESSOR.format(each) for each in successors)}"
-    status = {**claim(executor="machine-ops-controller/lab/OCIInstance"), "phase": "Failed", "message": message}
-    operation = operation_of("op", "HostReplace", status=status)
+    operation = operation_of("op", "HostReplace", status=failed(Cause(code=causes.INSTANCE_REPLACED, about=about)))
     first, *_ = fixes_for(reasons.INSTANCE_NOT_FOUND, machine, operation, Facts())
     assert f'"providerID": "{named}"' in first.command
     can_be_typed(first.command)

@@ -63,8 +63,8 @@ async def test_the_host_takes_its_time(world: World) -> None:
 
 def test_what_is_tried_again_ends_with_the_reason_of_its_last_attempt() -> None:
     waiting = {"reason": "NoEffect", "heldBy": "metalman/lab", "since": "2030-01-01T00:00:00Z"}
-    message = "On asked (attempt 2 of 3); waiting for the host to be On; the last attempt failed: not with me"
-    status = {**claim(stage=power.WAITING_ON), "waiting": waiting, "message": message}
+    status = {**claim(stage=power.WAITING_ON), "waiting": waiting, "message": "On asked (attempt 2 of 3)"}
+    status["execution"]["answer"] = {"reply": "NotDone", "reason": "NoEffect", "message": "not with me"}
     operation = operation_of(status=status)
     link = explain_operation("op", Facts(operations={"op": operation}, embedded=True)).link
     assert link.next_step == "it is asked for again and again; after 300 s at most it ends as Failed/NoEffect"

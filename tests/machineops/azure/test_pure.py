@@ -127,6 +127,9 @@ def test_each_error_is_told_apart(name: str) -> None:
         by_policy = name == "RequestDisallowedByPolicy"  # it is the request that is refused, not who sends it
         assert found.reason == (reasons.PROVIDER_REFUSED if by_policy else reasons.AUTH_REFUSED)
         assert by_policy or "MachineOperationCredential azure-auth" in str(found)
+    if isinstance(found, Refusal) and found.reason == reasons.PROVIDER_REFUSED:
+        assert found.cause is not None
+        assert found.cause.code == problem.code
     if isinstance(found, Throttled):
         assert found.after_s == 7.0
 

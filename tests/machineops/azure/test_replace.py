@@ -22,14 +22,15 @@ from unbounded.api.core import SECRETS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.operation import MACHINE_OPERATIONS, Cause, MachineOperation
 from unbounded.kube.errors import Forbidden
 from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.catalog import EXACT_VERSION
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.cloud.azure.model import Power, Provisioning, Times
-from unbounded.machineops import reasons, replacement
+from unbounded.machineops import causes, reasons, replacement
+from unbounded.machineops.causes import of_credential
 from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import PUT_BACK
 from unbounded.operations import reasons as common
@@ -466,6 +467,18 @@ OTHERWISE: Final = {
     "image-deprecated": (("Failed", reasons.PROVIDER_REFUSED), "there is no version of image Canonical:ubuntu-24"),
 }
 """What does not end with Complete, and words of the message."""
+CAUSES: Final = {
+    "policy-refuses-creations": Cause(
+        code="RequestDisallowedByPolicy",
+        about={
+            causes.POLICY: "No new machines",
+            causes.POLICY_ID: "/providers/Microsoft.Management/managementGroups/root/providers/Microsoft.Authorization"
+            "/policyAssignments/no-new-machines",
+        },
+    ),
+    "not-authorized": of_credential(causes.CREDENTIAL_REFUSED, "azure"),
+    "subscription-not-registered": Cause(code="MissingSubscriptionRegistration"),
+}
 
 
 @pytest.mark.slow
@@ -480,6 +493,7 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> 
         wanted, words = OTHERWISE.get(profile, (COMPLETE, ""))
         assert result(ended) == wanted, ended.status.message
         assert words in (ended.status.message or "")
+        assert CAUSES.get(profile) in (None, ended.status.cause)
         if wanted == COMPLETE:
             assert world.cloud.power("vm-1") is Power.RUNNING
             await nothing_is_left(world)

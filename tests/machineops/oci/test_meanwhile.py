@@ -13,11 +13,12 @@ from tests.operations.staging import result
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import Cause
 from unbounded.lab.cloud.oci.lifecycle import Action
 from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, Volume
 from unbounded.lab.cloud.oci.power import act, end, terminate
 from unbounded.lab.cloud.oci.seeding import Disks, attach_volume
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
 from unbounded.operations import reasons as common
 
 pytestmark = pytest.mark.slow
@@ -170,6 +171,8 @@ async def test_a_machine_that_names_an_instance_which_was_replaced_is_told_by_wh
     await world.operation("again", "HostReplace", "m1")
     phase, reason, message = await _end(world, "again")
     assert (phase, reason) == ("Failed", reasons.INSTANCE_NOT_FOUND)
+    replaced = Cause(code=causes.INSTANCE_REPLACED, about={causes.PROVIDER_ID: new})
+    assert (await world.get("again")).status.cause == replaced
     assert f"have spec.providerID of Machine m1 name {new}" in message
 
 
@@ -309,6 +312,8 @@ async def test_an_old_instance_that_an_earlier_replacement_has_left_is_named_by_
     phase, reason, message = await _end(world, "op2")
     assert (phase, reason) == ("Failed", reasons.PROVIDER_REFUSED)
     assert f"instance {oldest.id}, which is STOPPED, is still there" in message
+    earlier = Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: oldest.id})
+    assert (await world.get("op2")).status.cause == earlier
     assert "was launched in its place by operation op, which did not come to its end" in message
     assert world.asked.count("STOP") == 1
     terminate(world.near.tenancy, oldest, world.near.now, keep_boot_volume=False, keep_data_volumes=True)

@@ -18,14 +18,14 @@ from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import in_stage, result
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import SECRETS
-from unbounded.api.operation import MachineOperation
+from unbounded.api.operation import Cause, MachineOperation
 from unbounded.lab.cloud.oci import State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
 from unbounded.lab.cloud.oci.power import terminate
 from unbounded.lab.cloud.oci.seeding import Disks, newest_ubuntu
 from unbounded.lab.dials import FOR_EVER
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
 from unbounded.machineops.providers.oci import replacement as names
 from unbounded.machineops.replacement import PUTTING_BACK
 from unbounded.operations import reasons as common
@@ -494,6 +494,7 @@ async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_on
     ended = await world.ended("op2", within_s=600)
     assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
     assert f"instance {left}, which is PROVISIONING, was launched in place of " in (ended.status.message or "")
+    assert ended.status.cause == Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: left})
     assert "by operation op, which did not come to its end: terminate it" in (ended.status.message or "")
     assert world.asked == ["STOP", "LaunchInstance"]
 

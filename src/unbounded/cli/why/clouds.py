@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MachineOperation
@@ -20,49 +21,71 @@ from unbounded.cli.why.fixing import (
     again,
     asked_again,
     digest_fixes,
+    facts_fixes,
     is_of_cloud,
     patch,
     release_fixes,
     token_fixes,
 )
 from unbounded.cli.why.links import PLUGIN, Fix
-from unbounded.join.finding import NAME_ANOTHER
-from unbounded.join.install import NO_DIGEST, NO_RELEASE
+from unbounded.machineops import causes
 from unbounded.machineops import reasons as cloud
-from unbounded.machineops.joining import NO_CONFIGURATION, NO_KUBERNETES
 from unbounded.operations import reasons
 
 
+def _about(operation: MachineOperation, *codes: str) -> Mapping[str, str]:
+    """Return what the cause is about; empty where it is another one."""
+    cause = operation.status.cause
+    return cause.about if cause is not None and (not codes or cause.code in codes) else {}
+
+
+def _code(operation: MachineOperation) -> str:
+    return operation.status.cause.code if operation.status.cause is not None else ""
+
+
 def _bad_login(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-    """For a login that cannot be meant: what the message names is put right."""
-    message = operation.status.message or ""
-    if machine is not None and not machine.site:
+    """For a login that cannot be meant: what the cause is about is put right."""
+    if machine is not None and _code(operation) == causes.SITE_MISSING:
         label = f"kubectl label machine {machine.name} {LABEL_SITE}=SITE"
         return (Fix(label, "puts it in a site, by which its credential is found"), again(operation))
-    for found, does in (
-        (_LACKING_IN.search(message), "writes what the login's Secret lacks"),
-        (_WRONG_IN.search(message), "corrects what is wrong in the login's Secret"),
-    ):
-        if found is not None:
-            change = json.dumps({"stringData": dict.fromkeys((found["keys"] or "KEY").split(", "), "VALUE")})
-            write = f"kubectl -n {found['namespace']} patch secret {found['name']} --type=merge"
-            return (Fix(f"{write} -p {shlex.quote(change)}", does), again(operation))
-    return _named_credential(machine, operation, facts)
+    does = _IN_SECRET.get(_code(operation))
+    about = _about(operation)
+    if does is None or causes.SECRET not in about:
+        return _named_credential(machine, operation, facts)
+    change = json.dumps({"stringData": dict.fromkeys(_keys(about), "VALUE")})
+    write = f"kubectl {_secret(about, 'patch secret')} --type=merge -p {shlex.quote(change)}"
+    return (Fix(write, does), again(operation))
+
+
+_IN_SECRET: Final = {
+    causes.SECRET_INCOMPLETE: "writes what the login's Secret lacks",
+    causes.SECRET_INVALID: "corrects what is wrong in the login's Secret",
+}
+
+
+def _secret(about: Mapping[str, str], verb: str) -> str:
+    """Return a command about the Secret of a cause, without `kubectl`."""
+    namespace, _slash, name = about[causes.SECRET].partition("/")
+    return f"-n {shlex.quote(namespace)} {verb} {shlex.quote(name)}"
+
+
+def _keys(about: Mapping[str, str]) -> list[str]:
+    return about.get(causes.KEYS, "KEY").split(", ")
 
 
 def _named_credential(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-    credential = _CREDENTIAL_IN.search(operation.status.message or "")
-    if credential is not None:
-        edit = f"kubectl edit machineoperationcredential {credential['name']}"
-        return (Fix(edit, "corrects what the message names"), again(operation))
-    return _credential(_EDIT)(machine, operation, facts)
+    name = _about(operation).get(causes.CREDENTIAL)
+    if name is None:
+        return _credential(_EDIT)(machine, operation, facts)
+    edit = f"kubectl edit machineoperationcredential {shlex.quote(name)}"
+    return (Fix(edit, "corrects what the message names"), again(operation))
 
 
 def _refused_login(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-    credential = _CREDENTIAL_IN.search(operation.status.message or "")
-    if credential is None:
+    name = _about(operation).get(causes.CREDENTIAL)
+    if name is None:
         return _credential(_EDIT)(machine, operation, facts)
-    show = f"kubectl get machineoperationcredential {credential['name']} -o jsonpath='{{.spec.auth}}'"
+    show = f"kubectl get machineoperationcredential {shlex.quote(name)} -o jsonpath='{{.spec.auth}}'"
     does = "shows who it logs in as: there the cloud refuses the login, or the right that the message names is missing"
     return (Fix(show, does), again(operation))
 
@@ -77,13 +100,6 @@ def _credential(words: str) -> Remedy:
     return remedy
 
 
-_SECRET_IN: Final = re.compile(r"\bSecret (?P<namespace>[a-z0-9-]+)/(?P<name>[a-z0-9.-]*[a-z0-9])")
-_CREDENTIAL_IN: Final = re.compile(r"\bMachineOperationCredential (?P<name>[a-z0-9.-]*[a-z0-9])")
-_LACKING_IN: Final = re.compile(
-    rf"{_SECRET_IN.pattern} lacks (?P<keys>[\w.-]+(?:, [\w.-]+)*), which "  # as the controller words it
-)
-_WRONG_IN: Final = re.compile(rf"{_SECRET_IN.pattern} is wrong(?: in (?P<keys>[\w.-]+(?:, [\w.-]+)*))?: ")
-_NEEDS_IN: Final = re.compile(r" needs in it: (?P<keys>[\w.-]+(?:, [\w.-]+)*)")
 _SHOW: Final = "kubectl get machineoperationcredentials"
 _APPLY: Final = "kubectl apply -f CREDENTIAL.yaml"
 _EDIT: Final = "kubectl edit machineoperationcredential NAME"
@@ -97,44 +113,62 @@ _DOES: Final = {
 
 
 def _no_secret(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-    secret = _SECRET_IN.search(operation.status.message or "")
-    if secret is None:
+    about = _about(operation)
+    if causes.SECRET not in about:
         return _credential(_SECRET)(machine, operation, facts)
-    needs = _NEEDS_IN.search(operation.status.message or "")
-    keys = " ".join(f"--from-file={key}=FILE" for key in (needs["keys"].split(", ") if needs is not None else ["KEY"]))
-    words = f"kubectl -n {secret['namespace']} create secret generic {secret['name']} {keys}"
+    keys = " ".join(f"--from-file={shlex.quote(key)}=FILE" for key in _keys(about))
+    words = f"kubectl {_secret(about, 'create secret generic')} {keys}"
     return (Fix(words, "makes the Secret that the MachineOperationCredential names"), again(operation))
 
 
-def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    message = operation.status.message or ""
-    if machine is not None and NO_KUBERNETES in message:
-        change = {"spec": {"kubernetes": {"version": "VERSION"}}}
-        return (Fix(patch("machine", machine.name, change), "lets a host of it become a node"), again(operation))
-    if machine is not None and message.startswith(NO_CONFIGURATION):
-        does = "has spec.configurationRef name one that `kubectl get machineconfigurationversions` shows"
-        return (Fix(f"kubectl edit machine {machine.name}", does), again(operation))
-    if machine is not None and (source := _source(machine, message)):
-        return (*source, again(operation))
-    return (*token_fixes(machine, unknown=NAME_ANOTHER in message), again(operation))
+def _bootstrap(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    """For what a new host lacks."""
+    code = _code(operation)
+    if code in _OF_CONTROLLER:
+        return (*_OF_CONTROLLER[code](), again(operation))
+    if machine is None or code not in _LACKS:
+        return (*token_fixes(machine, unknown=code == ConditionReason.TOKEN_NOT_RENEWABLE), again(operation))
+    return (*_LACKS[code](machine), again(operation))
 
 
-def _source(machine: Machine, message: str) -> tuple[Fix, ...]:
-    if NO_DIGEST in message:
-        return digest_fixes(machine)
-    return release_fixes(machine) if NO_RELEASE in message else ()
+def _nothing() -> tuple[Fix, ...]:
+    return ()
+
+
+_OF_CONTROLLER: Final[Mapping[str, Callable[[], tuple[Fix, ...]]]] = {
+    causes.FACTS_MISSING: facts_fixes,
+    causes.USER_DATA_TOO_LONG: _nothing,
+}
+
+
+def _no_kubernetes(machine: Machine) -> tuple[Fix, ...]:
+    change = {"spec": {"kubernetes": {"version": "VERSION"}}}
+    return (Fix(patch("machine", machine.name, change), "lets a host of it become a node"),)
+
+
+def _no_configuration(machine: Machine) -> tuple[Fix, ...]:
+    does = "has spec.configurationRef name one that `kubectl get machineconfigurationversions` shows"
+    return (Fix(f"kubectl edit machine {machine.name}", does),)
+
+
+_LACKS: Final[Mapping[str, Callable[[Machine], tuple[Fix, ...]]]] = {
+    causes.KUBERNETES_MISSING: _no_kubernetes,
+    causes.CONFIGURATION_MISSING: _no_configuration,
+    causes.DIGEST_MISSING: digest_fixes,
+    causes.SOURCE_MISSING: release_fixes,
+}
 
 
 def _instance(words: str) -> Remedy:
     def remedy(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
         if machine is None:
             return ()
-        lost = _NO_MODEL_IN.search(operation.status.message or "")
-        if lost is not None:  # and the instance with it
-            does = f"brings Secret {lost['name']} back, if there is a copy of it: what is kept there is gone on from"
-            return (Fix(f"kubectl -n {lost['namespace']} apply -f SECRET.yaml", does), again(operation))
-        successors = _SUCCESSOR_IN.findall(operation.status.message or "")
-        named = successors[0] if len(successors) == 1 else "PROVIDER-ID"
+        lost = _about(operation, causes.MODEL_MISSING)
+        if causes.SECRET in lost:  # and the instance with it
+            namespace, _slash, name = lost[causes.SECRET].partition("/")
+            does = f"brings Secret {name} back, if there is a copy of it: what is kept there is gone on from"
+            return (Fix(f"kubectl -n {shlex.quote(namespace)} apply -f SECRET.yaml", does), again(operation))
+        named = _about(operation, causes.INSTANCE_REPLACED).get(causes.PROVIDER_ID, "PROVIDER-ID")
         change = {"spec": {"providerID": named}}
         bind = Fix(patch("machine", machine.name, change), f"binds it to {words}", once_ended=True)
         return (bind, again(operation))
@@ -143,7 +177,8 @@ def _instance(words: str) -> Remedy:
 
 
 def _kept(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    back = Fix("kubectl apply -f SECRET.yaml", "puts the Secret that the message names back, if there is a copy of it")
+    which = _about(operation).get(causes.SECRET, "that the message names")
+    back = Fix("kubectl apply -f SECRET.yaml", f"puts the Secret {which} back, if there is a copy of it")
     if machine is None:
         return (back,)
     bind = patch("machine", machine.name, {"spec": {"providerID": "PROVIDER-ID"}})
@@ -173,15 +208,14 @@ def _lost(_machine: Machine | None, operation: MachineOperation, _facts: Facts) 
 
 def _refused(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     """For what the cloud does not take as things stand there."""
-    message, group = operation.status.message or "", _group(machine)
-    if "RequestDisallowedByPolicy" in message:
-        return (_by_hand(_policy(message, group), machine), again(operation))
-    if "MissingSubscriptionRegistration" in message:
+    code, about, group = _code(operation), _about(operation), _group(machine)
+    if code == "RequestDisallowedByPolicy":
+        return (_by_hand(_policy(about, group), machine), again(operation))
+    if code == "MissingSubscriptionRegistration":
         register = f"az provider register --namespace Microsoft.Compute --subscription {group['subscription']}"
         return (_by_hand(Fix(register, "registers the subscription to use it"), machine), again(operation))
-    left = _LEFT_IN.search(message)
-    if left is not None:
-        look = _INSTANCE["OCIInstance"].format(left["id"])
+    look = _look_at((machine.provider if machine is not None else None) or "", about.get(causes.INSTANCE, ""))
+    if code == causes.EARLIER_INSTANCE and look:
         return (
             Fix(look, "shows what is left of an earlier one: the message says what to do about it"),
             again(operation),
@@ -189,11 +223,10 @@ def _refused(machine: Machine | None, operation: MachineOperation, _facts: Facts
     return (again(operation),)
 
 
-def _policy(message: str, group: Mapping[str, str]) -> Fix:
-    found = _POLICY_IN.search(message)
-    name, query = "what it is called", ""
-    if found is not None:
-        name, by_id = found["name"], f"[?id=='{found['id']}']"
+def _policy(about: Mapping[str, str], group: Mapping[str, str]) -> Fix:
+    name, query = about.get(causes.POLICY) or "what it is called", ""
+    if causes.POLICY_ID in about:
+        by_id = f"[?id=='{about[causes.POLICY_ID]}']"
         query = f" --query {shlex.quote(by_id)}"
     show = f"az policy assignment list --disable-scope-strict-match --scope {group['group']}{query}"
     return Fix(show, f"shows the policy ({name}): exempt the VM from it, or change it")
@@ -222,12 +255,17 @@ def _look_there(machine: Machine | None, operation: MachineOperation, _facts: Fa
     """For what may have been done on a cloud, and may not: nobody is told to do it again without having looked."""
     if not is_of_cloud(operation):
         return ()
-    show = _INSTANCE.get((machine.provider if machine is not None else None) or "")
     provider_id = (machine.spec.provider_id if machine is not None else None) or ""
-    if show is None or not provider_id:
+    words = _look_at((machine.provider if machine is not None else None) or "", provider_id.partition("://")[2])
+    if not words:
         return (again(operation),)
-    words = show.format(shlex.quote(provider_id.partition("://")[2]))
     return (Fix(words, "shows what the instance is doing now"), again(operation))
+
+
+def _look_at(provider: str, instance: str) -> str:
+    """Return the command that shows an instance in its cloud; empty where there is none."""
+    show = _INSTANCE.get(provider)
+    return show.format(shlex.quote(instance)) if show is not None and instance else ""
 
 
 def _group(machine: Machine | None) -> Mapping[str, str]:
@@ -238,12 +276,6 @@ def _group(machine: Machine | None) -> Mapping[str, str]:
 
 
 _GROUP_IN: Final = re.compile(r"(?i)(?P<group>/subscriptions/(?P<subscription>[\w-]+)/resourceGroups/[\w.()-]+)")
-_POLICY_IN: Final = re.compile(r'"policyAssignment":\{"name":"(?P<name>[^"]*)","id":"(?P<id>[^"\']*)"')
-_LEFT_IN: Final = re.compile(
-    r"\binstance (?P<id>ocid1\.[\w.-]+), which is \w+, (?:was launched in place|is still there)"
-)
-_SUCCESSOR_IN: Final = re.compile(r"have spec\.providerID of Machine \S+ name ([a-z][a-z0-9+.-]*://[\w./:-]*\w)")
-_NO_MODEL_IN: Final = re.compile(rf"no model of it in {_SECRET_IN.pattern}")
 _QUOTA: Final = {
     "AzureVM": "az vm list-usage --subscription {subscription} --location LOCATION --output table",
     "OCIInstance": "oci limits value list --compartment-id TENANCY --service-name compute --all --output table",
@@ -267,7 +299,7 @@ CLOUD: Final[Mapping[str, Remedy]] = {
     cloud.AUTH_SECRET_FORBIDDEN: _named_credential,
     cloud.AUTH_SECRET_NOT_FOUND: _no_secret,
     cloud.AUTH_REFUSED: _refused_login,
-    cloud.BOOTSTRAP_DATA_FAILED: _token,
+    cloud.BOOTSTRAP_DATA_FAILED: _bootstrap,
     cloud.INVALID_PROVIDER_ID: _instance("an instance that there is"),
     cloud.INSTANCE_NOT_FOUND: _instance("an instance that there is"),
     cloud.PROVIDER_ID_SHARED: _instance("an instance of its own"),

@@ -138,6 +138,17 @@ def digest_fixes(machine: Machine) -> tuple[Fix, ...]:
     return named_source(machine, "sha256", "--agent-sha256", "DIGEST", "the digest of its agent's tarball")
 
 
+def facts_fixes() -> tuple[Fix, ...]:
+    """Return what names the facts of a cluster that are not found."""
+    return (
+        Fix(f"{PLUGIN} install --api-server-endpoint HOST:PORT --cluster-dns IP", "tells machina what it cannot find"),
+        Fix(
+            "unbounded up --bind 0.0.0.0 --advertise-address IP --cluster-dns IP",
+            "tells it where machina runs in `unbounded up`",
+        ),
+    )
+
+
 def named_source(machine: Machine, field: str, flag: str, value: str, what: str) -> tuple[Fix, ...]:
     """Return what sets one field of spec.agent, for the Machine and for all of them."""
     own = patch("machine", machine.name, {"spec": {"agent": {field: value}}})

@@ -16,11 +16,12 @@ from unbounded.cli.why.procedures import procedure_of
 from unbounded.cli.why.remedies import fixes_for
 from unbounded.cli.why.troubles import trouble_of
 from unbounded.operations import reasons
+from unbounded.operations.calls import Reply
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.fanout import fan, is_child_of
 from unbounded.operations.gates import order
 from unbounded.operations.ownership import Executor, executor_name
-from unbounded.operations.plan import LAST_FAILED, waiting_text
+from unbounded.operations.plan import waiting_text
 from unbounded.operations.procedure import ENDS, Cancel, Procedure, Stage
 from unbounded.operations.record import Run, run_of, told
 from unbounded.operations.steward_plan import (
@@ -154,9 +155,7 @@ def _claimed(operation: MachineOperation, run: Run, facts: Facts) -> Explained:
         held_by=run.executor,
         since=(waiting.since if waiting is not None else run.asked_at or run.started_at) or "",
         until=(waiting.until if waiting is not None else None) or "",
-        next_step=_lost(operation, run)
-        if away or operation.spec.abandon
-        else _after(procedure, stage, run, reason, text),
+        next_step=_lost(operation, run) if away or operation.spec.abandon else _after(procedure, stage, run, reason),
         fixes=(
             *fixes_for(reason, machine, operation, facts),
             *(_abandon(operation) if away else _cancel(operation, stage)),
@@ -186,14 +185,14 @@ def _agent_is_away(run: Run, facts: Facts) -> bool:
     return node is not None and not node.ready
 
 
-def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: str, text: str) -> str:
+def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: str) -> str:
     """What follows when what is waited for does not come."""
     if procedure is None or stage is None:
         return ""
     if run.failing is not None:
         return f"it ends as Failed/{run.failing.reason}"
     if reason not in (reasons.IN_PROGRESS, reasons.SETTLING, reasons.WAITING_FOR_TURN):
-        if LAST_FAILED in text:
+        if run.answer.reply is Reply.NOT_DONE:
             return f"it is asked for again and again; after {stage.limit_s:.0f} s at most it ends as Failed/{reason}"
         limit_s = stage.limit_s if stage.last else max(stage.limit_s, procedure.unseen_limit_s)
         return f"it is looked at again and again; after {limit_s:.0f} s it ends as Failed/{reason}"

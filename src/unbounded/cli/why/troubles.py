@@ -10,7 +10,7 @@ from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePhase
 from unbounded.api.meta import Condition
-from unbounded.cli.why.fixing import patch, ssh_command
+from unbounded.cli.why.fixing import facts_fixes, patch, ssh_command
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.cli.why.ssh_causes import BEFORE_LOGIN, OF_KEYS, OF_LOGIN, ON_HOST, Remedy
 from unbounded.machina.machines.model import LOOKS, Times
@@ -61,13 +61,7 @@ def condition(machine: Machine, kind: ConditionType) -> Condition | None:
 
 
 def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    return (
-        Fix(f"{PLUGIN} install --api-server-endpoint HOST:PORT --cluster-dns IP", "tells machina what it cannot find"),
-        Fix(
-            "unbounded up --bind 0.0.0.0 --advertise-address IP --cluster-dns IP",
-            "tells it where machina runs in `unbounded up`",
-        ),
-    )
+    return facts_fixes()
 
 
 def duplicate_host(machine: Machine, _said: Condition) -> tuple[Fix, ...]:

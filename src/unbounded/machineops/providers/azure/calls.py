@@ -18,6 +18,7 @@ from azure.core.rest import HttpRequest
 from azure.mgmt.compute.aio import ComputeManagementClient
 
 from unbounded.api.failures import Failure
+from unbounded.machineops import causes
 from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
 from unbounded.machineops.providers.azure.errors import Answered
@@ -221,10 +222,11 @@ class Calls:
             await self._http.close()
 
 
-class _ErrorBody(msgspec.Struct):
+class _ErrorBody(msgspec.Struct, rename={"more": "additionalInfo"}):
     code: str = ""
     message: str = ""
     details: list[dict[str, Any]] = []
+    more: list[dict[str, Any]] = []
 
 
 class _ErrorDocument(msgspec.Struct):
@@ -238,7 +240,17 @@ def answered(status: int, headers: Headers, content: bytes) -> Answered:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         found = None
     found = found or _ErrorBody(f"status {status}", said(content.decode("utf-8", "replace")))
-    return Answered(status, found.code, found.message, retry_after(headers), used_up(headers, found.details))
+    policies = used_up(headers, found.details)
+    return Answered(status, found.code, found.message, retry_after(headers), policies, _policy(found.more))
+
+
+def _policy(more: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the assignment of the policy that disallows a request."""
+    info = next((one.get("info") for one in more if one.get("type") == "PolicyViolation"), None)
+    if not isinstance(info, dict) or not isinstance(info.get("policyAssignmentId"), str):
+        return {}
+    name = info.get("policyAssignmentDisplayName") or info.get("policyAssignmentName") or ""
+    return {causes.POLICY: str(name), causes.POLICY_ID: info["policyAssignmentId"]}
 
 
 def retry_after(headers: Headers) -> float | None:

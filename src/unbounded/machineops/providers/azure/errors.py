@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import reasons
-from unbounded.machineops.provider import NotDone, Refusal, Throttled, Transient, Uncertain, said
+from unbounded.machineops import causes, reasons
+from unbounded.machineops.provider import Cause, NotDone, Refusal, Throttled, Transient, Uncertain, said
 
 THROTTLED_S: Final = 10.0  # where Azure does not say for how long
 CAPACITY: Final = frozenset(
@@ -23,6 +24,7 @@ CAPACITY: Final = frozenset(
 LASTING: Final = frozenset({"MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription", "ScopeLocked"})
 """Conflicts that are there until somebody acts."""
 PASSING: Final = frozenset({"NicReservedForAnotherVm", "RetryableError"})
+_POLICY: Final = re.compile(r'"policyAssignment":\{"name":"(?P<name>[^"]*)","id":"(?P<id>[^"\']*)"')
 _LOGIN_PASSES: Final = re.compile(
     r"AADSTS(?:90033|50196)|temporarily|timed? ?out|cannot connect|connection (?:reset|refused)|disconnected|"
     r"service unavailable",
@@ -39,7 +41,8 @@ class Answered:
     """An error that Azure answered with.
 
     Args:
-        used_up: the names of policies that refused it.
+        used_up: the names of throttling policies that refused it.
+        policy: the assignment of a policy of the subscription that disallows it.
     """
 
     status: int
@@ -47,6 +50,7 @@ class Answered:
     message: str
     retry_after_s: float | None = None
     used_up: tuple[str, ...] = ()
+    policy: Mapping[str, str] = field(default_factory=dict)
 
 
 def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failure:
@@ -76,7 +80,15 @@ def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failur
         case _ if answer.code in PASSING:
             return Transient(words)
         case _:
-            return Refusal(reasons.PROVIDER_REFUSED, words)
+            return Refusal(reasons.PROVIDER_REFUSED, words, _cause(answer))
+
+
+def _cause(answer: Answered) -> Cause | None:
+    """Return Azure's code, with the policy that it names."""
+    about = dict(answer.policy)
+    if not about and (found := _POLICY.search(answer.message)) is not None:
+        about = {causes.POLICY: found["name"], causes.POLICY_ID: found["id"]}
+    return causes.of_cloud(answer.code, about)
 
 
 def _conflict(answer: Answered, words: str) -> Failure:
@@ -85,7 +97,7 @@ def _conflict(answer: Answered, words: str) -> Failure:
     if "quota" in answer.message.lower():
         return NotDone(reasons.QUOTA_EXCEEDED, words)
     if answer.code in LASTING:
-        return Closed(reasons.PROVIDER_REFUSED, words)
+        return Closed(reasons.PROVIDER_REFUSED, words, _cause(answer))
     return Transient(words)
 
 

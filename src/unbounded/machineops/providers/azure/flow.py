@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import (
     Cancel,
     Instance,
@@ -229,7 +229,9 @@ def _first(seen: Seen, job: Job) -> Position:
         there = f"VM {instance.name}: {states.described(model.statuses(vm))}" if vm else f"there is no VM {instance.id}"
         return Position(Next(SAVING, f"{there}; {words}", _where(instance)), Do.TAKE_UP)
     if vm is None:
-        raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no VM {instance.id}, and no model of it in {seen.place}")
+        words = f"there is no VM {instance.id}, and no model of it in {seen.place}"
+        cause = causes.of_secret(causes.MODEL_MISSING, seen.place.removeprefix("Secret "))
+        raise Refusal(reasons.INSTANCE_NOT_FOUND, words, cause)
     if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
         other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {seen.place}"
         words = "that would be lost: remove what it names and then that Secret, and this one can be replaced"

@@ -139,7 +139,7 @@ class AzureSession:
             # Without the old VM there is no giving up at once; what was not found is a part, such as the image.
             not_found = refusal.reason == reasons.INSTANCE_NOT_FOUND
             reason = reasons.PROVIDER_REFUSED if not_found else refusal.reason
-            raise NotDone(reason, str(refusal)) from refusal
+            raise NotDone(reason, str(refusal), refusal.cause) from refusal
 
     async def _put_back(self, found: _Found, job: Job, before: float) -> float | None:
         """Set the old one back as it was, unless it is that, or on its way to something else."""

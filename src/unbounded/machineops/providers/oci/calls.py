@@ -28,7 +28,7 @@ from oci.signer import Signer
 from urllib3.exceptions import NewConnectionError
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import Budget, Instance, Login, Refusal, Transient, Uncertain, said
 from unbounded.machineops.providers.oci.errors import Answered, failure
 from unbounded.machineops.providers.oci.ids import region_key
@@ -337,4 +337,4 @@ def _check_region(instance: Instance, region: str, credential: str) -> None:
     named = REGIONS_SHORT_NAMES.get(named, named)
     if region and named != region and named in REGIONS_SHORT_NAMES.values():
         told = f"MachineOperationCredential {credential} is for region {region}, and {instance.name} is in {named}"
-        raise Refusal(reasons.AUTH_INVALID, told)
+        raise Refusal(reasons.AUTH_INVALID, told, causes.of_credential(causes.CREDENTIAL_INVALID, credential))

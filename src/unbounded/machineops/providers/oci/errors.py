@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import reasons
+from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import NotDone, Refusal, Throttled, Transient, Uncertain, said
 
 PAUSE_S: Final = 10.0
@@ -83,7 +83,7 @@ def failure(answered: Answered, *, call: str, changes: bool, scope: str, credent
         return NotDone(lacking, words)
     if answered.status >= 500:
         return Uncertain(words) if changes else Transient(words)
-    return Refusal(reasons.PROVIDER_REFUSED, words)
+    return Refusal(reasons.PROVIDER_REFUSED, words, causes.of_cloud(answered.code))
 
 
 def lack(code: str, message: str) -> str | None:

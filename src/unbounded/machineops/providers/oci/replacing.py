@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,8 +11,19 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import provider, reasons
-from unbounded.machineops.provider import Budget, Job, Keep, Loss, Next, NotDone, Refusal, Transient, check_losses
+from unbounded.machineops import causes, provider, reasons
+from unbounded.machineops.provider import (
+    Budget,
+    Cause,
+    Job,
+    Keep,
+    Loss,
+    Next,
+    NotDone,
+    Refusal,
+    Transient,
+    check_losses,
+)
 from unbounded.machineops.providers.oci import launch
 from unbounded.machineops.providers.oci import replacement as names
 from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
@@ -192,13 +203,14 @@ class Replacing:
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         if _state(old) in ENDED:
             told = f"instance {ident} is {_state(old)}"
-            for each in await self._made_for(old):
+            made = await self._made_for(old)
+            for each in made:
                 told += (
                     f"; instance {each['id']}, which is {_state(each)}, was launched in its place by operation "
                     f"{launch.operation_name(each)}: have spec.providerID of Machine {self._job.machine} name "
                     f"{provider_id(each['id'])}"
                 )
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, told, _replaced_by(made))
         return old
 
     async def _launch(self, old: Body, user_data: str) -> tuple[Kept, list[Loss]]:
@@ -244,6 +256,7 @@ class Replacing:
                 f"instance {each['id']}, which is {_state(each)}, was launched in place of {old['id']} by "
                 f"operation {launch.operation_name(each)}, which did not come to its end: terminate it, or have "
                 f"spec.providerID of Machine {self._job.machine} name it; nothing was touched",
+                Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: str(each["id"])}),
             )
         before = launch.predecessor(old)
         if before and (state := _state(await self._get("get_instance", before))) not in ("", *ENDED):
@@ -252,6 +265,7 @@ class Replacing:
                 f"instance {before}, which is {state}, is still there: {old['id']} was launched in its place by "
                 f"operation {launch.operation_name(old)}, which did not come to its end: terminate it, or take the tag "
                 f"{launch.TAG_OLD} off {old['id']} if it is to stay; nothing was touched",
+                Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: before}),
             )
 
     async def _image(self, old: Body) -> Body:
@@ -439,6 +453,13 @@ class Replacing:
             return await self._calls.write(self._job.instance, call, *args, before=before, **options)
         except NotThere as error:  # it was there when it was looked at
             raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
+
+
+def _replaced_by(made: Sequence[Body]) -> Cause | None:
+    """Return that others were launched in place of an instance; a single one is named."""
+    ids = [provider_id(each["id"]) for each in made]
+    about = {causes.PROVIDER_ID: ids[0]} if len(ids) == 1 else {}
+    return Cause(code=causes.INSTANCE_REPLACED, about=about) if ids else None
 
 
 @asynccontextmanager

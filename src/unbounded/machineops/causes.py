@@ -1,0 +1,80 @@
+"""Causes within the reasons of `reasons`: what `why` and other programs act on.
+
+Where a cloud refused something (`reasons.PROVIDER_REFUSED`), the code is the cloud's own. What a new host lacks
+(`reasons.BOOTSTRAP_DATA_FAILED`) has the reasons of condition Provisioning.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason
+from unbounded.api.fields import CONDITION_REASON
+from unbounded.api.operation import Cause
+
+_CODE: Final = re.compile(CONDITION_REASON)
+
+# Kinds of what a cause is about
+CREDENTIAL: Final = "credential"
+INSTANCE: Final = "instance"
+KEYS: Final = "keys"  # with ", " between them
+POLICY: Final = "policy"
+POLICY_ID: Final = "policyID"
+PROVIDER_ID: Final = "providerID"
+SECRET: Final = "secret"  # noqa: S105  # NAMESPACE/NAME
+
+CONFIGURATION_MISSING: Final = str(ConditionReason.CONFIGURATION_MISSING)
+CREDENTIAL_INVALID: Final = "CredentialInvalid"
+CREDENTIAL_REFUSED: Final = "CredentialRefused"
+DIGEST_MISSING: Final = str(ConditionReason.DIGEST_MISSING)
+EARLIER_INSTANCE: Final = "EarlierInstance"
+FACTS_MISSING: Final = str(ConditionReason.FACTS_MISSING)
+INSTANCE_REPLACED: Final = "InstanceReplaced"
+KUBERNETES_MISSING: Final = "KubernetesMissing"
+MODEL_MISSING: Final = "ModelMissing"
+SECRET_INCOMPLETE: Final = "SecretIncomplete"  # noqa: S105
+SECRET_INVALID: Final = "SecretInvalid"  # noqa: S105
+SECRET_MISSING: Final = str(ConditionReason.SECRET_MISSING)
+SITE_MISSING: Final = "SiteMissing"
+USER_DATA_TOO_LONG: Final = "UserDataTooLong"
+SOURCE_MISSING: Final = str(ConditionReason.SOURCE_MISSING)
+
+MEANING: Final[Mapping[str, str]] = {
+    CONFIGURATION_MISSING: "No version of the Machine's MachineConfiguration can be read.",
+    CREDENTIAL_INVALID: "A field of the MachineOperationCredential cannot be meant.",
+    CREDENTIAL_REFUSED: "The cloud refused the login, or what it may do is not enough.",
+    DIGEST_MISSING: "The agent's release comes over plain http, and no digest of it is named.",
+    EARLIER_INSTANCE: "An earlier replacement has left an instance.",
+    FACTS_MISSING: "The cluster is not known well enough: its CA, its API server or its DNS.",
+    INSTANCE_REPLACED: "Another instance was launched in place of the one that the Machine is bound to.",
+    KUBERNETES_MISSING: "The Machine has no spec.kubernetes.",
+    MODEL_MISSING: "The instance is gone, and nothing says what it was made from.",
+    SECRET_INCOMPLETE: "The Secret lacks keys.",
+    SECRET_INVALID: "What the Secret holds cannot be used.",
+    SECRET_MISSING: "The Secret does not exist.",
+    SITE_MISSING: "The Machine has no site, by which its credential is found.",
+    SOURCE_MISSING: "No release of the agent is named.",
+    USER_DATA_TOO_LONG: "What a new host would be told is longer than the provider takes.",
+}
+
+
+def of_cloud(code: str, about: Mapping[str, str] | None = None) -> Cause | None:
+    """Return a cause by the code of a cloud's own error; None for a code that is none."""
+    return Cause(code=code, about=dict(about or {})) if _CODE.match(code) else None
+
+
+def of_credential(code: str, name: str) -> Cause:
+    """Return a cause that is about a MachineOperationCredential."""
+    return Cause(code=code, about={CREDENTIAL: name})
+
+
+def of_secret(code: str, secret: str, keys: str = "", credential: str = "") -> Cause:
+    """Return a cause that is about a Secret.
+
+    Args:
+        secret: NAMESPACE/NAME.
+        keys: of it, with ", " between them; empty where it is about none.
+        credential: the MachineOperationCredential that names it; empty where none does.
+    """
+    about = {SECRET: secret, KEYS: keys, CREDENTIAL: credential}
+    return Cause(code=code, about={kind: value for kind, value in about.items() if value})
