@@ -143,6 +143,22 @@ async def test_an_image_that_says_that_it_is_larger_than_the_disk_is_refused_bef
     assert Path("/dev", disk.name).read_bytes() == before
 
 
+async def test_a_packed_image_whose_size_metalman_tells_is_refused_before_anything_is_erased(
+    host: Host, disk: Disk, tmp_path: Path
+) -> None:
+    """gzip does not say it. Seen: the disk was erased when it was found to be too small."""
+    before, data = Path("/dev", disk.name).read_bytes(), system(tmp_path) + bytes(30 * MIB)
+    async with site() as where:
+        where.image(packed(data, "gz"), "disk.img.gz")
+        where.files["disk.img.gz.size"] = f"{len(data)}\n".encode()
+        code, _ = await host.install(where, INSTALLER=str(that_takes_loops(host)))
+    (failed,) = (one for one in where.reports if one["failed"])
+    assert code == 1
+    assert failed["stage"] == "ChoosingDisk"
+    assert f"{disk.name} (41 MB): too small for the image, which has 48 MB" in failed["message"]
+    assert Path("/dev", disk.name).read_bytes() == before
+
+
 async def test_a_host_without_a_tpm_fails_before_its_disk_is_written(host: Host, disk: Disk, tmp_path: Path) -> None:
     """It was written, started, and then had no token to join with."""
     before = Path("/dev", disk.name).read_bytes()

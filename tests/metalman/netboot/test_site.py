@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -418,6 +419,18 @@ async def test_the_digest_of_the_disk_image_is_there_as_its_own_image_says_it(tm
         world.images.said = replace(world.images.said, disk_sha256="ab" * 32)
         assert await fetched(world, "disk.img.gz.sha256", prefix=world.prefix()) == b"ab" * 32 + b"  disk.img.gz\n"
         for wrong in ("disk.img.zst.sha256", "vmlinuz.sha256", ".sha256"):
+            assert await refused(world, wrong, prefix=world.prefix()) == 404
+
+
+async def test_the_size_of_a_packed_disk_image_is_told(tmp_path: Path) -> None:
+    """Seen: of gzip a disk that is too small was found out when its old content was lost."""
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        assert isinstance(world.images.said, Served)
+        (world.images.said.disk.root / "disk.img.gz").write_bytes(gzip.compress(bytes(70_000)) + gzip.compress(b"end"))
+        assert await fetched(world, "disk.img.gz.size", prefix=world.prefix()) == b"70003\n"
+        for wrong in ("disk.img.zst.size", "vmlinuz.size", ".size", "disk.img.size"):
             assert await refused(world, wrong, prefix=world.prefix()) == 404
 
 

@@ -42,6 +42,7 @@ from unbounded.metalman.netboot.ports import Attestation, Facts, Images, Neighbo
 from unbounded.metalman.netboot.prefix import PrefixKey
 from unbounded.metalman.netboot.roll import Roll
 from unbounded.metalman.netboot.sightings import Sightings
+from unbounded.metalman.netboot.unpacked import UnpackedSizes
 from unbounded.metalman.netboot.user_data import NOTHING, NoUserData, OutOfReach, user_data
 from unbounded.metalman.netboot.wanted import as_counted
 from unbounded.metalman.netboot.writer import Writer
@@ -54,6 +55,7 @@ from unbounded.operations.announcing import Announce, silence
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"
 DIGEST: Final = ".sha256"
+SIZE: Final = ".size"
 TEXT: Final = "text/plain; charset=utf-8"
 RETRY_S: Final = 5
 WRITE_S: Final = 10.0  # so long a report that has to be written down waits for that
@@ -106,6 +108,7 @@ class Site:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._library = Library()
+        self._sizes = UnpackedSizes()
         self._once = Once(asyncio.get_running_loop().time)
         self._roll = Roll(lambda wanted: parts.key.prefix(wanted.uid, wanted.boot))
         self._writer = Writer(parts.api, parts.machines, self._wants, now=parts.now, metrics=parts.metrics)
@@ -328,8 +331,24 @@ class Site:
             return await self._rendered(visit, found, private=private)
         if found is not None:
             return found
+        if (disk := path.removesuffix(SIZE)) != path and role(disk, served.loaders) is Role.DISK:
+            return await self._size(served, disk)
         made = self._made_up(served, path)
         return Refused(404, "the image has no such file") if made is None else Rendered(made, content_tag(made), TEXT)
+
+    async def _size(self, served: Served, disk: str) -> Rendered | NotYet | Refused:
+        """How large a disk image is unpacked, which those packed by gzip do not say themselves."""
+        there = self._library.find(served.disk, disk)
+        if not isinstance(there, OnDisk):
+            return Refused(404, "the image has no such file")
+        try:
+            found = await self._sizes.of(there)
+        except TimeoutError:
+            return NotYet(RETRY_S, "the disk image is being unpacked, to know its size")
+        if found is None:
+            return Refused(404, "the disk image cannot be unpacked")
+        content = f"{found}\n".encode()
+        return Rendered(content, content_tag(content), TEXT)
 
     def _made_up(self, served: Served, path: str) -> bytes | None:
         """What there is although the image has no such file."""
