@@ -34,6 +34,12 @@ EXITS: Final = (
 )
 
 
+def _is_common(action: argparse.Action) -> bool:
+    """Whether all commands have it; `config assign` has a --version of its own, with a value."""
+    named = set(action.option_strings)
+    return bool(COMMON & named) or ("--version" in named and action.nargs == 0)
+
+
 def files() -> dict[str, str]:
     """The page under its path."""
     return {PAGE: "\n".join((INTRODUCTION, _common_part(), _exits_part(), *map(command_part, commands())))}
@@ -41,7 +47,7 @@ def files() -> dict[str, str]:
 
 def _common_part() -> str:
     actions = parsing.parser_of(commands()[0], program=PROGRAM)._actions
-    shown = [action for action in actions if COMMON & set(action.option_strings)]
+    shown = [action for action in actions if _is_common(action)]
     return f"## Flags of all commands\n\n{table(('Flag', 'Meaning'), map(_row, shown))}"
 
 
@@ -55,7 +61,7 @@ def command_part(command: Command) -> str:
     parser = parsing.parser_of(command, program=PROGRAM)
     name = " ".join(command.path)
     lines = [f"## {name}\n", f"{parser.description}\n", f"```\n{parser.usage}\n```\n"]
-    own = [action for action in parser._actions if not COMMON & set(action.option_strings)]
+    own = [action for action in parser._actions if not _is_common(action)]
     if own:
         lines.append(table(("Argument", "Meaning"), map(_row, own)))
     if command.examples:

@@ -344,6 +344,19 @@ _SCRIPTS: Final = {
         *((["unbounded", *words], f"unbounded {' '.join(words)}") for words in (["up"], ["backup"], ["lab", "bmc"])),
         (["unbounded", "lab", "cloud"], "unbounded lab cloud"),
         (["kubectl-unbounded", "machine"], "kubectl-unbounded"),
+        *(
+            ([name, *words], " ".join((name, *words)))
+            for name, words in (
+                ("metalman", ["serve-pxe"]),
+                ("metalman", ["controller"]),
+                ("machina", ["controller"]),
+                ("machine-ops-controller", ["providers"]),
+                ("unbounded-agent", ["start"]),
+                ("unbounded-agent", ["status"]),
+                ("kubectl-unbounded", ["why"]),
+                ("kubectl-unbounded", ["machine", "register"]),
+            )
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -71,7 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="log what is looked at, too")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="of logs, which go to stderr")
     parser.add_argument("--no-color", action="store_true", help="plain text, also on a terminal")
-    add_version(parser, _running_version)
     listed = ",".join(name for name, command in COMMANDS.items() if command.help)
     commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{listed}}}")
     for name, command in COMMANDS.items():
@@ -80,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         else:
             own = commands.add_parser(name)
         command.arguments(own)
+    add_version(parser, _running_version, commands.choices.values())
     return parser
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
@@ -30,10 +30,16 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
-def add_version(parser: argparse.ArgumentParser, lookup: Callable[[], str] = installed_version) -> None:
-    """Add --version, which prints the name of the program and its version.
+def add_version(
+    parser: argparse._ActionsContainer,
+    lookup: Callable[[], str] = installed_version,
+    commands: Iterable[argparse._ActionsContainer] = (),
+) -> None:
+    """Add --version, which prints the name of the program and its version; to the parsers of its commands, too.
 
     Args:
+        parser: or a group of its arguments.
         lookup: the version.
     """
-    parser.add_argument("--version", action=_PrintVersion, lookup=lookup, help="print the version")
+    for one in (parser, *commands):
+        one.add_argument("--version", action=_PrintVersion, lookup=lookup, help="print the version")

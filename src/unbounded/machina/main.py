@@ -20,10 +20,10 @@ DESCRIPTION = (
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog="machina", description=DESCRIPTION)
-    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     controller = commands.add_parser("controller", help="run the controllers", description=DESCRIPTION)
     commands.add_parser("version", help="print the version")
+    add_version(parser, commands=commands.choices.values())
     try:
         add_arguments(controller, environ)
         args = parser.parse_args(arguments)

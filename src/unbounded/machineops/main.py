@@ -18,11 +18,11 @@ DESCRIPTION = "Host operations on cloud VMs, for the Machines of sites and provi
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
-    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     controller = commands.add_parser("controller", help="run the controller", description=DESCRIPTION)
     commands.add_parser("providers", help="print which providers are installed, and why one cannot be served")
     commands.add_parser("version", help="print the version")
+    add_version(parser, commands=commands.choices.values())
     try:
         add_arguments(controller, environ)
         args = parser.parse_args(arguments)

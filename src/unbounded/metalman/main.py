@@ -20,11 +20,11 @@ CONTROLLER = "Carry out host operations alone; nothing is served to booting mach
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog="metalman", description=DESCRIPTION)
-    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve-pxe", help="host operations and network boot", description=SERVE_PXE)
     controller = commands.add_parser("controller", help="host operations alone", description=CONTROLLER)
     commands.add_parser("version", help="print the version")
+    add_version(parser, commands=commands.choices.values())
     try:
         add_arguments(serve, environ, netboot=True)
         add_arguments(controller, environ, netboot=False)

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 from unbounded.cli.plugin.command import USAGE, Command
 from unbounded.cli.plugin.flags import Boolean
+from unbounded.kube.version_flag import add_version, installed_version
 
 OUTPUTS: Final = ("name", "json", "yaml", "wide")
 _HELP: Final = frozenset({"-h", "--help"})
@@ -94,8 +95,6 @@ def parse(
     if isinstance(found, Unknown):
         _refuse(" ".join((program, *found.path)), found.word, found.near)
     if found.version and not found.help:
-        from unbounded.kube.version_flag import installed_version  # noqa: PLC0415
-
         print(f"{program} {installed_version()}")
         raise SystemExit(0)
     text = overview(commands, found.path, program=program, others=others)
@@ -142,6 +141,8 @@ def parser_of(command: Command, *, program: str) -> Parser:
     if parser.get_default("output") is None:  # some have their own, with other choices
         common.add_argument("-o", "--output", choices=OUTPUTS, default="", help="how results are printed")
     common.add_argument("--no-color", action="store_true", help="plain text on a terminal too, as NO_COLOR does")
+    if _VERSION not in parser._option_string_actions:  # some have one of their own
+        add_version(common)
     parser.usage = " ".join((parser.prog, *_needed(parser), "[flags]"))
     return parser
 
