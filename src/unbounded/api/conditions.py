@@ -238,7 +238,7 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
         (_R.PENDING, _R.APPLIED, _R.ROLLED_BACK, _R.CONFIGURATION_MISSING),
     ),
     ConditionType.AGENT_BOOTSTRAPPED: Meaning(
-        "unbounded-agent", "The agent has set up the node.", (_R.RUNNING, _R.SUCCEEDED)
+        "unbounded-agent", "The agent has set up the node.", (_R.RUNNING, _R.SUCCEEDED, _R.RESET)
     ),
     ConditionType.GPUS_DESCRIBED: Meaning(
         "unbounded-agent",

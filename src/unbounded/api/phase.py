@@ -181,6 +181,11 @@ REPORTS: Final[tuple[ConditionType, ...]] = (
     ConditionType.PROVISIONED,
     ConditionType.AGENT_BOOTSTRAPPED,
 )
+_OF_REPORTS: Final[Mapping[str, MachinePhase]] = {
+    ConditionReason.FAILED: MachinePhase.FAILED,
+    ConditionReason.TIMED_OUT: MachinePhase.FAILED,
+    ConditionReason.RESET: MachinePhase.PENDING,
+}
 
 
 def _from_reports(known: Known) -> PhaseNow:
@@ -188,8 +193,7 @@ def _from_reports(known: Known) -> PhaseNow:
     reported = [kind for kind in REPORTS if kind in known and known[kind].reason != ConditionReason.NOT_RUN]
     open_step = next((kind for kind in reported if known[kind].status != ConditionStatus.TRUE), None)
     if open_step is not None:
-        failed = known[open_step].reason in (ConditionReason.FAILED, ConditionReason.TIMED_OUT)
-        phase = MachinePhase.FAILED if failed else MachinePhase.PROVISIONING
+        phase = _OF_REPORTS.get(known[open_step].reason, MachinePhase.PROVISIONING)
         return _by(known, open_step, phase, f"{open_step}: {known[open_step].reason}")
     if reported:
         return PhaseNow(MachinePhase.JOINING, f"{reported[-1]}; waiting for its Node")
@@ -198,7 +202,10 @@ def _from_reports(known: Known) -> PhaseNow:
 
 def _is_taken_back(node: Node | None, known: Known) -> bool:
     """Return whether the host was reset. Its Node stays there, not Ready, until somebody deletes it."""
-    is_reset = _is(known, ConditionType.PROVISIONED, ConditionStatus.FALSE, ConditionReason.RESET)
+    is_reset = any(
+        _is(known, kind, ConditionStatus.FALSE, ConditionReason.RESET)
+        for kind in (ConditionType.PROVISIONED, ConditionType.AGENT_BOOTSTRAPPED)
+    )
     return is_reset and not (node is not None and node.ready)
 
 

@@ -127,6 +127,8 @@ async def _is_reset_by_an_operation(agent: AgentHost) -> None:
     operation = await agent.plane.ended("reset-it", within_s=120)
     assert operation["status"]["phase"] == "Complete", operation["status"]
     assert "removed from the host" in operation["status"]["message"]
+    machine = await agent.plane.get(MACHINES, agent.machine)
+    assert ("AgentBootstrapped", "Reset") in [(one["type"], one["reason"]) for one in machine["status"]["conditions"]]
     await until(lambda: _is_gone(agent), within_s=90)
     await agent.plane.wait(MACHINES, agent.machine, lambda seen: not seen["status"].get("activeOperation"), within_s=10)
 

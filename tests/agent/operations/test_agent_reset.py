@@ -16,11 +16,12 @@ from tests.agent.made_up_host import in_memory
 from tests.agent.made_up_start import MadeUpStart, made_up_start
 from tests.operations.faults import Incarnation
 from tests.operations.world import World
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.model import Slot
 from unbounded.agent.operations.agent_reset import PROCEDURE, REMOVED, AgentReset, farewell
+from unbounded.agent.recreation.desk import Desk
 from unbounded.agent.reset.parts import Resetting
 from unbounded.agent.reset.reset import take_back
 from unbounded.agent.steps.host import Host
@@ -75,10 +76,11 @@ class Place:
         self.works: list[AgentReset] = []
         self.agent = self.world.executor("agent", self._executor, alone=True, watches_pause=False)
 
-    def _executor(self, life: Incarnation, _api: Api) -> AgentExecutor:
+    def _executor(self, life: Incarnation, api: Api) -> AgentExecutor:
         made = self.host.made
         commands, units = Through(made.commands, life), Through(made.units, life)
-        self.works.append(AgentReset(Resetting(Host(made.layout, commands, units), Through(self.host.nodes, life))))
+        resetting = Resetting(Host(made.layout, commands, units), Through(self.host.nodes, life))
+        self.works.append(AgentReset(resetting, Desk(api, "m1", now=virtual_now)))
         return AgentExecutor("m1", {OperationKind.AGENT_RESET: self.works[-1]}, host_id="host")
 
     async def begin(self) -> dict[str, Any]:
@@ -127,6 +129,10 @@ def test_it_is_complete_when_nothing_is_left_and_the_daemon_parts_after_that(fol
         operation = await place.ended()
         assert operation.status.phase == "Complete", operation.status
         assert [one.what for one in operation.status.evidence] == [REMOVED]
+        machine = await place.world.api.get(MACHINES, "m1")
+        assert [(one.type, one.status, one.reason) for one in machine.status.conditions] == [
+            ("AgentBootstrapped", "False", "Reset")
+        ]
         assert place.tree() == before
         assert not place.host.made.commands.lines("systemd-run"), "the daemon is stopped before its operation has ended"
         ended.append("yes")

@@ -239,7 +239,8 @@ class Daemon:
                 tasks.create_task(recreation.run(), name="recreation")
                 following = follow_logins(self._parts.nodes, self._logins, partial(host_lock, layout))
                 tasks.create_task(following, name="logins")
-                reset = AgentReset(Resetting(Host(layout, self._parts.commands, self._parts.units), self._parts.nodes))
+                resetting = Resetting(Host(layout, self._parts.commands, self._parts.units), self._parts.nodes)
+                reset = AgentReset(resetting, Desk(self._api, self._machine, now=utc_now))
                 tasks.create_task(farewell(reset, self._settled, self._parts.commands), name="farewell")
                 await self._engine(self._works(reset, tasks)).run()
 

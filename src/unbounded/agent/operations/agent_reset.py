@@ -17,9 +17,11 @@ from typing import Final
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.lock import host_lock
 from unbounded.agent.ports import Commands
+from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.report import taken_back
 from unbounded.agent.reset.parts import Resetting
 from unbounded.agent.reset.reset import Done, take_back
-from unbounded.api.failures import Transient
+from unbounded.api.failures import Failure, Transient
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.logs import Log
 from unbounded.operations.ports import Target
@@ -63,11 +65,12 @@ PROCEDURE: Final = Procedure(
 
 
 class AgentReset:
-    """The work of the executor. `gone` is set once nothing is left, so that the daemon parts (`farewell`), and touches
-    nothing on the host any more."""
+    """The work of the executor; `desk` is the Machine's. `gone` is set once nothing is left, so that the daemon parts
+    (`farewell`), and touches nothing on the host any more."""
 
-    def __init__(self, resetting: Resetting) -> None:
+    def __init__(self, resetting: Resetting, desk: Desk) -> None:
         self._resetting = replace(resetting, by_daemon=True)
+        self._desk = desk
         self._done: dict[str, Done] = {}
         self.gone = asyncio.Event()
 
@@ -91,8 +94,16 @@ class AgentReset:
             done = await take_back(self._resetting, _progress(target))
         self._done[target.operation.metadata.uid] = done
         if done.whole:
+            await self._report()
             self.gone.set()
         return None
+
+    async def _report(self) -> None:
+        """Say on the Machine that the host has no node. The operation is proof enough where that fails."""
+        try:
+            await self._desk.report((taken_back(),), None, None)
+        except Failure as error:
+            log.warning("the Machine does not say that its host was reset", error=error)
 
 
 def _progress(target: Target) -> Callable[[str], None]:

@@ -140,6 +140,12 @@ def setting_up(doing: str) -> Says:
     return Says(ConditionType.AGENT_BOOTSTRAPPED, ConditionStatus.FALSE, ConditionReason.RUNNING, short(doing))
 
 
+def taken_back() -> Says:
+    """AgentBootstrapped for a host that an AgentReset has taken back."""
+    text = "an AgentReset has taken agent and node off the host; `unbounded-agent start` there sets them up again"
+    return Says(ConditionType.AGENT_BOOTSTRAPPED, ConditionStatus.FALSE, ConditionReason.RESET, text)
+
+
 def status_change(
     machine: Mapping[str, Any], says: Iterable[Says], applied: Applied | None, wanted: Desired | None, *, now: str
 ) -> dict[str, Any]:

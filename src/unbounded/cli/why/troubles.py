@@ -216,6 +216,7 @@ TABLE: Final = (
     ),
     row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
     row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
+    row(_C.AGENT_BOOTSTRAPPED, _F, (_R.RESET,), "it stays down until its agent is started again", _nothing),
     row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
     row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is there", _nothing),
     row(
