@@ -32,7 +32,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.admission import PAUSE_LOOK_S
+from unbounded.operations.calls import Reply
 from unbounded.operations.ports import Target
+from unbounded.operations.record import run_of
 
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", dict[str, Any])
 
@@ -308,6 +310,29 @@ async def test_what_a_process_that_has_ended_may_have_asked_for_is_asked_for_aga
     assert on.status.phase == "Complete", "watched until the first one could no longer arrive"
     assert _now() - began == pytest.approx(35, abs=5)
     assert [act.action for act in world.outside.acts] == [power.SWITCH_OFF, power.SWITCH_ON]
+
+
+class Slow(PowerExecutor):
+    """Has a BMC that takes half a second to answer."""
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        await asyncio.sleep(0.5)
+        await super().perform(target, action, before=before)
+
+
+@story
+async def test_a_clean_stop_stores_the_answer_also_when_a_user_has_just_written_to_the_operation(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    name = "metalman/lab"
+    running = world.executor(name, lambda life, _api: Slow(name, life, world.outside)).start()
+    await world.operation("op", "HostReboot", "m1", parameters={"force": "true"})
+    await world.until("op", lambda op: op.claimed, within_s=10)
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"metadata": {"annotations": {"ticket": "1"}}})
+    await running.terminate()
+    run = run_of(await world.get("op"))
+    assert run is not None
+    assert (run.action, run.answer.reply) == (power.SWITCH_OFF, Reply.ACCEPTED)
 
 
 @story

@@ -21,6 +21,7 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.errors import Conflict
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
@@ -155,16 +156,22 @@ class Engine:
                 await asyncio.gather(*writes)
 
     async def _leave_answer(self, name: str, memory: Memory) -> None:
+        try:
+            await self._store_answer(name, memory)
+        except Conflict:  # also by a write of this process, whose answer the stop has cut off
+            await self._ledger.see_anew(name)
+            await self._leave_answer(name, memory)
+        except Failure as failure:
+            log.warning("an answer was not stored", operation=name, error=failure)
+
+    async def _store_answer(self, name: str, memory: Memory) -> None:
         operation = self._caches.operations.get(name)
         run = None if operation is None or operation.terminal else run_of(operation)
         if operation is None or run is None or run.intent != memory.intent:
             return
         machine = self._caches.machines.get(run.machine)
         procedure, _refused = self._procedure(operation)
-        try:
-            await self._ledger.store_answer(Pass(operation, machine, procedure, run, memory, claimed=True))
-        except Failure as failure:
-            log.warning("an answer was not stored", operation=name, error=failure)
+        await self._ledger.store_answer(Pass(operation, machine, procedure, run, memory, claimed=True))
 
     def _wake(self, name: str) -> None:
         memory = self._memories.get(name)
@@ -283,7 +290,7 @@ class Engine:
             return await self._pass(operation, memory, machine.name, self._decide(seen, TargetState.SAME))
         except Stale:  # the steward says at that moment what is waited for, or somebody else has written
             memory.unused = memory.looked
-            await self._ledger.see_anew(operation)
+            await self._ledger.see_anew(operation.name)
             raise
 
     def _takes(self, operation: MachineOperation, machine: Machine) -> bool:

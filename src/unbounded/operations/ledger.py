@@ -280,10 +280,10 @@ class Ledger:
 
     # The operation
 
-    async def see_anew(self, operation: MachineOperation) -> None:
-        """Somebody has written to it: the watch may lag behind, and the next attempt would come to nothing, too."""
+    async def see_anew(self, name: str) -> None:
+        """Read an operation that another client has written to: the watch may lag, and the next write fail too."""
         with suppress(Failure):
-            self._caches.operations.saw(await self._api.get(MACHINE_OPERATIONS, operation.name))
+            self._caches.operations.saw(await self._api.get(MACHINE_OPERATIONS, name))
 
     async def _hold_deletion(self, operation: MachineOperation) -> MachineOperation:
         if FINALIZER_OPERATION in operation.metadata.finalizers:
