@@ -5,7 +5,8 @@ The controllers are the commands that are deployed, with a Lease each. What they
 hosts have to ignore a shutdown; and the simulated Azure.
 
 1. Hosts are rebooted (`force`), undisturbed, round by round. Then metalman is told to stop (SIGTERM), or killed
-   (SIGKILL), at a random moment of each round, and started again at once.
+   (SIGKILL), while hosts are dark: up to a second after a random one of them was switched off. It is started again at
+   once.
 2. Hosts that ignore their shutdown are rebooted with a deadline; metalman is killed every 20 s.
 3. A VM is replaced undisturbed, and with machine-ops-controller killed every 60 s.
 """
@@ -18,7 +19,7 @@ import random
 import signal
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,7 +48,7 @@ from unbounded.metalman.settings import Settings
 
 SITE: Final = lab.SITE
 SECRET: Final = "emulator"
-REBOOT_S: Final = 8.0  # within which a kill comes, from the request on
+DARK_S: Final = 1.0  # within which a signal comes, from the moment that a host was switched off
 ENDS_S: Final = 180.0
 KILLED_EVERY_S: Final = 20.0
 CLOUD_KILLED_EVERY_S: Final = 60.0
@@ -128,7 +129,14 @@ async def dark_times(size: Size) -> dict[str, list[float]]:
 async def _round(api: Api, emulator: Sushy, name: str, kubeconfig: str, number: int) -> list[float]:
     """Reboot all hosts once; return for how long each was dark."""
     before = len(emulator.changes())
-    await _operate(api, "HostReboot", name, kubeconfig, number, random.uniform(0.3, REBOOT_S))
+
+    async def some_dark() -> None:
+        chosen = random.randint(1, len(emulator.device_ids))
+        while sum(state == "Off" for _, _, state in emulator.changes()[before:]) < chosen:  # noqa: ASYNC110, a file tells
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(random.uniform(0, DARK_S))
+
+    await _operate(api, "HostReboot", name, kubeconfig, number, some_dark)
     dark = _dark(emulator.changes()[before:])
     say(f"{name}: dark for {min(dark):.1f} to {max(dark):.1f} s")
     return dark
@@ -146,8 +154,15 @@ def _dark(changes: Sequence[tuple[float, str, str]]) -> list[float]:
     return list(dark.values())
 
 
-async def _operate(api: Api, kind: str, name: str, kubeconfig: str, number: int = 0, after_s: float = 0.0) -> None:
-    """Have every Machine's operation Complete; metalman gets a signal on the way, and is started again."""
+async def _operate(
+    api: Api,
+    kind: str,
+    name: str,
+    kubeconfig: str,
+    number: int = 0,
+    moment: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Have every Machine's operation Complete; metalman gets a signal at a moment on the way, and is started again."""
     machines = [one.name for one in (await api.list(MACHINES)).items]
     metalman = await _start_metalman(kubeconfig)
     try:
@@ -156,8 +171,8 @@ async def _operate(api: Api, kind: str, name: str, kubeconfig: str, number: int 
         for machine in machines:
             spec = {"operationKind": kind, "machineRef": machine, **parameters}
             await api.create(MACHINE_OPERATIONS, {"metadata": {"name": f"{name}-{machine}"}, "spec": spec})
-        if number:
-            await asyncio.sleep(after_s)
+        if number and moment is not None:
+            await moment()
             metalman.send_signal(number)
             await metalman.wait()
             metalman = await _start_metalman(kubeconfig)
