@@ -10,7 +10,11 @@ from tests.operations.building import slot_of
 from tests.operations.courses import METALMAN, Recorded, RecordedPower, agent, course, until_ended
 from tests.operations.faults import Weather
 from tests.operations.staging import in_stage, machine, pause, resume
+from tests.operations.world import Process, Running
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations.ports import NotDone, Refusal, Target
@@ -487,3 +491,281 @@ async def the_claim_is_written_late(world: Recorded) -> None:
     world.metalman().start()
     await world.operation("op", "HostReboot", "m1", **FORCE)
     await until_ended(world, "op")
+
+
+class SlowLooks(RecordedPower):
+    """Looks take 8 s from a moment on."""
+
+    after_s = 0.0
+
+    async def observe(self, target: Target) -> Sight:
+        if self.outside.now() >= self.after_s:
+            await asyncio.sleep(8)
+        return await super().observe(target)
+
+    def binding(self, machine: Any) -> str:
+        return f"host:{machine.spec.pxe.redfish.url}"
+
+
+class SlowLater(SlowLooks):
+    after_s = 5.0
+
+
+def _slow(world: Recorded, kind: type[RecordedPower] = SlowLooks, **options: Any) -> Process:
+    return world.executor(METALMAN, lambda life, _api: kind(METALMAN, life, world), **options)
+
+
+@course
+async def a_machine_edited_during_the_first_look(world: Recorded) -> None:
+    await world.machine("m1")
+    _slow(world).start()
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await asyncio.sleep(2)
+    await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}})
+    await until_ended(world, "op")
+
+
+@course
+async def a_machine_deleted_during_a_slow_look(world: Recorded) -> None:
+    await world.machine("m1")
+    _slow(world, SlowLater).start()
+    world.outside.deaf = 1.0
+    await world.operation("op", "HostReboot", "m1", **GRACE)
+    await asyncio.sleep(8)
+    await world.take_away("m1")
+    await until_ended(world, "op")
+
+
+@course
+async def a_machine_deleted_while_its_bmc_is_silent(world: Recorded) -> None:
+    await _alone(world, "HostReboot", deaf=True, **GRACE)
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    world.outside.unreachable = 1.0
+    await world.take_away("m1")
+    await until_ended(world, "op")
+
+
+@course
+async def a_deadline_during_a_slow_look(world: Recorded) -> None:
+    await world.machine("m1")
+    _slow(world, SlowLater).start()
+    world.outside.deaf = 1.0
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=12)
+    await until_ended(world, "op")
+
+
+@course
+async def a_look_that_ends_while_a_wait_is_written(world: Recorded) -> None:
+    await world.machine("m1")
+    _slow(world).start(weather=Weather(latency_s=6.0))
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await until_ended(world, "op")
+
+
+@course
+async def a_bmc_that_cannot_be_reached_gives_its_place_away(world: Recorded) -> None:
+    class Away(RecordedPower):
+        async def observe(self, target: Target) -> Sight:
+            if target.machine.name == "m1" and self.outside.now() < 60:
+                raise Transient("the BMC was not reached")
+            return await super().observe(target)
+
+    await world.machine("m1")
+    await world.machine("m2")
+    _slow(world, Away, concurrent=1).start()
+    await world.operation("op-m1", "HostReboot", "m1", **FORCE)
+    await world.operation("op-m2", "HostReboot", "m2", **FORCE)
+    await until_ended(world, "op-m1", "op-m2")
+
+
+@course
+async def two_processes_at_once(world: Recorded) -> None:
+    """The second one reads an intent that is open, and then the answer, which the first one stores late."""
+    world.reaps = False
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    _slow(world, Slow).start()
+    await world.operation("op", "HostReboot", "m1", parameters={"graceSeconds": "40"})
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    world.user("a second one")
+    _slow(world, Slow).start()
+    await until_ended(world, "op")
+
+
+@course
+async def three_processes_one_after_the_other(world: Recorded) -> None:
+    """Nothing is known of the end of any: what the first one may send is counted on by the third."""
+    world.reaps = False
+    await world.machine("m1")
+    metalman = world.metalman()
+    first = metalman.start()
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await in_stage(world, "op", power.WAITING_OFF)
+    await first.stop()
+    world.user("killed")
+    second = metalman.start()
+    await asyncio.sleep(20)
+    await second.stop()
+    world.user("killed")
+    metalman.start()
+    await until_ended(world, "op")
+
+
+@course
+async def places_of_a_successor(world: Recorded) -> None:
+    """What was begun counts against its places; what settles gives its own away, and waits for one then."""
+    world.reaps = False
+    for name in ("m1", "m2", "m3"):
+        await world.machine(name)
+    world.outside.deaf = 1.0
+    first = world.metalman(concurrent=2).start()
+    for name in ("m1", "m2"):
+        await world.operation(f"op-{name}", "HostReboot", name, **GRACE)
+    await in_stage(world, "op-m1", power.SHUTTING_DOWN)
+    await in_stage(world, "op-m2", power.SHUTTING_DOWN)
+    await asyncio.sleep(14.8)
+    await first.stop()
+    world.user("killed")
+    await world.operation("op-m3", "HostReboot", "m3", **GRACE)
+    world.metalman(concurrent=1).start()
+    await until_ended(world, "op-m1", "op-m2", "op-m3")
+
+
+@course
+async def settling_gives_its_place_away(world: Recorded) -> None:
+    world.reaps = False
+    await world.machine("m1")
+    await world.machine("m2")
+    first = world.metalman(concurrent=1).start()
+    await world.operation("op-m1", "HostReboot", "m1", **FORCE)
+    await in_stage(world, "op-m1", power.WAITING_OFF)
+    await first.stop()
+    world.user("killed")
+    world.outside.host("m1").off_at = None
+    world.outside.deaf = 1.0
+    world.metalman(concurrent=1).start()
+    await asyncio.sleep(20)
+    await world.operation("op-m2", "HostReboot", "m2", parameters={"graceSeconds": "60"})
+    await until_ended(world, "op-m1", "op-m2")
+
+
+@course
+async def a_cancel_with_a_late_call_under_way(world: Recorded) -> None:
+    """It is undone when that can no longer arrive."""
+    await world.machine("m1")
+    metalman = world.metalman()
+    first = metalman.start()
+    await world.operation("op", "HostPowerOff", "m1", parameters={"force": "true", "graceSeconds": "1"})
+    await in_stage(world, "op", power.WAITING_OFF)
+    await first.stop()
+    world.user("killed")
+    await world.cancel("op")
+    metalman.start()
+    await until_ended(world, "op")
+
+
+@course
+async def a_namesake_takes_the_place(world: Recorded) -> None:
+    """One is taken away with its finalizers, and made again under its name."""
+    await world.machine("m1")
+    await world.machine("m2")
+    world.outside.deaf = 1.0
+    world.metalman(concurrent=1).start()
+    await world.operation("op", "HostReboot", "m1", **GRACE)
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"metadata": {"finalizers": []}})
+    await world.api.delete(MACHINE_OPERATIONS, "op")
+    await world.operation("op", "HostReboot", "m2", **GRACE)
+    await until_ended(world, "op")
+
+
+@course
+async def a_password_changed_between_two_readings(world: Recorded) -> None:
+    class Locked(RecordedPower):
+        async def observe(self, target: Target) -> Sight:
+            if target.run.stage == power.CONFIRMING_OFF:
+                raise Refusal("Unauthorized", "the BMC refuses the password")
+            return await super().observe(target)
+
+    await world.machine("m1")
+    _slow(world, Locked).start()
+    await world.operation("op", "HostPowerOff", "m1", **FORCE)
+    await until_ended(world, "op")
+
+
+@course
+async def the_operation_of_another_executor(world: Recorded) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.metalman().start()
+    await world.operation("op", "NodeReboot", "m1", startDeadlineSeconds=60)
+    await until_ended(world, "op")
+
+
+@course
+async def a_recreation_that_moves_and_then_hangs(world: Recorded) -> None:
+    await world.machine("m1")
+    slot = {**slot_of("recreate-m1"), "kind": "NodeRecreation"}
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    world.metalman().start()
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await asyncio.sleep(40)
+    moved = {"type": "NodeUpdated", "status": "False", "reason": "Building", "message": "half of it"}
+    since = {"lastTransitionTime": "2030-01-01T00:00:40Z"}
+    await world.api.patch(MACHINES, "m1", {"status": {"conditions": [moved | since]}}, subresource="status")
+    await until_ended(world, "op")
+
+
+@course
+async def all_paused_and_resumed(world: Recorded) -> None:
+    await world.machine("m1")
+    pauses = {"name": CONFIGMAP_OPERATIONS, "annotations": {ANNOTATION_PAUSED: "true"}}
+    await world.api.create(CONFIG_MAPS, {"metadata": pauses}, namespace=NAMESPACE)
+    world.metalman().start()
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await asyncio.sleep(30)
+    world.user("resumed")
+    await world.api.delete(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+    await until_ended(world, "op")
+
+
+@course
+async def stopped_before_it_has_asked(world: Recorded) -> None:
+    """A successor that has only followed stops, and leaves what its predecessor was told as it is."""
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    metalman = world.metalman()
+    first = metalman.start()
+    await world.operation("op", "HostReboot", "m1", **GRACE)
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await first.stop()
+    second = metalman.start()
+    await asyncio.sleep(3)
+    await second.terminate()
+    world.user(f"stopped: {_how(second)}")
+    metalman.start()
+    await until_ended(world, "op")
+
+
+@course
+async def stopped_when_its_operation_is_gone(world: Recorded) -> None:
+    await world.machine("m1")
+    metalman = _slow(world, Slow)
+    first = metalman.start()
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await in_stage(world, "op", power.WAITING_OFF)
+    await asyncio.sleep(0.5)
+    first.task.cancel()
+    await asyncio.sleep(0)
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"metadata": {"finalizers": []}})
+    await world.api.delete(MACHINE_OPERATIONS, "op")
+    await first.terminate()
+    world.user(f"stopped: {_how(first)}")
+
+
+def _how(running: Running) -> str:
+    """Return how a process has ended."""
+    if running.task.cancelled():
+        return "as it was told to"
+    error = running.task.exception() if running.task.done() else None
+    return f"broke with {type(error).__name__}" if error else "not yet" if not running.task.done() else "done"

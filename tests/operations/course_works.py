@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.operations.courses import Plot, Recorded, Sees, Work, course, until_ended, workshop
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.operations.ports import NotDone, Refusal
-from unbounded.operations.procedure import COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step
 
 CUT, DONE = "it was seen cut", "it was seen done"
 Table = dict[tuple[str, StrEnum], Step]
@@ -372,3 +372,103 @@ async def many_processes_one_after_the_other(world: Recorded) -> None:
         world.user("killed")
     shop.start()
     await until_ended(world, "op")
+
+
+@course
+async def unlimited_work_with_lost_answers(world: Recorded) -> None:
+    await _work(world, Plot(_one(attempts=None), _after(1), [Uncertain("lost")] * 99))
+
+
+@course
+async def a_cut_that_arrived_is_not_waited_for(world: Recorded) -> None:
+    """A process was killed with a cut on its way, and its effect is seen."""
+    begun = _one()
+    table: Table = {
+        **begun.table,
+        ("Working", Work.CUT): Step("Pressing", ask="Press", seen=CUT),
+        **{("Pressing", fact): Step("Pressing", ask="Press") for fact in Work},
+        ("Pressing", Work.DONE): Step(COMPLETE, seen=DONE),
+    }
+    stages = {**begun.stages, "Pressing": Stage("it to be flat", limit_s=100)}
+    procedure = replace(begun, stages=stages, table=table, settled=frozenset({"Cut"}))
+
+    def sees(at: float, done: int) -> Work:
+        return Work.DONE if done else Work.CUT if at > 2 else Work.ROUGH
+
+    await world.machine("m1", provider="Sim", providerID="sim://m1")
+    shop = workshop(world, Plot(procedure, sees, [20.0]))
+    first = shop.start()
+    await world.operation("op", "HostReplace", "m1")
+    await asyncio.sleep(0.5)
+    await first.stop()
+    world.user("killed")
+    await asyncio.sleep(3)
+    shop.start()
+    await until_ended(world, "op")
+
+
+@course
+async def a_handle_of_an_earlier_process(world: Recorded) -> None:
+    await world.machine("m1", provider="Sim", providerID="sim://m1")
+    shop = workshop(world, Plot(_one("Blow"), lambda at, _done: Work.DONE if at > 40 else Work.ROUGH, ["job/1"]))
+    first = shop.start()
+    await world.operation("op", "HostReplace", "m1")
+    await asyncio.sleep(5)
+    await first.stop()
+    world.user("killed")
+    shop.start()
+    await until_ended(world, "op")
+
+
+@course
+async def a_handle_of_another_process(world: Recorded) -> None:
+    """It is read later than the intent that it came of."""
+    world.reaps = False
+
+    await world.machine("m1", provider="Sim", providerID="sim://m1")
+    procedure = _one("Press", cancel=Cancel.TOO_LATE)
+    first = workshop(world, Plot(procedure, lambda at, _done: Work.DONE if at > 60 else Work.ROUGH, [(6.0, "job/1")]))
+    first.start()
+    await world.operation("op", "HostReplace", "m1")
+    await asyncio.sleep(1)
+    world.user("a second one")
+    workshop(world, Plot(procedure, lambda at, _done: Work.DONE if at > 60 else Work.ROUGH, [None] * 9)).start()
+    await until_ended(world, "op")
+
+
+def _undoing() -> Procedure:
+    """A cancel is undone as long as nothing was pressed."""
+    begun = _one(cancel=Cancel.UNDO, undo=Step("Undoing"))
+    table: Table = {
+        **begun.table,
+        ("Working", Work.CUT): Step("Pressing", ask="Press", seen=CUT),
+        **{("Pressing", fact): Step("Pressing", ask="Press") for fact in Work},
+        ("Pressing", Work.DONE): Step(COMPLETE, seen=DONE),
+        **{("Undoing", fact): Step("Undoing", ask="Sweep") for fact in Work},
+        ("Undoing", Work.ODD): Step(CANCELLED, seen="it was seen as before"),
+    }
+    stages = {
+        **begun.stages,
+        "Pressing": Stage("it to be flat", limit_s=100),
+        "Undoing": Stage("it to be as before", limit_s=60),
+    }
+    return replace(begun, stages=stages, table=table)
+
+
+async def _cancelled(world: Recorded, sees: Sees) -> None:
+    await world.machine("m1", provider="Sim", providerID="sim://m1")
+    workshop(world, Plot(_undoing(), sees)).start()
+    await world.operation("op", "HostReplace", "m1")
+    await asyncio.sleep(3)
+    await world.cancel("op")
+    await until_ended(world, "op")
+
+
+@course
+async def a_cancel_that_is_undone(world: Recorded) -> None:
+    await _cancelled(world, lambda _at, done: Work.ODD if done > 1 else Work.ROUGH)
+
+
+@course
+async def a_cancel_when_the_world_has_gone_on(world: Recorded) -> None:
+    await _cancelled(world, lambda at, done: Work.DONE if done > 1 else Work.CUT if at > 2.5 else Work.ROUGH)

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from tests.operations.faults import Between, Incarnation
 from tests.operations.simulated import AgentExecutor, PowerExecutor, SimulatedExecutor
 from tests.operations.world import Process, World
+from tests.support.bugs import noted
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.kinds import Kind
@@ -109,6 +110,8 @@ def _told_operation(new: Mapping[str, Any]) -> str:
     parts = [f"{status.get('phase', 'new')}/{status.get('reason', '')}", str(target.get("stage") or "-")]
     if execution.get("action"):
         parts.append(f"{execution['action']}#{target.get('attempts')}")
+    elif target.get("attempts"):
+        parts.append(f"#{target['attempts']}")
     known = [name for name in KNOWN if execution.get(name)]
     parts += [f"{name}={_plain(execution[name])}" for name in known]
     if status.get("evidence"):
@@ -165,12 +168,13 @@ class Plot:
     Attributes:
         sees: what is seen so many seconds after the beginning, when so many asks were accepted; a number is how long
             a look takes that finds the outside rough.
-        answers: to one ask after the other: None is an acceptance, text its handle, a number how long that takes.
+        answers: to one ask after the other: None is an acceptance, text its handle, a number how long that takes, and
+            both together a handle that comes late.
     """
 
     procedure: Procedure
     sees: Sees
-    answers: list[Exception | str | float | None] = field(default_factory=list)
+    answers: list[Exception | str | float | tuple[float, str] | None] = field(default_factory=list)
     done: int = 0
 
 
@@ -206,7 +210,10 @@ class Workshop(SimulatedExecutor):
             answer = self.plot.answers.pop(0) if self.plot.answers else None
             if isinstance(answer, Exception):
                 raise answer
-            if isinstance(answer, int | float):
+            if isinstance(answer, tuple):
+                seconds, answer = answer
+                await asyncio.sleep(seconds)
+            elif isinstance(answer, int | float):
                 await asyncio.sleep(answer)
             self.plot.done += 1
             return answer if isinstance(answer, str) else None
@@ -256,4 +263,6 @@ def told(name: str) -> str:
         await COURSES[name](world)
         return world.end()
 
-    return run_virtual(run())
+    with noted() as bugs:
+        course = run_virtual(run())
+    return "\n".join([course, *(f"          logged: {bug}" for bug in sorted(set(bugs)))])

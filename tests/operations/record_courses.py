@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Final
 
@@ -20,5 +19,4 @@ def recorded() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
     FILE.write_text("\n\n".join(f"## {name}\n{told(name)}" for name in COURSES) + "\n")

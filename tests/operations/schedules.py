@@ -7,8 +7,10 @@ import random
 from typing import Final
 
 from tests.operations.faults import FAIR, STORM
+from tests.operations.simulated import Violation
 from tests.operations.storm import Storm
 from tests.operations.world import Process, World
+from tests.support.bugs import noted
 from tests.support.virtual_time import run_virtual
 
 POWER: Final = ("HostReboot", "HostPowerOff", "HostPowerOn")
@@ -21,7 +23,10 @@ def run_schedule(number: int) -> None:
     Raises:
         AssertionError: what must never be has been.
     """
-    run_virtual(_of_others(number) if number % OTHERS == OTHERS - 1 else Storm(number).run())
+    with noted() as bugs:
+        run_virtual(_of_others(number) if number % OTHERS == OTHERS - 1 else Storm(number).run())
+    if bugs:
+        raise Violation(f"logged: {bugs[0]}")
 
 
 async def prepare(world: World, kind: str, machine: str) -> Process:
