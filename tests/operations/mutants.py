@@ -1,4 +1,4 @@
-"""Mutants of the engine: one small change of its source each, and schedules that should find it.
+"""Mutants of plan, ledger and engine, with what was split off them: one small change each, which schedules should find.
 
 A mutant is drawn by a seed: a module, a place in it, and one of the changes below. It runs in a process of its own, in
 which the changed module takes the place of the real one.
