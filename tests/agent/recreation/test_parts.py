@@ -20,7 +20,7 @@ from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, Slo
 from unbounded.agent.ports import Nodes, Tell
 from unbounded.agent.recreation.access import carried_or
 from unbounded.agent.recreation.controller import choose_home
-from unbounded.agent.recreation.plan import TABLE, Limits, Seen, Side, Stop, plan
+from unbounded.agent.recreation.plan import TABLE, Limits, Seen, Side, Start, Stop, plan
 from unbounded.agent.recreation.proof import Evidence, missing, same_version
 from unbounded.agent.recreation.report import pending
 from unbounded.agent.recreation.state import DiskBook, Failed, Phase, Transition
@@ -132,6 +132,12 @@ def test_a_machine_that_should_not_run_is_stopped_before_anything_else(phase: Ph
     step = plan(transition, Seen(source, RUNS), Limits())
     quiet = Slot.KUBE1 if TABLE[phase].quiet is Side.SOURCE else Slot.KUBE2
     assert step == Stop(quiet, phase, again=True)
+
+
+def test_a_kubelet_that_ended_is_started_again_and_said_with_how_it_ended() -> None:
+    transition = msgspec.structs.replace(TRANSITION, phase=Phase.VERIFYING)
+    seen = Seen(SlotFacts(Slot.KUBE1), replace(RUNS, kubelet=False), Evidence(trouble="it ended with: panic"))
+    assert plan(transition, seen, Limits()) == Start(Slot.KUBE2, Phase.VERIFYING, "it ended with: panic")
 
 
 def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:

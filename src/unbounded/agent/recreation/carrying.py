@@ -15,7 +15,20 @@ from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.desk import Desk
 from unbounded.agent.recreation.perform import Performer
-from unbounded.agent.recreation.plan import TABLE, Commit, Do, Limits, Prove, Register, Seen, Side, Step, Turn, plan
+from unbounded.agent.recreation.plan import (
+    TABLE,
+    Commit,
+    Do,
+    Limits,
+    Prove,
+    Register,
+    Seen,
+    Side,
+    Start,
+    Step,
+    Turn,
+    plan,
+)
 from unbounded.agent.recreation.proof import Evidence
 from unbounded.agent.recreation.resolving import Resolver, Unresolved
 from unbounded.agent.recreation.state import Book, Failed, Phase, Transition
@@ -103,7 +116,8 @@ class Carrier:
         if isinstance(step, Prove):
             await self._say(transition, step.lacks)
             return self._limits.look_s
-        holder = await self._desk.hold(transition, report.in_progress(transition))
+        lacks = step.lacks if isinstance(step, Start) else ""
+        holder = await self._desk.hold(transition, report.in_progress(transition, report.short(lacks)))
         if holder:
             await self._give_way(transition, holder)
             return None

@@ -197,12 +197,12 @@ class Stop:
 @dataclass(frozen=True)
 class Start:
     """Args:
-    again: it should run already; the phase stays.
+    lacks: what the node in it still lacks, where it should run already.
     """
 
     slot: Slot
     then: Phase | None
-    again: bool = False
+    lacks: str = ""
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def plan(transition: Transition, seen: Seen, limits: Limits) -> Step:
 
 def _prove(transition: Transition, row: Row, here: SlotFacts, evidence: Evidence, lacks: str) -> Step:
     if not here.running or not here.kubelet:
-        return Start(here.slot, transition.phase, again=True)
+        return Start(here.slot, transition.phase, lacks)
     if not lacks and evidence.node is not None:
         return Commit(here.slot, evidence.node.metadata.uid, row.then)
     return Register(here.slot) if evidence.vanished else Prove(here.slot, lacks)
