@@ -8,6 +8,7 @@ from tests.cli.why.staging import commands, why
 from tests.machina.machines.world import HOST, Cluster, shown, story
 from unbounded.api.machine import MACHINES
 from unbounded.cli.why.links import Topic
+from unbounded.machina.ssh.model import Trouble
 
 
 async def both(cluster: Cluster) -> None:
@@ -31,6 +32,18 @@ async def test_both_say_so_and_the_first_is_set_up(cluster: Cluster) -> None:
         await cluster.api.delete(MACHINES, "m1")
         other = await cluster.phase("Joining", "m2", within_s=120)
         assert shown(other)["HostExclusive"] == "True/Resolved"
+
+
+@story
+async def test_a_host_that_is_away_is_named_twice_all_the_same(cluster: Cluster) -> None:
+    cluster.hosts[HOST].down = Trouble.REFUSED
+    await both(cluster)
+    async with cluster.machina():
+        await cluster.until(lambda one: shown(one).get("Provisioning") == "Unknown/DuplicateHost", "m2")
+        (link,) = await why(cluster.api, "m2", topic=Topic.MACHINE)
+        assert "Machine m1, which was made first, names the same SSH host" in link.what
+        (link,) = await why(cluster.api, "m1", topic=Topic.MACHINE)
+        assert "kubectl delete machine m1" not in commands([link])
 
 
 @story

@@ -203,10 +203,6 @@ def _attempt_rows() -> Iterator[Trouble]:
 
 
 TABLE: Final = (
-    *_probe_rows(),
-    row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", configuration_fixes),
-    *_attempt_rows(),
-    row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
     row(
         _C.PROVISIONING,
         _U,
@@ -214,6 +210,10 @@ TABLE: Final = (
         "it goes on when one of them names another host",
         duplicate_host,
     ),
+    *_probe_rows(),
+    row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", configuration_fixes),
+    *_attempt_rows(),
+    row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
     row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
     row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
     row(_C.AGENT_BOOTSTRAPPED, _F, (_R.RESET,), "it stays down until its agent is started again", _nothing),

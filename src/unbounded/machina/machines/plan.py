@@ -194,9 +194,9 @@ def _set_up(seen: Observed, reach: tuple[Set, ...], times: Times) -> _Step:
     return (
         _attempt_at_work(seen)
         or _not_wanted(seen)
+        or _duplicate(seen)
         or _unreachable(seen, reach)
         or _paused(seen, times)
-        or _duplicate(seen)
         or _held(seen)
         or _lacking(seen, times)
         or _failed_before(seen, times)
