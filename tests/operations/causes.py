@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,10 +101,13 @@ def _calm(judge: Judge, story: Story, since: float, until: float) -> Iterator[st
 
 def _machines(judge: Judge) -> Iterator[str]:
     """At the end no slot is kept, and each Machine tells of its operations, and how its host was left."""
+    born_at = max(life.born_at for life in judge.lives if life.name.startswith(EXECUTOR))
+    settles = asyncio.get_running_loop().time() - born_at < SETTLE_S
     for name, machine in judge.bodies.items():
         status: Mapping[str, Any] = machine.get("status") or {}
         slot = status.get("activeOperation")
-        if slot and not (slot.get("lost") and judge.stories[slot["uid"]].gone_at is not None):
+        is_left = slot and slot.get("lost") and (judge.stories[slot["uid"]].gone_at is not None or settles)
+        if slot and not is_left:
             yield f"the slot of {name} is kept: {status['activeOperation']}"
         told = {one["uid"]: one for one in status.get("recentOperations", ())}
         mine = [

@@ -151,7 +151,7 @@ class Judge:
     told: dict[tuple[str, str], Owned] = field(default_factory=dict)  # of Machines, to each process, last
     wrote_first: dict[tuple[str, str], float] = field(default_factory=dict)  # by process and operation
     taken: list[tuple[str, float, float]] = field(default_factory=list)  # slots that strangers had: Machine, from, to
-    forced: list[tuple[str, float]] = field(default_factory=list)  # Machines deleted with their finalizers: host, when
+    forced: list[tuple[str, float]] = field(default_factory=list)  # Machines deleted with their finalizers, and when
     weather: Weather = FAIR
     faults: list[str] = field(default_factory=list)  # found on the way, where a process would swallow an exception
     alone: bool = True  # one executor at a time: two of them round up the time that is spent at each turn
@@ -337,7 +337,7 @@ class Judge:
             spans[act.host, act.operation] = (first, max(last, act.at))
         for (host, uid), (first, last) in spans.items():
             for (other_host, other), (begins, _) in spans.items():
-                is_forced = any(host == of and first <= at <= last for of, at in self.forced)
+                is_forced = any(host.partition("-")[0] == of and first <= at <= last for of, at in self.forced)
                 if host == other_host and uid != other and first < begins < last and not is_forced:
                     raise Violation(
                         f"{self.stories[other].name} acts on {host} at {begins}, in the midst of {first, last}"

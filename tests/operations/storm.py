@@ -345,8 +345,7 @@ class Storm:
 
     async def _recreate(self, _name: str, machine: str) -> None:
         """Delete a Machine with its finalizers, and register it anew: what was sent to its host is still on its way."""
-        host = host_of(await self.world.api.get(MACHINES, machine))
-        self.world.verdict.forced.append((host, self.world.outside.now()))
+        self.world.verdict.forced.append((machine, self.world.outside.now()))
         await self.world.take_away(machine)
         await self.world.machine(machine)
 
