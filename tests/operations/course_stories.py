@@ -15,7 +15,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, Cause
 from unbounded.metalman import power
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
@@ -386,7 +386,12 @@ async def a_refused_shutdown(world: Recorded) -> None:
 
 @course
 async def a_refused_start(world: Recorded) -> None:
-    await _refused(world, power.SWITCH_ON, lambda: Refusal("Forbidden", "the user may not switch on"), **FORCE)
+    await _refused(
+        world,
+        power.SWITCH_ON,
+        lambda: Refusal("Forbidden", "the user may not switch on", Cause(code="NoRight")),
+        **FORCE,
+    )
 
 
 @course
@@ -408,7 +413,7 @@ async def a_call_that_breaks(world: Recorded) -> None:
 
 @course
 async def a_refused_look(world: Recorded) -> None:
-    await _refused(world, "observe", lambda: Refusal("Unauthorized", "the BMC refuses the password"))
+    await _refused(world, "observe", lambda: Refusal("Unauthorized", "the BMC refuses it", Cause(code="WrongPassword")))
 
 
 @course
@@ -566,16 +571,20 @@ async def a_look_that_ends_while_a_wait_is_written(world: Recorded) -> None:
 async def a_bmc_that_cannot_be_reached_gives_its_place_away(world: Recorded) -> None:
     class Away(RecordedPower):
         async def observe(self, target: Target) -> Sight:
-            if target.machine.name == "m1" and self.outside.now() < 60:
+            if target.machine.name == "m1" and 5 < self.outside.now() < 40:
                 raise Transient("the BMC was not reached")
             return await super().observe(target)
 
-    await world.machine("m1")
-    await world.machine("m2")
+    for name in ("m1", "m2", "m3"):
+        await world.machine(name)
+    world.outside.deaf = 1.0
     _slow(world, Away, concurrent=1).start()
-    await world.operation("op-m1", "HostReboot", "m1", **FORCE)
-    await world.operation("op-m2", "HostReboot", "m2", **FORCE)
-    await until_ended(world, "op-m1", "op-m2")
+    await world.operation("op-m1", "HostReboot", "m1", parameters={"graceSeconds": "90"})
+    await asyncio.sleep(10)
+    await world.operation("op-m2", "HostReboot", "m2", **GRACE)
+    await asyncio.sleep(40)
+    await world.operation("op-m3", "HostReboot", "m3", **GRACE)  # the first one has its place again
+    await until_ended(world, "op-m1", "op-m2", "op-m3")
 
 
 @course
@@ -684,7 +693,7 @@ async def a_password_changed_between_two_readings(world: Recorded) -> None:
     class Locked(RecordedPower):
         async def observe(self, target: Target) -> Sight:
             if target.run.stage == power.CONFIRMING_OFF:
-                raise Refusal("Unauthorized", "the BMC refuses the password")
+                raise Refusal("Unauthorized", "the BMC refuses the password", Cause(code="WrongPassword"))
             return await super().observe(target)
 
     await world.machine("m1")
@@ -761,6 +770,24 @@ async def stopped_when_its_operation_is_gone(world: Recorded) -> None:
     await world.api.delete(MACHINE_OPERATIONS, "op")
     await first.terminate()
     world.user(f"stopped: {_how(first)}")
+
+
+async def _unknown(world: Recorded, field: str) -> None:
+    world.unknown = field
+    await world.machine("m1")
+    world.metalman().start()
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await until_ended(world, "op")
+
+
+@course
+async def a_server_that_does_not_know_of_slots(world: Recorded) -> None:
+    await _unknown(world, "activeOperation")
+
+
+@course
+async def a_server_that_does_not_know_of_records(world: Recorded) -> None:
+    await _unknown(world, "execution")
 
 
 def _how(running: Running) -> str:

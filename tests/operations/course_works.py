@@ -472,3 +472,31 @@ async def a_cancel_that_is_undone(world: Recorded) -> None:
 @course
 async def a_cancel_when_the_world_has_gone_on(world: Recorded) -> None:
     await _cancelled(world, lambda at, done: Work.DONE if done > 1 else Work.CUT if at > 2.5 else Work.ROUGH)
+
+
+@course
+async def work_that_stands_still_from_the_beginning(world: Recorded) -> None:
+    await asyncio.sleep(100)
+    await _work(world, Plot(_one(still_s=30.0), _after(99)))
+
+
+@course
+async def a_successor_that_does_not_know_the_stage(world: Recorded) -> None:
+    await world.machine("m1", provider="Sim", providerID="sim://m1")
+    first = workshop(world, Plot(_one(), _after(99))).start()
+    await world.operation("op", "HostReplace", "m1")
+    await asyncio.sleep(3)
+    await first.stop()
+    world.user("killed")
+    older = _one()
+    stages = {"Beginning": older.stages["Beginning"]}
+    table: Table = {("Beginning", fact): Step("Beginning") for fact in Work}
+    workshop(world, Plot(replace(older, stages=stages, table=table), _after(99))).start()
+    await until_ended(world, "op")
+
+
+@course
+async def a_step_that_fails_before_its_dwell_is_over(world: Recorded) -> None:
+    begun = _one(dwell_s=20.0)
+    table = {**begun.table, ("Working", Work.CUT): Step("Working", fail="WrongCut", words="it was cut wrong")}
+    await _work(world, Plot(replace(begun, table=table), _after(1, Work.CUT)))

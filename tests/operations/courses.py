@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from tests.operations.faults import Between, Incarnation
 from tests.operations.simulated import AgentExecutor, PowerExecutor, SimulatedExecutor
-from tests.operations.world import Process, World
+from tests.operations.world import Process, World, defaults
 from tests.support.bugs import noted
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
@@ -30,7 +30,18 @@ from unbounded.operations.procedure import Procedure, Sight
 
 METALMAN: Final = "metalman/lab"
 
-KNOWN: Final = ("answer", "handle", "lost", "late", "nextBinding", "failingReason", "fact", "readAt", "spentSeconds")
+KNOWN: Final = (
+    "answer",
+    "handle",
+    "lost",
+    "late",
+    "nextBinding",
+    "failingReason",
+    "failingCause",
+    "fact",
+    "readAt",
+    "spentSeconds",
+)
 T = TypeVar("T")
 Tell = Callable[["Recorded"], Awaitable[None]]
 COURSES: Final[dict[str, Tell]] = {}
@@ -51,16 +62,21 @@ class Recorded(World):
     said: dict[str, str] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     looks: int = 0
+    unknown: str = ""  # a field of statuses that the CRDs of the server do not have
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.between = _Counting(self)
-        self.api = AwayApi(defaults=self.api._defaults, admit=self.api._admit, now=self.api._now)
+        self.api = AwayApi(defaults=self._pruned, admit=self.api._admit, now=self.api._now)
 
     def say(self, about: str, text: str) -> None:
         if self.said.get(about) != text:
             self.said[about] = text
             self.lines.append(f"{self.outside.now():8.1f}  {about}: {text}")
+
+    def _pruned(self, kind: Kind[Any], new: dict[str, Any]) -> None:
+        defaults(kind, new)
+        new.get("status", {}).pop(self.unknown, None)
 
     def user(self, text: str) -> None:
         self.lines.append(f"{self.outside.now():8.1f}  --- {text}")
@@ -114,6 +130,8 @@ def _told_operation(new: Mapping[str, Any]) -> str:
         parts.append(f"#{target['attempts']}")
     known = [name for name in KNOWN if execution.get(name)]
     parts += [f"{name}={_plain(execution[name])}" for name in known]
+    if status.get("cause"):
+        parts.append(f"cause={_plain(status['cause'])}")
     if status.get("evidence"):
         parts.append(f"saw {len(status['evidence'])}")
     return f"{' '.join(parts)} | {status.get('message', '').replace('2030-01-01T', '')}"

@@ -443,7 +443,9 @@ class Engine:
             case Move():
                 run = self._moved(seen, decision, where)
                 entered = await self._ledger.enter(seen, run, decision.text, decision.until_s)
-                wanted_s = seen.procedure.stages[run.stage].dwell_s or seen.procedure.poll_s(0)
+                stage = seen.procedure.stages[run.stage]
+                dwell_s = 0.0 if stage.last else stage.dwell_s  # there, something may have to be put right at once
+                wanted_s = dwell_s or seen.procedure.poll_s(0)
                 return max(min(wanted_s, self._ends_at(entered.seen) - self._loop_time()), 0.0)
             case Ask():
                 return await self._ask(seen, decision, sight)
