@@ -297,9 +297,8 @@ class Engine:
         """Whether to claim it at all; what is cancelled, deleted or invalid is the steward's."""
         kind = OperationKind(operation.spec.operation_kind)
         given_up = operation.spec.cancel or operation.spec.abandon or operation.metadata.deletion_timestamp
-        starts = starts_on(operation, machine) or slot.holds_slot(
-            operation, machine
-        )  # the slot keeps the Machine there
+        # With the slot it has begun: the slot keeps a Machine that is being deleted.
+        starts = starts_on(operation, machine) or slot.holds_slot(operation, machine)
         if given_up or not starts or not is_meant_for(operation, machine):
             return False
         if not self._executor.claims(kind, machine):
