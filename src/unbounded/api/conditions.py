@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -122,6 +122,7 @@ class Meaning:
 
 
 _R = ConditionReason
+MAX_NAMES: Final = 10  # of Machines in a message
 _OVER_SSH: Final = (  # what ends before a command is sent to the host
     _R.UNREACHABLE,
     _R.NO_ROUTE,
@@ -317,6 +318,14 @@ def camel_reason(text: str) -> str:
     words = re.findall(r"[A-Za-z0-9]+", text)
     joined = "".join(word[0].upper() + word[1:] for word in words).lstrip("0123456789")
     return joined[:MAX_REASON] or "Unknown"
+
+
+def named_alike(machines: Iterable[str]) -> str:
+    """Return the beginning of a message on other Machines that name the same thing: "Machines a, b name"."""
+    names = sorted(machines)
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    plural = len(names) > 1
+    return f"Machine{'s' if plural else ''} {', '.join(names[:MAX_NAMES])}{more} {'name' if plural else 'names'}"
 
 
 def fit_message(text: str, limit: int = MAX_MESSAGE) -> str:

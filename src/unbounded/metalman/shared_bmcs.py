@@ -20,6 +20,7 @@ from unbounded.api.conditions import (
     ConditionType,
     find_condition,
     fit_message,
+    named_alike,
     set_condition,
 )
 from unbounded.api.machine import MACHINES, Machine
@@ -38,7 +39,6 @@ from unbounded.operations.ownership import bmc_of
 from unbounded.operations.ports import NotDone
 
 CLAIMING_S: Final = 30.0  # from open gates to a slot: one look at a BMC, which may be slow
-SHOWN: Final = 10  # names in a message
 
 log = Log("metalman")
 
@@ -160,11 +160,8 @@ def told(machine: Machine, others: Sequence[Machine], *, now: str) -> list[dict[
     conditions = [msgspec.to_builtins(one) for one in machine.status.conditions]
     kind = ConditionType.BMC_EXCLUSIVE
     if others:
-        names = sorted(one.name for one in others)
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        which = f"Machine{'s' if len(names) > 1 else ''} {', '.join(names[:SHOWN])}{more}"
-        does = "name" if len(names) > 1 else "names"
-        words = f"{which} {does} the same BMC and device, {bmc_of(machine)}: their host operations exclude each other"
+        same = f"{named_alike(one.name for one in others)} the same BMC and device, {bmc_of(machine)}"
+        words = f"{same}: their host operations exclude each other"
         return set_condition(
             conditions, kind, ConditionStatus.FALSE, ConditionReason.DUPLICATE_BMC, fit_message(words), now
         )

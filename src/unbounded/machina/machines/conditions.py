@@ -14,6 +14,7 @@ from unbounded.api.conditions import (
     ConditionStatus,
     ConditionType,
     fit_message,
+    named_alike,
     set_condition,
 )
 from unbounded.api.failures import Failure
@@ -26,7 +27,6 @@ from unbounded.machina.ssh.model import SshRejected, SshTransient, SshUncertain,
 _R = ConditionReason
 _REASONS: Final = frozenset(CONDITIONS[ConditionType.PROVISIONING].reasons)
 
-_SHOWN: Final = 10  # names in a message
 TIMED_OUT: Final = str(_R.TIMED_OUT)
 FAILED: Final = str(_R.FAILED)
 ON_HOLD: Final = "OnHold"  # not begun, and no fault: it waits for what the next look says
@@ -107,11 +107,8 @@ def reset_failed(message: str, reason: ConditionReason = _R.FAILED, hop: SSHHop 
 def exclusive(machine: Machine, sharing: Sequence[Machine]) -> tuple[Set, ...]:
     """Return whether other Machines name the same host; nothing where none ever did."""
     if sharing:
-        names = sorted(one.name for one in sharing)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        which = f"Machine{'s' if len(names) > 1 else ''} {', '.join(names[:_SHOWN])}{more}"
-        does = "name" if len(names) > 1 else "names"
-        words = f"{which} {does} the same SSH host, {host_words(machine)}: one of them at most is set up"
+        others = named_alike(one.name for one in sharing)
+        words = f"{others} the same SSH host, {host_words(machine)}: one of them at most is set up"
         return (Set(ConditionType.HOST_EXCLUSIVE, ConditionStatus.FALSE, _R.DUPLICATE_HOST, words),)
     if said(machine, ConditionType.HOST_EXCLUSIVE) is None:
         return ()
