@@ -14,6 +14,7 @@ from unbounded.metalman.netboot import unpacked
 from unbounded.metalman.netboot.unpacked import UnpackedSizes, unpacked_bytes
 
 DATA = b"an image " * 100_001
+GZIP = gzip.compress(DATA, mtime=0)  # without a time: each process of the runner names the cases alike
 
 
 @pytest.mark.parametrize("command", [["gzip", "-c"], ["zstd", "-qc"], ["zstd", "-qc", "--no-content-size"]])
@@ -26,11 +27,11 @@ def test_what_tools_have_packed_is_counted(tmp_path: Path, command: list[str]) -
 @pytest.mark.parametrize(
     ("content", "size"),
     [
-        (gzip.compress(DATA) * 3, 3 * len(DATA)),
-        (gzip.compress(DATA) + bytes(512), len(DATA)),
+        (GZIP * 3, 3 * len(DATA)),
+        (GZIP + bytes(512), len(DATA)),
         (zstandard.compress(DATA) * 2, 2 * len(DATA)),
-        (gzip.compress(b""), 0),
-        (gzip.compress(DATA)[:-9], None),
+        (gzip.compress(b"", mtime=0), 0),
+        (GZIP[:-9], None),
         (b"\x1f\x8bjunk", None),
         (b"plain", None),
         (b"", 0),
@@ -48,7 +49,7 @@ def test_a_file_that_is_not_there_has_no_size(tmp_path: Path) -> None:
 
 async def test_an_image_is_unpacked_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, counted = tmp_path / "image", []
-    path.write_bytes(gzip.compress(DATA))
+    path.write_bytes(GZIP)
 
     def count(given: Path) -> int | None:
         counted.append(given)
