@@ -6,12 +6,13 @@ What to do is decided in `power` and `replace`; `replace_sight` puts what is see
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 from typing import Final
 
 from unbounded.api.core import Node
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.logs import Log
@@ -73,6 +74,15 @@ PROCEDURES: Final = {**power.PROCEDURES, OperationKind.HOST_REPLACE: replace_sta
 log = Log("metalman")
 
 
+@lru_cache(maxsize=256)
+def _procedure_of(
+    kind: OperationKind, parameters: frozenset[tuple[str, str]], *, attempts: int, longest_pause_s: float
+) -> Procedure:
+    """Return the procedure of all operations of a kind that have these parameters: each pass reads it several times."""
+    spec = MachineOperationSpec(operation_kind=kind, parameters=dict(parameters))
+    return PROCEDURES[kind](MachineOperation(spec=spec)).tuned(attempts=attempts, longest_pause_s=longest_pause_s)
+
+
 class RedfishExecutor:
     """The host operations of one site's bare metal.
 
@@ -123,7 +133,8 @@ class RedfishExecutor:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not carry out {kind}")
         if kind is OperationKind.HOST_REPLACE and not self._netboot and operation.status.execution is None:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
-        return PROCEDURES[kind](operation).tuned(attempts=self._attempts, longest_pause_s=self._poll_s)
+        parameters = frozenset(operation.spec.parameters.items())
+        return _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s)
 
     def place(self, machine: Machine) -> str:
         redfish = redfish_of(machine)

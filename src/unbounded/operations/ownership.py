@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PROVIDER, BUILT_IN_PROVIDERS
 from unbounded.api.operation import OperationKind
 from unbounded.api.spelling import nearest
+
+AUTHORITIES: Final = 16_384  # as many BMCs as one site has; each is looked up with every change of its Machine
 
 
 class Executor(StrEnum):
@@ -88,6 +91,7 @@ def bmc_of(machine: Machine) -> str | None:
     return f"{_authority(redfish.url)} Systems/{redfish.device_id}"
 
 
+@lru_cache(maxsize=AUTHORITIES)
 def _authority(url: str) -> str:
     """Return host, port and path of a BMC's URL; the URL itself where it is none."""
     try:
