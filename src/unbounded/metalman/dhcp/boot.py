@@ -1,4 +1,4 @@
-"""Which boot file a client gets, by what it says of itself (options 60, 77, 93 and 175), and as which options."""
+"""Choice of a client's boot file by its options 60, 77, 93 and 175, and the DHCP options that carry the file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HTTP_CLASS: Final = b"HTTPClient"
 IPXE_USER_CLASS: Final = b"iPXE"
 USE_THIS_FILE: Final = bytes((6, 1, 8, 255))  # PXE_DISCOVERY_CONTROL: no menu and no search for other boot servers
 LONGEST_FILE: Final = 127
-REMEMBERED: Final = 64  # kinds of firmware: a site has few
+REMEMBERED: Final = 64  # kinds of firmware; a site has few
 
 
 @dataclass(frozen=True, slots=True)
 class Firmware:
-    """A client architecture (IANA, Processor Architecture Types): whose file it takes, and whether by URL."""
+    """Client architecture (IANA, Processor Architecture Types) with its boot files and the way to name them."""
 
     name: str
-    loaders: tuple[Loader, ...] = ()  # the first one that the image has
+    loaders: tuple[Loader, ...] = ()  # in order of preference
     by_url: bool = False
 
 
@@ -52,13 +52,13 @@ class BootFile:
 
 @dataclass(frozen=True, slots=True)
 class NoBootFile:
-    """The image has no file for this client; `architecture` says in words what it is."""
+    """No file of the image fits the client; `architecture` is the client's architecture as text."""
 
     architecture: str
 
 
 def client_class(packet: Packet) -> bytes | None:
-    """The class that a reply has to name (option 60): PXE and HTTP boot ignore offers without it."""
+    """Return the vendor class (option 60) that a reply has to carry; PXE and HTTP boot ignore offers without it."""
     said = packet.options.get(opt.VENDOR_CLASS, b"")
     if said.startswith(PXE_CLASS):
         return PXE_CLASS
@@ -66,13 +66,13 @@ def client_class(packet: Packet) -> bytes | None:
 
 
 def is_ipxe(packet: Packet) -> bool:
-    """Whether the client is iPXE; its user class comes with and without the length of RFC 3004."""
+    """Return whether the client is iPXE; its user class comes with and without the length byte of RFC 3004."""
     said = packet.options.get(opt.USER_CLASS, b"")
     return opt.IPXE in packet.options or said in (IPXE_USER_CLASS, b"\x04" + IPXE_USER_CLASS)
 
 
 def architectures(packet: Packet) -> tuple[int, ...]:
-    """The numbers that the client gives in option 93, else in its class (`PXEClient:Arch:00007:…`)."""
+    """Return the client's numbers from option 93, else the number in its vendor class (`PXEClient:Arch:00007:…`)."""
     return _architectures(packet.options.get(opt.ARCHITECTURE, b""), packet.options.get(opt.VENDOR_CLASS, b""))
 
 
@@ -87,9 +87,9 @@ def _architectures(listed: bytes, vendor: bytes) -> tuple[int, ...]:
 
 
 def boot_file(packet: Packet, boot: Boot) -> BootFile | NoBootFile:
-    """The file for a client.
+    """Choose the boot file of a client.
 
-    iPXE gets its script. Where the image has none it gets what the firmware would get, as iPXE starts that too.
+    iPXE gets its script. If the image has no script, iPXE gets the firmware's file, which iPXE can start as well.
     """
     numbers = architectures(packet)
     firmwares = [ARCHITECTURES.get(number) or Firmware(f"number {number}") for number in numbers] or [UNTOLD]
@@ -104,14 +104,14 @@ def boot_file(packet: Packet, boot: Boot) -> BootFile | NoBootFile:
 
 
 def boot_options(packet: Packet, file: BootFile, server: bytes) -> dict[int, bytes]:
-    """The options that hand a file to a client."""
+    """Return the options that name the boot file."""
     said: dict[int, bytes] = {}
     named = client_class(packet)
     if named:
         said[opt.VENDOR_CLASS] = named
     if named == PXE_CLASS:
         said[opt.VENDOR_OPTIONS] = USE_THIS_FILE
-        if opt.MACHINE_ID in packet.options:  # PXE 2.1 wants it back
+        if opt.MACHINE_ID in packet.options:  # PXE 2.1 requires the server to echo it
             said[opt.MACHINE_ID] = packet.options[opt.MACHINE_ID]
     said[opt.TFTP_SERVER] = shown(server).encode()
     said[opt.BOOT_FILE] = file.name.encode()
@@ -119,6 +119,6 @@ def boot_options(packet: Packet, file: BootFile, server: bytes) -> dict[int, byt
 
 
 def header_file(file: BootFile) -> bytes:
-    """The name for the packet's own field, which older boot ROMs read; empty if it is too long for that."""
+    """Return the file name for the packet's `file` field, which older boot ROMs read; empty if the name is too long."""
     name = file.name.encode()
     return name if len(name) <= LONGEST_FILE else b""

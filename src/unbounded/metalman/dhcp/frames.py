@@ -12,7 +12,7 @@ TIME_TO_LIVE: Final = 64
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     if len(data) % 2:
         data += b"\0"
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
@@ -22,7 +22,7 @@ def checksum(data: bytes) -> int:
 
 
 def datagram(payload: bytes, source: tuple[bytes, int], target: tuple[bytes, int]) -> bytes:
-    """An IP packet that holds the payload; both ends are (four octets, port)."""
+    """Return an IP packet with the payload; both ends are (four octets, port)."""
     length = UDP.size + len(payload)
     udp = UDP.pack(source[1], target[1], length, 0)
     pseudo = source[0] + target[0] + struct.pack("!BBH", 0, UDP_PROTOCOL, length)

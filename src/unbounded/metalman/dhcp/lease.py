@@ -1,4 +1,4 @@
-"""Leases over DHCP (RFC 2131): what a server says to one packet. Pure: packets and a `Book` in, an `Answer` out."""
+"""Leases over DHCP (RFC 2131): the answer to one packet. Pure: packets and a `Book` in, an `Answer` out."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from unbounded.metalman.dhcp.packet import (
 )
 
 LEASE_TIME: Final = LEASE_S.to_bytes(4, "big")
-LARGEST_MESSAGE_BYTES: Final = 1500  # what a client says it takes is believed up to here, so that nothing is fragmented
+LARGEST_MESSAGE_BYTES: Final = 1500  # limit on the size that a client announces, so that replies are not fragmented
 
 
 def answer(packet: Packet, arrival: Arrival, book: Book) -> Answer:
-    """What the server says to a packet in the modes that give addresses."""
+    """Decide on the answer to a packet in the modes that lease addresses."""
     if packet.op != REQUEST_OP:
         return Silence(Reason.NOT_A_REQUEST, foreign_server(packet, book))
     if packet.type is None:
@@ -62,14 +62,14 @@ def answer(packet: Packet, arrival: Arrival, book: Book) -> Answer:
             return _informed(packet, client, book)
         case Type.DECLINE:
             return _declined(packet, client, book)
-        case Type.RELEASE:  # a static lease stays the client's own
+        case Type.RELEASE:  # a static lease remains reserved for the client
             return Silence(Reason.RELEASED)
         case _:
             return Silence(Reason.UNSERVED_TYPE)
 
 
 def known(packet: Packet, book: Book) -> Client | Silence:
-    """The client that sent a packet, or why it gets no answer."""
+    """Return the client that sent the packet, or a `Silence` with the reason why it gets no answer."""
     mac = packet.mac
     if mac is None:
         return Silence(Reason.NOT_ETHERNET)
@@ -80,7 +80,7 @@ def known(packet: Packet, book: Book) -> Client | Silence:
 
 
 def foreign_server(packet: Packet, book: Book) -> tuple[Finding, ...]:
-    """A finding when the packet shows that another DHCP server gives out addresses here."""
+    """Return a finding if the packet shows that another DHCP server leases addresses on this network."""
     other = packet.options.get(opt.SERVER_ID, b"")
     gives = packet.type is Type.REQUEST or (packet.type in (Type.OFFER, Type.ACK) and packet.yiaddr != NOWHERE)
     if not gives or len(other) != len(NOWHERE) or other in (NOWHERE, book.server):
@@ -91,14 +91,14 @@ def foreign_server(packet: Packet, book: Book) -> tuple[Finding, ...]:
 
 
 def _comes_through_a_relay(packet: Packet, arrival: Arrival) -> bool:
-    # Who has an address renews it past the relay, by unicast from that address.
+    # A client with an address renews it by unicast from that address, past the relay.
     return packet.giaddr != NOWHERE or packet.ciaddr == arrival.source != NOWHERE
 
 
 def _requested(packet: Packet, client: Client, book: Book) -> Answer:
-    """A REQUEST in one of its four states (RFC 2131 section 4.3.2)."""
+    """Answer a REQUEST in one of its four states (RFC 2131 section 4.3.2)."""
     server, wanted = packet.options.get(opt.SERVER_ID), packet.options.get(opt.REQUESTED_ADDRESS)
-    if server is not None and server != book.server:  # selecting, and it took another's offer
+    if server is not None and server != book.server:  # selecting: the client chose another server's offer
         return Silence(Reason.OTHER_SERVER_CHOSEN, foreign_server(packet, book))
     if wanted is None and packet.ciaddr != NOWHERE:  # renewing or rebinding
         wanted = packet.ciaddr
@@ -149,7 +149,7 @@ def _granted(kind: Type, packet: Packet, client: Client, book: Book, *, with_add
 
 
 def no_boot_file(client: Client, architecture: str) -> Finding:
-    """The finding for a client that has to boot without a file of its architecture."""
+    """Return the finding for a client that boots without a file, as the image has none for its architecture."""
     text = f"the netboot image has no boot file for architecture {architecture}"
     return Finding(Trouble.NO_BOOT_FILE, client.machine, text)
 
@@ -157,7 +157,8 @@ def no_boot_file(client: Client, architecture: str) -> Finding:
 def _refused(packet: Packet, why: str, book: Book) -> Answer:
     said = {opt.MESSAGE_TYPE: bytes((Type.NAK,)), opt.SERVER_ID: book.server, opt.MESSAGE: why.encode()}
     reply = reply_to(packet, said, ciaddr=NOWHERE)
-    if packet.giaddr != NOWHERE:  # the relay has to broadcast it: the client's address may be of another network
+    # the relay has to broadcast the NAK: the client's address may belong to another network
+    if packet.giaddr != NOWHERE:
         reply = msgspec.structs.replace(reply, flags=packet.flags | BROADCAST_FLAG)
         return sent(packet, reply, Via.RELAY, packet.giaddr)
     return sent(packet, reply, Via.BROADCAST)
@@ -172,8 +173,11 @@ def reply_to(
     yiaddr: bytes = NOWHERE,
     ciaddr: bytes | None = None,
 ) -> Packet:
-    """A reply with what RFC 2131 section 4.3.1 copies from the request, and its client and relay information."""
-    for code in (opt.CLIENT_ID, opt.RELAY_AGENT):  # RFC 6842; RFC 3046 section 2.2, which wants it last
+    """Build a reply with the fields that RFC 2131 section 4.3.1 copies from the request, and its client and relay
+    options.
+    """
+    # RFC 6842; RFC 3046 section 2.2, which requires the relay option to be the last
+    for code in (opt.CLIENT_ID, opt.RELAY_AGENT):
         if code in packet.options:
             said[code] = packet.options[code]
     return Packet(
@@ -193,7 +197,7 @@ def reply_to(
 
 
 def _way(packet: Packet, lease: bytes) -> tuple[Via, bytes]:
-    """How an OFFER or ACK travels (RFC 2131 section 4.1)."""
+    """Return the route of an OFFER or ACK (RFC 2131 section 4.1)."""
     if packet.giaddr != NOWHERE:
         return Via.RELAY, packet.giaddr
     if packet.ciaddr != NOWHERE:
@@ -206,7 +210,7 @@ def _way(packet: Packet, lease: bytes) -> tuple[Via, bytes]:
 def sent(
     packet: Packet, reply: Packet, via: Via, address: bytes = NOWHERE, findings: tuple[Finding, ...] = ()
 ) -> Answer:
-    """The reply as bytes that the client has room for."""
+    """Encode the reply within the size that the client accepts; a `Silence` if it does not fit."""
     said = packet.options.get(opt.MAX_MESSAGE_BYTES, b"")
     room = int.from_bytes(said, "big") if len(said) == 2 else LEAST_MESSAGE_BYTES
     try:

@@ -1,4 +1,4 @@
-"""What reaches a DHCP server, what it needs to know, and what it may answer, as frozen data."""
+"""Input, knowledge and answers of a DHCP server, as frozen data."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Final, Protocol
 from unbounded.metalman.dhcp.packet import NOWHERE, Packet
 
 LEASE_S: Final = 86400  # 24 h
-REMEMBERED: Final = 64  # addresses of servers and relays, which are few and stand in every reply
+REMEMBERED: Final = 64  # addresses of servers and relays, which are few and occur in every reply
 
 
 class Loader(Enum):
-    """A boot file that an image can have for a kind of client (its `metadata.yaml`, `bootFiles`)."""
+    """Boot file that an image can have for a kind of client (`bootFiles` in its `metadata.yaml`)."""
 
     BIOS = "bios"
-    X64 = "x64"  # `dhcpBootImageName`, which is also for clients that do not tell their architecture
+    X64 = "x64"  # `dhcpBootImageName`; also for clients that do not send their architecture
     ARM64 = "arm64"
-    HTTP = "http"  # x64 over UEFI HTTP boot; left out, it is the file for x64
-    IPXE = "ipxe"  # a script, for clients that are iPXE already
+    HTTP = "http"  # x64 over UEFI HTTP boot; defaults to the file for x64
+    IPXE = "ipxe"  # a script, for clients that already run iPXE
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A static lease; addresses are the four octets of the wire."""
+    """Static lease; addresses are the four octets of the wire."""
 
     address: bytes
     mask: bytes
@@ -36,10 +36,10 @@ class Lease:
 
     @classmethod
     def of(cls, address: str, mask: str, gateway: str | None = None, dns: Iterable[str] = ()) -> Lease:
-        """From texts as a Machine has them.
+        """Parse a lease from the texts of a Machine.
 
         Raises:
-            ValueError: one is no address, the mask has gaps, or the gateway is out of the lease's network.
+            ValueError: a text is not an address, the mask has gaps, or the gateway is outside of the lease's network.
         """
         network = ipaddress.IPv4Network((address, mask), strict=False)
         if ipaddress.IPv4Address(mask) != network.netmask:  # 0.0.0.255 is read as a host mask
@@ -56,7 +56,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A boot that is wanted now: the files there are, and the URL they lie under."""
+    """Netboot that the Machine needs now: its boot files, and the URL that serves them."""
 
     files: Mapping[Loader, str]
     serve_url: str
@@ -67,7 +67,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A Machine's lease, and the boot that is wanted of it; None while it is to start from its disk."""
+    """Machine's lease and its requested netboot; `boot` is None if the Machine is to boot from its disk."""
 
     machine: str
     lease: Lease
@@ -76,40 +76,40 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A known MAC that is not served; `why` names the other Machine or the mistake."""
+    """Known MAC that is not served; `why` names the conflicting Machine or the mistake."""
 
     machine: str
     why: str
 
 
 class Book(Protocol):
-    """What a server knows, at this moment."""
+    """Current knowledge of a server."""
 
     @property
-    def server(self) -> bytes: ...  # its own address, as clients reach it
+    def server(self) -> bytes: ...  # the server's own address, as clients reach it
 
-    def client(self, mac: str) -> Client | Withheld | None: ...  # the MAC in lower case, with colons
+    def client(self, mac: str) -> Client | Withheld | None: ...  # `mac` is in lower case, with colons
 
 
 class Listener(Protocol):
-    """A follower of packets; a book may be one."""
+    """Observer of packets; a `Book` may implement it, too."""
 
-    def heard(self, packet: Packet, arrival: Arrival) -> None: ...  # before it is decided upon
+    def heard(self, packet: Packet, arrival: Arrival) -> None: ...  # called before the server decides on the packet
 
     def answered(self, packet: Packet, reply: Reply) -> None: ...
 
 
 class Mode(Enum):
-    """How a server stands in its network."""
+    """Position of a server in its network."""
 
     INTERFACE = "interface"  # on the segment of its clients
-    RELAY = "relay"  # reached through relays only
-    PROXY = "proxy"  # on the segment, beside a DHCP server that gives the addresses
+    RELAY = "relay"  # reachable through relays only
+    PROXY = "proxy"  # on the segment, beside a DHCP server that leases the addresses
 
 
 @dataclass(frozen=True, slots=True)
 class Relays:
-    """Networks in which the addresses of the site's DHCP relays lie; empty where none are configured."""
+    """Networks of the site's DHCP relays; empty if none are configured."""
 
     networks: tuple[ipaddress.IPv4Network, ...] = ()
 
@@ -122,22 +122,24 @@ NO_RELAYS: Final = Relays()
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How a packet came."""
+    """Circumstances in which a packet arrived."""
 
     mode: Mode = Mode.INTERFACE
     source: bytes = NOWHERE
-    boot_port: bool = False  # it came to port 4011, where PXE clients ask a proxy for their file
+    boot_port: bool = False  # the packet came to port 4011, where PXE clients request their file from a proxy
     relays: Relays = NO_RELAYS
 
     def is_refused(self, packet: Packet) -> bool:
-        """Whether a relay passed it on that is none of those that are configured."""
+        """Return whether a relay that is not among the configured ones passed the packet on."""
         return bool(self.relays.networks) and packet.giaddr != NOWHERE and packet.giaddr not in self.relays
 
     def is_of_segment(self, packet: Packet) -> bool:
-        """Whether it came from where a lease of this server is offered, so that it may count against a boot.
+        """Return whether the packet came from a network that this server leases to, so that it may count against a
+        boot.
 
-        A client without an address sends from 0.0.0.0, which no router passes on. What a relay passed on counts from
-        configured relays alone: giaddr is a field that any sender fills in.
+        A client without an address sends from 0.0.0.0, which no router passes on. A relayed packet counts only if it
+        came from
+        a configured relay: any sender can fill in giaddr.
         """
         if packet.giaddr != NOWHERE:
             return packet.giaddr in self.relays and (self.source == packet.giaddr or self.source in self.relays)
@@ -145,7 +147,7 @@ class Arrival:
 
 
 class Via(Enum):
-    """How a reply finds its client (RFC 2131 section 4.1)."""
+    """Route of a reply to its client (RFC 2131 section 4.1)."""
 
     RELAY = "to the relay at the address"
     UNICAST = "to the address"
@@ -155,7 +157,7 @@ class Via(Enum):
 
 
 class Reason(Enum):
-    """Why a packet got no answer; each is counted."""
+    """Reason why a packet got no answer; the server counts each of them."""
 
     MALFORMED = "malformed"
     NOT_A_REQUEST = "not a request"
@@ -176,7 +178,7 @@ class Reason(Enum):
 
 
 class Trouble(Enum):
-    """Something that a person should see, on the Machine or on the site."""
+    """Network problem that the user should see, on the Machine or on the site."""
 
     NO_BOOT_FILE = "NoBootFile"
     FOREIGN_SERVER = "ForeignDHCPServer"
@@ -187,7 +189,7 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Trouble that was seen; `machine` is empty where it concerns none of ours."""
+    """Observed problem; `machine` is empty if the problem concerns no Machine of the site."""
 
     trouble: Trouble
     machine: str
@@ -196,7 +198,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer; `address` is where it goes, unless it is broadcast or goes back."""
+    """Answer to send; `address` is its destination unless `via` is a broadcast or the packet's source."""
 
     packet: Packet
     payload: bytes
@@ -207,7 +209,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No answer, and why."""
+    """Decision to send no answer, with its reason."""
 
     reason: Reason
     findings: tuple[Finding, ...] = ()
@@ -217,11 +219,15 @@ Answer = Reply | Silence
 
 
 def packed(address: str) -> bytes:
-    """The four octets of an address, which raises ValueError for what is none."""
+    """Return the four octets of an address.
+
+    Raises:
+        ValueError: the text is not an address.
+    """
     return ipaddress.IPv4Address(address).packed
 
 
 @lru_cache(REMEMBERED)
 def shown(address: bytes) -> str:
-    """Four octets as people write them."""
+    """Format four octets in dotted decimal."""
     return ".".join(map(str, address))

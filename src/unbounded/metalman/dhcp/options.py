@@ -1,4 +1,4 @@
-"""DHCP options as bytes (RFC 2132), the long ones of RFC 3396 included: `{code: value}` and back."""
+"""DHCP options as bytes (RFC 2132), with the long options of RFC 3396: `{code: value}` and back."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ MACHINE_ID: Final = 97
 IPXE: Final = 175
 END: Final = 255
 
-LONGEST: Final = 255  # of one option on the wire; longer values are split (RFC 3396)
+LONGEST: Final = 255  # value bytes of one option on the wire; longer values are split (RFC 3396)
 
 
 class Malformed(Exception):
-    """Bytes that are no DHCP packet; the text says why."""
+    """Bytes that are not a DHCP packet; the message has the reason."""
 
 
 def read_into(found: dict[int, bytes], area: bytes) -> None:
-    """Add the options of an area of a packet; a value that comes in parts is put together (RFC 3396, section 7).
+    """Add the options of one area of a packet; the parts of a split value are joined (RFC 3396, section 7).
+
+    A missing end option is accepted, as some boot ROMs leave it out.
 
     Raises:
-        Malformed: an option is cut off. A missing end option is forgiven, as some boot ROMs leave it out.
+        Malformed: an option is cut off.
     """
     at, size = 0, len(area)
     while at < size:
@@ -60,7 +62,7 @@ def read_into(found: dict[int, bytes], area: bytes) -> None:
 
 
 def pieces(options: Mapping[int, bytes]) -> list[bytes]:
-    """The options as on the wire, in their order, none longer than 255 bytes of value."""
+    """Encode the options in their order, each piece with at most 255 bytes of value."""
     parts: list[bytes] = []
     for code, value in options.items():
         if len(value) <= LONGEST:
@@ -73,7 +75,7 @@ def pieces(options: Mapping[int, bytes]) -> list[bytes]:
 
 
 def fill(parts: list[bytes], room: int) -> bytes:
-    """Take from the front of `parts` what fits into `room` bytes, cutting the last option in two if need be."""
+    """Take options from the front of `parts` until `room` bytes are full; the last option may be cut in two."""
     taken = bytearray()
     while parts and room - len(taken) > 2:
         part = parts[0]

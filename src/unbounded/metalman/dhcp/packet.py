@@ -1,4 +1,4 @@
-"""One DHCP packet, from and to bytes (RFC 2131 section 2; option overload: RFC 2132 section 9.3)."""
+"""DHCP packets, from and to bytes (RFC 2131 section 2; option overload: RFC 2132 section 9.3)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ETHERNET: Final = 1
 MAC_BYTES: Final = 6
 BROADCAST_FLAG: Final = 0x8000
 IP_AND_UDP_BYTES: Final = 28
-LEAST_MESSAGE_BYTES: Final = 576  # what every client takes (RFC 2131 section 2), headers of IP and UDP included
+LEAST_MESSAGE_BYTES: Final = 576  # accepted by every client (RFC 2131 section 2); IP and UDP headers included
 LEAST_PAYLOAD_BYTES: Final = 300  # BOOTP relays drop shorter ones (RFC 1542 section 2.1)
 IN_FILE, IN_SNAME = 1, 2
 OVERLOAD_OPTION_BYTES: Final = 3
 
 
 class Type(IntEnum):
-    """What a packet says (option 53)."""
+    """DHCP message type (option 53)."""
 
     DISCOVER = 1
     OFFER = 2
@@ -42,7 +42,7 @@ TYPES: Final = {bytes((kind,)): kind for kind in Type}
 
 
 class Packet(msgspec.Struct, frozen=True, kw_only=True):
-    """A packet; addresses are the four octets of the wire, and `file` and `sname` end before their first zero."""
+    """DHCP packet; addresses are the four octets of the wire, and `file` and `sname` end before their first zero."""
 
     op: int = REQUEST_OP
     hardware_type: int = ETHERNET
@@ -61,22 +61,22 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def type(self) -> Type | None:
-        """What the packet says; None for plain BOOTP and for types that are not of RFC 2131."""
+        """Message type; None for plain BOOTP and for types outside of RFC 2131."""
         return TYPES.get(self.options.get(MESSAGE_TYPE, b""))
 
     @property
     def mac(self) -> str | None:
-        """The client's address in lower case, with colons; None unless it is an Ethernet one."""
+        """Client's MAC in lower case, with colons; None unless it is an Ethernet address."""
         if self.hardware_type != ETHERNET or len(self.hardware) != MAC_BYTES:
             return None
         return self.hardware.hex(":")
 
 
 def decode(data: bytes) -> Packet:
-    """Read a packet; options in `file` and `sname` are put where they belong.
+    """Parse a packet; options in `file` and `sname` are merged into `options`.
 
     Raises:
-        Malformed: these bytes are none.
+        Malformed: the bytes are not a DHCP packet.
     """
     if len(data) < HEADER.size:
         raise Malformed("shorter than a header")
@@ -96,7 +96,7 @@ def decode(data: bytes) -> Packet:
         if used & IN_SNAME:
             read_into(options, sname)
             sname = b""
-        options.pop(OVERLOAD, None)  # it has a meaning only where it was looked for
+        options.pop(OVERLOAD, None)  # valid only in the main options area (RFC 2132 section 9.3)
     return Packet(
         op=op,
         hardware_type=kind,
@@ -116,12 +116,12 @@ def decode(data: bytes) -> Packet:
 
 
 def encode(packet: Packet, largest_message: int = LEAST_MESSAGE_BYTES) -> bytes:
-    """The packet as bytes for a client that takes IP packets of `largest_message` bytes.
+    """Encode the packet for a client that accepts IP packets of `largest_message` bytes.
 
-    Options that find no room go on in `file` and `sname` where these are free.
+    Options that do not fit into the options area continue in `file` and `sname` if these are free.
 
     Raises:
-        Malformed: there is no room for all of it, or a field is too long.
+        Malformed: not all options fit, or a field is too long.
     """
     room = max(largest_message, LEAST_MESSAGE_BYTES) - IP_AND_UDP_BYTES - HEADER.size
     sname, file = packet.sname, packet.file

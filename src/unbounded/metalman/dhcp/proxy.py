@@ -1,6 +1,6 @@
-"""proxyDHCP (PXE 2.1, section 2.2): boot files for clients that get their address from a DHCP server of others.
+"""proxyDHCP (PXE 2.1, section 2.2): boot files for clients that lease their address from a foreign DHCP server.
 
-An offer without an address answers the DISCOVER on port 67. Firmware that wants more asks again on port 4011.
+An offer without an address answers the DISCOVER on port 67. Firmware that needs more sends a request to port 4011.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from unbounded.metalman.dhcp.packet import NOWHERE, REQUEST_OP, Packet, Type
 
 
 def answer(packet: Packet, arrival: Arrival, book: Book) -> Answer:
-    """What a proxy says to a packet: never an address, and nothing at all unless a boot is wanted."""
+    """Decide on a proxy's answer: never an address, and no answer unless the Machine is to boot from the network."""
     if packet.op != REQUEST_OP:
         return Silence(Reason.NOT_A_REQUEST)
     kind = _reply_type(packet, arrival)

@@ -1,4 +1,7 @@
-"""The static leases of all Machines by MAC. Where two Machines claim one MAC or address, neither is served."""
+"""Reservations from the static leases of all Machines, by MAC.
+
+If two Machines claim one MAC or address, the server answers neither.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from unbounded.metalman.dhcp.model import Finding, Lease, Trouble, Withheld
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """A Machine's lease that may be served."""
+    """Machine's lease that the server may hand out."""
 
     machine: str
     lease: Lease
@@ -20,14 +23,14 @@ class Enrolled:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Leases by MAC (lower case, with colons), and what is wrong with those that are withheld."""
+    """Leases by MAC (lower case, with colons), and the problems of those that are withheld."""
 
     by_mac: Mapping[str, Enrolled | Withheld]
     findings: tuple[Finding, ...] = ()
 
 
 def enrol(machines: Iterable[tuple[str, Iterable[DHCPLease]]]) -> Register:
-    """The register of `(name, leases)` of all Machines. Of a Machine's leases for one MAC the first counts."""
+    """Index the `(name, leases)` of all Machines. If a Machine has several leases for one MAC, the first counts."""
     claims: list[tuple[str, str, DHCPLease]] = []
     by_mac: defaultdict[str, set[str]] = defaultdict(set)
     by_address: defaultdict[str, set[str]] = defaultdict(set)
@@ -49,17 +52,18 @@ def enrol(machines: Iterable[tuple[str, Iterable[DHCPLease]]]) -> Register:
 
 
 def plain_mac(mac: str) -> str:
-    """A MAC in lower case, with colons."""
+    """Return a MAC in lower case, with colons."""
     return mac.lower().replace("-", ":")
 
 
 def entry(
     machine: str, lease: DHCPLease, of_mac: Iterable[str], of_address: Iterable[str]
 ) -> tuple[Enrolled | Withheld, Finding | None]:
-    """What becomes of one lease, and what is wrong with it.
+    """Decide on one lease: served or withheld, with the problem if there is one.
 
     Args:
-        of_mac, of_address: the Machines that have a lease for the same MAC, and for the same address.
+        of_mac: names of the Machines that have a lease for the same MAC.
+        of_address: names of the Machines that have a lease for the same address.
     """
     for what, claimants in ((f"MAC {plain_mac(lease.mac)}", of_mac), (f"address {lease.ipv4}", of_address)):
         others = sorted(set(claimants) - {machine})

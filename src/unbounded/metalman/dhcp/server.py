@@ -35,20 +35,20 @@ from unbounded.metalman.sockets import udp_socket
 from unbounded.metalman.tally import Once, Tally
 
 BROADCAST: Final = "255.255.255.255"
-RECEIVE_BUFFER_BYTES: Final = 4 << 20  # some thousand packets of hosts that are switched on together
+RECEIVE_BUFFER_BYTES: Final = 4 << 20  # some thousand packets, as when many hosts are switched on together
 LARGEST_BYTES: Final = 9000
-MOST_IN_A_TURN: Final = 32  # then others of the loop have theirs
+MOST_IN_A_TURN: Final = 32  # packets; then other tasks of the loop run
 SIOCGIFADDR: Final = 0x8915
 ETH_P_IP: Final = 0x0800
 Report = Callable[[Finding], None]
 
 
 class Port(Enum):
-    """What a socket is for."""
+    """Purpose of a socket."""
 
     LEASES = "leases"
-    BOOT = "boot"  # PXE clients ask a proxy here
-    OVERHEARD = "overheard"  # what servers, also other ones, broadcast to clients
+    BOOT = "boot"  # requests of PXE clients to a proxy
+    OVERHEARD = "overheard"  # broadcasts of servers to clients, foreign servers included
 
 
 log = Log("metalman.dhcp")
@@ -56,7 +56,7 @@ log = Log("metalman.dhcp")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where a server listens, and whose packets it takes. `interface` is needed in every mode but RELAY."""
+    """Listening addresses of a server and the relays that it accepts. Every mode but RELAY requires `interface`."""
 
     mode: Mode = Mode.INTERFACE
     interface: str | None = None
@@ -68,7 +68,7 @@ class Settings:
 
 
 class Server:
-    """Answers packets from what a book says; `counts` holds what it did, by reason."""
+    """Answer packets from the knowledge of a `Book`; `counts` has the number of answers and of drops by reason."""
 
     def __init__(self, settings: Settings, book: Book, report: Report, listener: Listener | None = None) -> None:
         clock = asyncio.get_running_loop().time
@@ -79,19 +79,19 @@ class Server:
         self._tally = Tally(log, clock)
         self._once = Once(clock)
         self._raw: socket.socket | None = None
-        self.ports: dict[Port, int] = {}  # once it serves
+        self.ports: dict[Port, int] = {}  # filled once the server listens
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each thing happened: `answered`, or the reason why not."""
+        """Number of packets by result: `answered`, or the reason for no answer."""
         return dict(self._tally.counts)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Server]:
-        """Serve while inside; packets are answered from the first moment on.
+        """Serve inside of the context, from its first moment on.
 
         Raises:
-            OSError: a port is taken, or the interface is not there.
+            OSError: a port is taken, or the interface does not exist.
         """
         async with contextlib.AsyncExitStack() as stack:
             wanted = self._settings
@@ -108,7 +108,10 @@ class Server:
             yield self
 
     async def _overhear(self, stack: contextlib.AsyncExitStack) -> None:
-        """Listen to what other servers broadcast to clients. A host that is a DHCP client itself may have the port."""
+        """Listen to broadcasts of other servers to clients.
+
+        If the host is a DHCP client itself, the port may be taken.
+        """
         try:
             await self._listen(stack, self._settings.client_port, Port.OVERHEARD)
         except OSError as error:
@@ -122,19 +125,21 @@ class Server:
         self.ports[role] = sock.getsockname()[1]
 
     def _readable(self, sock: socket.socket, role: Port) -> None:
-        """Take what has come. asyncio's own datagrams are one in a turn of the loop, in buffers of 256 KiB."""
+        """Read pending packets. asyncio's own datagram transport reads one in a turn of the loop, in buffers of 256
+        KiB.
+        """
         for _ in range(MOST_IN_A_TURN):
             try:
                 data, source = sock.recvfrom(LARGEST_BYTES)
             except BlockingIOError:
                 return
-            except OSError as error:  # of a packet that was sent before, such as to a host that is not there
+            except OSError as error:  # caused by an earlier packet of ours, such as one to an unreachable host
                 self._lost(error)
             else:
                 self._received(data, source, sock, role)
 
     def _received(self, data: bytes, source: tuple[str, int], sock: socket.socket, role: Port) -> None:
-        """Decide on one packet and carry it out."""
+        """Decide on one packet and send the answer."""
         try:
             packet = decode(data)
         except Malformed as error:
@@ -178,7 +183,7 @@ class Server:
                     self._send_to_hardware(reply, sock)
                 case Via.BACK:
                     sock.sendto(reply.payload, source)
-        except OSError as error:  # the queue is full, or the interface is down: the client asks again
+        except OSError as error:  # the queue is full, or the interface is down: the client sends its packet again
             self._lost(error)
         else:
             self._tally.counts["answered"] += 1
@@ -197,10 +202,10 @@ class Server:
 
 
 def interface_address(interface: str) -> bytes:
-    """The first IPv4 address of an interface, as four octets.
+    """Return the first IPv4 address of an interface, as four octets.
 
     Raises:
-        OSError: there is no such interface, or it has no address.
+        OSError: the interface does not exist or has no address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         asked = struct.pack("256s", interface.encode()[:15])
@@ -208,7 +213,7 @@ def interface_address(interface: str) -> bytes:
 
 
 def _bound_socket(settings: Settings, port: int) -> socket.socket:
-    # Broadcasts reach only sockets that are bound to no address; the interface keeps others out.
+    # Broadcasts reach only sockets that are not bound to an address; binding to the interface shuts out other networks.
     address = "" if settings.interface is not None else settings.bind_address
     sock = udp_socket(address, port, settings.interface)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -217,6 +222,6 @@ def _bound_socket(settings: Settings, port: int) -> socket.socket:
 
 
 def _raw_socket() -> socket.socket:
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)  # protocol 0: it sends, and is given nothing
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)  # protocol 0: the socket sends, and receives nothing
     sock.setblocking(False)
     return sock

@@ -1,6 +1,6 @@
-"""Boot files over TFTP, to be read only (RFC 1350; options: RFC 2347, 2348, 2349, 7440).
+"""Read-only boot files over TFTP (RFC 1350; options: RFC 2347, 2348, 2349, 7440).
 
-`packet` is the wire format, `options` what is agreed on, `names` turns asked names into plain ones, and `transfer` is
-one transfer as a state machine without a socket or a clock. `server` is the shell on asyncio; what it serves comes
-through `ports.Files`.
+`packet` is the wire format, `options` negotiates the options of a transfer, and `names` normalizes requested names.
+`transfer` is one transfer as a state machine that neither opens a socket nor reads a clock. `server` is the shell on
+asyncio; the served files come from the port `ports.Files`.
 """

@@ -1,4 +1,4 @@
-"""The names that clients ask for, made plain."""
+"""Normalization of requested file names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ LONGEST: Final = 400
 
 
 def plain(name: str) -> str | None:
-    """The name without leading, double and back slashes and without `.`; None if it points out of its folder.
+    r"""Return the name without leading, double and back slashes and without `.`; None if it points out of its folder.
 
-    Firmware asks for `/x`, shim for `//x`, and some loaders for `\\x`.
+    Firmware requests `/x`, shim `//x`, and some loaders `\x`.
     """
     parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
     if not parts or ".." in parts or len(name) > LONGEST or not name.isprintable():

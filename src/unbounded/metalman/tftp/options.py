@@ -1,4 +1,4 @@
-"""What client and server agree on before a transfer: block size, timeout, size and window."""
+"""Negotiation of a transfer's options: block size, timeout, size and window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_TIMEOUT_S: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What holds for a transfer; `said` are the options of the OACK, and without any there is none."""
+    """Negotiated options of a transfer; `said` are those of the OACK, which is left out if there are none."""
 
     block_bytes: int = DEFAULT_BLOCK_BYTES
     window: int = 1
@@ -24,9 +24,9 @@ class Terms:
 
 
 def agree(asked: Mapping[str, str], size: int) -> Terms:
-    """The terms for a file of `size` bytes. What is unknown or out of range is left out, as if it had not been asked.
+    """Negotiate the options for a file of `size` bytes. Options that are unknown or out of range are ignored.
 
-    Block size and window may be smaller than asked (RFC 2348, RFC 7440); the timeout may not (RFC 2349).
+    Block size and window may be smaller than requested (RFC 2348, RFC 7440); the timeout may not (RFC 2349).
     """
     said: dict[str, str] = {}
     block = _number(asked.get("blksize"))
@@ -49,7 +49,7 @@ def agree(asked: Mapping[str, str], size: int) -> Terms:
 
 
 def _number(text: str | None) -> int | None:
-    """A decimal number of at most ten digits."""
+    """Parse a decimal number of at most ten digits; None for any other text."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 10:
         return None
     return int(text)

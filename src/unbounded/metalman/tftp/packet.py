@@ -23,12 +23,12 @@ class Code(IntEnum):
 
 
 class Malformed(Exception):
-    """Bytes that are no TFTP packet of a client; the text says why."""
+    """Bytes that are not a TFTP packet of a client; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A wish to read or write; mode and option names are in lower case."""
+    """Request to read or write a file; mode and option names are in lower case."""
 
     write: bool
     name: str
@@ -38,24 +38,24 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Everything up to this block has arrived; the number is the wire's, which wraps."""
+    """Acknowledgement of all blocks up to `number`, which is the wire's number and wraps."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The other side has ended the transfer."""
+    """Error packet, by which the other side ends the transfer."""
 
     code: int
     text: str
 
 
 def decode(data: bytes) -> Request | Ack | Error:
-    """Read what a client sends.
+    """Parse a packet of a client.
 
     Raises:
-        Malformed: it is not a request, an acknowledgement or an error.
+        Malformed: the bytes are not a request, an acknowledgement or an error.
     """
     kind = int.from_bytes(data[:2], "big")
     if len(data) < 4:
@@ -84,15 +84,15 @@ def _request(data: bytes) -> Request:
 
 
 def encode_data(block: int, content: bytes) -> bytes:
-    """DATA of a block, whose number may be greater than the wire's."""
+    """Encode a DATA packet; `block` may exceed the wire's number, which wraps."""
     return b"\0\x03" + (block % WRAP).to_bytes(2, "big") + content
 
 
 def encode_options(agreed: Mapping[str, str]) -> bytes:
-    """OACK."""
+    """Encode an OACK packet."""
     return b"\0\x06" + b"".join(f"{name}\0{value}\0".encode() for name, value in agreed.items())
 
 
 def encode_error(code: Code, text: str) -> bytes:
-    """ERROR."""
+    """Encode an ERROR packet."""
     return b"\0\x05" + code.to_bytes(2, "big") + text.encode() + b"\0"

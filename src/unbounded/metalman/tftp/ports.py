@@ -1,4 +1,4 @@
-"""What the TFTP server needs from outside: the files of a client."""
+"""Port of the TFTP server: the files of a client."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from unbounded.metalman.tftp.packet import Code
 
 
 class Content(Protocol):
-    """A file's bytes, which stay as they are while it is sent."""
+    """Bytes of a file, which do not change during a transfer."""
 
     @property
     def size(self) -> int: ...
 
-    def read(self, at: int, count: int) -> bytes: ...  # from memory or the page cache: it does not wait for long
+    def read(self, at: int, count: int) -> bytes: ...  # from memory or the page cache: does not block for long
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a client does not get a file."""
+    """Error that a client gets instead of a file."""
 
     code: Code = Code.NOT_FOUND
     text: str = "File not found"
 
 
 class Files(Protocol):
-    """Finds files by the address of who asks and a plain name (see `names.plain`)."""
+    """Source of files by the client's address and a normalized name (see `names.plain`)."""
 
     async def find(self, client: str, name: str) -> Content | Refusal: ...
 
@@ -47,9 +47,9 @@ class Held:
         return self.content[at : at + count]
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no resource to release."""
 
 
 def netascii(content: bytes) -> bytes:
-    """Text for the mode `netascii`: lines end with CR LF, and a lone CR is CR NUL (RFC 764)."""
+    """Convert text to the mode `netascii`: lines end with CR LF, and a lone CR becomes CR NUL (RFC 764)."""
     return content.replace(b"\r", b"\r\0").replace(b"\n", b"\r\n")

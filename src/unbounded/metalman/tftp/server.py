@@ -19,9 +19,9 @@ from unbounded.metalman.tftp.packet import Ack, Code, Error, Malformed, Request,
 from unbounded.metalman.tftp.ports import Content, Files, Held, Refusal, netascii
 from unbounded.metalman.tftp.transfer import Outcome, Transfer
 
-FIND_S: Final = 10.0  # clients ask again after a few seconds, and give up after about a minute
-LARGEST_TEXT_BYTES: Final = 1 << 20  # netascii is for text; it is converted in memory
-LARGEST_BYTES: Final = 2048  # of what a client sends: acknowledgements and errors
+FIND_S: Final = 10.0  # clients repeat their request after a few seconds, and give up after about a minute
+LARGEST_TEXT_BYTES: Final = 1 << 20  # netascii is for text; the server converts it in memory
+LARGEST_BYTES: Final = 2048  # clients send nothing larger: requests, acknowledgements and errors
 SEND_BUFFER_BYTES: Final = 1 << 20
 Peer = tuple[str, int]
 
@@ -30,7 +30,7 @@ log = Log("metalman.tftp")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where a server listens and how much it does at once."""
+    """Listening address of a server and its limits on concurrent transfers."""
 
     bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
     port: int = 69
@@ -40,7 +40,7 @@ class Settings:
 
 
 class Server:
-    """Sends files; `counts` holds what it did, by reason."""
+    """Send files; `counts` has the number of transfers by outcome."""
 
     def __init__(self, settings: Settings, files: Files) -> None:
         self._settings = settings
@@ -53,15 +53,15 @@ class Server:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each thing happened: the outcomes of transfers, and reasons why there was none."""
+        """Number of requests by result: the outcome of a transfer, or the reason why there was none."""
         return dict(self._tally.counts)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Server]:
-        """Serve while inside; transfers that run at the end are cut off.
+        """Serve inside of the context; its end aborts running transfers.
 
         Raises:
-            OSError: the port is taken, or the interface is not there.
+            OSError: the port is taken, or the interface does not exist.
         """
         transport, _ = await self._loop.create_datagram_endpoint(
             lambda: _Requests(self), sock=_bound_socket(self._settings, self._settings.port)
@@ -79,7 +79,7 @@ class Server:
                 await asyncio.wait(tasks)
 
     def requested(self, data: bytes, peer: Peer) -> None:
-        """A packet to the server's own port, which can only be a request."""
+        """Handle a packet to the server's own port, where only requests are valid."""
         try:
             packet = decode(data)
         except Malformed as error:
@@ -87,12 +87,12 @@ class Server:
             return
         if not isinstance(packet, Request):
             self._tally.count("not a request", source=peer[0])
-        elif peer in self._running:  # it asked again before our first packet reached it
+        elif peer in self._running:  # the client repeated its request before our first packet reached it
             self._tally.counts["repeated"] += 1
         elif (
             len(self._running) >= self._settings.most_transfers
             or self._by_client[peer[0]] >= self._settings.most_transfers_of_one
-        ):  # no error: the client asks again, and there may be room by then
+        ):  # no error packet: the client repeats its request, and a transfer may be free by then
             self._tally.count("too many transfers", source=peer[0])
         else:
             self._by_client[peer[0]] += 1
@@ -109,7 +109,7 @@ class Server:
     async def _serve(self, request: Request, peer: Peer) -> None:
         try:
             with contextlib.closing(_bound_socket(self._settings, 0)) as sock:
-                sock.connect(peer)  # packets of others do not get in
+                sock.connect(peer)  # the kernel drops packets of other senders
                 await self._answer(request, peer, sock)
         except OSError as error:
             self._tally.count("not sent", source=peer[0], why=str(error))
@@ -151,7 +151,7 @@ class Server:
             found.close()
 
     async def _send(self, transfer: Transfer, sock: socket.socket) -> None:
-        """Drive a transfer to its end."""
+        """Run a transfer until it has an outcome."""
         ended: asyncio.Future[Outcome] = self._loop.create_future()
         timer: asyncio.TimerHandle | None = None
 
@@ -160,7 +160,7 @@ class Server:
             for packet in packets:
                 with contextlib.suppress(
                     OSError
-                ):  # as if it had been lost on its way; an error comes with the next read
+                ):  # treated as a packet that was lost on the way; the next read reports an error of the socket
                     sock.send(packet)
             if transfer.outcome is not None:
                 if not ended.done():
@@ -174,7 +174,7 @@ class Server:
 
         def rung() -> None:
             nonlocal timer
-            timer = None  # the deadline may have moved since: then nothing is sent, and a new timer is set
+            timer = None  # the deadline may have moved since: then `expired` sends nothing, and `out` sets a new timer
             out(transfer.expired(self._loop.time()))
 
         def heard() -> None:
@@ -185,7 +185,8 @@ class Server:
         def step(what: Callable[[], None]) -> None:
             try:
                 what()
-            except Exception as error:  # our own, or of the content: it belongs to the task and not to the loop
+            # a bug of ours or an error of the content: raise it in the transfer's task, not in the loop
+            except Exception as error:
                 if not ended.done():
                     ended.set_exception(error)
 
@@ -201,9 +202,10 @@ class Server:
 
 
 def _come(sock: socket.socket) -> Request | Ack | Error | None:
-    """What has come to the socket of a transfer; that its client has closed its port, as the error that it is."""
+    """Read a packet from a transfer's socket; a closed port of the client counts as its Error packet."""
     try:
-        return decode(sock.recv(LARGEST_BYTES))  # one packet: a client waits for its answer before it says more
+        # one packet is enough: a client waits for the answer before it sends the next one
+        return decode(sock.recv(LARGEST_BYTES))
     except (BlockingIOError, Malformed):
         return None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One file on its way to a client: which packets go out, by what came in and what time it is. No socket, no clock."""
+"""Transfer of one file to a client: packets and times in, packets out. No socket and no clock."""
 
 from __future__ import annotations
 
@@ -9,42 +9,46 @@ from unbounded.metalman.tftp.options import Terms
 from unbounded.metalman.tftp.packet import WRAP, Ack, Code, Error, Request, encode_data, encode_error, encode_options
 from unbounded.metalman.tftp.ports import Content
 
-MOST_SENDS: Final = 6  # of one packet, before the client counts as gone
+MOST_SENDS: Final = 6  # of one packet, before the client counts as lost
 LONGEST_WAIT_S: Final = 8.0
 
 
 class Outcome(Enum):
-    """How a transfer ended."""
+    """Outcome of a transfer."""
 
     DONE = "done"
-    ABORTED = "aborted by the client"  # also how firmware ends after it has learned the size
+    ABORTED = "aborted by the client"  # some firmware aborts on purpose once it knows the size
     TIMED_OUT = "timed out"
     UNREADABLE = "file unreadable"
 
 
 class Transfer:
-    """Packets of one transfer. After `outcome` is set it sends no more.
+    """State of one transfer. Once `outcome` is set, the transfer sends no more packets.
 
-    A repeated acknowledgement asks for nothing, as sending again on it doubles every packet from then on (the
-    Sorcerer's Apprentice); one from within the window says what was lost, and the window starts again after it.
+    A repeated acknowledgement causes no packet. A retransmission for each of them would double every packet from then
+    on
+    (the Sorcerer's Apprentice syndrome). An acknowledgement from within the window shows the first lost block; the
+    window
+    restarts after the acknowledged one.
     """
 
     def __init__(self, content: Content, terms: Terms, now: float) -> None:
         self._content = content
         self._terms = terms
-        self._last = content.size // terms.block_bytes + 1  # a file of whole blocks ends with an empty one
+        # a file whose size is a multiple of the block size ends with an empty block
+        self._last = content.size // terms.block_bytes + 1
         self._acked = -1 if terms.said else 0  # the options count as block 0
         self._sent = self._acked
         self._sends = 0
         self.outcome: Outcome | None = None
-        self.deadline = now  # when `expired` wants to be called
+        self.deadline = now  # time at which the caller has to call `expired`
 
     def start(self, now: float) -> list[bytes]:
-        """The first packets: the options, or the first block."""
+        """Return the first packets: the OACK, or the first window of blocks."""
         return self._window(now)
 
     def received(self, packet: Request | Ack | Error, now: float) -> list[bytes]:
-        """What a packet of the client asks for."""
+        """Return the packets that answer a packet of the client."""
         if self.outcome is not None:
             return []
         match packet:
@@ -54,12 +58,12 @@ class Transfer:
                 ahead = (number - self._acked) % WRAP
                 if 1 <= ahead <= self._sent - self._acked:
                     return self._moved_on(ahead, now)
-            case Request():  # a repeat of the first one
+            case Request():  # a repetition of the first request
                 pass
         return []
 
     def expired(self, now: float) -> list[bytes]:
-        """What to send again, if it is time; the wait doubles each time."""
+        """Return the packets to send again once the deadline has passed; the timeout doubles each time."""
         if self.outcome is not None or now < self.deadline:
             return []
         if self._sends >= MOST_SENDS:
@@ -94,6 +98,6 @@ class Transfer:
         start = (block - 1) * size
         wanted = min(size, self._content.size - start)
         content = self._content.read(start, wanted)
-        if len(content) != wanted:  # a short block would end the file, and the client would start half of it
+        if len(content) != wanted:  # a short block would end the file, and the client would start an incomplete one
             raise OSError("the file has become shorter")
         return encode_data(block, content)
