@@ -1,4 +1,4 @@
-"""From a host and a port to a connected socket, within a limit."""
+"""Connect to an SSH server: name resolution, TCP and the limits of both."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ import aiohappyeyeballs
 from unbounded.machina.ssh.model import HostPort
 from unbounded.machina.ssh.threads import Threads
 
-NEXT_ADDRESS_S: Final = 0.25  # a name's next address is tried beside one that has not answered for so long (RFC 8305)
-RESOLVERS: Final = 16  # a resolver that hangs keeps a thread; these are nobody else's
+# start on a name's next address if the previous one has not answered for this long (RFC 8305)
+NEXT_ADDRESS_S: Final = 0.25
+RESOLVERS: Final = 16  # a resolver that hangs blocks its thread, so resolving has threads of its own
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 
 
 class NoSuchName(OSError):
-    """The name means no address."""
+    """The name has no address."""
 
 
 class Dialer:
-    """Connects sockets. Names that nobody waits for any more are left to their threads."""
+    """Connector of TCP sockets. A cancelled name lookup runs on in its thread."""
 
     def __init__(self) -> None:
         self._threads = Threads(RESOLVERS, "ssh names")
 
     async def dial(self, at: HostPort) -> socket.socket:
-        """A connected, non-blocking socket, which the caller closes. The caller sets the limit.
+        """Return a connected, non-blocking socket. The caller closes the socket and sets the time limit.
 
         Raises:
             NoSuchName

@@ -1,4 +1,4 @@
-"""The `Ssh` of machina: routes, pins, keys, bastions and limits put together."""
+"""SSH client of machina: routes, pins, keys, bastions and limits combined."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from unbounded.machina.ssh.probe import Listener
 from unbounded.machina.ssh.shell import RemoteShell
 from unbounded.machina.ssh.turns import Turns
 
-KINDS_KEPT: Final = 8192  # of pinned keys, by fingerprint
+KINDS_KEPT: Final = 8192  # pinned keys, by fingerprint
 
-asyncssh.set_log_level(logging.WARNING)  # below that it tells users and whole commands
+asyncssh.set_log_level(logging.WARNING)  # at lower levels asyncssh logs user names and whole commands
 
 
 class SshClient:
-    """Logs in to hosts. One for a process; `close` when done."""
+    """SSH client of a process. The caller closes it."""
 
     def __init__(self, limits: SshLimits | None = None) -> None:
         self.limits = limits or SshLimits()
@@ -75,7 +75,7 @@ class SshClient:
         return await self._log_in(hop, on_first_use, None)
 
     async def _log_in(self, hop: Hop, on_first_use: FirstUse, below: Line | None) -> Line:
-        """Log in to a server, which may show several keys before one of them counts."""
+        """Log in to a server, which may show several host keys before a trusted one."""
         key = await self._keys.read(hop.identity, hop.name)
         async with self._turns.of((below.hop.at if below else None, hop.at)):
             algorithms = trust.algorithms(hop.pins, known_kind=self._kinds.get(hop.pins.fingerprint or ""))
@@ -118,11 +118,11 @@ class SshClient:
         try:
             async with asyncio.timeout(limit_s):
                 return await self._dialer.dial(hop.at)
-        except OSError as error:  # TimeoutError is one too
+        except OSError as error:  # TimeoutError is an OSError
             raise failures.not_dialled(hop, error, limit_s=limit_s) from error
 
     async def _forward(self, hop: Hop, below: Line, session: Callable[[], object], limit_s: float) -> None:
-        """Have the bastion connect to the host."""
+        """Connect to the host through the bastion."""
         try:
             async with asyncio.timeout(limit_s):
                 await below.forward(session, hop.at)
@@ -134,9 +134,10 @@ class SshClient:
             raise failures.broken(below.hop) from error
 
     async def _listen(self, hop: Hop, below: Line | None) -> None:
-        """
+        """Connect and wait for the greeting of an SSH server.
+
         Raises:
-            SshTransient, SshRejected: no connection within `probe_s`, or then no SSH server was heard for as long.
+            SshTransient, SshRejected: no connection within `probe_s`, or no SSH greeting within a second `probe_s`.
         """
         listener, limit_s = Listener(), self.limits.probe_s
         if below is None:
@@ -157,7 +158,7 @@ class SshClient:
             raise failures.no_greeting(hop, listener.said, closed=listener.closed)
 
     def _remember(self, line: Line) -> None:
-        """The kind of a key that is pinned by its fingerprint, so that it is asked for first."""
+        """Remember the type of a host key by its fingerprint, so that the next login requests this type first."""
         self._kinds[line.host_key.fingerprint] = line.host_key.kind
         self._kinds.move_to_end(line.host_key.fingerprint)
         while len(self._kinds) > KINDS_KEPT:

@@ -1,4 +1,4 @@
-"""From what asyncssh and the operating system raise to a Trouble, in the one place that speaks SSH."""
+"""Translation of errors of asyncssh and the operating system into SSH failures."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ SshFailure = SshTransient | SshRejected
 LASTING: Final = frozenset(
     {Trouble.HOST_KEY, Trouble.LOGIN, Trouble.KEY_UNUSABLE, Trouble.PASSPHRASE, Trouble.NO_FORWARDING}
 )
-"""What stays so until somebody changes something."""
+"""Causes that persist until the user changes something."""
 
-PROHIBITED: Final = 1  # why a channel was not opened (RFC 4254, section 5.1)
+PROHIBITED: Final = 1  # reason codes of a channel that was not opened (RFC 4254, section 5.1)
 UNKNOWN_TYPE: Final = 3
 SHORTAGE: Final = 4
-SESSION_REFUSED: Final = 0xFFFFFFFF  # what asyncssh says where a server has the channel and does not run the command
+SESSION_REFUSED: Final = 0xFFFFFFFF  # asyncssh's code where the server opened the channel but does not run the command
 
 _NO_ROUTE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
-_AT_ONCE: Final = "open failed"  # all that it says where its own kernel sends no packet: no route, or a firewall there
-_BEYOND: Final = (  # what OpenSSH's server says of a connection that it could not make for us
+# the server's only text where its own kernel sends no packet: no route, or a local firewall
+_AT_ONCE: Final = "open failed"
+_BEYOND: Final = (  # error texts of OpenSSH's server for a forwarded connection
     ("refused", Trouble.REFUSED),
     ("timed out", Trouble.TIMED_OUT),
     (_AT_ONCE, Trouble.NO_ROUTE),
@@ -45,7 +46,7 @@ def failure(trouble: Trouble, hop: SSHHop, words: str) -> SshFailure:
 
 
 def again(seen: SshFailure) -> SshFailure:
-    """The same failure for somebody else, who waited for the same thing."""
+    """Copy a failure for another caller that waited for the same connection."""
     if isinstance(seen, SshRejected):
         return SshRejected(seen.trouble, seen.hop, str(seen), fingerprint=seen.fingerprint)
     return SshTransient(seen.trouble, seen.hop, str(seen))
@@ -56,7 +57,7 @@ def who(name: SSHHop, at: HostPort) -> str:
 
 
 def not_dialled(hop: Hop, error: OSError, *, limit_s: float) -> SshFailure:
-    """No TCP connection came about."""
+    """Return the failure of a TCP connection."""
     place = who(hop.name, hop.at)
     match error:
         case NoSuchName():
@@ -71,7 +72,7 @@ def not_dialled(hop: Hop, error: OSError, *, limit_s: float) -> SshFailure:
 
 
 def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, bastion_lost: bool) -> SshFailure:
-    """The bastion made no connection to the host."""
+    """Return the failure of a connection from the bastion to the host."""
     if bastion_lost:
         return broken(bastion)
     said = plain(error.reason)
@@ -86,10 +87,10 @@ def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, 
 
 
 def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
-    """The server did not come to say that it speaks SSH.
+    """Return the failure of a server that did not identify itself as SSH.
 
     Args:
-        closed: it closed the connection; otherwise it kept silent until the limit.
+        closed: the server closed the connection; otherwise it sent nothing until the limit.
     """
     place = who(hop.name, hop.at)
     match greeting(said):
@@ -106,19 +107,19 @@ def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
 
 
 def broken(hop: Hop) -> SshFailure:
-    """A connection that somebody was logged in to is no more."""
+    """Return the failure of an established connection that broke."""
     return failure(Trouble.LOST, hop.name, f"{who(hop.name, hop.at)}: the connection broke")
 
 
 def too_slow(hop: Hop, *, agreed: bool, pinning: bool, limit_s: float) -> SshFailure:
-    """The server speaks SSH, and nobody was logged in within the limit."""
+    """Return the failure of a login to an SSH server that exceeded the limit."""
     what = "storing its fingerprint" if pinning else "the login" if agreed else "the key exchange"
     words = f"{who(hop.name, hop.at)}: {what} did not end within {limit_s:g} s"
     return failure(Trouble.TIMED_OUT, hop.name, words)
 
 
 def not_agreed(hop: Hop, error: BaseException) -> SshFailure:
-    """The key exchange failed, before anybody knew who the server is."""
+    """Return the failure of a key exchange, before the server proved its identity."""
     place = who(hop.name, hop.at)
     if isinstance(error, asyncssh.KeyExchangeFailed):
         return failure(Trouble.NOT_SSH, hop.name, f"{place}: no algorithm in common: {plain(error.reason)}")
@@ -128,16 +129,17 @@ def not_agreed(hop: Hop, error: BaseException) -> SshFailure:
 
 
 def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: str, hint: str) -> SshFailure:
-    """The server is known, and nobody was logged in.
+    """Return the failure of a login to a server whose host key is trusted.
 
     Args:
         offered: the key was shown to the server.
         fingerprint: of its public part.
-        hint: what may be wrong with the key.
+        hint: a possible fault of the key.
     """
     place = who(hop.name, hop.at)
     refused = isinstance(error, asyncssh.PermissionDenied | asyncssh.IllegalUserName)
-    too_often = isinstance(error, asyncssh.ProtocolError) and offered  # how OpenSSH ends a login for good
+    # OpenSSH ends a login for good with a protocol error
+    too_often = isinstance(error, asyncssh.ProtocolError) and offered
     if refused and not offered:
         words = f"{place}: does not let {hop.user} log in with a key at all"
         return failure(Trouble.LOGIN, hop.name, words)
@@ -149,6 +151,6 @@ def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: 
 
 
 def changed(hop: Hop, *, shown: str, wanted: str) -> SshRejected:
-    """Somebody else may answer at this address."""
+    """Return the failure of a host key that differs from the pinned one: another server may answer at this address."""
     words = f"{who(hop.name, hop.at)}: shows the host key {shown}, and {wanted} is pinned; nothing was sent to it"
     return SshRejected(Trouble.HOST_KEY, hop.name, words, fingerprint=shown)

@@ -1,13 +1,13 @@
-"""What a server says first (RFC 4253, section 4.2): lines of its own choice, then "SSH-2.0-…"."""
+"""First bytes of an SSH server (RFC 4253, section 4.2): lines of its own choice, then "SSH-2.0-…"."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final
 
-GREETING_BYTES: Final = 4096  # so much is looked at; some servers say a page before their version
+GREETING_BYTES: Final = 4096  # upper limit of what is parsed; some servers send a page of text before their version
 _VERSIONS: Final = (b"SSH-2.0-", b"SSH-1.99-")
-_TOO_MANY: Final = (b"Exceeded MaxStartups", b"Not allowed at this time")  # OpenSSH, in place of a version
+_TOO_MANY: Final = (b"Exceeded MaxStartups", b"Not allowed at this time")  # OpenSSH sends these instead of a version
 _SHOWN: Final = 80
 
 
@@ -19,7 +19,7 @@ class Greeting(Enum):
 
 
 def greeting(said: bytes) -> Greeting:
-    """What the first bytes of a server tell; they never come to more than GREETING_BYTES."""
+    """Classify the first bytes of a server, at most GREETING_BYTES."""
     *lines, rest = said.split(b"\n")
     if any(line.startswith(_VERSIONS) for line in lines):
         return Greeting.SSH
@@ -31,12 +31,12 @@ def greeting(said: bytes) -> Greeting:
 
 
 def first_line(said: bytes) -> str:
-    """For a message: without control characters, and short."""
+    """Return the first line for a message: short and without control characters."""
     return plain(said.split(b"\n")[0])
 
 
 def plain(text: bytes | str) -> str:
-    """What somebody else's machine said, for a message: one short line of printable ASCII."""
+    """Sanitize text of another machine for a message: one short line of printable ASCII."""
     if isinstance(text, str):
         text = text.encode(errors="replace")
     shown = "".join(chr(byte) if 32 <= byte < 127 else " " if byte in b"\t\r\n" else "?" for byte in text[: 4 * _SHOWN])

@@ -1,4 +1,4 @@
-"""One SSH handshake: the host key is judged, pinned if it is the first, and only then is a key of ours offered."""
+"""One SSH handshake: verify the host key, pin it on first use, and only then offer a user key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unbounded.machina.ssh.trust import HostKey
 
 SIGNATURES: Final = tuple(name for names in trust.KINDS.values() for name in names)
 CIPHERS: Final = (
-    "aes128-gcm@openssh.com",  # one call into OpenSSL for a packet, where ChaCha20 takes five
+    "aes128-gcm@openssh.com",  # one OpenSSL call per packet; ChaCha20 takes five
     "aes256-gcm@openssh.com",
     "chacha20-poly1305@openssh.com",
     "aes128-ctr",
@@ -35,17 +35,18 @@ CLOSE_S: Final = 2.0
 _IGNORE: Final = 2  # SSH_MSG_IGNORE
 
 _NO_KNOWN_HOSTS: Final[tuple[list[str], list[str], list[str]]] = ([], [], [])
-"""An empty list of its own would make asyncssh read ~/.ssh/known_hosts, and None would make it trust everybody."""
+"""Empty known hosts. With an empty list asyncssh would read ~/.ssh/known_hosts; with None it would trust every server.
+"""
 
 Connect = Callable[[Callable[[], "Connection"]], Awaitable[object]]
-"""Makes the transport of a connection that it gets from the factory; raises SshTransient or SshRejected."""
+"""Makes the transport of the connection that the factory returns; raises SshTransient or SshRejected."""
 
 
 _Opening = asyncio.Task[tuple[asyncssh.SSHTCPChannel[bytes], asyncssh.SSHTCPSession[bytes]]]
 
 
 class OtherKey(Exception):
-    """The server has shown a key that does not count."""
+    """The server showed a host key that is not trusted."""
 
     def __init__(self, shown: HostKey, has: frozenset[str] | None) -> None:
         super().__init__(shown.fingerprint)
@@ -54,7 +55,9 @@ class OtherKey(Exception):
 
 
 class Connection(asyncssh.SSHClientConnection):
-    """asyncssh's connection, which keeps what the server said first: for the words when that is not SSH."""
+    """asyncssh's connection with the server's first bytes, which an error message quotes if the server does not speak
+    SSH.
+    """
 
     said = b""
     greeted = False
@@ -66,13 +69,16 @@ class Connection(asyncssh.SSHClientConnection):
         super().data_received(data, datatype)
 
     def send_packet(self, pkttype: int, *args: bytes, handler: Any = None) -> None:
-        """All packets but those that say nothing: asyncssh sends one before each, for ciphers that are not offered."""
+        """Send all packets but SSH_MSG_IGNORE.
+
+        asyncssh sends one before each packet, to protect ciphers that are not offered here.
+        """
         if pkttype != _IGNORE:
             super().send_packet(pkttype, *args, handler=handler)
 
     @property
     def server_algorithms(self) -> frozenset[str] | None:
-        """How the server can prove who it is (the second list of its KEXINIT, RFC 4253, section 7.1)."""
+        """Algorithms of the server's host keys (the second list of its KEXINIT, RFC 4253, section 7.1)."""
         said = getattr(self, "_server_kexinit", b"")
         try:
             start = 17 + 4 + int.from_bytes(said[17:21], "big")
@@ -83,7 +89,7 @@ class Connection(asyncssh.SSHClientConnection):
 
 
 class Client(asyncssh.SSHClient):
-    """What asyncssh asks in a handshake. `admitted` ends with it."""
+    """Callbacks of asyncssh in a handshake. `admitted` completes with the login."""
 
     def __init__(self, hop: Hop, key: UserKey, on_first_use: FirstUse) -> None:
         self._hop = hop
@@ -98,7 +104,7 @@ class Client(asyncssh.SSHClient):
         self.not_pinned: Exception | None = None
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:  # noqa: ARG002
-        """Called in each key exchange, so also in a connection that has been open for an hour."""
+        """Verify the host key in each key exchange, also in that of a connection that has been open for an hour."""
         shown = HostKey(key.get_algorithm(), key.public_data)
         if self.shown is None:
             self.shown = shown
@@ -106,19 +112,19 @@ class Client(asyncssh.SSHClient):
         return self.counts and shown == self.shown
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
-        """The server has proven by now that the key it showed is its own."""
+        """Pin the host key, then offer our key. By now the server has proven that it owns the host key."""
         if self.offered:
             return None
         try:
             await self.pin()
-        except Exception as error:  # told to who wants to log in, as it is
+        except Exception as error:  # the caller of the handshake raises it unchanged
             self._end(error)
             return None
         self.offered = True
         return self._key.pairs()
 
     async def pin(self) -> None:
-        """Have the first key that is seen remembered."""
+        """Pin the host key on first use."""
         if not self._pinned and self.shown is not None:
             self.pinning = True
             try:
@@ -129,7 +135,7 @@ class Client(asyncssh.SSHClient):
             self._pinned, self.pinning = True, False
 
     def give_up(self) -> None:
-        """Nobody waits any more."""
+        """Release `admitted` after the caller has stopped waiting, so that asyncio does not log its error."""
         if not self.admitted.cancel() and not self.admitted.cancelled():
             self.admitted.exception()
 
@@ -150,11 +156,11 @@ class Client(asyncssh.SSHClient):
 
 @dataclass(frozen=True)
 class Line:
-    """A connection that somebody is logged in to.
+    """An established connection: the login was accepted.
 
     Args:
-        below: what it goes through.
-        opening: connections that the server is to make and has not answered for.
+        below: the connection that carries this one.
+        opening: requested forwarded connections that the server has not answered yet.
     """
 
     hop: Hop
@@ -169,14 +175,15 @@ class Line:
 
     @property
     def lost_at(self) -> Hop:
-        """Whose connection broke, of a line that is closed."""
+        """Hop whose connection broke, of a closed line."""
         return self.below.hop if self.below is not None and self.below.closed else self.hop
 
     async def forward(self, session: Callable[[], object], at: HostPort) -> None:
-        """Have the server connect to another, for a session of asyncssh's.
+        """Connect a session of asyncssh's to another host through the server.
 
-        What was asked for cannot be taken back. So when this is cancelled the answer is waited for all the same, and
-        what comes is closed: asyncssh would keep a channel that nobody knows for as long as the line lasts.
+        A request cannot be withdrawn. So a cancelled call still waits for the answer and closes the new channel:
+        asyncssh
+        would keep an unused channel as long as the connection lasts.
 
         Raises:
             asyncssh.Error, OSError
@@ -198,7 +205,7 @@ class Line:
         opening.result()
 
     async def close(self) -> None:
-        """Say goodbye, and do not wait for long."""
+        """Disconnect, and wait at most CLOSE_S."""
         await hang_up(self.connection)
         if self.opening:  # they fail with the connection
             await asyncio.wait(set(self.opening), timeout=CLOSE_S)
@@ -231,9 +238,9 @@ async def handshake(
     """Log in over a transport that `connect` makes.
 
     Args:
-        algorithms: how the server may prove who it is, the preferred one first.
+        algorithms: accepted algorithms of host keys, in order of preference.
     Raises:
-        OtherKey: nothing was offered to it.
+        OtherKey: the host key is not trusted, and no user key was offered.
         SshTransient, SshRejected
         Exception: what `on_first_use` raised, or `connect`.
     """
@@ -244,7 +251,7 @@ async def handshake(
         async with asyncio.timeout(limits.login_s):
             await connect(lambda: connection)
             await client.admitted
-            await client.pin()  # where the server asked for no key at all
+            await client.pin()  # the server may accept a login without a key
         if client.shown is None:
             raise asyncssh.KeyExchangeFailed("the server did not say who it is")  # noqa: TRY301
         line = Line(hop, connection, client.shown, below)
@@ -270,7 +277,7 @@ def _why(
     limits: SshLimits,
     below: Line | None,
 ) -> Exception:
-    """What a handshake that failed means, by how far it had come."""
+    """Classify the error of a handshake by the progress of the handshake."""
     slow = isinstance(error, TimeoutError)
     if below is not None and below.closed:
         return failures.broken(below.hop)
@@ -294,9 +301,10 @@ def _why(
 def _options(
     hop: Hop, limits: SshLimits, algorithms: Sequence[str], client: Callable[[], Client]
 ) -> asyncssh.SSHClientConnectionOptions:
-    """
+    """Build the options of a login.
+
     Raises:
-        SshRejected: the user name cannot be one.
+        SshRejected: the user name is invalid.
     """
     try:
         options = copy.copy(_options_of(hop.user, tuple(algorithms), limits))
@@ -309,8 +317,10 @@ def _options(
 
 @lru_cache(maxsize=256)
 def _options_of(user: str, algorithms: Sequence[str], limits: SshLimits) -> asyncssh.SSHClientConnectionOptions:
-    """Everything said, so that nothing comes from ~/.ssh, an agent or the environment. Made once, as that takes longer
-    than the cryptography of a login."""
+    """Build options that take nothing from ~/.ssh, an SSH agent or the environment.
+
+    Cached, as this takes longer than the cryptography of a login.
+    """
     _have_a_name()
     return asyncssh.SSHClientConnectionOptions(
         config=[],
@@ -343,7 +353,7 @@ def _options_of(user: str, algorithms: Sequence[str], limits: SshLimits) -> asyn
 
 @cache
 def _have_a_name() -> None:
-    """asyncssh asks who runs this process, though nobody is told; in a container the user may have no name."""
+    """Provide a local user name: asyncssh requires one, though it is not sent; a container may have none."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

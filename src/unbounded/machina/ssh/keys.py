@@ -1,4 +1,4 @@
-"""Private keys and certificates as they stand in a Secret, read once for each version of it."""
+"""Private keys and certificates of Secrets, parsed once for each version of a Secret."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ _FOREVER: Final = 2**64 - 1  # a certificate without an end
 
 @dataclass(frozen=True)
 class UserKey:
-    """A key that can sign, and its certificate."""
+    """A private key that can sign, and its certificate."""
 
     key: asyncssh.SSHKey
     certificate: asyncssh.SSHCertificate | None = None
 
     def pairs(self) -> list[asyncssh.SSHKeyPair]:
-        """What to offer, the certificate first. Made anew each time: a pair remembers what its server understands."""
+        """Return the key pairs to offer, the certificate first. New ones for each login: a pair stores its server's
+        algorithms.
+        """
         keys = [(self.key, self.certificate)] if self.certificate else [self.key]
         return list(asyncssh.load_keypairs(keys))
 
     @property
     def fingerprint(self) -> str:
-        """Of the public key, as `ssh-keygen -l` prints it."""
+        """Fingerprint of the public key, as `ssh-keygen -l` prints it."""
         return self.key.get_fingerprint()
 
     def hint(self, now: float) -> str:
-        """Why a server may have refused it, as far as can be seen from here."""
+        """Return a likely cause why the server refused the key, for a message."""
         after = getattr(self.certificate, "_valid_after", 0)
         before = getattr(self.certificate, "_valid_before", _FOREVER)
         if now >= before:
@@ -62,10 +64,10 @@ def _day(at: int) -> str:
 
 
 def read_key(identity: Identity) -> UserKey:
-    """Parse, decrypt and pair; may compute for seconds.
+    """Parse and decrypt an identity; may compute for seconds.
 
     Raises:
-        ValueError: with words for the user and nothing of what is secret.
+        ValueError: with a message for the user that contains nothing secret.
     """
     key = _private_key(identity)
     if identity.certificate is None or not identity.certificate.reveal().strip():
@@ -97,7 +99,7 @@ def _decrypted(text: str, passphrase: Secret | None) -> asyncssh.SSHKey:
 
 
 def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
-    """asyncssh has two classes for a passphrase that does not fit; this has one."""
+    """Import a private key. asyncssh raises two classes for a wrong passphrase; this raises one."""
     try:
         return asyncssh.import_private_key(text, phrase or None)
     except asyncssh.KeyEncryptionError as error:
@@ -113,7 +115,7 @@ def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
         if words.startswith("Unable to decrypt"):
             raise asyncssh.KeyEncryptionError(words) from None
         raise ValueError(f"the private key cannot be read: {words}") from None
-    except Exception:  # whatever a parser stumbles over; its own words may quote the key
+    except Exception:  # any error of a parser; its message may quote the key
         raise ValueError("the private key cannot be read") from None
 
 
@@ -130,20 +132,21 @@ def _certificate(text: Secret, key: asyncssh.SSHKey) -> asyncssh.SSHCertificate:
 
 
 def unusable(identity: Identity, hop: SSHHop, why: ValueError) -> SshRejected:
-    """What is said of a key that cannot be read."""
+    """Return the failure of a key that cannot be read."""
     trouble = Trouble.PASSPHRASE if isinstance(why, PassphraseWrong) else Trouble.KEY_UNUSABLE
     return SshRejected(trouble, hop, f"Secret {identity.version.partition('@')[0]}: {why}")
 
 
 class KeyRing:
-    """Reads each identity once, in a thread, however many ask at the same time."""
+    """Cache of parsed identities. Each is parsed once, in a thread, for all concurrent callers."""
 
     def __init__(self) -> None:
         self._read: OrderedDict[Identity, asyncio.Task[UserKey]] = OrderedDict()
         self._threads = Threads(READERS, "ssh keys")
 
     async def read(self, identity: Identity, hop: SSHHop) -> UserKey:
-        """
+        """Return the parsed identity.
+
         Raises:
             SshRejected: SecretUnusable or PassphraseWrong, naming the Secret.
         """

@@ -1,4 +1,4 @@
-"""What the rest of machina knows of SSH: who logs in where, what can go wrong, and what a login offers."""
+"""SSH as the rest of machina sees it: routes, identities, failures and the operations of a connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unbounded.kube.logs import Secret
 
 @dataclass(frozen=True)
 class HostPort:
-    """Where an SSH server listens; an IPv6 address without brackets in `host`."""
+    """Address of an SSH server; an IPv6 address without brackets in `host`."""
 
     host: str
     port: int = 22
@@ -26,10 +26,10 @@ class HostPort:
 
 
 def host_port(text: str) -> HostPort:
-    """What `ssh.host` means: a name or an address, with or without a port.
+    """Parse `ssh.host`: a name or an address, with or without a port.
 
     Raises:
-        ValueError: with the words for the user.
+        ValueError: with a message for the user.
     """
     if _is_ipv6(text):
         return HostPort(text)
@@ -59,9 +59,10 @@ def _is_ipv6(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Identity:
-    """
+    """Login data of a Secret.
+
     Args:
-        version: namespace/name@resourceVersion of the Secret: what a refusal is remembered by.
+        version: namespace/name@resourceVersion of the Secret, the key under which a refusal is remembered.
         certificate: an OpenSSH certificate, one line.
     """
 
@@ -73,8 +74,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class Pins:
-    """Keys that count: with `keys` (spec, as "ssh-ed25519 AAAA…") only these; else `fingerprint` (status, SHA256:…);
-    else the first one seen."""
+    """Trusted host keys of a server.
+
+    With `keys` (spec, as "ssh-ed25519 AAAA…") only these are trusted; else `fingerprint` (status, SHA256:…); else the
+    first key that the server shows.
+    """
 
     keys: tuple[str, ...] = ()
     fingerprint: str | None = None
@@ -96,7 +100,7 @@ class Route:
 
 
 class Trouble(StrEnum):
-    """What goes wrong with SSH, before a command is sent: reasons of the conditions SSHReachable and Provisioning."""
+    """Causes of SSH failures before a command is sent: reasons of the conditions SSHReachable and Provisioning."""
 
     NO_NAME = "NameNotResolved"
     UNREACHABLE = "Unreachable"
@@ -114,7 +118,7 @@ class Trouble(StrEnum):
 
 
 class SshTransient(Transient):
-    """It may be well the next time. The message names the address, and never a secret."""
+    """A failure that may pass. The message names the address and nothing secret."""
 
     def __init__(self, trouble: Trouble, hop: SSHHop, message: str) -> None:
         super().__init__(message)
@@ -123,10 +127,11 @@ class SshTransient(Transient):
 
 
 class SshRejected(Rejected):
-    """It stays so until somebody changes something. For a changed host key the message says both fingerprints.
+    """A failure that persists until the user changes something. For a changed host key the message names both
+    fingerprints.
 
     Args:
-        fingerprint: of the public key that was refused, ours by the server or the server's by us; empty where none was.
+        fingerprint: of the refused public key, ours by the server or the server's by us; empty if no key was refused.
     """
 
     def __init__(self, trouble: Trouble, hop: SSHHop, message: str, *, fingerprint: str = "") -> None:
@@ -137,17 +142,17 @@ class SshRejected(Rejected):
 
 
 class SshUncertain(Uncertain):
-    """The line broke after a command was sent: it may have been carried out."""
+    """The connection broke after a command was sent: the host may have run it."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A remote command that ended.
+    """Result of a remote command.
 
     Args:
-        status: None when a signal ended it.
-        stdout, stderr: the last bytes of each, as many as were to be kept.
-        dropped: how many bytes came before those.
+        status: None when a signal ended the command.
+        stdout, stderr: the last bytes of each, at most `keep`.
+        dropped: number of the bytes before those.
     """
 
     status: int | None
@@ -157,33 +162,34 @@ class Ended:
 
 
 class Shell(Protocol):
-    """One logged-in connection to a host."""
+    """An established connection to a host."""
 
     async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
-        """Run a command to its end.
+        """Run a command and return its result.
 
         Raises:
-            SshTransient: it was not sent.
-            SshUncertain: the line broke, or the limit passed, after it was sent.
+            SshTransient: the command was not sent.
+            SshUncertain: the connection broke, or the limit passed, after it was sent.
         """
         ...
 
     def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
-        """Lines of its stdout, each at most 4 KiB, until the command ends.
+        """Yield lines of the command's stdout, each at most 4 KiB, until the command ends.
 
         Raises:
-            SshUncertain: the line broke, or was silent for too long.
+            SshUncertain: the connection broke, or was silent for too long.
         """
         ...
 
 
 FirstUse = Callable[[SSHHop, str], Awaitable[None]]
-"""(hop, fingerprint): pin it durably. Awaited before a key of ours is offered; what it raises ends the login."""
+"""(hop, fingerprint): pin the key durably. Awaited before a user key is offered; an exception ends the login."""
 
 
 class Ssh(Protocol):
     async def probe(self, route: Route, *, on_first_use: FirstUse) -> None:
-        """Whether the host's SSH port answers as SSH, through the bastion if there is one; nobody logs in to the host.
+        """Check that the host's SSH port answers as SSH, through the bastion if there is one, without a login to the
+        host.
 
         Raises:
             SshTransient, SshRejected
@@ -191,16 +197,16 @@ class Ssh(Protocol):
         ...
 
     def login(self, route: Route, *, on_first_use: FirstUse) -> AbstractAsyncContextManager[Shell]:
-        """A connection that is closed at the end. Raises SshTransient, SshRejected."""
+        """Log in; the connection is closed with the context. Raises SshTransient, SshRejected."""
         ...
 
     @property
     def connections(self) -> int:
-        """How many logins are open now, to hosts and to bastions."""
+        """Number of open logins to hosts and bastions."""
         ...
 
     async def close(self) -> None:
-        """Close what is kept open, such as connections to bastions."""
+        """Close connections that stay open between logins, such as those to bastions."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The `Ssh` of a process that may never need one."""
+"""SSH client that is imported on its first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unbounded.machina.ssh.model import FirstUse, Route, Shell, Ssh
 
 
 class SshWhenUsed:
-    """Log in to hosts; asyncssh comes with the first one, as it takes as long as all else that machina imports."""
+    """An `Ssh` that imports asyncssh on the first login. The import takes as long as all others of machina."""
 
     def __init__(self) -> None:
         self._client: Ssh | None = None

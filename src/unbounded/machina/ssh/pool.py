@@ -1,4 +1,4 @@
-"""Connections to bastions: one for all who go through the same one with the same key."""
+"""Shared connections to bastions: one for all routes through the same bastion with the same key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unbounded.machina.ssh.trust import HostKey
 
 
 class Ridden(Protocol):
-    """A connection to a bastion, as far as the pool is concerned."""
+    """Interface of a connection to a bastion."""
 
     @property
     def hop(self) -> Hop: ...
@@ -45,7 +45,10 @@ class _Shared(Generic[L]):
 
 @dataclass(eq=False)
 class _Opening:
-    """A login that others wait for. `failed` is theirs too if their pins are the same or do not matter to it."""
+    """A login that other callers wait for.
+
+    They share `failed` if they have the same pins or if the pins do not matter to the failure.
+    """
 
     pins: object
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,7 +61,7 @@ class _Opening:
 
 
 class Bastions(Generic[L]):
-    """`close` when done. A connection that nobody uses is closed after `idle_s`.
+    """Pool of connections to bastions. The caller closes it. An unused connection is closed after `idle_s`.
 
     Args:
         open_line: logs in to a bastion; raises SshTransient, SshRejected, or what the first use raised.
@@ -74,8 +77,9 @@ class Bastions(Generic[L]):
 
     @asynccontextmanager
     async def ride(self, hop: Hop, on_first_use: FirstUse) -> AsyncIterator[L]:
-        """A connection to the bastion, shared with all whose address, user and key are the same and whose pins its
-        host key satisfies.
+        """Share a connection to the bastion with all callers that have the same address, user and key.
+
+        The host key of the shared connection satisfies the pins of `hop`.
 
         Raises:
             SshTransient, SshRejected
@@ -113,7 +117,7 @@ class Bastions(Generic[L]):
         return next((one for one in lines if not one.line.closed and trust.trusted(hop.pins, one.line.host_key)), None)
 
     async def _opened(self, key: Key, hop: Hop, on_first_use: FirstUse) -> _Shared[L]:
-        """Log in, while others who want the same wait: many who find a bastion gone do not all knock at once."""
+        """Log in while other callers wait, so that not all log in at once to a bastion that is down."""
         opening = self._openings[key] = _Opening(hop.pins)
         own: list[Exception] = []
 
@@ -127,7 +131,7 @@ class Bastions(Generic[L]):
         try:
             line = await self._open(hop, pin)
         except (SshTransient, SshRejected) as failed:
-            if failed not in own:  # what one could not pin says nothing to the others
+            if failed not in own:  # an error of one caller's pinning does not concern the others
                 opening.failed = failed
             raise
         finally:
@@ -157,7 +161,7 @@ class Bastions(Generic[L]):
             shared.idle = asyncio.get_running_loop().call_later(self._idle_s, self._drop, shared)
 
     def _drop(self, shared: _Shared[L]) -> None:
-        """Nobody gets it any more; who is in it stays until it is closed."""
+        """Remove a connection from the pool and close it."""
         if shared.idle is not None:
             shared.idle.cancel()
         lines = self._lines.get(shared.key, [])
@@ -171,7 +175,7 @@ class Bastions(Generic[L]):
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close all, also those that are in use."""
+        """Close all connections, also those in use."""
         self._closed = True
         for lines in list(self._lines.values()):
             for shared in list(lines):

@@ -1,4 +1,4 @@
-"""What can be a private key at all, told from its text alone: what is wrong deeper down shows when it is opened."""
+"""Check of a private key by its text alone. Deeper faults show when the key is parsed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _PUBLIC: Final = ("ssh-", "ecdsa-", "sk-")
 
 
 def check_private_key(text: str) -> None:
-    """
+    """Check that the text has the form of a private key.
+
     Raises:
-        ValueError: it is none; the words follow the name of the place where it stands, and quote nothing of it.
+        ValueError: it has not. The message continues after the name of the field and quotes nothing of the text.
     """
     begin = text.lstrip()
     if not begin:

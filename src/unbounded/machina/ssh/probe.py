@@ -1,4 +1,4 @@
-"""Whether something that speaks SSH answers at an address: it says so first, and nothing is said to it."""
+"""Probe of an address for an SSH server. The server greets first; the probe sends nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting
 
 
 class Listener(asyncio.Protocol, asyncssh.SSHTCPSession[bytes]):
-    """Listens to a server over a connection of its own, or over a bastion's.
+    """Receiver of a server's greeting over a connection of its own or of a bastion.
 
     Attributes:
-        heard: ends when the server has said enough, or closed.
+        heard: completes when the server has sent enough or closed the connection.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""How much work it is to open a private key with its passphrase, read from the key before any of it is done.
+"""Limit on the work of decrypting a private key, read from the key before its decryption.
 
-The work is slow on purpose, the key says how slow, and nobody can stop it once it has begun.
+Key derivation is slow on purpose, the key sets its rounds, and a running derivation cannot be stopped.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Final
 
 from asyncssh.asn1 import ASN1DecodeError, der_decode
 
-MOST_BCRYPT: Final = 1024  # some ten seconds; ssh-keygen writes 16 or 24, unless -a tells it otherwise
+MOST_BCRYPT: Final = 1024  # some ten seconds; ssh-keygen writes 16 or 24 unless -a sets another number
 MOST_PBKDF2: Final = 2_000_000  # some seconds; openssl writes 2048
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\n(.*?)-----END ", re.DOTALL)
 _OPENSSH: Final = b"openssh-key-v1\0"
 
 
 def check_rounds(text: str) -> None:
-    """What cannot be read here is passed over: who parses the key says what is wrong with it.
+    """Check the number of rounds of key derivation. A key that cannot be parsed passes; its parser reports the fault.
 
     Raises:
-        ValueError: more than is done in a moment, with words for the user.
+        ValueError: too many rounds, with a message for the user.
     """
     if (block := _BLOCK.search(text)) is None:
         return
@@ -36,13 +36,14 @@ def check_rounds(text: str) -> None:
 
 
 def _rounds(kind: str, content: bytes) -> tuple[int, int]:
-    """How many it takes, and how many it may take."""
+    """Return the number of rounds and its limit."""
     if kind == "OPENSSH" and content.startswith(_OPENSSH):
         _cipher, rest = _string(content[len(_OPENSSH) :])
         kdf, rest = _string(rest)
         options, _ = _string(rest)
         return (int.from_bytes(_string(options)[1][:4], "big") if kdf == b"bcrypt" else 0), MOST_BCRYPT
-    if kind == "ENCRYPTED":  # PKCS #8 (RFC 5958, section 3): an algorithm with its parameters, and what is encrypted
+    # PKCS #8 (RFC 5958, section 3): an algorithm with its parameters, and the encrypted content
+    if kind == "ENCRYPTED":
         match der_decode(content):
             case (algorithm, bytes()):
                 return max(_numbers(algorithm), default=0), MOST_PBKDF2
@@ -50,13 +51,13 @@ def _rounds(kind: str, content: bytes) -> tuple[int, int]:
 
 
 def _string(content: bytes) -> tuple[bytes, bytes]:
-    """One of SSH's strings (RFC 4251, section 5), and what follows it."""
+    """Split off one SSH string (RFC 4251, section 5); return it and the rest."""
     end = 4 + int.from_bytes(content[:4], "big")
     return content[4:end], content[end:]
 
 
 def _numbers(value: object) -> Iterator[int]:
-    """All of them in a value of ASN.1: salts are bytes, so the largest is the one of the rounds."""
+    """Yield all integers of an ASN.1 value. Salts are bytes, so the largest integer is the number of rounds."""
     if isinstance(value, tuple):
         for part in value:
             yield from _numbers(part)

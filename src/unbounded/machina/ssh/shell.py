@@ -1,4 +1,4 @@
-"""Commands on a host that somebody is logged in to: bounded in time and in what is kept of their output."""
+"""Commands on a host over an established connection, with limits on time and retained output."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from unbounded.machina.ssh.handshake import Line
 from unbounded.machina.ssh.model import Ended, SshUncertain, Trouble
 
 LINE_BYTES: Final = 4096
-PIECE_BYTES: Final = 65536  # of stdin, written at once
-WINDOW_BYTES: Final = 262144  # of output, that a host may send before it was taken
-WAITING_BYTES: Final = 65536  # of lines that nobody has taken; then the host is made to wait
+PIECE_BYTES: Final = 65536  # of stdin, per write
+WINDOW_BYTES: Final = 262144  # of output that the host may send before the client reads it
+# of lines that the caller has not read; beyond that the client stops reading from the host
+WAITING_BYTES: Final = 65536
 OPEN_S: Final = 30.0
 
 
 class Tail:
-    """The last bytes of a stream, and how many came before them."""
+    """Last bytes of a stream, and the number of bytes before them."""
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
@@ -46,13 +47,13 @@ class Tail:
 
 
 class Lines:
-    """A stream cut into lines. One that is too long comes in pieces."""
+    """A stream cut into lines. A line that is too long is cut into pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def add(self, data: bytes) -> list[bytes]:
-        """The lines that are whole now, without their ends."""
+        """Add bytes; return the lines that are complete now, without their line ends."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         lines = [piece for line in whole for piece in _pieces(line)]
         if len(self._rest) > LINE_BYTES:
@@ -61,7 +62,7 @@ class Lines:
         return lines
 
     def end(self) -> list[bytes]:
-        """What is left when nothing more comes."""
+        """Return the rest at the end of the stream."""
         rest, self._rest = self._rest, b""
         return [rest] if rest else []
 
@@ -71,7 +72,7 @@ def _pieces(line: bytes) -> list[bytes]:
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """One command. `over` is set when its channel ends."""
+    """Session of one command. `over` is set when its channel closes."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -102,12 +103,12 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
     @property
     def ended(self) -> bool:
-        """Whether the host said how the command ended."""
+        """Return whether the host reported the end of the command."""
         return self.status is not None or self.signal is not None
 
 
 class _Kept(_Session):
-    """Keeps the last of what the command says."""
+    """Session that retains the last bytes of the command's output."""
 
     def __init__(self, keep: int) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class _Kept(_Session):
 
 
 class Followed(_Session):
-    """Holds lines of stdout until they are taken, and the host back while there are many."""
+    """Session that queues lines of stdout and pauses the host while too many are queued."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +156,7 @@ class Followed(_Session):
 
 
 class RemoteShell:
-    """The `Shell` of a line."""
+    """Implementation of `Shell` over a line."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -185,7 +186,7 @@ class RemoteShell:
             while session.waiting or not session.over.is_set():
                 if session.waiting:
                     yield session.take()
-                    await asyncio.sleep(0)  # a host that sends many lines has no more turns than all others
+                    await asyncio.sleep(0)  # a host that sends many lines gets no more turns of the loop than others
                     continue
                 session.news.clear()
                 await self._wait(session.news, end, silence_s)
@@ -204,7 +205,7 @@ class RemoteShell:
     async def _sent(
         self, command: str, session: _Session, limit_s: float
     ) -> AsyncIterator[asyncssh.SSHClientChannel[bytes]]:
-        """A command that the host has taken. It is asked to stop where the block ends before it does."""
+        """Run a command on the host; terminate it if the block ends earlier."""
         try:
             yield await self._open(command, session, min(limit_s, OPEN_S))
         finally:
@@ -214,10 +215,11 @@ class RemoteShell:
                 session.channel.abort()
 
     async def _open(self, command: str, session: _Session, limit_s: float) -> asyncssh.SSHClientChannel[bytes]:
-        """
+        """Open the channel of a command.
+
         Raises:
-            SshTransient: the host has not seen the command.
-            SshUncertain: it may have.
+            SshTransient: the host has not received the command.
+            SshUncertain: the host may have received the command.
         """
         if self._line.closed:
             raise self._lost()
@@ -242,9 +244,10 @@ class RemoteShell:
         return failures.failure(Trouble.TOO_MANY, self._line.hop.name, f"{self._place}: {what}")
 
     def _check(self, session: _Session) -> None:
-        """
+        """Check that the command has ended.
+
         Raises:
-            SshUncertain: the channel ended, and not because the command did.
+            SshUncertain: the channel closed without the end of the command.
         """
         if session.ended:
             return
@@ -253,7 +256,7 @@ class RemoteShell:
         raise SshUncertain(f"{self._place}: the host did not say how the command ended")
 
     def _lost(self) -> failures.SshFailure:
-        """Before anything was sent."""
+        """Return the failure of a connection that broke before the command was sent."""
         return failures.broken(self._line.lost_at)
 
     def _broke(self, when: str) -> SshUncertain:
@@ -265,7 +268,7 @@ class RemoteShell:
 
 
 async def _write(channel: asyncssh.SSHClientChannel[bytes], session: _Session, stdin: bytes) -> None:
-    """All of it, in pieces, each when the one before has left; a command may end without reading it."""
+    """Write stdin in pieces, each after the previous one was sent. A command may end without reading it."""
     try:
         for at in range(0, len(stdin), PIECE_BYTES):
             await session.writable.wait()

@@ -1,4 +1,4 @@
-"""Blocking calls that nobody can end, in threads that the end of the process does not wait for."""
+"""Blocking calls that cannot be cancelled, in threads that do not delay the exit of the process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Unlike an executor's, which Python joins when it ends: a resolver that hangs would keep the process for minutes,
-    and the next leader would wait for its Lease.
+    """Pool of daemon threads.
+
+    Python joins the threads of an executor at exit. A resolver that hangs would keep the process for minutes, and the
+    next leader would wait for its Lease.
 
     Args:
-        most: at work at once; further calls wait for one of them to end, also where nobody waits for that one any more.
+        most: limit of concurrent calls, including cancelled ones that still run; further calls wait.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -24,7 +26,7 @@ class Threads:
         self._name: Final = name
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What the call gives or raises. When this is cancelled, the call goes on alone."""
+        """Run the call; return its result or raise its exception. A cancelled call runs on in its thread."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T] = loop.create_future()
@@ -42,7 +44,7 @@ class Threads:
             result, error = None, None
             try:
                 result = work()
-            except Exception as raised:  # told to who waits
+            except Exception as raised:  # re-raised to the caller of `run`
                 error = raised
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(tell, result, error)

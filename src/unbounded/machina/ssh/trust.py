@@ -1,8 +1,8 @@
-"""Which host key counts. Pure: keys as they come from the wire, pins as they stand in a Machine.
+"""Verification of host keys. Pure: keys as servers send them, pins as a Machine has them.
 
-A server may have several keys and shows one, of the first kind on our list that it has. So that a server with three
-keys does not look changed, kinds that are pinned come first; and where only a fingerprint is known, which does not
-say its kind, the server is asked for its other kinds before it counts as changed.
+A server may have several keys and shows one, of the first type on the client's list that it has. Pinned types come
+first, so that a server with three keys does not look changed. A fingerprint does not reveal its type. With only a
+fingerprint pinned, the client requests the other types before the server counts as changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
     "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
 }
-"""A kind of key, and how it may sign: RSA never with SHA-1. The order is the order of preference."""
+"""Types of keys and their signature algorithms, in order of preference: RSA never with SHA-1."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """As `ssh-keygen -l` prints it: SHA256 and unpadded base64."""
+        """Fingerprint as `ssh-keygen -l` prints it: SHA256 and unpadded base64."""
         return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
 
 
 def host_key(line: str) -> HostKey | None:
-    """A key of `ssh.hostKeys`, "ssh-ed25519 AAAA… comment"; None where that is no key that a server can show us."""
+    """Parse a key of `ssh.hostKeys`, "ssh-ed25519 AAAA… comment"; return None for an unsupported or invalid key."""
     parts = line.split()
     if len(parts) < 2 or parts[0] not in KINDS:
         return None
@@ -52,14 +52,14 @@ def host_key(line: str) -> HostKey | None:
 
 
 def kind_in(blob: bytes) -> str | None:
-    """The kind that a key says of itself: its first string (RFC 4253, section 6.6)."""
+    """Return the type inside the key, its first string (RFC 4253, section 6.6)."""
     length = int.from_bytes(blob[:4], "big")
     name = blob[4 : 4 + length]
     return name.decode("ascii", errors="replace") if len(name) == length and name else None
 
 
 def trusted(pins: Pins, shown: HostKey) -> bool:
-    """Whether it may be the server. On first use, when nothing is pinned, any key may."""
+    """Return whether the pins allow the key. Without pins (first use) every key is allowed."""
     if pins.keys:
         return shown in pinned_keys(pins)
     if pins.fingerprint:
@@ -68,7 +68,7 @@ def trusted(pins: Pins, shown: HostKey) -> bool:
 
 
 def first_use(pins: Pins) -> bool:
-    """Whether the key that is shown is yet to be pinned."""
+    """Return whether nothing is pinned yet."""
     return not pins.keys and not pins.fingerprint
 
 
@@ -77,29 +77,30 @@ def pinned_keys(pins: Pins) -> tuple[HostKey, ...]:
 
 
 def wanted(pins: Pins) -> str:
-    """The pinned keys, for a message."""
+    """Return the pinned keys for a message."""
     if pins.keys:
         return ", ".join(key.fingerprint for key in pinned_keys(pins)) or "no key that can be read"
     return pins.fingerprint or ""
 
 
 def algorithms(pins: Pins, *, known_kind: str | None = None) -> tuple[str, ...]:
-    """What to ask a server for at first, the best first: all that there are, as one that has no key of a pinned kind
-    is to show what it has.
+    """Return the algorithms of the first attempt, the preferred ones first.
+
+    All algorithms are on the list: a server without a key of a pinned type then shows a key that it has.
 
     Args:
-        known_kind: of the key behind `pins.fingerprint`, where it was seen before.
+        known_kind: type of the key behind `pins.fingerprint`, if an earlier login has shown it.
     """
     first = [key.kind for key in pinned_keys(pins)] if pins.keys else [known_kind] if known_kind else []
     return _algorithms([*first, *KINDS])
 
 
 def other_algorithms(pins: Pins, *, shown: Collection[str], has: Collection[str] | None) -> tuple[str, ...]:
-    """What to ask a server for that has shown keys which do not count; nothing when it cannot have one that does.
+    """Return the algorithms for a server whose keys so far are not trusted; none if it cannot have a trusted key.
 
     Args:
-        shown: kinds that it showed already.
-        has: algorithms that it said it has; None where that is not known.
+        shown: types of the keys that it has shown.
+        has: algorithms that it offers; None if unknown.
     """
     if first_use(pins):
         return ()

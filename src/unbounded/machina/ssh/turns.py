@@ -1,4 +1,6 @@
-"""How many handshakes at once: in all, as each costs CPU here, and with one server, as it drops what is too much."""
+"""Limit on concurrent handshakes: in total, as each costs CPU here, and per server, as it drops connections beyond its
+own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from weakref import WeakValueDictionary
 
 
 class Turns:
-    """Who waits for an address that is busy holds up nobody else."""
+    """Limit in total and per address. Handshakes that wait for a busy address do not block others."""
 
     def __init__(self, in_all: int, at_one: int) -> None:
         self._all = asyncio.Semaphore(in_all)
@@ -18,7 +20,7 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, address: Hashable) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the end of the block."""
+        """Acquire a turn for the duration of the block."""
         at = self._at.get(address)
         if at is None:
             at = self._at[address] = asyncio.Semaphore(self._at_one)
