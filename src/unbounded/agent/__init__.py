@@ -1,18 +1,19 @@
-"""The host agent: makes a host a node, keeps it one, and takes everything back.
+"""The host agent: makes a host a node, keeps the node running, and removes it again.
 
-It owns the nspawn machines kube1 and kube2, what `start` changed on the host, and its own binary. It leaves the host's
-power to others (but for a reboot from inside where nobody else can), and Pods to kubelet.
+It owns the nspawn machines kube1 and kube2, the changes of `start` to the host, and its own binary. It leaves Pods to
+kubelet and the host's power to others. The one exception is a HostReboot from inside a host that has no BMC and no
+provider.
 
-    layout    where everything lies on a host
-    model     the two slots, what a node is made from, what is seen of it
-    ports     what the agent needs of the host, in its own words
-    host/     the real parts behind these ports: commands, systemd, machined
+    layout    paths of all files on a host
+    model     the two slots, the goal of a node, and the observed state of a slot
+    ports     interfaces that the agent needs from the host
+    host/     implementations of these ports: commands, systemd, machined
     node/     one slot: building, starting, stopping, removing it
-    steps/    what start does to the host, step by step, each with its way back
-    daemon/   the identity, the caches, and what runs all the time
-    operations/   the kinds of MachineOperation that it carries out
-    upgrade/  the agent's own binary: blue and green
-    recreation/   a node made anew in the other slot
-    reset/    the way back
-    preflight/    whether a host can become a node
+    steps/    changes of `start` to the host; each step can be reverted
+    daemon/   identity, caches and the long-running process
+    operations/   kinds of MachineOperation that the agent executes
+    upgrade/  blue and green releases of the agent's own binary
+    recreation/   replacement of the node by a new one in the other slot
+    reset/    removal of node and agent from the host
+    preflight/    checks that a host can become a node
 """

@@ -1,4 +1,4 @@
-"""Which release of the agent this is, and where it lies."""
+"""Version and folder of the agent's release that runs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ SHIPPED: Final = ("agent", "api", "fetch", "join", "kube", "operations")  # what
 
 @dataclass(frozen=True)
 class Build:
-    """Args:
-    build: of which sources; empty where they themselves run.
+    """Version of the running agent.
+
+    Args:
+        build: revision of the sources of a release; empty where the sources themselves run.
     """
 
     version: str
@@ -26,8 +28,8 @@ class Build:
 
 
 def this_build() -> Build:
-    """What runs here."""
-    inside = getattr(sys, "_MEIPASS", "")  # where PyInstaller's part of a release is
+    """Return version and build of this process."""
+    inside = getattr(sys, "_MEIPASS", "")  # PyInstaller sets it to the folder of a release's files
     if inside:
         told = json.loads((Path(inside) / STAMP).read_text())
         return Build(str(told["version"]), str(told["build"]))
@@ -37,14 +39,14 @@ def this_build() -> Build:
 
 
 def this_release() -> Path | None:
-    """The folder of the release that runs, with the executable `unbounded-agent` in it; None for sources."""
+    """Return the folder of the running release, which holds the executable `unbounded-agent`; None for sources."""
     return Path(sys.executable).resolve().parent if getattr(sys, "frozen", False) else None
 
 
 def load_everything() -> list[str]:
-    """Import every module of the release, with all that they import at their top; their names, sorted.
+    """Import every module of the release with its top-level imports; return their names, sorted.
 
-    Who takes the release's files away, or checks that it is whole, calls this first.
+    Code that removes the release's files, or checks that a release is complete, calls this first.
     """
     names = ["unbounded"]
     for package in SHIPPED:

@@ -1,4 +1,4 @@
-"""Why a command failed, as a reason of condition Provisioning, where there is one for it."""
+"""Mapping from the error of a command to a reason of condition Provisioning."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class PreflightFailed(Rejected):
-    """The host cannot become a node as it is; nothing was changed."""
+    """The host cannot become a node; nothing was changed."""
 
 
 class NoImage(Rejected):
-    """Nothing names the node's root file system."""
+    """No source names the node's root file system."""
 
 
 def cause_of(error: BaseException) -> ConditionReason | None:
-    """Return the reason of an error, which may stand anywhere in its chain."""
+    """Return the reason for an error or for one of its causes; None where no reason fits."""
     return next((reason for one in _chain(error) if (reason := _reason(one)) is not None), None)
 
 

@@ -1,8 +1,8 @@
-"""Address and CA of the API server, and the cluster's DNS server: what a host uses, and what is published. Pure.
+"""Address and CA of the API server, and the cluster's DNS server: used by a host, and published by the cluster. Pure.
 
-The cluster publishes them where a new host learns them: ConfigMap cluster-info, or kube-root-ca.crt where there is
-none, and Service kube-dns. The CA is followed as it is published. An address or a DNS server may be meant for this
-host alone, so that it is followed only when what is published changes.
+The cluster publishes them where a new host reads them: in ConfigMap cluster-info (kube-root-ca.crt where there is
+none) and in Service kube-dns. The host follows the CA as published. Address and DNS server may be specific to this
+host; it follows them only when the published value changes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from unbounded.agent.model import NodeGoal
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig
 
-_SHOWN: Final = 16  # digits of a digest
+_SHOWN: Final = 16  # hex digits of a digest
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):
-    """Args:
-    server: https://…, without a slash at its end; empty where it is not known.
-    ca_pem: certificates that the server's chains to.
-    dns: IP address of the DNS server; empty for none.
+    """Access to a cluster: its API server and DNS server.
+
+    Args:
+        server: https://…, without a trailing slash; empty where unknown.
+        ca_pem: CA certificates that the server's chain ends in.
+        dns: IP address of the DNS server; empty for none.
     """
 
     server: str = ""
@@ -38,16 +40,16 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         return f"{self.server}, CA {fingerprint(self.ca_pem)}, DNS server {self.dns or 'none'}"
 
     def same(self, other: ClusterAccess) -> bool:
-        """Return whether both are one, however their certificates are written."""
+        """Return whether both are equal, however their certificates are encoded."""
         ours, theirs = ((one.server, fingerprint(one.ca_pem), one.dns) for one in (self, other))
         return ours == theirs
 
 
 def fingerprint(pem: str) -> str:
-    """Return a digest of the certificates, whatever their order; `none` where nothing is published.
+    """Return a digest of the certificates, independent of their order; `none` for an empty text.
 
     Raises:
-        Rejected: these are no certificates.
+        Rejected: the text contains no certificates.
     """
     if not pem:
         return "none"
@@ -60,22 +62,22 @@ def fingerprint(pem: str) -> str:
 
 
 def access_of_config(config: AgentConfig) -> ClusterAccess:
-    """What the agent uses."""
+    """Return the access that the agent uses."""
     pem = base64.b64decode(config.cluster.ca_cert_base64).decode()
     return ClusterAccess(config.kubelet.api_server.rstrip("/"), pem, config.cluster.cluster_dns)
 
 
 def access_of_goal(goal: NodeGoal) -> ClusterAccess:
-    """What kubelet in a slot uses."""
+    """Return the access that kubelet in a slot uses."""
     return ClusterAccess(goal.api_server.rstrip("/"), goal.ca_pem, goal.cluster_dns)
 
 
 def desired_access(used: ClusterAccess, published: ClusterAccess, known: ClusterAccess | None) -> ClusterAccess:
-    """Return what the host is to use.
+    """Return the access that the host should use.
 
     Args:
-        published: by the cluster now; an empty field is not known.
-        known: what was published when the host last followed it; None where it never looked.
+        published: by the cluster now; an empty field is unknown.
+        known: published when the host last followed it; None where the host never read it.
     """
 
     def followed(ours: str, theirs: str, before: str | None) -> str:
@@ -89,7 +91,7 @@ def desired_access(used: ClusterAccess, published: ClusterAccess, known: Cluster
 
 
 def config_with(config: AgentConfig, access: ClusterAccess) -> AgentConfig:
-    """Return the agent's configuration with another access."""
+    """Return the agent's configuration with this access."""
     replace, ca = msgspec.structs.replace, base64.b64encode(access.ca_pem.encode()).decode()
     return replace(
         config,
@@ -99,15 +101,15 @@ def config_with(config: AgentConfig, access: ClusterAccess) -> AgentConfig:
 
 
 def goal_with(goal: NodeGoal, access: ClusterAccess) -> NodeGoal:
-    """Return what a node is made from, with another access."""
+    """Return a node's goal with this access."""
     return msgspec.structs.replace(goal, api_server=access.server, ca_pem=access.ca_pem, cluster_dns=access.dns)
 
 
 def kubeconfig_with(content: bytes, access: ClusterAccess) -> bytes:
-    """Return a kubeconfig with another server and CA for all its clusters, as JSON.
+    """Return a kubeconfig with this server and CA for all its clusters, as JSON.
 
     Raises:
-        Rejected: this is no kubeconfig.
+        Rejected: the content is no kubeconfig.
     """
     try:
         document: Any = yaml.load(content, Loader=yaml.CSafeLoader)
@@ -121,10 +123,10 @@ def kubeconfig_with(content: bytes, access: ClusterAccess) -> bytes:
 
 
 def kubelet_config_with(content: bytes, access: ClusterAccess) -> bytes:
-    """Return a KubeletConfiguration with another DNS server.
+    """Return a KubeletConfiguration with this DNS server.
 
     Raises:
-        Rejected: it is not JSON.
+        Rejected: the content is not JSON.
     """
     try:
         document = msgspec.json.decode(content, type=dict[str, Any])

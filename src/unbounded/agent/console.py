@@ -1,4 +1,4 @@
-"""Commands that take a while, at a terminal or in a log: their progress, their end, and signals."""
+"""Progress, exit status and signals of commands that run for a while, at a terminal or with a log."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = Log("agent")
 
 FAILED: Final = 1
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_PAUSE_S: Final = {True: 0.5, False: 10.0}  # between two words about the same: for a person, and for a log
+_PAUSE_S: Final = {True: 0.5, False: 10.0}  # between two messages about one thing: at a terminal, and in a log
 
 
 def run_to_end(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run it; the exit status. SIGTERM and SIGINT cancel it, and its clean-up is waited for."""
+    """Run a command and return its exit status. SIGTERM and SIGINT cancel it; its clean-up completes first."""
     try:
         return asyncio.run(_interruptible(main))
     except Failure as error:
@@ -57,8 +57,10 @@ async def _interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 class Progress:
-    """Told "what: how far", or "what: which: how far": a line for a person at a terminal, else a line of the log; about
-    the same thing only now and then."""
+    """Progress output: a line that is updated at a terminal, else lines of the log.
+
+    A call passes "what: how far" or "what: which: how far". Messages about one thing are rate-limited.
+    """
 
     def __init__(self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream or sys.stderr

@@ -1,4 +1,4 @@
-"""What a node is to be made from: the Machine, its configuration, and what the node is made from now. Pure."""
+"""Desired goal of a node, from the Machine, its configuration, and the goal that the node has now. Pure."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from unbounded.join.node_marks import (
 
 @dataclass(frozen=True)
 class Desired:
-    """Args:
-    goal: what the node is to be made from.
-    drift: where the node differs from it, for people: `kubernetes.version 1.33.1 → 1.34.0`.
-    conflicts: fields that the configuration and the Machine's own spec set differently; the configuration has won.
+    """Desired goal of a node, with its differences from the present one.
+
+    Args:
+        goal: desired goal of the node.
+        drift: differences of the node from it, for messages: `kubernetes.version 1.33.1 → 1.34.0`.
+        conflicts: fields that the configuration and the Machine's own spec set differently; the configuration wins.
     """
 
     goal: NodeGoal
@@ -39,7 +41,7 @@ class Desired:
 
     @property
     def same(self) -> bool:
-        """The node is made from this, or from what amounts to the same."""
+        """True where the node already matches, or differs in nothing that needs another node."""
         return not self.drift
 
 
@@ -48,7 +50,7 @@ _NOTHING: Final = Marks()
 
 @dataclass(frozen=True)
 class _Wish:
-    """What one side sets; an empty text is not set."""
+    """Settings of one side; an empty text is unset."""
 
     version: str = ""
     image: str = ""
@@ -56,12 +58,12 @@ class _Wish:
 
 
 def desired(machine: Machine, version: MachineConfigurationVersion | None, base: NodeGoal) -> Desired:
-    """What the node of a Machine is to be made from.
+    """Return the desired goal of a Machine's node.
 
     Args:
         version: of the configuration that the Machine is bound to; None for a Machine without one.
-        base: what the node is made from now. What neither the Machine nor its configuration sets is as it is there:
-            the API server and its certificates, and versions that came with the agent's configuration.
+        base: goal that the node has now. It supplies all fields that neither the Machine nor its configuration sets:
+            the API server and its certificates, and versions from the agent's configuration.
     """
     own, theirs = _of_machine(machine), _of_configuration(version)
     template = None if version is None else version.spec.template
@@ -88,8 +90,9 @@ def desired(machine: Machine, version: MachineConfigurationVersion | None, base:
 
 
 def same_node(one: NodeGoal, other: NodeGoal) -> bool:
-    """Whether these are one node to make, whatever its labels and taints: they follow on a node that serves. Another
-    version of the configuration that says the same is no other node either."""
+    """Return whether both goals need the same node. Labels and taints do not count: a serving node follows them. Two
+    versions of the configuration with equal content are one node.
+    """
     followed = {"labels": other.labels, "taints": other.taints, "configuration": other.configuration}
     return msgspec.structs.replace(one, **followed) == other
 
@@ -124,10 +127,10 @@ def _version(source: DownloadSource | None) -> str:
 
 
 def _places(sources: AgentDownloads, base: NodeGoal) -> Downloads:
-    """Where things come from; versions stand beside it in the goal, but for crictl's and the sandbox image's.
+    """Return the download sources. Versions are fields of the goal, except those of crictl and the sandbox image.
 
-    A Machine that names a version and no place has it from where things come now, such as the mirror that the agent's
-    configuration was given; a digest is of one version alone.
+    A Machine that names a version and no source keeps the present source, such as the mirror in the agent's
+    configuration. A digest belongs to one version and is not kept for another.
     """
 
     def place(wanted: DownloadSource | None, otherwise: Source, version: str) -> Source:
@@ -149,8 +152,9 @@ def _places(sources: AgentDownloads, base: NodeGoal) -> Downloads:
 
 
 def _settings(version: MachineConfigurationVersion | None, base: NodeGoal) -> NodeSettings:
-    """Return the configuration's settings. Proxy and authorities that it leaves out stay: the agent's own configuration
-    may give them, without which the host may reach nothing."""
+    """Return the configuration's settings. Proxy and authorities that it omits stay: the host may reach nothing without
+    those of the agent's own configuration.
+    """
     found = node_settings(None if version is None else version.spec.template)
     proxy = base.settings.proxy if found.proxy is None else found.proxy
     authorities = base.settings.ca_bundle if found.ca_bundle is None else found.ca_bundle

@@ -1,8 +1,8 @@
 """Durations of this host's earlier work, and the limits that follow from them.
 
-A fixed limit is wrong on a slow host: its machine boots in two minutes, and is ended after thirty seconds each time. So
-each limit has a floor, which is the default of a host of usual speed, and grows with what the host needed before, up to
-a ceiling. The record lies on the disk, as an agent that was just started has to know it too.
+A fixed limit is wrong on a slow host: its machine boots in two minutes, and is killed after thirty seconds each time.
+Each limit therefore has a floor, the default for a host of usual speed. It grows with the durations recorded on the
+host, up to a ceiling. The record is on disk, because an agent that has just started needs it too.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from unbounded.kube.logs import Log
 log = Log("agent")
 
 FACTOR: Final = 3.0
-REMEMBERED: Final = 5  # of each kind of work, the latest
+REMEMBERED: Final = 5  # latest durations of each kind of work
 
 
 class Work(StrEnum):
-    """Kinds of work whose durations are recorded; the values are keys of the record."""
+    """Kinds of work with recorded durations; the values are keys of the record."""
 
     BOOT = "machineBoot"  # from the start of the machine's unit until its service manager answers
     SERVICE = "serviceStart"  # until containerd or kubelet is active
     START = "nodeStart"  # the machine and its services
     BUILD = "slotBuild"  # with the pull of the image and all downloads
-    READY = "nodeReady"  # from a started machine until its Node is Ready, images of its Pods included
-    DAEMON = "daemonStart"  # the agent's daemon, from its process until it begins its work
+    READY = "nodeReady"  # from a started machine until its Node is Ready, with the pull of its Pods' images
+    DAEMON = "daemonStart"  # the agent's daemon, from its process's start until it serves
     RENEWAL = "leaseRenewal"  # from a started machine until kubelet renews its Node's lease
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds. The floor is the limit of a host without a history."""
+    """Seconds. The floor is the limit on a host without a history."""
 
     floor: float
     ceiling: float
@@ -61,12 +61,12 @@ BOUNDS: Final = {
 
 
 def limit(history: Iterable[float], floor: float, ceiling: float, factor: float = FACTOR) -> float:
-    """Return how long work may take that took this long before."""
+    """Return the limit in seconds for work with these earlier durations."""
     return max(floor, min(factor * max(history, default=0.0), ceiling))
 
 
 def process_age_s() -> float:
-    """Return how long ago this process began, with what ran in it before Python."""
+    """Return the seconds since this process started, including the time before Python ran."""
     began = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(began) / os.sysconf("SC_CLK_TCK")
 
@@ -76,7 +76,7 @@ class _Taken(msgspec.Struct, frozen=True):
 
     Args:
         completed: the latest last.
-        overran: how long the longest attempt since then took that did not complete within its limit.
+        overran: duration of the longest attempt since then that exceeded its limit.
     """
 
     completed: tuple[float, ...] = ()
@@ -88,16 +88,16 @@ class _Taken(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """Keys are kept as they are: a later agent may know more kinds of work."""
+    """Record of all work. Unknown keys are preserved, as a later agent may have more kinds of work."""
 
     work: dict[str, _Taken] = msgspec.field(default_factory=dict)
 
 
 class Durations:
-    """The record of one host.
+    """Recorded durations of one host.
 
     Args:
-        layout: None for a record that is not on any disk.
+        layout: None for a record in memory alone.
     """
 
     def __init__(self, layout: Layout | None = None) -> None:
@@ -105,22 +105,22 @@ class Durations:
         self._record = _Record()
 
     def limit(self, work: Work, *, floor: float | None = None, alike: Iterable[float] = ()) -> float:
-        """Return how long this may take now.
+        """Return the limit for this work now, in seconds.
 
         Args:
-            floor: in the place of the work's own, such as a configured one.
-            alike: durations of comparable work, which count as long as there is none of this.
+            floor: replaces the floor of the work, for example by a configured one.
+            alike: durations of comparable work, which count until this work has completed once.
         """
         bounds, taken = BOUNDS[work], self._taken(work)
         history = taken.history if taken.completed else (*taken.history, *alike)
         return limit(history, bounds.floor if floor is None else floor, bounds.ceiling)
 
     def known(self, work: Work) -> bool:
-        """Return whether this was completed before."""
+        """Return whether this work has completed before."""
         return bool(self._taken(work).completed)
 
     def completed(self, work: Work, seconds: float) -> None:
-        """Record work that came to its end. On a host that was never slow the first of each kind is enough."""
+        """Record completed work. On a host that was never slow, only the first of each kind is written."""
         before = self._taken(work)
         after = _Taken((*before.completed, round(seconds, 2))[-REMEMBERED:])
         usual = BOUNDS[work].floor / FACTOR
@@ -128,17 +128,17 @@ class Durations:
             self._write(work, after)
 
     def overran(self, work: Work, seconds: float) -> None:
-        """Record work that was given up at its limit, so that the next attempt may take longer."""
+        """Record work that exceeded its limit, so that the next attempt gets a longer one."""
         taken = self._taken(work)
         if seconds > taken.overran:
             self._write(work, msgspec.structs.replace(taken, overran=round(seconds, 2)))
 
     @asynccontextmanager
     async def measured(self, work: Work, limit_s: float, *, whole: bool = True) -> AsyncIterator[None]:
-        """Record how long the body takes; a body that fails before its limit says nothing about the host.
+        """Record the duration of the body; a body that fails within its limit is not recorded.
 
         Args:
-            whole: the work is to be done, and not there already.
+            whole: False where part of the work was done before, so that a completed body is not recorded.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -161,13 +161,14 @@ class Durations:
             return msgspec.json.decode(self._path.read_bytes(), type=_Record)
         except FileNotFoundError:
             return _Record()
-        except (OSError, msgspec.DecodeError) as error:  # limits are at their floors then, and grow anew
+        except (OSError, msgspec.DecodeError) as error:  # limits are at their floors then, and grow from there
             log.warning("the record of durations cannot be read", error=error)
             return _Record()
 
     def _write(self, work: Work, taken: _Taken) -> None:
         self._record = _Record({**self._read().work, work: taken})
-        if self._path is None or not self._path.parent.is_dir():  # before `start`, and after a reset, there is no state
+        # before `start` and after a reset, the host has no state folder
+        if self._path is None or not self._path.parent.is_dir():
             return
         try:
             write_durably(self._path, msgspec.json.encode(self._record))

@@ -1,4 +1,4 @@
-"""The agent as an executor: each kind of MachineOperation is a work of its own, and here they are one."""
+"""The agent's executor: dispatches each operation to the work of its kind."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CALL_LIMIT_S: Final = 900.0  # the download of a release and the start of a node
 
 
 class AgentExecutor:
-    """The operations of one Machine that its own agent carries out.
+    """Executor of one Machine's operations in the Machine's own agent.
 
     Args:
         machine: its name.
-        host_id: which host this is (/etc/machine-id); operations that another host has claimed are not gone on with.
-        resetting: whether a reset is under way; then nothing else is begun.
+        host_id: of this host (/etc/machine-id); an operation that another host has claimed is not resumed here.
+        resetting: returns whether a reset is under way; then only AgentReset is claimed.
     """
 
     def __init__(

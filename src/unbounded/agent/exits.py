@@ -1,4 +1,4 @@
-"""Exit statuses that more than one part of the program gives. It imports nothing: `version` has to be quick."""
+"""Exit statuses that several commands share. This module imports nothing, so that `version` answers at once."""
 
 from __future__ import annotations
 

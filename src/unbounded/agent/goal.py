@@ -1,4 +1,4 @@
-"""What a node is to be made from, worked out from the agent's configuration and the host: NodeGoal. Pure."""
+"""Goal of a node (NodeGoal), from the agent's configuration and facts of the host. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ CNI: Final = "1.5.1"
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What of the host a node depends on; `host.facts` reads it.
+    """Facts of the host that a node depends on, as `host.facts` reads them.
 
     Args:
         arch: in Go's words: amd64, arm64.
-        nvidia: it has NVIDIA devices.
-        image: an image that the surroundings of the agent name; used where the configuration names none.
-        debootstrap: where the configuration names no image, the surroundings want a root file system by debootstrap.
+        nvidia: the host has NVIDIA devices.
+        image: from the agent's environment; used where the configuration names none.
+        debootstrap: the agent's environment requests a root file system by debootstrap; used where the configuration
+            names no image.
     """
 
     arch: str = "amd64"
@@ -42,11 +43,11 @@ class HostFacts:
 
 
 def node_goal(config: AgentConfig, facts: HostFacts) -> NodeGoal:
-    """The node as the configuration wants it, with every version said: a later agent with other defaults still
-    sees what this one meant.
+    """Return the goal of the configuration, with every version explicit: a later agent with other defaults reads the
+    same.
 
     Args:
-        config: without faults, as read_agent_config gives it.
+        config: validated, from read_agent_config.
     """
     downloads = config.downloads
     return NodeGoal(
@@ -73,10 +74,10 @@ def _proxy(proxy: Proxy) -> ProxySettings | None:
 
 
 def rootfs_image(configured: str, facts: HostFacts) -> str:
-    """The image of the root file system; empty for debootstrap, and where none is named yet.
+    """Return the image of the root file system; empty for debootstrap, and where no image is named yet.
 
     Args:
-        configured: what the configuration names, which nothing beats.
+        configured: image of the configuration, which overrides all others.
     """
     if configured.strip():
         return configured.strip()
@@ -89,7 +90,7 @@ def require_image(goal: NodeGoal, facts: HostFacts) -> NodeGoal:
     """Return the goal.
 
     Raises:
-        Rejected: neither an image of the root file system nor debootstrap was asked for.
+        Rejected: it has no image of the root file system, and debootstrap is not requested.
     """
     if not goal.image and not facts.debootstrap:
         raise NoImage(NO_IMAGE)
@@ -97,14 +98,15 @@ def require_image(goal: NodeGoal, facts: HostFacts) -> NodeGoal:
 
 
 def release(text: str) -> str:
-    """A version as people write it, as its project names the release: `v1.34` is 1.34.0, as all have three numbers."""
+    """Return a version as its project names the release: `v1.34` is 1.34.0, as all have three numbers."""
     bare = text.strip().removeprefix("v")
     return f"{bare}.0" if bare.count(".") == 1 else bare
 
 
 def _without_versions(downloads: Downloads) -> Downloads:
-    """Where things come from. Versions stand beside it in the goal, but for crictl's, which follows Kubernetes', and
-    the sandbox image's, which no node reports."""
+    """Return the download sources without versions. Versions are fields of the goal, with two exceptions: crictl's,
+    which follows Kubernetes', and the sandbox image's, which no node reports.
+    """
 
     def place(source: Source) -> Source:
         return Source(base_url=source.base_url, url=source.url, sha256=source.sha256.lower())

@@ -1,4 +1,4 @@
-"""The configuration that `start` took, as the daemon finds it: Layout.config."""
+"""The agent's configuration as `start` stored it for the daemon: Layout.config."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _MODE: Final = 0o600
 
 
 def without_token(config: AgentConfig) -> AgentConfig:
-    """The same for a host that has a certificate: nobody needs the token there any more."""
+    """Return the configuration without the bootstrap token, which a host with a certificate no longer needs."""
     auth = msgspec.structs.replace(config.kubelet.auth, bootstrap_token="")
     return msgspec.structs.replace(config, kubelet=msgspec.structs.replace(config.kubelet, auth=auth))
 
 
 def with_key(config: AgentConfig, public_key: str) -> AgentConfig:
-    """The same with this public key of releases."""
+    """Return the configuration with this public key of releases."""
     return msgspec.structs.replace(config, upgrade=msgspec.structs.replace(config.upgrade, public_key=public_key))
 
 
 def with_kept_key(config: AgentConfig, kept: AgentConfig | None) -> AgentConfig:
-    """The same with the key that the host kept before, where it names none: a start takes no key away."""
+    """Return the configuration with the stored public key where it has none: a start removes no key."""
     key = "" if kept is None else kept.upgrade.public_key
     return with_key(config, key) if key and not config.upgrade.public_key else config
 
 
 def keep_config(layout: Layout, config: AgentConfig) -> None:
-    """Write it, without its token."""
+    """Write the configuration without its token."""
     make_folders(layout.etc, mode=0o700)
     text = msgspec.json.format(msgspec.json.encode(without_token(config)), indent=2)
     write_durably(layout.config, text + b"\n", mode=_MODE)
 
 
 def kept_config(layout: Layout) -> AgentConfig | None:
-    """What a start kept; None where none came that far.
+    """Return the configuration that a start stored; None where no start has stored one.
 
     Raises:
-        Rejected: it cannot be used; the message names the keys.
+        Rejected: the file is invalid; the message names the keys.
     """
     try:
         content = layout.config.read_bytes()
@@ -54,10 +54,10 @@ def kept_config(layout: Layout) -> AgentConfig | None:
 
 
 def config_of_this_host(layout: Layout) -> AgentConfig:
-    """The same for those who cannot do without.
+    """Return the stored configuration.
 
     Raises:
-        Rejected: no start came that far, or it cannot be used.
+        Rejected: no start has stored one, or the file is invalid.
     """
     config = kept_config(layout)
     if config is None:

@@ -1,4 +1,4 @@
-"""Where everything of the agent lies on a host: the one place for paths."""
+"""Paths of all files of the agent on a host; no other module spells them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BINARY: Final = "unbounded-agent"
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths below `root`, which is / on a host and a folder in tests."""
+    """Paths below `root`, which is / on a host and a temporary folder in tests."""
 
     root: Path = Path("/")
 
     def at(self, path: str) -> Path:
-        """An absolute path of the host."""
+        """Return the location of an absolute path of the host."""
         return self.root / path.lstrip("/")
 
     # Configuration and state
@@ -31,22 +31,23 @@ class Layout:
 
     @property
     def pull_secrets(self) -> Path:
-        """Logins for registries, as kubelet's credential provider prints them; 0600."""
+        """Registry logins in the output format of kubelet's credential provider; 0600."""
         return self.etc / "pull-secrets.json"
 
     @property
     def config(self) -> Path:
-        """The agent's configuration as `start` took it: AgentConfig, 0600, without the bootstrap token once a
-        certificate is there."""
+        """The agent's configuration as `start` stored it: AgentConfig, 0600. The bootstrap token is removed once the
+        agent has a certificate.
+        """
         return self.etc / "config.json"
 
     def applied(self, slot: str) -> Path:
-        """What a slot was made from: model.Applied, 0600; its sha256 stands beside it in `.sha256`."""
+        """Record of a slot's build: model.Applied, 0600; its sha256 is in a file of the same name with `.sha256`."""
         return self.etc / f"{slot}-applied-config.json"
 
     @property
     def changes(self) -> Path:
-        """What `start` found on the host before it changed it: a file for each step."""
+        """State of the host before `start` changed it: a file for each step."""
         return self.etc / "before"
 
     @property
@@ -61,46 +62,46 @@ class Layout:
 
     @property
     def durations(self) -> Path:
-        """How long work on this host took, from which its limits follow."""
+        """Durations of work on this host, from which its limits follow."""
         return self.state / "durations.json"
 
     def slot_files(self, slot: str) -> Path:
-        """The files of a slot as its first start left them."""
+        """Files of a slot as its first start left them."""
         return self.state / f"{slot}-files.json"
 
     @property
     def gpus(self) -> Path:
-        """How the last description of GPUs to the container runtime went."""
+        """Result of the last CDI generation for GPUs."""
         return self.state / "gpus.json"
 
     @property
     def cache(self) -> Path:
-        """What can be had again."""
+        """Files that can be downloaded again."""
         return self.state / "cache"
 
     @property
     def artifacts(self) -> Path:
-        """What nodes are made from, by digest: artifacts and layers of images; shared by the slots."""
+        """Artifacts and image layers of nodes, by digest; shared by the slots."""
         return self.cache / "node"
 
     @property
     def recreation(self) -> Path:
-        """How far a recreation of the node is; there is none when the file is not there."""
+        """Progress of a node recreation; absent while none is under way."""
         return self.etc / "recreation.json"
 
     @property
     def recreation_failed(self) -> Path:
-        """The last recreation that led back to the old slot, as long as it is not made up for."""
+        """Record of the last recreation that ended in the old slot; absent once a later one has succeeded."""
         return self.etc / "recreation-failed.json"
 
     @property
     def published_access(self) -> Path:
-        """Address, CA and DNS server that the cluster published when this host last followed them."""
+        """Address, CA and DNS server as published when this host last followed them."""
         return self.etc / "published-access.json"
 
     @property
     def succession(self) -> Path:
-        """The API server that this host is moving to; there is none when the file is not there."""
+        """The API server that this host is moving to; absent while it is not moving."""
         return self.etc / "succession.json"
 
     def successor_identity(self, digest: str) -> Path:
@@ -109,17 +110,17 @@ class Layout:
 
     @property
     def upgrade(self) -> Path:
-        """The upgrade that is being tried."""
+        """The upgrade on trial."""
         return self.etc / "agent-upgrade.json"
 
     @property
     def upgrade_signal(self) -> Path:
-        """What the recovery unit has to say to the daemon that it brought back."""
+        """Message of the recovery unit to the daemon of the release that it restored."""
         return self.etc / "agent-upgrade-signal"
 
     @property
     def upgrade_notes(self) -> Path:
-        """A folder of what is noted of a release on trial: how often it was started, how it ended, what troubles it."""
+        """Folder of records about a release on trial: number of starts, how it ended, its health problem."""
         return self.state / "upgrade"
 
     @property
@@ -129,7 +130,7 @@ class Layout:
 
     @property
     def reset_state(self) -> Path:
-        """There while a reset is under way: start and daemon keep their hands off."""
+        """Exists while a reset is under way; start and daemon then change nothing."""
         return self.etc / "resetting"
 
     @property
@@ -138,24 +139,24 @@ class Layout:
 
     @property
     def machine_missing(self) -> Path:
-        """There while the daemon runs and its Machine is deleted: what a person does about it."""
+        """Exists while the daemon runs and its Machine is deleted; holds the remedy for the user."""
         return self.run / "machine-missing"
 
     @property
     def lock(self) -> Path:
-        """Held by start, reset and every change of slots."""
+        """Locked by start, reset and every change of slots."""
         return self.run / "host.lock"
 
     @property
     def release_lock(self) -> Path:
-        """Held for the moment in which a link to a release changes, by the recovery script too."""
+        """Locked while a link to a release changes, by the recovery script too."""
         return self.run / "release.lock"
 
     # The binary
 
     @property
     def releases(self) -> Path:
-        """Holds blue/ and green/, each a directory with the executable `unbounded-agent`."""
+        """Folder of blue/ and green/, each a directory with the executable `unbounded-agent`."""
         return self.at("/usr/local/lib/unbounded-agent")
 
     def release(self, colour: str) -> Path:
@@ -167,7 +168,7 @@ class Layout:
 
     @property
     def command(self) -> Path:
-        """What people call: a link to `current`."""
+        """Command for users: a link to `current`."""
         return self.bin / BINARY
 
     @property
@@ -177,7 +178,7 @@ class Layout:
 
     @property
     def last_good(self) -> Path:
-        """A link to the executable that was proven last."""
+        """A link to the last executable that passed its trial."""
         return self.bin / f"{BINARY}-last-good"
 
     @property

@@ -1,4 +1,4 @@
-"""One lock for a host: held by start, by reset, and by the daemon while it changes slots or its own binary."""
+"""The lock of a host, held by start, by reset, and by the daemon while it changes slots or its own binary."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ log = Log("agent")
 WITHIN_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 0.25
 _HOLDER_BYTES: Final = 200
-_MODE: Final = 0o600  # who can open a file can lock it, for reading too
+_MODE: Final = 0o600  # a process that can open the file can lock it, even if only for reading
 
 
 @contextlib.asynccontextmanager
 async def host_lock(layout: Layout, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
-    """Hold the host while inside. It is not reentrant: a second call in the same process waits like any other.
+    """Hold the host's lock while inside. It is not reentrant: a second call in the same process waits too.
 
-    A process that dies lets go of it, however it dies.
+    The kernel releases the lock when the process dies.
 
     Args:
-        who: what the others read, such as `unbounded-agent start`.
+        who: the holder's name in messages of waiting processes, such as `unbounded-agent start`.
     Raises:
-        Transient: somebody else has it and kept it that long; the message names them.
+        Transient: another process held it that long; the message names the process.
     """
     layout.run.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor = await _locked(layout.lock, within_s)
@@ -45,20 +45,23 @@ async def host_lock(layout: Layout, who: str, *, within_s: float = WITHIN_S) -> 
 
 
 def holder(layout: Layout) -> str:
-    """Who has the lock, as `unbounded-agent start (pid 17)`; empty when nobody has. Only root may ask."""
+    """Return the holder of the lock, as `unbounded-agent start (pid 17)`; empty for none. Requires root."""
     said = _held(layout)
     return _named(said) if said else ""
 
 
 def holder_pid(layout: Layout) -> int:
-    """The process that has the lock; 0 when nobody has."""
+    """Return the pid of the process that holds the lock; 0 for none."""
     pid = _held(layout).partition(" ")[0]
     return int(pid) if pid.isdecimal() else 0
 
 
 def _held(layout: Layout) -> str:
-    """What the holder wrote. Who died left its words: they count only while the lock is taken. It is tried together
-    with others who ask, and only where there are words: who wants it is not kept from it by questions."""
+    """Return the text that the holder wrote, if the lock is held. A process that died leaves its text behind.
+
+    The check takes a shared lock, and only where there is a text. So several readers do not block each other, and they
+    do not block a process that acquires a free lock.
+    """
     try:
         descriptor = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -71,13 +74,13 @@ def _held(layout: Layout) -> str:
 
 
 async def _locked(path: Path, within_s: float) -> int:
-    """A descriptor of the file that has this path now, locked."""
+    """Return a locked descriptor of the file that has this path now."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
     told = False
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
-        os.fchmod(descriptor, _MODE)  # of one that an earlier version made
+        os.fchmod(descriptor, _MODE)  # for a file that an earlier version created
         if _take(descriptor) and _still_at(descriptor, path):
             os.ftruncate(descriptor, 0)
             return descriptor
@@ -109,7 +112,9 @@ def _take(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 def _still_at(descriptor: int, path: Path) -> bool:
-    """A reset takes the file away: who waited for that one has to lock the next one."""
+    """Return whether the descriptor is still the file at this path. A reset removes the file: a process that waited for
+    that one has to lock the next one.
+    """
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -1,10 +1,10 @@
 """The program `unbounded-agent`.
 
-Arguments come first; what a command needs is imported when it is known to run, so that `version` answers at once. Exit
-status: 0 done, 1 not done (stderr says why, and what would help), 2 wrong arguments, 130 interrupted by a signal.
+The arguments are parsed first, and a command's modules are imported only when the command runs: `version` answers at
+once. Exit status: 0 done, 1 not done (stderr has cause and remedy), 2 wrong arguments, 130 interrupted by a signal.
 
-Each command is a row of COMMANDS. A row's `run` imports its module and gives it what was told in arguments and
-environment; nothing below looks at either.
+Each command is a row of COMMANDS. A row's `run` imports its module and passes arguments and environment; no module
+below reads either.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ class Told:
 
     @property
     def colour(self) -> bool:
-        """Whether stdout is for a person who wants colours."""
+        """True where colours are printed: stdout is a terminal, without --no-color and NO_COLOR."""
         return not self.args.no_color and not self.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
 @dataclass(frozen=True)
 class Command:
-    """Args:
-    help: one line; a command without is not listed.
-    root: it changes the host, and is refused to others.
+    """One command of the program.
+
+    Args:
+        help: one line; a command without it is not listed.
+        root: the command changes the host and requires root.
     """
 
     help: str
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     try:
         return command.run(Told(args, environ))
-    except KeyboardInterrupt:  # before there is anything to stop
+    except KeyboardInterrupt:  # before run_to_end handles signals
         return INTERRUPTED
 
 
@@ -197,7 +199,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "status": Command("show what runs on this host", _status, _output_argument),
     "version": Command("print the version", _version),
-    "self-check": Command("", _self_check),  # whether a release is whole: imports and prints all its modules
+    "self-check": Command("", _self_check),  # checks that a release is complete: imports and prints all its modules
 }
 
 

@@ -1,4 +1,4 @@
-"""The two slots of a host, what the node in a slot is made from, and what is seen of it."""
+"""The two slots of a host, the goal of the node in a slot, and the observed state of a slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbounded.kube.logs import Secret
 
 
 class Slot(StrEnum):
-    """The nspawn machines; the node runs in one of them, the other is free or being built."""
+    """Names of the nspawn machines; the node runs in one slot, the other is free or being built."""
 
     KUBE1 = "kube1"
     KUBE2 = "kube2"
@@ -24,7 +24,7 @@ class Slot(StrEnum):
 
 
 class ConfigurationId(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The MachineConfigurationVersion that a goal came from."""
+    """The MachineConfigurationVersion that a goal was made from."""
 
     name: str
     version: int
@@ -32,17 +32,17 @@ class ConfigurationId(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class NodeGoal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that a node is made from, but for its credentials: what differs here is another node.
+    """All inputs of a node except its credentials: two nodes with different goals are different nodes.
 
     Args:
-        machine: the Machine's name, and the Node's.
+        machine: name of the Machine, and of the Node.
         kubernetes_version: without v.
         api_server: https://….
         ca_pem: of the API server.
         image: OCI image of the root file system; empty for one made by debootstrap.
         labels, taints: as kubelet registers them; taints as key=value:Effect.
         settings: of kubelet, containerd and the host, from the configuration.
-        configuration: where version, labels, taints and image came from; None for the Machine's own spec.
+        configuration: source of version, labels, taints and image; None for the Machine's own spec.
     """
 
     machine: str
@@ -63,13 +63,13 @@ class NodeGoal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a slot holds, on disk beside its sha256. There is none for a slot that is not whole.
+    """Record of a complete slot's build, on disk with its sha256. An incomplete slot has none.
 
     Args:
-        format: of this file; a higher one than FORMAT is from a later agent, and left alone.
-        node_uid: UID of the Node that this slot registered; empty while it never did.
-        image_digest: what the image's reference meant.
-        unchecked: names of artifacts that nobody published a sha256 of, and that were taken as they came.
+        format: of this file; a file with a higher one than FORMAT is from a later agent and is not changed.
+        node_uid: UID of the Node that this slot registered; empty until it has registered one.
+        image_digest: that the image's reference resolved to.
+        unchecked: names of artifacts without a published sha256, which were taken unverified.
     """
 
     goal: NodeGoal
@@ -81,14 +81,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True)
 class TokenAccess:
-    """kubelet introduces itself with a bootstrap token, and asks for its certificate."""
+    """A bootstrap token with which kubelet requests its certificate."""
 
     token: Secret
 
 
 @dataclass(frozen=True)
 class ExecAccess:
-    """kubelet has its credential from a program; the keys are those of a kubeconfig's `exec`."""
+    """A program that supplies kubelet's credential; the fields are those of a kubeconfig's `exec`."""
 
     command: str
     args: tuple[str, ...]
@@ -101,7 +101,7 @@ class ExecAccess:
 
 @dataclass(frozen=True)
 class CertificateAccess:
-    """kubelet is given a client certificate of its own: PEM of certificate and key, in one."""
+    """A client certificate for kubelet: PEM of certificate and key, in one."""
 
     pem: Secret
 
@@ -111,13 +111,13 @@ KubeletAccess = TokenAccess | ExecAccess | CertificateAccess
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """What is seen of a slot now.
+    """Observed state of a slot.
 
     Args:
-        exists: it has a root file system, whole or not.
-        applied: what it was made from; None for a slot that is not whole.
-        running: its nspawn machine runs, and answers.
-        boot_id: of the machine that runs.
+        exists: it has a root file system, complete or not.
+        applied: record of its build; None for an incomplete slot.
+        running: its nspawn machine runs and answers.
+        boot_id: of the running machine.
         kubelet, containerd: their units are active.
     """
 

@@ -1,4 +1,4 @@
-"""What the agent needs from outside itself, in its own words. Real parts stand in host/ and node/."""
+"""Interfaces that the agent needs from outside itself. host/ and node/ implement them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
 from unbounded.operations.procedure import Procedure, Sight
 
-Tell = Callable[[str], None]  # progress, for a person: "containerd 2.1.8: 42 %"
+Tell = Callable[[str], None]  # progress message for a user: "containerd 2.1.8: 42 %"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Ran:
 
 
 class Commands(Protocol):
-    """Programs of the host. Argument lists only; never a shell line that is put together."""
+    """Programs of the host. They get argument lists only, never an assembled shell line."""
 
     async def run(
         self,
@@ -44,21 +44,22 @@ class Commands(Protocol):
         env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> Ran:
-        """Run to the end.
+        """Run a program until it exits.
 
         Args:
-            env: beside that of the agent.
+            env: in addition to the agent's environment.
             check: raise when the status is not 0.
         Raises:
             Rejected: there is no such program.
-            Transient: it failed (the last lines of stderr are in the message), or took too long and was killed.
+            Transient: it failed (the message ends with the last lines of stderr), or exceeded the timeout and was
+                killed.
         """
         ...
 
 
 @dataclass(frozen=True)
 class UnitFacts:
-    """A unit as systemd sees it.
+    """State of a unit in systemd.
 
     Args:
         load: loaded, not-found, masked, …; active: active, inactive, failed, activating, …; enabled: as UnitFileState.
@@ -89,30 +90,30 @@ class Units(Protocol):
     async def mask(self, *units: str) -> None: ...
     async def unmask(self, *units: str) -> None: ...
     async def reset_failed(self, unit: str) -> None:
-        """Forget failures and start limits; nothing happens to a unit that has none."""
+        """Clear failures and start limits; a unit without any stays unchanged."""
         ...
 
     async def reload(self) -> None:
-        """daemon-reload."""
+        """Reload unit files (daemon-reload)."""
         ...
 
 
 class Nodes(Protocol):
-    """The slots. Everything may be cut off anywhere and called again; nothing waits without a limit."""
+    """The slots. Every call can be interrupted anywhere and repeated; every wait has a limit."""
 
     async def look(self, slot: Slot) -> SlotFacts: ...
 
     async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
-        """Make the slot from scratch: root file system, binaries, configuration, nspawn files, and last what it was
-        made from (Applied). Whatever half-built slot was there is removed first. It is not started.
+        """Build the slot from scratch: root file system, binaries, configuration and nspawn files. Applied, the record
+        of the build, is written last. A half-built slot is removed first. The slot is not started.
 
         Raises:
-            Transient, Rejected: what could not be got or done; nothing of the slot counts as whole.
+            Transient, Rejected: a download or a step failed; the slot is incomplete.
         """
         ...
 
     async def start(self, slot: Slot) -> None:
-        """The machine runs and answers, containerd and kubelet are started in it. Returns when kubelet is active.
+        """Start the machine, containerd and kubelet; return when the machine answers and kubelet is active.
 
         Raises:
             Transient: not within the limits.
@@ -120,41 +121,42 @@ class Nodes(Protocol):
         ...
 
     async def stop_services(self, slot: Slot) -> None:
-        """kubelet, then containerd; one that hangs is killed within the limits. Nothing happens where none runs."""
+        """Stop kubelet, then containerd; kill one that hangs past its limit. Without running services, do nothing."""
         ...
 
     async def stop(self, slot: Slot) -> None:
-        """The machine is down and does not come back by itself at boot; first gently, then by force."""
+        """Stop the machine, first gently, then by force, and disable its start at boot."""
         ...
 
     async def remove(self, slot: Slot) -> None:
-        """Nothing is left of the slot: files, nspawn configuration, Applied (first). It must be stopped."""
+        """Remove all files of a stopped slot: Applied first, then nspawn configuration and root file system."""
         ...
 
     async def kubelet_certificate(self, slot: Slot) -> CertificateAccess | None:
-        """The client certificate that kubelet has in the slot, with its key; None when there is none yet."""
+        """Return kubelet's client certificate in the slot, with its key; None when there is none yet."""
         ...
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
-        """kubelet in a whole slot has this certificate from now on; its services are stopped for it, and stay so."""
+        """Give kubelet in a complete slot this certificate; its services are stopped for this and stay stopped."""
         ...
 
     async def kubelet_trouble(self, slot: Slot) -> str:
-        """Return why kubelet in the slot that runs is not well, and how it ended last; empty when it is well."""
+        """Return why kubelet in the running slot is not healthy, and how it exited last; empty when it is healthy."""
         ...
 
     async def sandbox_trouble(self, slot: Slot) -> str:
-        """Run a Pod sandbox in the slot that runs, and remove it; return why it does not run, empty when it did."""
+        """Run a Pod sandbox in the running slot and remove it; return why it failed, empty when it ran."""
         ...
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
-        """The slot's goal has these labels and taints from now on, and kubelet would register with them; a Node that is
-        there is not changed by it."""
+        """Set labels and taints of the slot's goal, with which kubelet registers from then on. An existing Node stays
+        unchanged.
+        """
         ...
 
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
-        """The slot's goal has these settings from now on, and the logins that this host keeps for them; they
-        are in force when its machine starts the next time.
+        """Set the settings of the slot's goal and bring this host's registry logins for them. They take effect at the
+        next start of the slot's machine.
 
         Raises:
             Rejected: no node could use them; the message names the field.
@@ -162,27 +164,27 @@ class Nodes(Protocol):
         ...
 
     def logins(self, slot: Slot) -> bytes:
-        """Return the logins for registries that a slot has, as `PullSecrets.read` does; empty for none. Blocking."""
+        """Return the slot's registry logins in the form of `PullSecrets.read`; empty for none. Blocking."""
         ...
 
     async def registered(self, slot: Slot, node_uid: str) -> None:
-        """Remember the Node that the slot became, in its Applied."""
+        """Record the UID of the Node that the slot registered in its Applied."""
         ...
 
     def applied(self, slot: Slot) -> Applied | None:
-        """What the slot was made from, when it is whole.
+        """Return the record of the slot's build; None when the slot is incomplete.
 
         Raises:
-            Rejected: the file does not have the checksum that stands beside it.
+            Rejected: the file does not match its stored checksum.
         """
         ...
 
 
 class Work(Protocol):
-    """One kind of MachineOperation. The executor of the agent puts these together; see operations.ports.Executor."""
+    """One kind of MachineOperation. The agent's executor dispatches to these; see operations.ports.Executor."""
 
     def procedure(self, operation: MachineOperation) -> Procedure:
-        """Its table; raises operations.ports.Refusal where it cannot be done as asked."""
+        """Return the operation's procedure; raise operations.ports.Refusal where the operation is not possible."""
         ...
 
     async def observe(self, target: Target) -> Sight: ...

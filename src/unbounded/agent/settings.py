@@ -1,4 +1,4 @@
-"""Where the agent's configuration comes from: a file, or the variables that earlier installers set."""
+"""Sources of the agent's configuration: a file, or the environment variables that earlier installers set."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ NEEDED: Final = ("MACHINA_MACHINE_NAME", "KUBE_VERSION", "API_SERVER", "CA_CERT_
 
 @dataclass(frozen=True)
 class Given:
-    """Args:
-    config: without faults.
-    unknown_keys: of the file, which are ignored; in words.
+    """The configuration that was read.
+
+    Args:
+        config: validated.
+        unknown_keys: messages about keys of the file that are ignored.
     """
 
     config: AgentConfig
@@ -43,21 +45,22 @@ class Given:
 
 
 def configuration(file: Path | None, environ: Mapping[str, str], layout: Layout) -> Given:
-    """As read_config; a host that has joined needs no credential in it, and goes on with what it kept where nothing is
-    named."""
+    """Read as read_config does. On a host that has joined, no credential is required, and the stored configuration
+    serves where no source is named.
+    """
     joined = has_joined(layout)
     named = file is not None or any(environ.get(name) for name in (FILE_VARIABLE, *KEYS))
     return read_config(file if named or not joined else layout.config, environ, joined=joined)
 
 
 def read_config(file: Path | None, environ: Mapping[str, str], *, joined: bool = False) -> Given:
-    """The configuration of this host.
+    """Return the configuration of this host.
 
     Args:
-        file: as the arguments name it; then UNBOUNDED_AGENT_CONFIG_FILE counts, then single variables.
+        file: from the arguments; without one, UNBOUNDED_AGENT_CONFIG_FILE counts, then single variables.
         joined: as for read_agent_config.
     Raises:
-        Rejected: there is none, or it cannot be used; the message names each key or variable, and no secret.
+        Rejected: there is none, or it is invalid; the message names each key or variable, and no secret.
     """
     named = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
     if named is not None:
@@ -112,13 +115,13 @@ def _parts(text: str) -> list[str]:
 
 
 def _labels(text: str) -> tuple[dict[str, str], list[str]]:
-    """Labels, and what is none."""
+    """Return the labels in a text, and the entries that are none."""
     found = [part.partition("=") for part in _parts(text)]
     return {key: value for key, is_one, value in found if is_one}, [key for key, is_one, _ in found if not is_one]
 
 
 def _named_as_variables(message: str) -> str:
-    """A message about keys, for somebody who set variables."""
+    """Translate a message about keys for a user who set variables."""
     for variable, key in KEYS.items():
         message = re.sub(rf"(?<![\w.]){re.escape(key)}(?![\w.])", variable, message)
     return message

@@ -1,4 +1,4 @@
-"""`unbounded-agent start`: makes this host a node, or repairs what of it is missing. It may be cut off anywhere."""
+"""`unbounded-agent start`: makes this host a node, or repairs it. It can be interrupted and run again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LOOK_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Checks:
-    """How the preflight counts."""
+    """Options of the preflight's verdict."""
 
     ignored: Ignored = NOTHING
     fail_on_warnings: bool = False
@@ -67,9 +67,11 @@ class Checks:
 
 @dataclass(frozen=True)
 class Started:
-    """Args:
-    changed: the steps that were not present before.
-    node: that was seen, in words.
+    """Result of a start.
+
+    Args:
+        changed: names of the steps that were not present before.
+        node: description of the observed Node, for a message.
     """
 
     changed: tuple[str, ...]
@@ -78,12 +80,12 @@ class Started:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a start has besides its configuration.
+    """Inputs of a start besides the configuration.
 
     Args:
         running: the executable of this process.
-        node_s: how long the Node is waited for.
-        unknown_keys: of the configuration's file, which are ignored; in words.
+        node_s: limit of the wait for the Node.
+        unknown_keys: messages about keys of the configuration's file that are ignored.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -104,13 +106,13 @@ async def start(
     checks: Checks = _CHECKS,
     show: Callable[[Report], None] = lambda _report: None,
 ) -> Started:
-    """Make this host the node that the configuration describes; nothing is changed where it is one.
+    """Make this host the node of the configuration; change nothing where it already is.
 
     Args:
-        show: is given what the preflight found.
+        show: receives the report of the preflight.
     Raises:
-        Rejected: as things stand it cannot become one: the preflight failed, the host is another Machine, …
-        Transient, Uncertain: a step failed, or the Node does not appear; the next start goes on there.
+        Rejected: the host cannot become this node: the preflight failed, the host belongs to another Machine, …
+        Transient, Uncertain: a step failed, or the Node does not appear; the next start resumes there.
     """
     layout = around.layout
     commands = HostCommands()
@@ -128,10 +130,12 @@ async def start(
 
 
 def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig | None:
-    """Return what an earlier start kept. Raises Rejected where this host has been a Machine of another name."""
+    """Return the configuration of an earlier start. Raises Rejected where the host belongs to a Machine of another
+    name.
+    """
     try:
         kept = kept_config(layout)
-    except Rejected as error:  # it is written anew; slots and certificates say whose they are as well
+    except Rejected as error:  # start writes it again; slots and certificates name their Machine, too
         log.warning("the configuration that was kept cannot be used", error=error)
         return None
     if kept is not None and kept.machine_name != config.machine_name:
@@ -167,7 +171,7 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
     known: list[NodeGoal] = []
 
     async def wanted() -> NodeGoal:
-        if not known:  # one start builds and chooses by the same
+        if not known:  # build and choice of a slot in one start use the same goal
             async with connected(layout, config) as api:
                 goal = require_image(await named_goal(api, base), around.facts)
                 await PullSecrets(api, layout).bring(goal.settings)
@@ -210,7 +214,7 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
 
 
 async def attested(config: AgentConfig, tell: Tell) -> Secret | None:
-    """The token that the TPM of this host gets; None where the configuration has a credential."""
+    """Return the bootstrap token from attestation by the host's TPM; None where the configuration has a credential."""
     auth = config.kubelet.auth
     if not config.attest.url or auth.bootstrap_token or auth.exec_credential is not None:
         return None
@@ -219,10 +223,11 @@ async def attested(config: AgentConfig, tell: Tell) -> Secret | None:
 
 
 def token_of(answer: Token, config: AgentConfig) -> Secret:
-    """Return the token of an attestation, which came with the cluster's CA under one seal.
+    """Return the token of an attestation, which is sealed together with the cluster's CA.
 
-    The configuration may have come over a segment that nobody guards. A CA that is added to the right one is as bad as
-    another one.
+    The configuration may have crossed an unprotected network segment. An attacker's CA that is added to the right one
+    is
+    as dangerous as one in its place.
 
     Raises:
         Rejected: the configuration has a CA that was not sealed.
@@ -235,13 +240,13 @@ def token_of(answer: Token, config: AgentConfig) -> Secret:
 
 
 async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: float) -> str:
-    """Wait for the Node of the machine that runs, for a kubelet that stays well, and for a Pod sandbox that runs; what
-    it is, in words.
+    """Wait for the Node of the running machine, for a kubelet that stays healthy, and for a Pod sandbox that runs;
+    return a description of the Node for a message.
 
-    A Node that is not Ready is one all the same: its network may come from what is going to run on it.
+    A Node that is not Ready counts, too: its network may come from Pods that are still to run on it.
 
     Raises:
-        Transient: it does not appear; the daemon runs, and goes on with it.
+        Transient: the Node does not appear in time; the daemon runs and takes over.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
@@ -252,7 +257,8 @@ async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: 
         seen = await _look_at(api, nodes, running, name)
         if isinstance(seen, Node):
             lacks = "" if before in (None, running) else "the machine does not stay as it is"
-            if running == before and running is not None:  # twice: one that crashes soon after is none
+            # equal twice in a row: a machine that crashes soon after its start does not count
+            if running == before and running is not None:
                 lacks = await nodes.sandbox_trouble(running.slot)
                 if not lacks:
                     return f"Node {name} is there{_unready(seen)}; a Pod sandbox ran in {running.slot}"
@@ -268,7 +274,7 @@ async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: 
 
 
 async def _look_at(api: Api, nodes: Nodes, running: SlotFacts | None, name: str) -> Node | str:
-    """The Node of this very machine, whose kubelet is well; else what there is to wait for."""
+    """Return the Node of this very machine if its kubelet is healthy; else a message about the missing part."""
     if running is None:
         return "no machine runs: it is being made anew, or does not start"
     try:
@@ -305,7 +311,7 @@ def run(
     colour: bool = False,
     layout: Layout | None = None,
 ) -> int:
-    """The exit status."""
+    """Run the command `start`; return its exit status."""
     layout = layout or Layout()
 
     async def main() -> int:

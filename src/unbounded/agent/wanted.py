@@ -1,4 +1,6 @@
-"""What a host that becomes a node is made from: what its Machine says by then, else the agent's configuration."""
+"""Goal of a node that is about to be built: from its Machine as it is at that time, else from the agent's
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ from unbounded.kube.clock import utc_now
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 
-_READS: Final = 5  # of a configuration that changes with each
+_READS: Final = 5  # reads of a configuration that has changed at each
 
 
 async def wanted_goal(api: Api, base: NodeGoal) -> NodeGoal:
-    """As a recreation would make the node now, so that a node that has just been made is not one to be made anew.
+    """Return the goal that a recreation would use now, so that a new node needs no recreation right away.
 
     Args:
-        base: the node as the agent's configuration has it.
+        base: goal from the agent's configuration.
     Raises:
         Rejected: there is no such Machine.
-        Transient: the configuration that it names is not there, or no answer.
+        Transient: its configuration does not exist, or no answer.
     """
     try:
         machine = await api.get(MACHINES, base.machine)
@@ -37,12 +39,14 @@ async def wanted_goal(api: Api, base: NodeGoal) -> NodeGoal:
 
 
 async def named_goal(api: Api, base: NodeGoal) -> NodeGoal:
-    """The same for a node that is made now. Its Machine says which version it is made from before that begins, and from
-    then on machina leaves the version as it is. So it is read once more after that; where it has changed, it is named
-    and read anew.
+    """Return the goal of a node that is built now, after recording its configuration version in the Machine's status.
+
+    machina does not change a version that a Machine's status names. A read after that write detects a change in
+    between;
+    a changed version is recorded and read again.
 
     Raises:
-        Rejected, Transient: as `wanted_goal`; Transient also where it changes again and again.
+        Rejected, Transient: as `wanted_goal`; Transient also where the version changes at each read.
     """
     desk = Desk(api, base.machine, now=utc_now)
     goal = await wanted_goal(api, base)
@@ -57,7 +61,7 @@ async def named_goal(api: Api, base: NodeGoal) -> NodeGoal:
 
 
 def missing_words(machine: str) -> str:
-    """What a person does about a host whose Machine was deleted."""
+    """Return the remedy for a host whose Machine was deleted."""
     return (
         f"Machine {machine} was deleted: run `unbounded-agent reset` to take the agent off this host, or"
         " `unbounded-agent start` with a bootstrap token to make the Machine again"
