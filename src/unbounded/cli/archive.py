@@ -27,7 +27,7 @@ PAUSE: Final = (CONFIG_MAPS.plural, f"{NAMESPACE}/{CONFIGMAP_OPERATIONS}")
 
 
 def run_backup(data: Path, file: Path, *, force: bool) -> int:
-    """Write a backup and say what is in it; returns the exit status."""
+    """Write a backup and print its size and contents; returns the exit status."""
     try:
         manifest = back_up(data, file, force=force, extras=EXTRAS)
     except (BackupFailed, DataUnusable) as error:
@@ -39,7 +39,7 @@ def run_backup(data: Path, file: Path, *, force: bool) -> int:
 
 
 def run_restore(data: Path, file: Path) -> int:
-    """Put a backup in place and say what that means; returns the exit status."""
+    """Restore a backup and print the consequences; returns the exit status."""
     open_ones: list[dict[str, Any]] = []
 
     def edit(objects: Objects) -> Sequence[Put]:
@@ -62,19 +62,19 @@ def run_restore(data: Path, file: Path) -> int:
 
 
 def _check_not_migrated(data: Path) -> None:
-    """An older state would act on machines that another control plane has."""
+    """Refuse to restore over migrated data: an older state would act on machines that another control plane owns."""
     if words := migrated_words(data):
         raise BackupFailed(f"--data {data}: {words}")
 
 
 def open_operations(objects: Objects) -> list[dict[str, Any]]:
-    """The operations that had not ended."""
+    """Return the operations that have not ended."""
     operations = [msgspec.json.decode(body) for (resource, _), body in objects.items() if resource == OPERATIONS]
     return [obj for obj in operations if (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES]
 
 
 def paused(objects: Objects) -> Put:
-    """The ConfigMap that lets no operation start: what was waiting at the backup may have been done since."""
+    """Return the ConfigMap that pauses all operations: one that waited at the backup may have been executed since."""
     body = objects.get(PAUSE)
     obj: dict[str, Any] = {
         "apiVersion": "v1",
@@ -88,7 +88,7 @@ def paused(objects: Objects) -> Put:
 
 
 def _about(open_ones: Sequence[dict[str, Any]]) -> str:
-    """What a person has to look at, and how operations start again."""
+    """List the operations that the user has to check, and the command that resumes operations."""
     width = max(len(obj["metadata"]["name"]) for obj in open_ones)
     lines = [
         f"\nThese operations had not ended at the backup; they may have been carried out since ({len(open_ones)}):"

@@ -1,8 +1,8 @@
-"""Back-ups of `unbounded up`, every so many minutes, into a folder that had better be on another machine.
+"""Scheduled back-ups of `unbounded up` into a folder, which should be on another machine.
 
-Each is made by a process of its own (`scheduled_backup`), which is ended where it takes too long, as on a share that
-hangs. A failure does not make the control plane unready: it is logged as an error, counted in /metrics, and stands in
-ConfigMap unbounded-kube/unbounded-backups until a back-up succeeds.
+A separate process makes each back-up (`scheduled_backup`). The schedule kills a process that exceeds the time limit, as
+on a hung share. A failed back-up does not make the control plane unready. The failure is logged as an error, counted
+in /metrics, and shown in ConfigMap unbounded-kube/unbounded-backups until a back-up succeeds.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
 NAME: Final = "unbounded-backups"
-AGAIN_S: Final = 300.0  # after a fault of ours
-LEAVE_S: Final = 5.0  # for a process that was killed; one in a hung share does not end
+AGAIN_S: Final = 300.0  # after an unexpected error in the schedule itself
+LEAVE_S: Final = 5.0  # for a killed process to end; one that is blocked on a hung share does not
 
 log = Log("backups")
 
 
 class BackupFailed(Exception):
-    """There is no new back-up; the message says why."""
+    """No back-up was written; the message has the cause."""
 
 
 @dataclass
 class BackupMetrics:
-    """What is counted of back-ups, in the registry of the process."""
+    """Metrics of back-ups, in the registry of the process."""
 
     registry: CollectorRegistry
     done: Counter = field(init=False)
@@ -67,10 +67,10 @@ Command = Callable[..., Sequence[str]]
 
 
 class BackupSchedule:
-    """Makes the back-ups of one data directory.
+    """Schedule of the back-ups of one data directory.
 
     Args:
-        command: gives the command line that runs a module beside this process.
+        command: returns the command line that runs a module in a child process.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class BackupSchedule:
         self._elsewhere = False
         self._failing_since: str | None = None
         self._last: datetime | None = None
-        self._warned = False  # of back-ups on the disk of the data
+        self._warned = False  # whether it has warned that back-ups are on the disk of the data
 
     async def run(self) -> None:
-        """Make one whenever it is due, until cancelled; a restart makes none before."""
+        """Make a back-up whenever one is due, until cancelled. A restart of the process makes none before its time."""
         await self._begin()
         wait_s = self._first_s()
         while True:
@@ -111,7 +111,7 @@ class BackupSchedule:
                 self._last = _moment(said.get("lastSuccess", ""))
 
     def _first_s(self) -> float:
-        """Return the seconds until the first one is due. The folder is not asked: a share may hang."""
+        """Return the seconds until the first back-up is due; does not touch the folder, which may be a hung share."""
         if self._last is None:
             return 0.0
         self._metrics.last.set(self._last.timestamp())
@@ -119,7 +119,7 @@ class BackupSchedule:
         return min(max(self._settings.every_s - age_s, 0.0), self._settings.every_s)
 
     async def _one(self) -> float:
-        """Make one, and say how it went; the seconds until the next."""
+        """Make one back-up and report its result; returns the seconds until the next one."""
         try:
             written = await self._written()
         except BackupFailed as error:
@@ -184,7 +184,7 @@ class BackupSchedule:
 
 
 def _moment(text: str) -> datetime | None:
-    """Return a time as `rfc3339` writes it, None for anything else: anybody may edit a ConfigMap."""
+    """Parse a time as `rfc3339` writes it. Return None for anything else: users can edit the ConfigMap."""
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -202,7 +202,7 @@ async def _end(process: Process) -> None:
 async def backing_up(
     settings: BackupSettings | None, data: Path, api: Api, registry: CollectorRegistry
 ) -> AsyncIterator[None]:
-    """Make back-ups while inside, if any are wanted."""
+    """Make back-ups inside the context, if settings for them are given."""
     if settings is None:
         yield
         return
@@ -216,7 +216,7 @@ async def backing_up(
 
 
 async def _going_on(schedule: BackupSchedule) -> None:
-    """Run a schedule; what it did not foresee ends it for a while, and nothing else."""
+    """Run a schedule; an unexpected exception stops back-ups for AGAIN_S, and nothing else."""
     while True:
         try:
             await schedule.run()

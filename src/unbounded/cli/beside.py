@@ -1,6 +1,6 @@
-"""Processes beside `unbounded up`: each ends when the process that has started it does, however that ends.
+"""Child processes of `unbounded up`: each ends with its parent, even if the parent is killed.
 
-One that is told of a pipe writes there, at an end that is no good one, what it said last on standard error.
+A child with a heartbeat pipe writes its last line of standard error to the pipe when it fails.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Final, TextIO
 STOP_S: Final = 10.0
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 HEARTBEAT_FLAG: Final = "--heartbeat-fd"
-LAST_WORDS: Final = b"!"  # what follows on the pipe are these
-MOST_WORDS: Final = 1000  # characters, which a pipe takes at once
-_FRAME: Final = re.compile(r"[\s|+-]*")  # around lines of a traceback that is one of several
+LAST_WORDS: Final = b"!"  # starts the last line of standard error on the pipe
+MOST_WORDS: Final = 1000  # characters, which a pipe takes in one write
+_FRAME: Final = re.compile(r"[\s|+-]*")  # drawn around the lines of a traceback in an exception group
 
 
 def command(module: str, *arguments: str) -> tuple[str, ...]:
-    """What runs `main(arguments)` of a module in a process of its own."""
+    """Return the command line that runs `main(arguments)` of a module in a child process."""
     return (sys.executable, "-m", __name__, str(os.getpid()), module, *arguments)
 
 
 async def end(process: Process) -> None:
-    """Have a process end, and wait for that."""
+    """Terminate a process and wait until it has exited; kill it after STOP_S."""
     if process.returncode is not None:
         return
     process.terminate()
@@ -44,11 +44,11 @@ async def end(process: Process) -> None:
         await process.wait()
 
 
-# In the process itself
+# Code that runs in the child process
 
 
 class _Remembering(io.TextIOBase):
-    """Standard error, which keeps the last line that was written there."""
+    """Standard error that remembers the last line written to it."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -69,7 +69,7 @@ class _Remembering(io.TextIOBase):
 
     @property
     def last_line(self) -> str:
-        """The last one in which there is something; of a traceback, what was raised."""
+        """The last line that is not empty; of a traceback, the exception."""
         lines = (_FRAME.sub("", line, count=1) for line in reversed(self._end.splitlines()))
         return next((line.strip() for line in lines if line.strip()), "")
 
@@ -77,7 +77,8 @@ class _Remembering(io.TextIOBase):
 def main(arguments: Sequence[str]) -> int:
     parent, module, *rest = arguments
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # what hangs, or was stopped, heeds no other
+        # a process that hangs or is stopped reacts to no other signal
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
         return 0
     if HEARTBEAT_FLAG not in rest:

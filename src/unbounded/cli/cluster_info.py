@@ -1,4 +1,4 @@
-"""ConfigMap kube-public/cluster-info, as kubeadm publishes it: where the API server is, and whom to trust."""
+"""ConfigMap kube-public/cluster-info, as kubeadm publishes it: the URL of the API server and its CA."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from unbounded.kube.port import Api
 RBAC: Final = "rbac.authorization.k8s.io"
 ROLES: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "Role", "roles", dict, namespaced=True)
 ROLE_BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "RoleBinding", "rolebindings", dict, namespaced=True)
-READERS: Final = "kubeadm:bootstrap-signer-clusterinfo"  # as kubeadm calls it
+READERS: Final = "kubeadm:bootstrap-signer-clusterinfo"  # the name that kubeadm uses
 
 
 async def publish_cluster_info(api: Api, url: str, ca: bytes) -> None:
-    """Create it, or make it say what is true now, and let everybody read it; what is so already is not written.
+    """Create or update the ConfigMap and let everybody read it; writes nothing that is up to date.
 
-    Hosts that are to join read it before they show a token; the signatures in it are the server's.
+    Joining hosts read it before they present a token. The server adds the signatures.
 
     Args:
-        url: how other machines reach the API server.
+        url: the API server's URL for other machines.
         ca: PEM.
     """
     cluster = {"certificate-authority-data": b64encode(ca).decode(), "server": url}
@@ -42,11 +42,11 @@ async def publish_cluster_info(api: Api, url: str, ca: bytes) -> None:
     data = {"kubeconfig": yaml.dump(kubeconfig, Dumper=yaml.CSafeDumper)}
     body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data}
     for kind, obj in ((ROLES, _role()), (ROLE_BINDINGS, _binding())):
-        with suppress(AlreadyExists):  # it is the administrator's from then on
+        with suppress(AlreadyExists):  # from its creation on, the administrator owns it
             await api.create(kind, obj, namespace=NAMESPACE)
     try:
         await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
-    except AlreadyExists:  # an equal one is left as it is by the server
+    except AlreadyExists:  # the server does not write an equal one
         await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
 
 

@@ -1,4 +1,4 @@
-"""The project's CustomResourceDefinitions, brought to a server."""
+"""Installation of the project's CustomResourceDefinitions on a server."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ async def install_definitions(api: Api) -> None:
     for body in custom_resource_definitions():
         try:
             await api.create(CRDS, body)
-        except AlreadyExists:  # an equal one is left as it is by the server
+        except AlreadyExists:  # the server does not write an equal one
             await api.patch(CRDS, body["metadata"]["name"], {"spec": body["spec"]})
     await wait_served(api)
 
 
 async def wait_served(api: Api) -> None:
-    """Wait until all kinds are served whose definitions are there.
+    """Wait until the server serves the kinds of all definitions.
 
     Raises:
-        TimeoutError: one was not, in time.
+        TimeoutError: a kind was not served in time.
     """
     async with asyncio.timeout(SERVED_WITHIN_S):
         for definition in DEFINITIONS:
@@ -47,7 +47,7 @@ async def _wait_served(api: Api, kind: Kind[Any]) -> None:
         try:
             await api.get(kind, "whether-the-kind-is-served")
         except NotFound as error:
-            if error.status.get("details", {}).get("name"):  # an unknown path names no object
+            if error.status.get("details", {}).get("name"):  # the error for an unknown path names no object
                 return
         else:
             return

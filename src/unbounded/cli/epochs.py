@@ -1,4 +1,6 @@
-"""The epochs of what `unbounded up` runs: the lock on its data lets one start begin only when that before has ended."""
+"""Process epochs of `unbounded up`: the lock on the data directory lets a start begin only after the one before has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from unbounded.kube.epoch import Epoch, parse_epoch
 
 
 class EpochFile:
-    """The last epoch, in a file of the data folder. Used by one process, which holds the lock on that folder."""
+    """The last epoch, in a file of the data directory. Only the process with the lock on the directory uses it."""
 
     def __init__(self, data: Path) -> None:
         self._file = data / "epoch"
 
     def next(self) -> Epoch:
-        """Return an epoch after all that were given out before; a file that cannot be read begins another line."""
+        """Return an epoch later than all before it. A file that cannot be read starts a new line of epochs."""
         try:
             last = parse_epoch(self._file.read_text().strip())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What to try next: commands that work as they are printed, and the manifests that they name."""
+"""Suggestions for the next step: commands that work as printed, and the manifests that they use."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ https://kubernetes.io/docs/tasks/tools/ says how to get it."""
 
 
 def with_lab(data: Path, ended: MachineOperation) -> str:
-    """What to try on simulated machines, after an operation on one of them."""
+    """Suggest commands for simulated machines, after an operation on one of them."""
     manifest = data / "reboot-all.yaml"
     manifest.write_text(REBOOT_ALL)
     return _commands(
@@ -102,7 +102,7 @@ def with_lab(data: Path, ended: MachineOperation) -> str:
 
 
 def with_cloud(data: Path, ended: MachineOperation) -> str:
-    """What to try on machines of a simulated cloud, after an operation on one of them."""
+    """Suggest commands for machines of a simulated cloud, after an operation on one of them."""
     machine = ended.spec.machine_ref
     tried = _commands(data, (f"describe mop {ended.name}", "what was done, and what proves it"))
     then = (
@@ -115,12 +115,12 @@ def with_cloud(data: Path, ended: MachineOperation) -> str:
 
 
 def _program() -> str:
-    """This program, as it was typed."""
+    """Return the name of this program as the user typed it."""
     return sys.argv[0] if Path(sys.argv[0]).name == "unbounded" else "unbounded"
 
 
 def without_lab(data: Path) -> str:
-    """How to begin with real machines."""
+    """Suggest first commands for real machines."""
     manifest = data / "machine.yaml"
     if not manifest.exists():
         manifest.write_text(REAL_MACHINE)
@@ -133,7 +133,7 @@ def without_lab(data: Path) -> str:
 
 
 def with_netboot(data: Path) -> str:
-    """How to begin with machines that boot from the network."""
+    """Suggest first commands for machines that boot from the network."""
     manifest, replace = data / "netboot-machine.yaml", data / "replace.yaml"
     if not manifest.exists():
         manifest.write_text(NETBOOT_MACHINE)
@@ -158,6 +158,6 @@ def _kubectl(data: Path, *commands: tuple[str, str]) -> list[str]:
 
 
 def _shown(path: Path) -> str:
-    """The path as it can be typed here."""
+    """Return the path as a shell takes it."""
     text = str(path)
     return f"'{text}'" if any(character.isspace() for character in text) else text

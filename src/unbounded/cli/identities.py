@@ -1,4 +1,4 @@
-"""Components of one process, each as itself: with its own service account and no other rights than that has."""
+"""Components of one process, each with its own service account and only the rights of that account."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def acting_as(
     elects: bool = False,
     epoch: Epoch | None = None,
 ) -> AsyncIterator[Runtime]:
-    """What a component gets that runs beside others. The caller runs its `events`.
+    """Open the runtime of a component that shares its process with others. The caller runs the runtime's `events`.
 
     Args:
-        admin: asks for its tokens.
-        health: told what the component waits for.
-        elects: whether it leads by Lease, as others may run.
-        epoch: of its process, where the caller knows that those before it have ended.
+        admin: issues the component's tokens.
+        health: gets the component's readiness checks.
+        elects: whether the component elects a leader by Lease, as other instances may run.
+        epoch: of the process, where the caller knows that all earlier ones have ended.
     """
     issue = partial(admin.token, component, namespace=NAMESPACE)
     config = replace(admin.config, credentials=AccountToken(f"service account {component}", issue))

@@ -23,16 +23,16 @@ from unbounded.lab.bmc.fleet import Fleet, start_fleet
 from unbounded.lab.door import HOST
 from unbounded.lab.machines import SITE, manifests
 
-PORTS: Final = range(20000, 30000)  # below those that systems hand out to whoever asks for any
+PORTS: Final = range(20000, 30000)  # below the range from which systems assign ephemeral ports
 KEPT: Final = "lab.json"  # in the data directory
-SETTLE_S: Final = 3.0  # simulators of a run before that was killed need this long to let their ports go
+SETTLE_S: Final = 3.0  # simulators of an earlier run that was killed need this long to release their ports
 LOOK_EVERY_S: Final = 0.1
 MACHINES_FOR_A_PROCESS: Final = 100
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What makes the machines the same ones again: passwords and certificates follow the seed."""
+    """Stored identity of the simulated machines: passwords and certificates are derived from the seed."""
 
     seed: int
     port_base: int
@@ -40,10 +40,10 @@ class Kept:
 
 @asynccontextmanager
 async def running_lab(data: Path, count: int, profile: str) -> AsyncIterator[Fleet]:
-    """Simulate machines while inside.
+    """Simulate machines inside the context.
 
     Raises:
-        ValueError: no such profile.
+        ValueError: there is no such profile.
         FleetFailed: a simulator did not start.
     """
     kept = await same_as_before(data, count)
@@ -58,14 +58,14 @@ async def running_lab(data: Path, count: int, profile: str) -> AsyncIterator[Fle
 
 
 def _end_at_once(fleet: Fleet) -> None:
-    """Simulators keep nothing that an orderly end would save; with many of them it takes seconds."""
+    """Kill the simulators: they have no state to save, and an orderly end of many takes seconds."""
     for pid in fleet.pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 async def apply(api: Api, fleet: Fleet) -> list[str]:
-    """Make the machines known, and leave alone what people have changed; returns the Machines' names."""
+    """Create the machines' objects and keep the users' changes to them; returns the Machines' names."""
     names = []
     for manifest in manifests(fleet):
         if manifest["kind"] == "Secret":
@@ -77,7 +77,7 @@ async def apply(api: Api, fleet: Fleet) -> list[str]:
 
 
 def left_over(machines: Iterable[Machine], names: Iterable[str]) -> list[str]:
-    """Simulated machines of an earlier, larger run, which have no BMC in this one."""
+    """Return simulated machines of an earlier, larger run, which have no BMC in this one."""
     here = set(names)
     return sorted(m.name for m in machines if m.site == SITE and m.name not in here and _is_simulated(m))
 
@@ -90,7 +90,7 @@ async def _create_secret(api: Api, manifest: dict[str, Any]) -> None:
 
 
 async def _apply_machine(api: Api, manifest: dict[str, Any]) -> None:
-    """Create the Machine; one that is there follows its simulator to another port, and nothing else."""
+    """Create the Machine. Update only the BMC URL of an existing one, as its simulator may have another port."""
     try:
         await api.create(MACHINES, manifest)
     except AlreadyExists:
@@ -109,7 +109,7 @@ def _url(machine: Machine) -> str:
 
 
 async def same_as_before(data: Path, count: int) -> Kept:
-    """What was kept in the data directory, with other ports if somebody else has come to use them."""
+    """Return the identity stored in the data directory, with new ports if another process uses the stored ones."""
     path = data / KEPT
     kept = _read(path) or Kept(seed=secrets.randbelow(2**31), port_base=0)
     if not kept.port_base or not await _become_free(kept.port_base, count):
@@ -126,7 +126,7 @@ def _read(path: Path) -> Kept | None:
 
 
 def _write(path: Path, kept: Kept) -> None:
-    """Replace the file as a whole: half of one would be new machines under the names of the old."""
+    """Replace the file atomically: a torn one would give the old Machines' names to new machines."""
     beside = path.with_suffix(".new")
     beside.write_bytes(msgspec.json.encode(kept))
     beside.rename(path)
@@ -144,7 +144,7 @@ async def _become_free(base: int, count: int) -> bool:
 
 
 def _free_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
+    """Return the first of `count` consecutive free ports."""
     while True:
         base = PORTS.start + secrets.randbelow(len(PORTS) - count)
         if _are_free(base, count):

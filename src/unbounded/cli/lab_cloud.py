@@ -1,7 +1,7 @@
-"""The simulated cloud of `unbounded up --lab N --lab-cloud NAME`: a process of its own, and what the control plane has
-to know of it.
+"""The simulated cloud of `unbounded up --lab N --lab-cloud NAME`: its process, and its objects in the control plane.
 
-The cloud begins anew with each start, with the same machines at the same address; Machines stay, and follow.
+The cloud starts empty with each run, with the same machines at the same address. Machines persist, and are bound to
+the new instances.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ Manifest = dict[str, Any]
 
 
 def site_of(cloud: str) -> str:
-    """The site of its Machines, and the beginning of their names."""
+    """Return the site of the cloud's Machines, which is also the prefix of their names."""
     return f"lab-{cloud}"
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """
+    """A simulated cloud that serves.
+
     Args:
-        shown: what the simulator says of itself, by name.
-        environment: with which the process of its provider reaches it, and no other cloud.
-        objects: its machines, and how one logs in.
+        shown: the properties that the simulator printed, by name.
+        environment: variables with which the provider's process reaches this cloud and no other.
+        objects: manifests of its machines and of the credentials for it.
     """
 
     cloud: str
@@ -66,12 +67,12 @@ class Simulated:
 
     @property
     def provider(self) -> str:
-        """The value of `spec.provider` that it is behind."""
+        """The value of `spec.provider` for this cloud."""
         return str(self.machines[0]["spec"]["provider"])
 
     @property
     def said(self) -> str:
-        """Where it is, for people."""
+        """Its addresses, as lines for the screen."""
         return (
             f"  cloud       {self.cloud}, simulated, at {self.shown['endpoint']}\n"
             f"              what goes wrong there: {self.shown['control']}"
@@ -80,7 +81,7 @@ class Simulated:
 
 @asynccontextmanager
 async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> AsyncIterator[Simulated]:
-    """Simulate a cloud while inside.
+    """Simulate a cloud inside the context.
 
     Raises:
         UpFailed: it did not start.
@@ -97,7 +98,7 @@ async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> Asy
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,
-        start_new_session=True,  # Ctrl-C is for the parent, which then ends it
+        start_new_session=True,  # Ctrl-C goes to the parent alone, which then ends the simulator
     )
     try:
         shown = await _shown(process, cloud)
@@ -112,7 +113,7 @@ async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> Asy
 
 
 async def apply(api: Api, simulated: Simulated) -> list[str]:
-    """Make the machines known, with what their replacements join with; returns the Machines' names."""
+    """Create the machines' objects and the tokens with which replacements join; returns the Machines' names."""
     for manifest in simulated.objects:
         if manifest["kind"] == "Machine":
             await _apply_machine(api, manifest)
@@ -123,13 +124,13 @@ async def apply(api: Api, simulated: Simulated) -> list[str]:
 
 
 def left_over(machines: Iterable[Machine], names: Iterable[str], clouds: Iterable[str]) -> list[str]:
-    """Machines of simulated clouds in an earlier run, which are nowhere in this one."""
+    """Return Machines of simulated clouds of an earlier run that this run does not simulate."""
     here, sites = set(names), set(map(site_of, clouds))
     return sorted(machine.name for machine in machines if machine.site in sites and machine.name not in here)
 
 
 async def _apply_login(api: Api, manifest: Manifest) -> None:
-    """Create a credential or its Secret; what is in one that is there follows the cloud, whose keys are new ones."""
+    """Create a credential or its Secret. Update an existing Secret, as each run of the cloud has new keys."""
     kind, metadata = _KINDS[manifest["kind"]], manifest["metadata"]
     try:
         await api.create(kind, manifest)
@@ -140,7 +141,7 @@ async def _apply_login(api: Api, manifest: Manifest) -> None:
 
 
 async def _apply_machine(api: Api, manifest: Manifest) -> None:
-    """Create the Machine; one whose instance went with an earlier cloud is bound to the one in its place."""
+    """Create the Machine. Bind an existing one, whose instance ended with an earlier cloud, to the new instance."""
     try:
         await api.create(MACHINES, manifest)
     except AlreadyExists:
@@ -152,7 +153,7 @@ async def _apply_machine(api: Api, manifest: Manifest) -> None:
 
 
 async def _shown(process: Process, cloud: str) -> dict[str, str]:
-    """What the simulator prints before its table, once it serves."""
+    """Return the properties that the simulator prints before its table, once it serves."""
     if process.stdout is None:
         raise UpFailed(f"--lab-cloud {cloud}: its process has no output")
     lines: list[str] = []
@@ -169,6 +170,6 @@ async def _shown(process: Process, cloud: str) -> dict[str, str]:
 
 
 def _environment(text: str) -> dict[str, str]:
-    """What `--environment` has written."""
+    """Parse the file that `--environment` wrote."""
     words = (shlex.split(line)[1] for line in text.splitlines())
     return {name: value for name, _, value in (word.partition("=") for word in words)}

@@ -1,6 +1,6 @@
 """The command `unbounded`: a control plane on this machine, and all commands of `kubectl unbounded`.
 
-What a command needs is imported when it was typed.
+The modules of a command are imported only when the command runs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _local(given: list[str]) -> int:
         return run(parser.parse_args(rest), environ)
     except ValueError as error:
         parser.error(str(error))
-    except KeyboardInterrupt:  # before there is anything to stop
+    except KeyboardInterrupt:  # raised before the command has anything to stop
         return 130
 
 
@@ -109,7 +109,7 @@ def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _simulate(simulator: str, arguments: Sequence[str]) -> int:
-    """The simulators' own arguments come with their code."""
+    """Run a simulator; its module defines its arguments."""
     import asyncio  # noqa: PLC0415
     from importlib import import_module  # noqa: PLC0415
 

@@ -1,8 +1,7 @@
-"""Text that others wrote, as it can be shown on a terminal.
+"""Escaping of foreign text for terminals.
 
-Whoever may write a status or an annotation writes to the terminal of whoever looks at it: with control characters, that
-would be able to clear the screen, to set its title, or to pretend an output of ours. JSON and YAML have escapes of
-their own.
+Text in a status or an annotation reaches the terminal of each user that reads the object. With control characters, its
+author could clear the screen, set the title or forge the output of a command. JSON and YAML have their own escapes.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Controls of C0 and C1, and what sets the direction of text or begins a line to a reader of Unicode.
+# Controls of C0 and C1, and Unicode characters that set the direction of text or begin a line.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SPACES: Final = "\t\n\r\v\f"
 
 
 def one_line(text: str) -> str:
-    """A value as a part of a line: white space as spaces, other controls as they are escaped in Python."""
+    """Return a value that fits into one line: white space becomes spaces, other controls become Python escapes."""
     return text if text.isascii() and text.isprintable() else _CONTROLS.sub(_in_line, text)
 
 
 def lines(text: str) -> str:
-    """A text of ours with values of others in it: its line ends and tabs stay."""
+    """Return a text of this program with foreign values in it, escaped; line ends and tabs stay."""
     return text if text.isascii() and text.isprintable() else _CONTROLS.sub(_in_lines, text)
 
 

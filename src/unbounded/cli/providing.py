@@ -1,6 +1,6 @@
-"""Providers beside `unbounded up`: each a process of its own, under the account of machine-ops-controller.
+"""Provider processes of `unbounded up`, which run under the account of machine-ops-controller.
 
-What a provider brings with it, a cloud's SDK or somebody else's code, has no place in the process of the API server.
+A provider brings a cloud's SDK or third-party code, which must not run in the process of the API server.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
 from unbounded.operations.absences import Absence, Absences
 
 AGAIN: Final = Backoff(1.0, 60.0)
-STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
-FAILS_AGAIN: Final = 2  # failures in a row, after which it has to last so long before it counts as served
-TOKEN_EVERY_S: Final = 30.0  # a token is renewed when a fifth of its life is left, and this often that is looked at
+STEADY_S: Final = 60.0  # a process that ran this long does not count as failing in a row
+FAILS_AGAIN: Final = 2  # failures in a row, after which a process counts as served only after STEADY_S
+TOKEN_EVERY_S: Final = 30.0  # interval of checks; a token is renewed when a fifth of its lifetime is left
 
-LOOK_EVERY_S: Final = 10.0  # for a package that is installed later, or another controller
-QUIET_S: Final = 30.0  # another controller that is not heard of for so long, does not serve
+LOOK_EVERY_S: Final = 10.0  # interval of checks for a newly installed package, or for another controller
+QUIET_S: Final = 30.0  # without a Lease renewal for this long, another controller counts as not serving
 
 log = Log("unbounded")
 
 
 @dataclass(frozen=True)
 class _Other:
-    """Another machine-ops-controller, by its Lease, and the loop time at which that was last seen renewed."""
+    """Another machine-ops-controller: its Lease, and the loop time of the last renewal observed."""
 
     lease: Lease
     heard_at: float
 
 
 class Providers:
-    """The processes of providers, each from the first Machine on that names it.
+    """Processes of providers; each starts with the first Machine that names the provider.
 
     Args:
-        admin: asks for tokens of their account.
-        folder: where their kubeconfig stands.
-        hosts: what new hosts are told.
-        absences: told of those that are not served.
-        next_epoch: returns an epoch after all before it. A process gets one when that before it has ended: what
-            `unbounded up` has started ends with it, before the next one could start anything.
+        admin: issues the tokens of their account.
+        folder: where their kubeconfig is written.
+        hosts: settings that they pass to new hosts.
+        absences: gets the providers that are not served.
+        next_epoch: returns an epoch later than all before. A process gets one after the process before it has ended.
+            All that `unbounded up` started has ended before another `unbounded up` can start anything.
         flags: for their logs.
     """
 
@@ -99,11 +99,11 @@ class Providers:
         self._may_log_in = asyncio.Event()
 
     def surround(self, name: str, environment: Mapping[str, str]) -> None:
-        """Have the process of a provider, which has not been started yet, find this in its environment."""
+        """Set environment variables for the process of a provider, before it is started."""
         self._environments[name] = environment
 
     async def run(self, machines: Cache[Machine]) -> None:
-        """Look after them until cancelled; then they have ended."""
+        """Run the processes until cancelled, and end them then."""
         async with asyncio.TaskGroup() as tasks:
 
             def seen(machine: Machine | None) -> None:
@@ -119,14 +119,14 @@ class Providers:
                     self._served.add(name)
                 else:
                     self._screen.say(one_line(f"Machine {machine.name}: {_not_installed(name)}"))
-                if is_provider_name(name):  # for others nothing can be done, and their operations say so
+                if is_provider_name(name):  # other names can have no process; their operations report that
                     tasks.create_task(self._keep(name, machines), name=f"provider {name}")
 
             with machines.subscribed(lambda _old, new: seen(new)):
                 await asyncio.Event().wait()
 
     async def _look_for_others(self, machines: Cache[Machine]) -> None:
-        """Say it once of each machine-ops-controller that is at work for Machines whose providers run here."""
+        """Warn once of each other machine-ops-controller that serves Machines whose providers run here."""
         leases, said = Cache(self._admin, LEASES, namespace=NAMESPACE), set[str]()
 
         def seen(old: Lease | None, new: Lease | None) -> None:
@@ -145,7 +145,7 @@ class Providers:
         return self._folder / "kubeconfig"
 
     async def _log_in(self) -> None:
-        """Keep a token of their account in a file that their kubeconfig names."""
+        """Write a token of their account to the file that their kubeconfig names, and renew it."""
         await asyncio.to_thread(self._write_kubeconfig)
         tokens = AccountToken(
             f"service account {COMPONENT}", partial(self._admin.token, COMPONENT, namespace=NAMESPACE)
@@ -181,7 +181,7 @@ class Providers:
         write_durably(self._kubeconfig, yaml.safe_dump(body).encode())
 
     def _absence_of(self, name: str, machines: Cache[Machine]) -> Absence | None:
-        """What keeps a provider from being served that is not installed here; None where another controller does."""
+        """Return why a provider that is not installed here is not served; None where another controller serves it."""
         own = _leases_of_others(machines.all(), {name}, whole=False) & self._others.keys()
         last = max((self._others[lease] for lease in own), key=lambda other: other.heard_at, default=None)
         then = f"it is looked for every {LOOK_EVERY_S:.0f} s"
@@ -194,7 +194,7 @@ class Providers:
         return Absence(text, then)
 
     async def _keep(self, name: str, machines: Cache[Machine]) -> None:
-        """Have the provider's process run, again whenever it has ended."""
+        """Run the provider's process, and restart it whenever it ends."""
         while name not in await asyncio.to_thread(installed):
             self._absences.tell(name, self._absence_of(name, machines))
             await asyncio.sleep(LOOK_EVERY_S)
@@ -217,11 +217,12 @@ class Providers:
             await asyncio.sleep(wait_s)
 
     async def _live(self, name: str, epoch: Epoch, *, trouble: str) -> Ended:
-        """Run it to its end, which is waited for: the next epoch rests on that.
+        """Run the process until it has ended, which the next epoch relies on.
 
         Args:
-            trouble: how those before it have ended, one after the other: that stands in what waits until this one has
-                been steady. Empty for one that serves as soon as it says so.
+            trouble: how the processes before it failed in a row, reported until this one has run for STEADY_S. Empty if
+                the
+                process counts as served as soon as it reports that it serves.
         """
         loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
 
@@ -246,7 +247,7 @@ class Providers:
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
         try:
             return await watched(
-                "unbounded.machineops.main",  # SDKs come with it
+                "unbounded.machineops.main",  # it imports the SDKs
                 *("controller", "--provider", name, *config, *addresses, *self._flags),
                 environment={**os.environ, **self._environments.get(name, {})},
                 serves=serves,
@@ -257,7 +258,7 @@ class Providers:
                 timer.cancel()
 
     async def _publish(self) -> None:
-        """Publish for `why`, which is another process, the providers that are not served, and those that start."""
+        """Publish the providers that are not served and those that are starting, for the process of `why`."""
         known: dict[str, Absence] = {}
         changed = asyncio.Event()
         with self._absences.subscribed(lambda _provider, _absence: changed.set()):
@@ -278,15 +279,15 @@ class Providers:
 
 
 def _is_renewed(old: Lease, new: Lease) -> bool:
-    """Whether its holder lives."""
+    """Return whether a live holder renewed the Lease."""
     return bool(new.spec.holder_identity) and old.spec.renew_time != new.spec.renew_time
 
 
 def _leases_of_others(machines: Iterable[Machine], providers: Collection[str], *, whole: bool = True) -> set[str]:
-    """Those by which another machine-ops-controller may lead that serves Machines of these providers.
+    """Return names of Leases with which another machine-ops-controller may lead for Machines of these providers.
 
     Args:
-        whole: also those of controllers that serve whatever providers they have.
+        whole: include controllers that serve all providers that they have.
     """
     places = {(one.site, one.provider) for one in machines if one.provider in providers}
     controllers = ("/".join(filter(None, (COMPONENT, site, provider))) for site, provider in places)
@@ -302,7 +303,7 @@ def _another(lease: Lease) -> str:
 
 
 def _starting(how: str) -> Absence:
-    """Return what keeps a provider from being served whose process is starting.
+    """Return the state of a provider whose process is starting.
 
     Args:
         how: the end of the process before it; empty for the first one.
@@ -313,7 +314,7 @@ def _starting(how: str) -> Absence:
 
 
 def _told_by(ended: Ended) -> str:
-    """How a process has ended, and why."""
+    """Describe how a process has ended, and why."""
     words = said(ended.last_words.removeprefix(f"{COMPONENT}: ").removeprefix("error: "))
     if ended.hung:
         return f"its process did not answer, as {ended.hung}, and was ended"
@@ -323,7 +324,7 @@ def _told_by(ended: Ended) -> str:
 
 
 def _not_installed(name: str) -> str:
-    """What is wrong with a Machine that names it, and what helps."""
+    """Describe the cause for a Machine that names a provider without a package here, and its fix."""
     return (
         f"{not_installed(name)}. Where the name is wrong, give the Machine another one: an annotation can be changed,"
         " for another spec.provider delete the Machine and create it anew. Where it is right, install the package that"
@@ -332,7 +333,7 @@ def _not_installed(name: str) -> str:
 
 
 def _told(hosts: HostSettings) -> list[str]:
-    """What new hosts are told, as flags."""
+    """Return the settings of new hosts as flags of machine-ops-controller."""
     given = (
         ("--api-server-endpoint", hosts.apiserver_endpoint),
         ("--cluster-dns", hosts.cluster_dns),

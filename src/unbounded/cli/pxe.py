@@ -1,4 +1,4 @@
-"""Network boot in `unbounded up`: its flags, and what is said of it."""
+"""Network boot in `unbounded up`: its flags, and its lines on the screen."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def netboot_of(args: argparse.Namespace) -> Netboot | None:
-    """What is served to booting machines; None without --pxe-interface.
+    """Return the settings of network boot; None without --pxe-interface.
 
     Raises:
         SettingsError: another option of network boot was given without it.
@@ -92,7 +92,7 @@ def netboot_of(args: argparse.Namespace) -> Netboot | None:
 
 
 def deployed_as(wanted: Netboot) -> dict[str, str]:
-    """Return the flags of `site deploy-pxe` for the same, without dashes; the address of this machine is none."""
+    """Return the same settings as flags of `site deploy-pxe`, without dashes and without this machine's address."""
     said = {
         "interface": wanted.interface or "",
         "dhcp-mode": "" if wanted.dhcp_mode is DhcpMode.INTERFACE else wanted.dhcp_mode.value,
@@ -106,18 +106,18 @@ def deployed_as(wanted: Netboot) -> dict[str, str]:
 
 
 def at(wanted: Netboot, address: str) -> Netboot:
-    """Listen on the interface's address alone, as the others are nobody's who boots."""
+    """Listen on the interface's address alone: no booting machine uses the others."""
     return replace(wanted, bind_address=address)
 
 
 def served(wanted: Netboot, serve_url: str) -> str:
-    """A line for the screen."""
+    """Return the line for the screen."""
     beside = ", beside another DHCP server" if wanted.dhcp_mode is DhcpMode.PROXY else ""
     return f"  netboot     {serve_url}, TFTP and DHCP on {wanted.interface}{beside}"
 
 
 def out_of_reach(api_url: str, address: str) -> str:
-    """What to say when booting machines do not reach the API server at its URL; else empty."""
+    """Return a warning if booting machines cannot reach the API server at its URL; else an empty string."""
     if not is_local(api_url):
         return ""
     return (

@@ -1,7 +1,7 @@
-"""One scheduled back-up, in a process of its own: `unbounded up` starts it, and can end it where a share hangs.
+"""One scheduled back-up, in its own process: `unbounded up` starts the process, and can kill it where a share hangs.
 
-The archive is written beside its place and renamed; it is read back before older ones are removed. Names hold the
-identity of the control plane, so that several can use one folder.
+The archive is written under a temporary name and renamed. It is read back before older ones are removed. Names contain
+the identity of the control plane, so that several control planes can use one folder.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Written(msgspec.Struct, frozen=True):
     """A back-up that was written.
 
     Args:
-        removed: names of older ones that had their time.
-        same_disk: the folder is on the file system of the data.
+        removed: names of outdated ones that were removed.
+        same_disk: whether the folder is on the file system of the data.
     """
 
     file: str
@@ -49,7 +49,7 @@ def file_name(identity: str, now: datetime) -> str:
 
 
 def time_of(name: str, identity: str) -> datetime | None:
-    """Return when a file was made, None for one that is no back-up of this control plane."""
+    """Return the creation time in a file's name; None for a file that is no back-up of this control plane."""
     found = re.fullmatch(rf"{re.escape(_prefix(identity))}(\d{{8}}T\d{{6}}Z)\.backup", name)
     if found is None:
         return None
@@ -60,7 +60,7 @@ def time_of(name: str, identity: str) -> datetime | None:
 
 
 def outdated(names: Iterable[str], identity: str, keep: int) -> list[str]:
-    """Return the back-ups of this control plane beyond the newest `keep`; nothing else in the folder."""
+    """Return the back-ups of this control plane beyond the newest `keep`, and no other file of the folder."""
     return sorted((name for name in names if time_of(name, identity) is not None), reverse=True)[keep:]
 
 
@@ -68,7 +68,8 @@ def write(data: Path, folder: Path, identity: str, *, keep: int, elsewhere: bool
     """Write a back-up into a folder, read it back, and remove what is outdated.
 
     Args:
-        elsewhere: the folder was on another file system than the data before, and has to be.
+        elsewhere: the folder was on another file system than the data before, and must be so again.
+
     Raises:
         BackupFailed, DataUnusable
     """
@@ -100,14 +101,14 @@ def _work(identity: str) -> str:
 
 
 def _clear(data: Path, folder: Path, identity: str) -> None:
-    """Remove what back-ups have left that were cut off: one runs at a time."""
+    """Remove the remains of interrupted back-ups: only one runs at a time."""
     for place in (data, folder):
         for left in place.glob(f"{_work(identity)}*"):
             shutil.rmtree(left)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write one back-up, and say as JSON what it is; what is wrong stands on standard error."""
+    """Write one back-up and print its description as JSON; an error goes to standard error."""
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)

@@ -1,4 +1,4 @@
-"""Showing what `unbounded up` looks after: as a table that moves on a terminal, else as one line for each change."""
+"""Display of Machines and operations in `unbounded up`: a live table on a terminal, else one line for each change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unbounded.kube.clock import utc_now
 AGES_EVERY_S: Final = 1.0
 REDRAW_LEAST_S: Final = 0.1
 NARROW: Final = 120
-LEFT_OUT_IF_NARROW: Final = frozenset({"KIND", "MACHINE"})  # the names of operations mostly say as much
+LEFT_OUT_IF_NARROW: Final = frozenset({"KIND", "MACHINE"})  # names of operations mostly contain both
 STYLES: Final = {
     "Complete": "green",
     "Failed": "bold red",
@@ -38,11 +38,11 @@ Operations = Cache[MachineOperation]
 
 class Screen(Protocol):
     def say(self, text: str) -> None:
-        """Tell people something, once."""
+        """Print a message once."""
         ...
 
     async def run(self, machines: Machines, operations: Operations) -> None:
-        """Show them, and how they change, until cancelled."""
+        """Show the objects and their changes, until cancelled."""
         ...
 
 
@@ -51,7 +51,7 @@ def screen_for(out: TextIO) -> Screen:
 
 
 class LogStream:
-    """Standard error as it is when something is written: a live table takes it over, to write above itself."""
+    """Standard error, looked up at each write: a live table replaces it, to print above itself."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
@@ -94,7 +94,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """Two tables that are drawn anew when something has changed, below what is said."""
+    """Two tables that are redrawn after changes, below the printed messages."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -108,7 +108,7 @@ class LiveScreen:
             console=self._console,
             auto_refresh=False,
             redirect_stdout=False,
-            redirect_stderr=sys.stderr.isatty(),  # logs that were sent to a file stay there
+            redirect_stderr=sys.stderr.isatty(),  # logs that are redirected to a file stay there
             vertical_overflow="crop",
         )
         with (
@@ -131,7 +131,7 @@ class LiveScreen:
 
 
 def tables(machines: Iterable[Machine], operations: Iterable[MachineOperation], *, width: int) -> RenderableType:
-    """Both tables, one above the other, in so many columns of text."""
+    """Return both tables, one above the other, for a terminal of `width` columns."""
     machine_rows, more_machines = view.shown_machines(machines)
     operation_rows, more_operations = view.shown_operations(operations)
     left_out = LEFT_OUT_IF_NARROW if width < NARROW else frozenset()

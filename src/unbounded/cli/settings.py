@@ -1,4 +1,4 @@
-"""What `unbounded up` is told: flags and environment, read once."""
+"""Settings of `unbounded up`: flags and environment, read once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from unbounded.machina.settings import add_host_arguments, host_settings_of
 from unbounded.metalman.settings import Netboot
 
 LAB_LIMIT: Final = 1000
-LAB_CLOUDS: Final = ("azure", "oci")  # as the simulator has them, which is not imported for the sake of a help text
-USUAL_CONNECTIONS: Final = 4000  # as the server has it, which is not imported for the sake of a help text
-USUAL_NODE_GRACE_S: Final = 50  # as the server has it, too
-LEAST_NODE_GRACE_S: Final = 20  # kubelet renews its Lease every 10 s, and has to be allowed one failure
+LAB_CLOUDS: Final = ("azure", "oci")  # the simulator's clouds; importing them for a help text would be slow
+USUAL_CONNECTIONS: Final = 4000  # the server's default; importing it for a help text would be slow
+USUAL_NODE_GRACE_S: Final = 50  # the server's default, too
+LEAST_NODE_GRACE_S: Final = 20  # kubelet renews its Lease every 10 s, and one failure must be tolerated
 MOST_NODE_GRACE_S: Final = 3600
 FEWEST_CONNECTIONS: Final = 50  # the controllers of `up` are clients too
 FEWEST_OF_ADDRESS: Final = 30  # they all come from loopback
@@ -40,8 +40,8 @@ class BackupSettings:
     Args:
         folder: an absolute path.
         keep: back-ups of this control plane in the folder; older ones are removed.
-        again_s: seconds after which a back-up that failed is tried again, where the next one is not due before.
-        limit_s: after which one that is not done has failed.
+        again_s: seconds until a failed back-up is retried, unless the next one is due earlier.
+        limit_s: time limit of one back-up.
     """
 
     folder: Path
@@ -53,18 +53,19 @@ class BackupSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class UpSettings:
-    """
+    """Settings of one run.
+
     Args:
         backups: None for none.
         port: of the API server; None for the last one, or 6443, or a free one.
         max_connections_per_address: 0 for three quarters of `max_connections`.
-        node_grace_s: how long a Node may be silent before it turns Unknown.
+        node_grace_s: silence after which a Node turns Unknown.
         verify_kubelets: whether logs and exec need a kubelet whose certificate the server has signed.
-        lab: how many machines are simulated.
-        lab_cloud: the simulated cloud that they are in; empty for machines with BMCs.
-        once: end when the first operation has ended.
-        netboot: what is served to booting machines; None for nothing.
-        machines: how hosts are set up over SSH.
+        lab: number of simulated machines.
+        lab_cloud: the simulated cloud of these machines; empty for machines with BMCs.
+        once: end after the first operation.
+        netboot: network boot; None for none.
+        machines: settings for hosts that are set up over SSH.
     """
 
     data: Path
@@ -123,7 +124,7 @@ def add_migrate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
-    """Where the embedded API server listens, and how others reach it."""
+    """Add the flags for the addresses of the embedded API server: listening and advertised."""
     parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (%(default)s)")
     parser.add_argument(
         "--port",
@@ -219,9 +220,10 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
 
 
 def up_settings_of(args: argparse.Namespace) -> UpSettings:
-    """
+    """Return the settings that the flags give.
+
     Raises:
-        ValueError: flags that contradict each other.
+        ValueError: flags contradict each other.
     """
     if args.once and not args.lab:
         raise ValueError("--once ends with the first operation, and only --lab N starts one")
@@ -250,7 +252,8 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
 
 
 def _backups(args: argparse.Namespace) -> BackupSettings | None:
-    """
+    """Return the settings of back-ups; None without --backup-to.
+
     Raises:
         ValueError: a flag of back-ups without the folder.
     """
@@ -273,7 +276,7 @@ def _kept(text: str) -> int:
 
 
 def _host(text: str) -> str:
-    """A host name or an IP address, without brackets and without a port."""
+    """Check a host name or an IP address, without brackets and without a port."""
     try:
         return str(ip_address(text))
     except ValueError:

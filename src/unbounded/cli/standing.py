@@ -1,4 +1,4 @@
-"""The servers under `unbounded up`: the API server and the one of health, and why they cannot be started."""
+"""Servers of `unbounded up`: the API server and the health server, and errors of their start."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LOOPBACK_V6: Final = "::1"
 
 
 class UpFailed(Exception):
-    """It cannot be started like that; the message says what to change."""
+    """The settings do not work; the message has the cause and the flag."""
 
 
 @contextmanager
 def storing(settings: UpSettings) -> Iterator[None]:
-    """Say of what cannot be stored where it was to be stored: mostly, the disk is full."""
+    """Add the data directory to errors of writes: the usual cause is a full disk."""
     try:
         yield
     except ServerTrouble as error:
@@ -44,9 +44,9 @@ def storing(settings: UpSettings) -> Iterator[None]:
 
 @asynccontextmanager
 async def serving(settings: UpSettings) -> AsyncIterator[ApiServer]:
-    """Run the API server while inside, on the wanted port, or on one that is free."""
+    """Run the API server inside the context, on the port of the settings or on a free one."""
     first = not (settings.data / "kubeconfig").exists()
-    usual = USUAL_PORT if first else 0  # 0: the port of the last time
+    usual = USUAL_PORT if first else 0  # 0: the port of the last run
     try:
         server = await _start(settings, usual if settings.port is None else settings.port)
     except OSError as error:
@@ -75,7 +75,8 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
         await server.start()
     except Damaged as error:
         raise UpFailed(f"--data {settings.data}: {error}; {hints.DAMAGED}") from error
-    except (DataInUse, DataUnusable, StatusError) as error:  # the last: what the server itself stores at its start
+    # StatusError: from what the server itself stores at its start
+    except (DataInUse, DataUnusable, StatusError) as error:
         raise UpFailed(f"--data {settings.data}: {error}") from error
     return server
 
@@ -92,7 +93,7 @@ def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
 
 @asynccontextmanager
 async def healthy(metrics: Metrics, port: int) -> AsyncIterator[Health]:
-    """Serve health and metrics on loopback while inside."""
+    """Serve health and metrics on loopback inside the context."""
     async with AsyncExitStack() as stack:
         try:
             health = await stack.enter_async_context(served_health(metrics, (Address(LOOPBACK, port),)))
@@ -103,7 +104,7 @@ async def healthy(metrics: Metrics, port: int) -> AsyncIterator[Health]:
 
 
 def local_config(server: ApiServer, bind: str) -> ClientConfig:
-    """The kubeconfig that everybody uses, at the address where this process reaches the server for sure."""
+    """Return the config of the users' kubeconfig, with the address at which this process always reaches the server."""
     host = {"::": LOOPBACK_V6}.get(bind, LOOPBACK) if bind in ANY_ADDRESS else bind
     port = urlsplit(server.url).port
     where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

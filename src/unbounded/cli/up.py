@@ -1,5 +1,5 @@
-"""`unbounded up`: an API server and its controllers in one process, those of providers in processes beside it, and
-simulated machines if they are wanted.
+"""`unbounded up`: an API server and its controllers in one process, provider processes, and optional simulated
+machines.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from unbounded.operations.slot import holds_slot
 
 
 def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
-    """Be a control plane until SIGINT or SIGTERM; returns the exit status."""
+    """Run a control plane until SIGINT or SIGTERM; returns the exit status."""
     configure(json=settings.log_format == "json", level=settings.log_level, stream=LogStream())
     screen = screen_for(sys.stdout)
     if shutil.which("kubectl", path=environ.get("PATH")) is None:
@@ -80,13 +80,13 @@ def _run(settings: UpSettings, screen: Screen) -> int:
 
 
 async def up(settings: UpSettings, screen: Screen) -> int:
-    """Start everything and look after it until cancelled; with `once`, until a first operation has ended.
+    """Run a control plane until cancelled; with `once`, until a first operation has ended.
 
     Raises:
         UpFailed, FleetFailed, CannotStart
     """
     _check_not_migrated(settings)
-    if not settings.lab_cloud:  # which knows its own
+    if not settings.lab_cloud:  # the simulated cloud checks its own profiles
         _check_profile(settings.lab_profile)
     reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
     if settings.netboot is not None and reached is not None:
@@ -126,8 +126,11 @@ async def up(settings: UpSettings, screen: Screen) -> int:
 
 
 async def _install(admin: Api, screen: Screen) -> None:
-    """Bring definitions, rights and policies. Where a policy of the user's refuses that, it goes on with what there is:
-    only on a server that runs can the policy be taken away again."""
+    """Install definitions, rights and policies. If a policy of the user rejects them, continue with what is installed:
+    the
+
+    user can remove the policy only on a running server.
+    """
     for install in (install_definitions, install_manifests):
         try:
             await install(admin)
@@ -136,8 +139,10 @@ async def _install(admin: Api, screen: Screen) -> None:
 
 
 async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: Screen) -> None:
-    """Tell new nodes where the API server is, and tools that the controllers run, and what hosts are told; as above, a
-    policy of the user's may refuse that."""
+    """Publish the address of the API server for new nodes, and the controllers and the settings of hosts for tools.
+
+    A policy of the user may reject that, as above.
+    """
     ca = from_kubeconfig(server.kubeconfig_path).ca
     netboot = None if settings.netboot is None else pxe.deployed_as(settings.netboot)
     for publish in (
@@ -151,7 +156,7 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
 
 
 async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
-    """Run the control plane, with simulated machines if they are wanted; the exit status."""
+    """Run the control plane, with simulated machines if the settings have any; returns the exit status."""
     if not settings.lab:
         return await plane.look_after(partial(plane.wait_for_users, settings))
     begin = _begin_cloud if settings.lab_cloud else _begin_lab
@@ -165,29 +170,29 @@ async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
 
 
 async def _begin_lab(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
-    """Simulate machines with BMCs until the stack ends; the names of their Machines."""
+    """Simulate machines with BMCs until the stack closes; returns the names of their Machines."""
     running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
     return await lab.apply(plane.admin, await stack.enter_async_context(running))
 
 
 async def _begin_cloud(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
-    """Simulate machines in a cloud until the stack ends; the names of their Machines."""
+    """Simulate machines in a cloud until the stack closes; returns the names of their Machines."""
     running = lab_cloud.running_cloud(settings.data, settings.lab_cloud, settings.lab, settings.lab_profile)
     simulated = await stack.enter_async_context(running)
     return await plane.join_cloud(simulated)
 
 
 class ControlPlane:
-    """All controllers, each as itself, over one set of caches, which machina may read.
+    """All controllers, each with its own account, over one set of caches, which machina may read.
 
-    No Lease is needed: the lock on the data lets nobody else run.
+    No Lease is needed: the lock on the data directory excludes other processes.
 
     Args:
-        admin: does what the user of `--lab` would do.
-        providers: of Machines that have one, in processes of their own.
-        absences: of those that are not served, for what operations say.
-        netboot: what is served to booting machines.
-        machines: how hosts are set up over SSH.
+        admin: acts for the user of `--lab`.
+        providers: their processes.
+        absences: providers that are not served, for messages of operations.
+        netboot: settings of network boot.
+        machines: settings for hosts that are set up over SSH.
     """
 
     def __init__(
@@ -246,19 +251,19 @@ class ControlPlane:
                     task.cancel()
 
     async def wait_for_users(self, settings: UpSettings) -> int:
-        """Say how to begin."""
+        """Suggest first commands, and wait until cancelled."""
         begin = hints.without_lab if settings.netboot is None else hints.with_netboot
         self._screen.say(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
         return await _for_ever()
 
     async def join_cloud(self, simulated: lab_cloud.Simulated) -> list[str]:
-        """Have the machines of a simulated cloud, and a provider that reaches it; the names of their Machines."""
+        """Create the objects of a simulated cloud, and connect its provider; returns the names of the Machines."""
         self._screen.say(simulated.said)
         self._providers.surround(simulated.provider, simulated.environment)
         return await lab_cloud.apply(self.admin, simulated)
 
     async def show_lab(self, names: list[str], settings: UpSettings) -> int:
-        """Reboot a machine that is free, or replace it in a cloud, say how that went and what to try next."""
+        """Reboot a free machine, or replace one in a cloud; show the result and suggest next commands."""
         machines = self._caches.machines.all()
         for name in (*lab.left_over(machines, names), *lab_cloud.left_over(machines, names, LAB_CLOUDS)):
             self._screen.say(f"Machine {name} has no host this time: it is from a run with other options of --lab.")
@@ -272,7 +277,7 @@ class ControlPlane:
         return await _for_ever()
 
     def _free_one(self, names: list[str]) -> str:
-        """A machine that no operation of an earlier run is still at work on; the first one if there is none."""
+        """Return a machine that no operation of an earlier run still occupies; the first one if there is none."""
         machines = filter(None, map(self._caches.machines.get, names))
         return next((machine.name for machine in machines if machine.status.active_operation is None), names[0])
 
@@ -289,7 +294,9 @@ class ControlPlane:
         return created
 
     async def _ended(self, operation: MachineOperation) -> MachineOperation:
-        """Wait until an operation has ended and its Machine is free again, or it was deleted: then as seen last."""
+        """Wait until an operation has ended and its Machine is free, or the operation was deleted; returns its last
+        state.
+        """
         latest, changed = operation, asyncio.Event()
         with (
             self._caches.operations.subscribed(lambda _old, _new: changed.set()),
@@ -314,7 +321,7 @@ async def _for_ever() -> int:
 
 
 def _outcome(operation: MachineOperation) -> str:
-    """How an operation ended, and what proves it."""
+    """Describe the result of an operation and its evidence."""
     status = operation.status
     lines = [f"{operation.name} is {status.phase}: {status.message}"]
     lines += [f"  {evidence.at}  {evidence.what}  ({evidence.where})" for evidence in status.evidence]
@@ -338,7 +345,7 @@ def _welcome(settings: UpSettings, server: ApiServer, health: Health, reached: R
 
 
 def _check_not_migrated(settings: UpSettings) -> None:
-    """Two control planes must never act on one machine."""
+    """Refuse to start on migrated data: two control planes must never act on one machine."""
     try:
         words = migrated_words(settings.data)
     except Rejected as error:

@@ -1,4 +1,4 @@
-"""What is shown of Machines and operations: pure, from objects to rows of text."""
+"""Rows of text for Machines and operations; pure functions of the objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.cli.printable import one_line
 MACHINE_ROWS: Final = 12
 OPERATION_ROWS: Final = 8
 
-POWERED_OFF: Final = "PoweredOff"  # the reason; others say where the power is going
+POWERED_OFF: Final = "PoweredOff"  # the reason; others name a transition of the power
 
 _ENDS_IN: Final = {
     OperationKind.HOST_REBOOT: "On",
@@ -76,7 +76,7 @@ def operation_row(operation: MachineOperation) -> OperationRow:
 
 
 def power_of(machine: Machine) -> str:
-    """The host's power as operations last saw it; empty when none has looked yet."""
+    """Return the host's power as operations observed it last; empty if none has observed it."""
     for off in machine.status.conditions:
         if off.type == ConditionType.POWERED_OFF:
             return "Off" if off.reason == POWERED_OFF else off.reason
@@ -87,13 +87,15 @@ def power_of(machine: Machine) -> str:
 
 
 def shown_machines(machines: Iterable[Machine]) -> tuple[list[MachineRow], int]:
-    """The rows that have room, those at work first to be kept, by name; and how many are left out."""
+    """Return the rows that fit, by name, and the number left out; Machines with an operation have precedence."""
     rows = sorted(map(machine_row, machines), key=lambda row: (not row.operation, row.name))
     return sorted(rows[:MACHINE_ROWS], key=lambda row: row.name), max(0, len(rows) - MACHINE_ROWS)
 
 
 def shown_operations(operations: Iterable[MachineOperation]) -> tuple[list[OperationRow], int]:
-    """The rows that have room, oldest first, and how many are left out: running ones are kept first, then new ones."""
+    """Return the rows that fit, oldest first, and the number left out; running operations have precedence, then new
+    ones.
+    """
 
     def freshness(operation: MachineOperation) -> tuple[bool, str, str]:
         return (not operation.terminal, operation.metadata.creation_timestamp or "", operation.name)
@@ -104,7 +106,7 @@ def shown_operations(operations: Iterable[MachineOperation]) -> tuple[list[Opera
 
 
 def age(created: str, now: datetime) -> str:
-    """As kubectl writes it: 5s, 3m, 2h, 4d."""
+    """Format an age as kubectl does: 5s, 3m, 2h, 4d."""
     if not created:
         return ""
     seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
@@ -115,7 +117,7 @@ def age(created: str, now: datetime) -> str:
 
 
 def line(row: MachineRow | OperationRow) -> str:
-    """One row as one line, without its age."""
+    """Format one row as one line, without its age."""
     if isinstance(row, MachineRow):
         power = f"power {row.power}" if row.power else ""
         return f"machine {row.name}: " + _joined(row.phase or "new", power, row.operation, row.message)
@@ -128,5 +130,5 @@ def _joined(*parts: str) -> str:
 
 
 def heads(row: type[MachineRow] | type[OperationRow]) -> list[str]:
-    """The heads of the columns; the last one is the age."""
+    """Return the headings of the columns; the last one is the age."""
     return [field.name.upper() for field in fields(row)[:-1]] + ["AGE"]

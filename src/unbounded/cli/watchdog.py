@@ -1,8 +1,11 @@
-"""Whether a process beside `unbounded up` hangs: its event loop says every BEAT_S that it turns. Pure but for `seen`.
+"""Hang detection for child processes of `unbounded up`: each event loop sends a heartbeat every BEAT_S. Pure but
+`seen`.
 
-Who is merely busy is no hang. Time counts as it passes for who looks: where both stood still, as in a laptop that was
-closed, or both were stopped in their terminal, it was no silence. A process that waits for a CPU or a disk, of which
-others leave it too little, has more time; one that has used a CPU for long without a turn of its loop has not.
+- A busy process does not hang.
+- Time counts as it passes for the watcher. Where both stood still, as in a closed laptop or a stopped terminal job,
+  there was no silence.
+- A process that waits for a CPU or a disk has more time. One that used much CPU time without a turn of its loop has
+  not.
 """
 
 from __future__ import annotations
@@ -15,21 +18,22 @@ from unbounded.kube.settings import BEAT_S
 
 LOOK_S: Final = BEAT_S
 SILENT_S: Final = 30.0
-START_S: Final = 120.0  # until the first turn: a cloud's SDK is large, and takes a minute to import on a busy machine
-MOST_S: Final = 120.0  # of silence, however little the process was given
-BUSY_CPU_S: Final = 10.0  # a turn of the loop takes milliseconds: who was given so much has had its chance
+# until the first heartbeat: a cloud's SDK is large, and takes a minute to import on a busy machine
+START_S: Final = 120.0
+MOST_S: Final = 120.0  # of silence, however little CPU time the process got
+BUSY_CPU_S: Final = 10.0  # a turn of the loop takes milliseconds of CPU time, so that this much is enough
 
 _STOPPED: Final = frozenset("Tt")
-_WAITS: Final = frozenset("RD")  # for a CPU, or for a disk; memory that was swapped out is one, too
+_WAITS: Final = frozenset("RD")  # for a CPU, or for a disk; swapped-out memory counts as one, too
 
 
 @dataclass(frozen=True)
 class Vital:
-    """What the kernel says of a process.
+    """State of a process according to the kernel.
 
     Args:
         state: of its main thread, a letter as in proc(5).
-        cpu_s: that it has used.
+        cpu_s: CPU time used.
     """
 
     state: str
@@ -37,7 +41,7 @@ class Vital:
 
 
 def seen(pid: int, *, ticks_per_s: int = 100) -> Vital | None:
-    """A process as it is now; None where the kernel does not tell."""
+    """Read the state of a process; None where the kernel has none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -47,22 +51,23 @@ def seen(pid: int, *, ticks_per_s: int = 100) -> Vital | None:
 
 @dataclass
 class Watchdog:
-    """One life of a process."""
+    """Silence of one process, from its start to its end."""
 
     silent_s: float = 0.0
-    beats: bool = False  # it has said something once
-    cpu_s: float = 0.0  # that it had used when it said something last
+    beats: bool = False  # it has sent a heartbeat
+    cpu_s: float = 0.0  # CPU time used at the last heartbeat
 
     def heard(self, vital: Vital | None) -> None:
-        """Its loop has turned."""
+        """Record a heartbeat."""
         self.silent_s, self.beats = 0.0, True
         self.cpu_s = self.cpu_s if vital is None else vital.cpu_s
 
     def unheard(self, elapsed_s: float, vital: Vital | None) -> str:
-        """Nothing came since the look before; why it is taken to hang, empty where it is not.
+        """Record that no heartbeat came since the last check; returns the reason if the process hangs, else an empty
+        string.
 
         Args:
-            elapsed_s: since that look.
+            elapsed_s: since the last check.
         """
         self.silent_s += min(elapsed_s, 2 * LOOK_S)
         if vital is not None and vital.state in _STOPPED:
@@ -73,5 +78,5 @@ class Watchdog:
         return f"its event loop has not turned for {self.silent_s:.0f} s"
 
     def _is_kept_waiting(self, vital: Vital | None) -> bool:
-        """Whether that may be for want of a CPU or a disk."""
+        """Return whether the silence may be due to a lack of CPU or disk."""
         return vital is None or (vital.state in _WAITS and vital.cpu_s - self.cpu_s < BUSY_CPU_S)

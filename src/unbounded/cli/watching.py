@@ -1,5 +1,5 @@
-"""Processes beside `unbounded up` that are watched: by a pipe they say that their event loop turns, and what they said
-last before they ended.
+"""Supervised child processes of `unbounded up`: a pipe carries the heartbeats of the event loop, and its last error
+line.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from unbounded.kube.settings import SERVES
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process has ended.
+    """End of a process.
 
     Args:
         status: its exit status, negative for a signal.
-        hung: why it was ended; empty where it ended by itself.
-        last_words: the last line that it wrote to standard error; empty after a good end, or a sudden one.
+        hung: why it was killed; empty where it ended by itself.
+        last_words: the last line that it wrote to standard error; empty after a success or a sudden end.
     """
 
     status: int
@@ -39,12 +39,12 @@ async def watched(
     serves: Callable[[], None],
     hangs: Callable[[str], None],
 ) -> Ended:
-    """Run a process to its end, which is brought about where it hangs.
+    """Run a process until it has ended, and kill it if it hangs.
 
     Args:
-        module: one whose `main` takes HEARTBEAT_FLAG, and has something written there by its event loop.
-        serves: called when it says for the first time that it serves.
-        hangs: called with the words why it is ended.
+        module: its `main` takes HEARTBEAT_FLAG; its event loop writes heartbeats to that descriptor.
+        serves: called when the process first reports that it serves.
+        hangs: called with the reason before a hung process is killed.
     """
     heard, says = os.pipe()
     try:
@@ -71,7 +71,7 @@ async def watched(
 
 
 class _Pulse:
-    """What comes out of a pipe; closed when it is left."""
+    """Reader of a heartbeat pipe, which is closed at the end of the context."""
 
     def __init__(self, heard: int) -> None:
         self._heard = heard
@@ -86,7 +86,7 @@ class _Pulse:
         os.close(self._heard)
 
     def turned(self) -> bool:
-        """Whether the loop of the process has turned since this was asked last."""
+        """Return whether the process's event loop has turned since the last call."""
         try:
             came = os.read(self._heard, 65536)
         except BlockingIOError:
@@ -98,7 +98,7 @@ class _Pulse:
 
 
 async def _hung(process: Process, pulse: _Pulse, serves: Callable[[], None]) -> str:
-    """Look until it has ended, or is found to hang: then why."""
+    """Watch a process until it has ended (returns an empty string) or hangs (returns the reason)."""
     loop, dog, ending = asyncio.get_running_loop(), Watchdog(), asyncio.create_task(process.wait())
     try:
         while True:

@@ -1,1 +1,1 @@
-"""The commands, as rows of tables; what they do is imported when one is run."""
+"""The commands as rows of tables; the module behind a command is imported when it runs."""

@@ -30,7 +30,7 @@ def add_image_registry(parser: ArgumentParser) -> None:
 
 
 def add_cluster_arguments(parser: ArgumentParser) -> None:
-    """What machina is told of the cluster."""
+    """Add the flags for machina's settings of the cluster."""
     parser.add_argument(
         "--api-server-endpoint",
         default="",

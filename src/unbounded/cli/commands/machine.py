@@ -1,4 +1,4 @@
-"""`kubectl unbounded machine …`: adding machines. What is done to them later stands in `operation`."""
+"""`kubectl unbounded machine …`: commands that add machines. Commands on existing ones are in `operation`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARTIFACTS: Final = (
 )
 
 
-def _text(parser: ArgumentParser, flag: str, metavar: str, help: str) -> None:  # as argparse has it
+def _text(parser: ArgumentParser, flag: str, metavar: str, help: str) -> None:  # the parameter names of argparse
     parser.add_argument(flag, default="", metavar=metavar, help=help)
 
 
@@ -30,14 +30,14 @@ def _many(parser: ArgumentParser, flag: str, metavar: str, help: str) -> None:
 
 
 def _node(parser: ArgumentParser) -> None:
-    """What the Node is to be."""
+    """Add the flags for properties of the Node."""
     _many(parser, "--node-label", "KEY=VALUE", "label of the Node")
     _many(parser, "--register-with-taint", "KEY=VALUE:EFFECT", "taint of the Node")
     _text(parser, "--kubernetes-version", "VERSION", "of the node (the cluster's)")
 
 
 def _downloads(parser: ArgumentParser) -> None:
-    """Where things come from."""
+    """Add the flags for download sources."""
     group = parser.add_argument_group("where the agent and the parts of a node come from")
     for flag, metavar, text in (
         ("--agent-version", "VERSION", "release of the agent (the latest)"),

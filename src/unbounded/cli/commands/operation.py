@@ -167,10 +167,10 @@ def _row(
     needs_api: bool = True,
     text: str = "",
 ) -> Command:
-    """A command below `machine`.
+    """Return the row of a command below `machine`.
 
     Args:
-        functions: what runs it and what intends it, below cli.operating.
+        functions: its `run` and, if it can be planned, its `intend`, below cli.operating.
         examples: without the words of the command.
     """
     path = ("machine", *words.split())

@@ -31,7 +31,7 @@ COMMANDS: Final = (
         ),
         arguments=_arguments,
         run="unbounded.cli.planning.run:run",
-        needs_api=False,  # it opens the one that the planned command's own flags lead to
+        needs_api=False,  # it opens the API that the planned command's own flags select
         text=(
             "What a command would do, computed by the functions that act; nothing is changed. The server is asked in a"
             " dry run whether it would take it. Of bare metal, the Secret of the BMC is read, and for `replace` what"

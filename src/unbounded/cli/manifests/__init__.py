@@ -1,6 +1,6 @@
-"""The rights of the components and the admission policies, brought to a server; deploy/ holds the same for a cluster.
+"""Installation of the components' rights and the admission policies; deploy/ has the same for a cluster.
 
-One file for each component: rbac/ with its ServiceAccount and roles, policy/ with what those who hold them are kept to.
+Each component has a file in rbac/ with its ServiceAccount and roles, and one in policy/ with limits for its account.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unbounded.api.kinds import Kind
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 
-AT_ONCE: Final = 8  # each opens a connection, which costs more than what is written over it
+AT_ONCE: Final = 8  # each opens a connection, which costs more than the write
 FOLDERS: Final = ("rbac", "policy")
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"
@@ -41,7 +41,7 @@ KINDS: Final = {
 
 
 def sources() -> dict[str, str]:
-    """The text of each file by its path, such as rbac/machina.yaml."""
+    """Return the text of each file by its path, such as rbac/machina.yaml."""
     here = files(__name__)
     return {
         f"{folder}/{file.name}": file.read_text()
@@ -51,13 +51,13 @@ def sources() -> dict[str, str]:
 
 
 def manifests() -> Iterator[dict[str, Any]]:
-    """Every object."""
+    """Yield every object."""
     for text in sources().values():
         yield from yaml.load_all(text, Loader=yaml.CSafeLoader)  # the safe loader, in C
 
 
 async def install_manifests(api: Api) -> None:
-    """Create what is missing, and give back to the rest what it is to say; what is as it should be is not written."""
+    """Create missing objects and reset changed ones; the server does not write equal ones."""
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def install(manifest: dict[str, Any]) -> None:

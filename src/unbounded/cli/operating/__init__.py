@@ -1,1 +1,1 @@
-"""What the operation commands do: each module has `run`, and `intend` for what a plan can be made of."""
+"""The operation commands: each module has `run`, and `intend` where a plan can be made."""

@@ -25,7 +25,7 @@ complete -F _unbounded unbounded
 
 
 async def version(session: Session) -> int:
-    """This program's version and, where a cluster is configured, that of its Kubernetes."""
+    """Print this program's version and, where a cluster is configured, that of its Kubernetes."""
     said = {"unbounded": version_of("unbounded")}
     status = await _asked(session, said)
     match getattr(session.told.args, "output", ""):
@@ -37,13 +37,13 @@ async def version(session: Session) -> int:
 
 
 async def _asked(session: Session, said: dict[str, str]) -> int:
-    """Say it in words, and note it for a program."""
+    """Print the versions as text, and collect them for JSON and YAML."""
     session.printer.say(f"unbounded {said['unbounded']}")
     if session.told.args.client:
         return DONE
     try:
         api = open_api(session.told)
-    except CliError as error:  # no cluster is configured, which is fine unless one was named
+    except CliError as error:  # no cluster is configured, which is fine unless a flag named one
         if session.told.args.kubeconfig or session.told.args.context:
             raise
         session.printer.warn(str(error))

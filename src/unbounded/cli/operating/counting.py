@@ -1,7 +1,7 @@
 """`machine reboot` and `machine repave`: raise a counter of the Machine, and wait until its status has reached it.
 
-A repave raises its own counter only: it restarts the machine anyway, and a raised rebootCounter would stand for a
-second operation that reboots the fresh host once more.
+A repave raises its own counter only: it restarts the machine anyway. A raised rebootCounter would be a second
+operation that reboots the fresh host.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ async def run(session: Session) -> int:
 
 
 async def _raised(session: Session) -> Machine:
-    """The Machine as it was when its counter was raised."""
+    """Raise the counter; returns the Machine as it was read for the write."""
     machine = await reading.machine(session, session.told.args.machine)
     asked = _intent(session, machine)
-    await confirm(session.told, asked.destroys, asked.loses)  # once, however often the Machine has to be read
+    # once, even if a conflict makes it read the Machine several times
+    await confirm(session.told, asked.destroys, asked.loses)
     for left in reversed(range(TRIES)):
         try:
             await carry_out(session, replace(_intent(session, machine), destroys=()), wait=False, timeout_s=None)
             break
-        except Conflict:  # somebody else wrote the Machine meanwhile: perhaps the same counter
+        except Conflict:  # another client wrote the Machine meanwhile, perhaps the same counter
             if not left:
                 raise
             machine = await reading.machine(session, machine.name)
@@ -71,7 +72,7 @@ def _intent(session: Session, machine: Machine) -> Intent:
 
 
 def next_value(machine: Machine, word: str) -> int:
-    """One more than was asked for and was reached."""
+    """Return one more than the larger one of the requested and the reached value."""
     wanted = machine.spec.operations or OperationsStatus()
     return max(int(getattr(wanted, FIELDS[word][1])), _reached(machine, word)) + 1
 

@@ -27,10 +27,10 @@ async def run(session: Session) -> int:
 
 
 async def intend(session: Session) -> Intent:
-    """The operation, checked as far as it can be before it is there.
+    """Return the operation to create, checked as far as possible before it exists.
 
     Raises:
-        CliError: it would be refused, or end without being started.
+        CliError: it would be rejected, or end without being started.
     """
     args = session.told.args
     _check_limits(args)
@@ -53,14 +53,14 @@ async def intend(session: Session) -> Intent:
 
 
 def _check_limits(args: Namespace) -> None:
-    """Raises CliError for limits of many Machines where one is named."""
+    """Raise CliError for limits of many Machines where --machine names one."""
     for flag, value in (("--max-concurrent", args.max_concurrent), ("--max-failures", args.max_failures)):
         if args.machine and value is not None:
             raise CliError(f"{flag}: it is for --selector; --machine names one Machine", status=USAGE)
 
 
 def spec_of(args: Namespace) -> Raw:
-    """`spec` as the flags say it; what they leave out is left to the server."""
+    """Return the `spec` that the flags give; the server sets defaults for the rest."""
     spec: dict[str, Any] = {"operationKind": kind_of(args.kind).value}
     if args.machine:
         spec["machineRef"] = reading.checked_name(args.machine, "--machine")
@@ -79,7 +79,7 @@ def spec_of(args: Namespace) -> Raw:
 
 
 def kind_of(text: str) -> OperationKind:
-    """A kind by its name. Raises CliError, naming all of them, for another text."""
+    """Return a kind by its name. Raise CliError, naming all kinds, for another text."""
     kinds = {kind.value.lower(): kind for kind in OperationKind}
     if text in kinds.values():
         return OperationKind(text)

@@ -51,7 +51,7 @@ async def intend_abandon(session: Session) -> Intent:
 
 
 def _intent(operation: MachineOperation, field: str) -> Intent:
-    """Raise the flag in its spec. Raises CliError where it has ended already, other than by that."""
+    """Set the field in the operation's spec. Raise CliError if the operation has ended other than by that."""
     end = progress.end_of(operation)
     if end is not None and not end.cancelled:
         raise CliError(f"operation {operation.name} has ended already: {operation.status.phase} ({end.reason})")
@@ -64,7 +64,7 @@ def _intent(operation: MachineOperation, field: str) -> Intent:
 async def _ended(
     session: Session, operation: MachineOperation, intent: Intent, wanted: Callable[[End], bool], word: str
 ) -> int:
-    """Do it, and wait for the end that it was done for; the exit status."""
+    """Carry out the intent and wait for an end that fulfils it; returns the exit status."""
     args = session.told.args
     status = await carry_out(session, intent, wait=False, timeout_s=None)
     if status != DONE or not args.wait:

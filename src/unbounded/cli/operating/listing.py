@@ -40,7 +40,7 @@ async def run(session: Session) -> int:
     try:
         with interruptible():
             _list(session, config, login)
-    except Forbidden as error:  # another login may do where this one has run out
+    except Forbidden as error:  # another login may work after this one has expired
         if error.code != 401 or not config.credentials.refused(login):
             raise
         with interruptible():
@@ -50,7 +50,7 @@ async def run(session: Session) -> int:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a call that blocks: asyncio would only note it, and go on when the call has ended."""
+    """Let Ctrl-C interrupt a blocking call: asyncio would only note the signal and continue after the call."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -62,7 +62,7 @@ def interruptible() -> Iterator[None]:
 
 
 def check(args: Namespace) -> None:
-    """Raises CliError for a phase, a selector or a format that there is not."""
+    """Raise CliError for an unknown phase, selector or format."""
     if args.phase and args.phase not in PHASES:
         near = difflib.get_close_matches(args.phase.capitalize(), PHASES, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
@@ -84,7 +84,7 @@ def check(args: Namespace) -> None:
 
 
 def fields_of(args: Namespace) -> str:
-    """The field selector; what no phase was written to yet counts as Pending, which a selector cannot say."""
+    """Return the field selector. An operation without a phase counts as Pending, which a selector cannot express."""
     given = {"spec.machineRef": args.machine, "status.phase": "" if args.phase == PENDING else args.phase}
     return ",".join(f"{path}={value}" for path, value in given.items() if value)
 
@@ -114,7 +114,7 @@ def _fits(item: dict[str, Any], args: Namespace) -> bool:
 
 
 def picked(found: Table, args: Namespace) -> Table:
-    """The rows of the kind and of the phase that was asked for."""
+    """Return the rows of the requested kind and phase."""
     if not found.rows:
         return found
     kind, phase = (found.heads.index(name) for name in ("KIND", "PHASE"))
@@ -123,14 +123,14 @@ def picked(found: Table, args: Namespace) -> Table:
 
 
 def shown(found: Table, *, wide: bool) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells as text, without the columns that only -o wide has."""
+    """Return headings and cells as text, without the columns for -o wide alone."""
     kept = [at for at, is_wide in enumerate(found.wide) if wide or not is_wide]
     cells = [[NONE if row[at] is None or row[at] == "" else str(row[at]) for at in kept] for row in found.rows]
     return [found.heads[at] for at in kept], cells
 
 
 async def _watch(session: Session) -> int:
-    """Show all, then each that changes, until Ctrl-C."""
+    """Print all operations, then each one that changes, until Ctrl-C."""
     from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415  # a list does not wait for the client
     from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
     from unbounded.kube.cache import Cache  # noqa: PLC0415
@@ -138,7 +138,7 @@ async def _watch(session: Session) -> int:
     args = session.told.args
     kind = MACHINE_OPERATIONS.raw()
     async with open_api(session.told) as api:
-        await api.list(kind, fields="metadata.name=-")  # what keeps us from it is told, and not waited out
+        await api.list(kind, fields="metadata.name=-")  # an error is raised here; the cache would retry it
         cache = Cache(api, kind, labels=args.selector, fields=fields_of(args))
         following = asyncio.create_task(cache.run())
         try:
@@ -154,7 +154,7 @@ async def _watch(session: Session) -> int:
 
 
 class _Lines:
-    """Rows below each other as they change; the first ones set the widths of the columns."""
+    """Rows printed one below the other as they change; the first ones set the widths of the columns."""
 
     def __init__(self, session: Session, first: Sequence[Raw]) -> None:
         from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415

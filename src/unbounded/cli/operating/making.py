@@ -1,4 +1,4 @@
-"""The manifest of an operation, and what is wrong with it before it is asked for: with the functions that act."""
+"""Manifest of an operation and its validation before it is created, with the functions that the executors use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.operations.fanout import Refused, snapshot
 from unbounded.operations.ownership import executor_of, why_nobody
 from unbounded.operations.parameters import invalid
 
-DESTROYS: Final[Mapping[OperationKind, str]] = {  # and what is lost by them
+DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
     OperationKind.HOST_REPLACE: "everything on its disk: the host is made anew from its image",
     OperationKind.AGENT_RESET: "the agent and the node with all that runs on it; the host itself stays",
 }
@@ -23,10 +23,10 @@ KIND: Final = "MachineOperation"
 
 
 def manifest(name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
-    """A MachineOperation.
+    """Return the manifest of a MachineOperation.
 
     Args:
-        owner: it is deleted together with this Machine.
+        owner: the Machine with which it is deleted.
     """
     metadata: dict[str, Any] = {"name": name}
     if owner is not None:
@@ -40,14 +40,14 @@ def decoded(wanted: Raw) -> MachineOperation:
 
 
 def check_parameters(operation: MachineOperation) -> None:
-    """Raises CliError where a parameter is unknown, missing or cannot be meant, whoever carries it out."""
+    """Raise CliError where a parameter is unknown, missing or invalid for every executor."""
     wrong = invalid(operation)
     if wrong is not None:
         raise CliError(wrong, status=USAGE)
 
 
 def check_machine(operation: MachineOperation, machine: Machine) -> None:
-    """Raises CliError where nobody can carry this operation out on this Machine."""
+    """Raise CliError where no executor can execute this operation on this Machine."""
     kind = OperationKind(operation.spec.operation_kind)
     executor = executor_of(kind, machine)
     if executor is None:
@@ -58,10 +58,10 @@ def check_machine(operation: MachineOperation, machine: Machine) -> None:
 
 
 async def selected(session: Session, operation: MachineOperation) -> tuple[str, ...]:
-    """The Machines that a selector operation would act on now.
+    """Return the names of the Machines that a selector operation would act on now.
 
     Raises:
-        CliError: it would be refused.
+        CliError: it would be rejected.
     """
     machines = (await session.api.list(MACHINES)).items
     found = snapshot(operation, machines)
@@ -71,10 +71,10 @@ async def selected(session: Session, operation: MachineOperation) -> tuple[str, 
 
 
 def destroyed(operation: MachineOperation, machines: Sequence[str]) -> tuple[str, ...]:
-    """Those of the Machines that lose something by the operation."""
+    """Return those of the Machines that lose data by the operation."""
     return tuple(machines) if operation.spec.operation_kind in DESTROYS else ()
 
 
 def lost_by(kind: OperationKind) -> str:
-    """What is lost by it, for who is asked whether that may be."""
+    """Describe the loss, for the user's confirmation."""
     return f"this loses {DESTROYS.get(kind, 'nothing')}"

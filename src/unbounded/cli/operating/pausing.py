@@ -1,4 +1,4 @@
-"""`machine pause` and `machine resume`: the annotation that holds operations back, on a Machine or for all."""
+"""`machine pause` and `machine resume`: the annotation that blocks operations, on a Machine or for all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def run(session: Session) -> int:
 
 
 async def _show(session: Session, machine: str) -> None:
-    """What is as it was to be already; nothing where all operations were never paused."""
+    """Print the object that needs no change; nothing where all operations were never paused."""
     kind = MACHINES.raw() if machine else CONFIG_MAPS.raw()
     with contextlib.suppress(NotFound):
         namespace = "" if machine else NAMESPACE

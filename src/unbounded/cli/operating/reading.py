@@ -1,4 +1,4 @@
-"""Reading what a command is about, with errors that say what there is instead."""
+"""Reads of the objects that a command names; errors suggest the names of existing ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME_CHARACTERS = 253
 
 
 async def machine(session: Session, name: str) -> Machine:
-    """Raises CliError, naming near ones, where there is no such Machine."""
+    """Return a Machine. Raise CliError with similar names if it does not exist."""
     try:
         return await session.api.get(MACHINES, name)
     except NotFound as error:
@@ -30,7 +30,7 @@ async def machine(session: Session, name: str) -> Machine:
 
 
 async def operation(session: Session, name: str) -> MachineOperation:
-    """Raises CliError, naming near ones, where there is no such MachineOperation."""
+    """Return a MachineOperation. Raise CliError with similar names if it does not exist."""
     try:
         return await session.api.get(MACHINE_OPERATIONS, name)
     except NotFound as error:
@@ -42,7 +42,7 @@ async def operation(session: Session, name: str) -> MachineOperation:
 
 
 async def pause_of_all(session: Session) -> ConfigMap | None:
-    """The ConfigMap whose annotation pauses all operations."""
+    """Return the ConfigMap whose annotation pauses all operations; None if it does not exist."""
     try:
         return await session.api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
     except NotFound:
@@ -55,7 +55,7 @@ def _near(name: str, there: Iterable[str], lists: str) -> str:
 
 
 def checked_name(name: str, flag: str) -> str:
-    """The name of an object. Raises CliError where Kubernetes would not take it."""
+    """Return the name of an object. Raise CliError where Kubernetes would reject it."""
     if len(name) <= NAME_CHARACTERS and re.fullmatch(DNS_SUBDOMAIN, name):
         return name
     rule = f"lower case letters, digits, '-' and '.', a letter or digit at both ends, {NAME_CHARACTERS} at most"

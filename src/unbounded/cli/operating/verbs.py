@@ -31,10 +31,10 @@ async def run(session: Session) -> int:
 
 
 async def intend(session: Session) -> Intent:
-    """The operation that the verb makes.
+    """Return the operation that the verb creates.
 
     Raises:
-        CliError: there is no such Machine, or nobody can carry it out there.
+        CliError: there is no such Machine, or no executor can execute the operation there.
     """
     args = session.told.args
     machine = await reading.machine(session, args.machine)
@@ -52,7 +52,7 @@ async def intend(session: Session) -> Intent:
 
 
 def parameters_of(args: Namespace) -> dict[str, str]:
-    """`spec.parameters` as the verb's own flags say it."""
+    """Return the `spec.parameters` that the verb's own flags give."""
     told = vars(args)
     given = {
         "force": "true" if told.get("now") else "",
@@ -65,7 +65,7 @@ def parameters_of(args: Namespace) -> dict[str, str]:
 
 
 def operation_name(args: Namespace, now: datetime) -> str:
-    """As --operation-name says, else MACHINE-VERB-YYYYMMDD-HHMMSS; two in one second are meant as one."""
+    """Return --operation-name, else MACHINE-VERB-YYYYMMDD-HHMMSS; two commands within one second mean one operation."""
     if args.operation_name:
         return reading.checked_name(args.operation_name, "--operation-name")
     name = f"{args.machine}-{args.path[-1]}-{now:%Y%m%d-%H%M%S}"
