@@ -1,6 +1,7 @@
-"""Bringing the project to a cluster, and Machines to the project: `install`, `site`, `machine register`, `config`.
+"""Installation on a cluster, and registration of Machines: `install`, `site`, `machine register`, `config`.
 
-`workloads` and `wanted` say what a cluster is to have, `machines` what a Machine looks like that the command line
-describes: pure, so that `deploy/` is written from the same tables. `applying` brings objects to a server, and
-`components` tells whether the controllers run beside it already.
+- `workloads` and `wanted` describe the objects of a cluster, and `machines` the Machine that flags describe. They are
+  pure, so that `deploy/` is generated from the same tables.
+- `applying` applies objects to a server.
+- `components` reads whether `unbounded up` already runs the controllers.
 """

@@ -1,4 +1,4 @@
-"""Bringing objects to a server: what differs is written by server-side apply, and what is as it should be is not."""
+"""Application of objects to a server: server-side apply writes the objects that differ, and no others."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from unbounded.kube.together import together
 Raw = dict[str, Any]
 
 
-AT_ONCE: Final = 8  # each beyond costs a connection more than it saves time
-# What every write changes, or a server keeps for itself: no difference for a person.
+AT_ONCE: Final = 8  # more would cost more for connections than they save
+# Fields that every write changes, or that the server maintains: no difference for a user.
 NOISE: Final = frozenset({"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"})
 
 
 class Applies(Protocol):
-    """What is needed of an API; `unbounded.kube.client.HttpApi` has it."""
+    """The required part of an API client; `unbounded.kube.client.HttpApi` implements it."""
 
     async def get(self, kind: Kind[Raw], name: str, *, namespace: str = "") -> Raw: ...
 
@@ -43,10 +43,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one object, or would become of it.
+    """Result of applying one object, or of a dry run.
 
     Args:
-        difference: from what is there to what is wanted, as `diff -u` writes it; empty where nothing differs.
+        difference: from the live object to the desired one, as `diff -u` writes it; empty where they are equal.
     """
 
     kind: Kind[Raw]
@@ -57,28 +57,29 @@ class Change:
 
     @property
     def what(self) -> str:
-        """As kubectl writes it: deployment.apps/machina-controller."""
+        """The object as kubectl writes it: deployment.apps/machina-controller."""
         return f"{called(self.kind)}/{self.name}"
 
 
 def called(kind: Kind[Any]) -> str:
-    """A kind as kubectl writes it before a name: configmap, deployment.apps."""
+    """Return a kind as kubectl writes it before a name: configmap, deployment.apps."""
     return f"{kind.kind.lower()}.{kind.group}" if kind.group else kind.kind.lower()
 
 
 class Applier:
-    """Brings objects to one server, in the name of the command line."""
+    """Server-side apply to one server, with the command line as field manager."""
 
     def __init__(self, api: Applies) -> None:
         self._api = api
 
     async def bring(self, bodies: Iterable[Raw], *, dry_run: bool = False) -> tuple[Change, ...]:
-        """Have the server hold these objects, side by side; what became of each, in their order.
+        """Apply objects concurrently; returns the changes in the order of the objects.
 
         Args:
-            dry_run: write nothing, and tell what would become of them.
+            dry_run: write nothing, and return the changes that would be made.
+
         Raises:
-            ApiError: one could not be brought; others may have been. To do it again does no harm.
+            ApiError: one could not be applied; others may have been. A repetition does no harm.
         """
         wanted = list(bodies)
         changes: dict[int, Change] = {}
@@ -121,7 +122,7 @@ def _kind(body: Mapping[str, Any]) -> Kind[Raw]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str:
-    """What differs between two states of an object, without what only the server keeps; empty if nothing does."""
+    """Return the difference of two states of an object, without the server's own fields; empty if they are equal."""
     old, new = _shown(before), _shown(after)
     if old == new:
         return ""
@@ -130,12 +131,13 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], name: str) 
 
 
 def _lines(body: Mapping[str, Any]) -> list[str]:
-    text: str = yaml.dump(dict(body), Dumper=yaml.CSafeDumper, sort_keys=True, width=110) if body else ""  # in C
+    # dumped by the C library
+    text: str = yaml.dump(dict(body), Dumper=yaml.CSafeDumper, sort_keys=True, width=110) if body else ""
     return text.splitlines()
 
 
 def _shown(body: Mapping[str, Any]) -> Raw:
-    """The part that a person decides on. What a Secret holds is shown by its length alone."""
+    """Return the part of an object that a user decides on. Values of a Secret are replaced by their lengths."""
     shown = {key: value for key, value in body.items() if key != "status"}
     if meta := shown.get("metadata"):
         shown["metadata"] = {key: value for key, value in meta.items() if key not in NOISE}

@@ -1,4 +1,4 @@
-"""`kubectl unbounded machine manual-bootstrap`: hosts that nobody logs in to."""
+"""`kubectl unbounded machine manual-bootstrap`: hosts that machina cannot log in to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCRIPT: Final = "script"
 
 
 async def run(session: Session) -> int:
-    """Print what makes a host a node, with a token in it."""
+    """Print a script or user data that makes a host a node; it contains a token."""
     args = session.told.args
     refuse_output(session.told, "name", "json", "yaml", "wide", what="a script or user data is printed, see --variant")
     try:
@@ -55,10 +55,10 @@ async def run(session: Session) -> int:
 
 
 async def _settings(session: Session, machine: Machine) -> NodeSettings | None:
-    """Return the settings of the Machine's configuration, or of that which will select it once its agent has made it.
+    """Return the settings of the Machine's configuration, or of the one that will select the Machine once it exists.
 
     Raises:
-        CliError: the Machine names a configuration that is not there.
+        CliError: the Machine names a configuration that does not exist.
     """
     ref = machine.spec.configuration_ref
     if ref is None:
@@ -75,11 +75,11 @@ async def _settings(session: Session, machine: Machine) -> NodeSettings | None:
 
 
 async def _machine(session: Session, described: Described) -> Machine:
-    """The Machine as it is described; where it was not, what its object says counts."""
+    """Return the Machine with the described fields; the existing object supplies the others."""
     body = manifest(described)
     try:
         there: dict[str, Any] = await session.api.get(MACHINES.raw(), described.name)
-    except NotFound:  # its agent makes it
+    except NotFound:  # the agent creates it
         return msgspec.convert(body, Machine)
     site = (there["metadata"].get("labels") or {}).get("unbounded-cloud.io/site", "")
     if site != described.site:
@@ -91,10 +91,10 @@ async def _machine(session: Session, described: Described) -> Machine:
 
 
 async def _facts(session: Session, live: Live) -> ClusterFacts:
-    """What the cluster says of itself, as machina finds it out.
+    """Return the facts about the cluster that machina would find.
 
     Raises:
-        CliError: something is missing.
+        CliError: a fact is missing.
     """
     endpoint = str(live.config.get("apiServerEndpoint", ""))
     follower = FactsFollower(
@@ -103,7 +103,7 @@ async def _facts(session: Session, live: Live) -> ClusterFacts:
         apiserver_url=endpoint_url(endpoint) if endpoint else "",
         cluster_dns=str(live.config.get("clusterDns", "")),
         release_key=str(live.told.get("agentPublicKey") or ""),
-        root_ca_namespace="" if live.beside else NAMESPACE,  # `unbounded up` says it by cluster-info alone
+        root_ca_namespace="" if live.beside else NAMESPACE,  # `unbounded up` publishes its CA in cluster-info alone
     )
     known = asyncio.Event()
     stop = follower.subscribe(known.set)

@@ -1,4 +1,4 @@
-"""Bringing stages of objects to a cluster, and telling what became of each: for `install` and for `site`."""
+"""Application of stages of objects to a cluster, with a report of the changes: for `install` and for `site`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from unbounded.kube.port import Api
 Raw = dict[str, Any]
 
 DEFINITIONS: Final = "definitions"
-NAMED: Final = 4  # changes of a stage that a summary names
+NAMED: Final = 4  # up to so many changes of a stage are named in a summary
 SERVER: Final = "server"
 CLIENT: Final = "client"
 CLUSTER_INFO: Final = "cluster-info"
@@ -40,7 +40,7 @@ NO_DEPLOYMENTS: Final = "the server knows no Deployments (apps/v1), and no Confi
 
 
 def show(session: Session, bodies: Iterable[Raw]) -> int:
-    """What would be brought, without asking any server: names, or whole with -o yaml and json."""
+    """Print the objects without a call to a server: their names, or all of them with -o yaml and json."""
     wanted = list(bodies)
     match getattr(session.told.args, "output", ""):
         case "yaml":
@@ -65,12 +65,12 @@ async def bring(
     terse: bool = False,
     summary: bool = False,
 ) -> list[Change]:
-    """Bring stage after stage, and tell what became of each object.
+    """Apply stage after stage and print the changes.
 
     Args:
-        dry_run: the server says what it would do, and nothing is written.
-        diff: show what differs in place of telling; nothing is written.
-        terse: do not tell of what stays as it is.
+        dry_run: print the changes that the server would make; write nothing.
+        diff: print the differences in place of the changes; write nothing.
+        terse: omit unchanged objects.
         summary: print a line for each stage in place of one for each object.
     """
     applier = Applier(session.api)
@@ -90,7 +90,7 @@ async def bring(
 
 
 def _summary(stage: str, changes: Sequence[Change], *, dry_run: bool) -> str:
-    """Return how many objects of a stage were created, configured, left; with the names where they are few."""
+    """Return the numbers of created, configured and unchanged objects of a stage; with names where they are few."""
     counts = Counter(change.outcome for change in changes)
     parts = []
     for outcome in (one for one in Outcome if counts[one]):
@@ -109,7 +109,7 @@ def _tell(session: Session, change: Change, *, dry_run: bool, diff: bool) -> Non
 
 
 async def restrict_namespace(session: Session) -> None:
-    """Have the namespace enforce `restricted` again where a metalman had it privileged, and none is left."""
+    """Make the namespace enforce `restricted` again where a metalman needed `privileged`, and none is left."""
     if await pod_security(session.api) != RESTRICTED:
         return
     try:
@@ -122,10 +122,10 @@ async def restrict_namespace(session: Session) -> None:
 
 
 async def wait_available(session: Session, names: Sequence[str], timeout_s: float | None) -> int:
-    """Wait until these Deployments have all of their Pods; the exit status.
+    """Wait until all Pods of these Deployments are available; returns the exit status.
 
     Args:
-        timeout_s: for all of them together; None for no limit.
+        timeout_s: for all Deployments together; None for no limit.
     """
     until = None if timeout_s is None else time.monotonic() + timeout_s
     for name in names:
@@ -154,10 +154,10 @@ async def _tell_why(session: Session, name: str, found: Rollout) -> None:
 
 
 async def running_beside(api: Api) -> dict[str, str]:
-    """Where controllers run that no Deployment starts, by their names; empty for a cluster with Deployments.
+    """Return where controllers without a Deployment run, by their names; empty for a cluster with Deployments.
 
     Raises:
-        CliError: the server has no Deployments either.
+        CliError: the server does not serve Deployments either.
     """
     where = dict(await components.running(api))
     if not where and not await _knows_deployments(api):
@@ -166,7 +166,7 @@ async def running_beside(api: Api) -> dict[str, str]:
 
 
 def tell_where(session: Session, where: dict[str, str], given: Mapping[str, str]) -> None:
-    """Say where controllers run that no Deployment starts, and what they are not told by a file of the cluster."""
+    """Print where controllers without a Deployment run, and warn of flags that do not reach them."""
     for name, place in sorted(where.items()):
         session.printer.say(f"{name} runs: {place}")
     typed = vars(session.told.args)
@@ -190,10 +190,10 @@ async def _knows_deployments(api: Api) -> bool:
 
 
 async def config_for(session: Session, live: Live, given: Mapping[str, str]) -> Raw:
-    """The configuration of machina: what is there already, over the defaults, and over both what was given now.
+    """Return machina's configuration: the flags over the existing configuration over the defaults.
 
-    Where hosts find the API server has to be said where no ConfigMap cluster-info does: then it is what the kubeconfig
-    says, if nothing else was given.
+    Without a ConfigMap cluster-info, hosts need the address of the API server from this configuration. It is the
+    kubeconfig's server unless another one is configured.
     """
     config = machina_config(live.config, given)
     warn_of_no_digest(session, config)
@@ -224,7 +224,7 @@ def _own_endpoint(server: str) -> str:
 
 
 async def note_untold(session: Session, live: Live) -> None:
-    """Say so where neither machina nor the cluster knows where hosts find the API server."""
+    """Warn where neither machina nor the cluster has an address of the API server for hosts."""
     if not live.config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
         session.printer.warn(
             f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, and no apiServerEndpoint in {live.config_map}:"
@@ -233,7 +233,7 @@ async def note_untold(session: Session, live: Live) -> None:
 
 
 async def _publishes_itself(api: Api) -> bool:
-    """Whether the cluster says where its API server is."""
+    """Return whether the cluster publishes the address of its API server."""
     try:
         await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Manifests that somebody else keeps: from a folder, a tar.gz, or a URL. Read, never unpacked to a disk."""
+"""Third-party manifests from a folder, a tar.gz, or a URL. They are read in memory, and never unpacked to a disk."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from unbounded.cli.deploying.workloads import MACHINA_CONFIG
 
 Raw = dict[str, Any]
 
-LARGEST: Final = 8 * 1024 * 1024  # of everything together, packed and unpacked
+LARGEST: Final = 8 * 1024 * 1024  # for all files together, packed and unpacked
 MOST_FILES: Final = 1000
 DOWNLOAD_S: Final = 60.0
 ENDINGS: Final = (".yaml", ".yml", ".json")
-NOT_APPLIED: Final = frozenset({"Kustomization", "Component"})  # they say how files belong together
+# kustomize's own files, which describe how others belong together
+NOT_APPLIED: Final = frozenset({"Kustomization", "Component"})
 
 
 class UnusableBundle(ValueError):
-    """The manifests cannot be used; the message names the place and what would be right."""
+    """The manifests cannot be used; the message names the place and the expected form."""
 
 
 async def load(source: str) -> tuple[Raw, ...]:
-    """The objects of a bundle, in the order of its files, without the configuration of machina: that is told by flags.
+    """Return the objects of a bundle in the order of its files, without machina's configuration, which flags set.
 
     Args:
         source: a folder, a .tar.gz, or an https URL of one.
+
     Raises:
         UnusableBundle
     """
@@ -128,7 +130,7 @@ def _objects(where: str, text: bytes) -> Iterator[Raw]:
 
 
 def _unfolded(documents: Iterable[Any]) -> Iterator[Any]:
-    """Lists taken apart, and empty documents left out."""
+    """Yield the documents, with Lists replaced by their items and without empty ones."""
     for body in documents:
         if isinstance(body, dict) and str(body.get("kind", "")).endswith("List"):
             yield from body.get("items") or ()

@@ -1,6 +1,6 @@
-"""What may be typed: texts of the command line, checked before anything is read or written.
+"""Validation of values from the command line, before the command reads or writes anything.
 
-The functions raise ValueError with the words for who typed it; `flagged` adds the name of the flag.
+The functions raise ValueError with a message for the user; `flagged` adds the name of the flag.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ T = TypeVar("T")
 image: Final = image_name
 
 LONGEST_LABEL: Final = 63
-LONGEST_SITE: Final = 43  # so that metalman-controller-SITE can be the label of a Pod and the name of a Service
+LONGEST_SITE: Final = 43  # so that metalman-controller-SITE fits into a label of a Pod and into the name of a Service
 
 
 class BadFlag(ValueError):
-    """Something that was typed cannot be meant; the message names the flag and what would be right."""
+    """A value from the command line is invalid; the message names the flag and the expected form."""
 
 
 def flagged(flag: str, check: Callable[[S], T], text: S) -> T:
-    """What `check` makes of what was typed behind a flag.
+    """Return the value of a flag as `check` converts it.
 
     Raises:
         BadFlag
@@ -52,7 +52,7 @@ def flagged(flag: str, check: Callable[[S], T], text: S) -> T:
 
 
 def site(text: str) -> str:
-    """The name of a site: part of the names of objects, and the value of a label."""
+    """Check the name of a site: part of the names of objects, and the value of a label."""
     if not re.fullmatch(DNS_LABEL, text) or len(text) > LONGEST_SITE:
         raise ValueError(
             f"{text!r} is no name of a site: it has at most {LONGEST_SITE} of a-z, 0-9 and '-', with a letter or a"
@@ -62,7 +62,7 @@ def site(text: str) -> str:
 
 
 def registry(text: str) -> str:
-    """Where images come from: a registry, with the path above them."""
+    """Check an image registry: a host, and the path above the images."""
     wrong = bool(re.match("[A-Za-z]+://", text)) or ":" in text.partition("/")[2]
     with contextlib.suppress(ValueError):
         if not wrong:
@@ -75,7 +75,7 @@ def registry(text: str) -> str:
 
 
 def provider(text: str) -> str:
-    """The value of spec.provider."""
+    """Check the value of spec.provider."""
     if not is_provider_name(text):
         raise ValueError(
             f"{text!r} is no name of a provider, such as AzureVM: it has at most {MAX_LABEL_VALUE} letters, digits,"
@@ -85,7 +85,7 @@ def provider(text: str) -> str:
 
 
 def object_name(text: str) -> str:
-    """The name of an object."""
+    """Check the name of an object."""
     if not re.fullmatch(DNS_SUBDOMAIN, text) or len(text) > 253:
         raise ValueError(
             f"{text!r} is no name: it has a-z, 0-9, '-' and '.', with a letter or a digit at both ends of each part"
@@ -94,7 +94,7 @@ def object_name(text: str) -> str:
 
 
 def machine_name(text: str) -> str:
-    """The name of a Machine, which its Node will have too."""
+    """Check the name of a Machine, which its Node gets too."""
     if len(object_name(text)) > MAX_MACHINE_NAME:
         raise ValueError(
             f"{text!r} has {len(text)} characters; a Machine's name becomes the name of its Node and has at most"
@@ -104,13 +104,13 @@ def machine_name(text: str) -> str:
 
 
 def sanitised(text: str) -> str:
-    """A text as the name of an object could have it: 10.0.0.5:2222 is 10.0.0.5-2222."""
+    """Convert a text to the form of object names: 10.0.0.5:2222 becomes 10.0.0.5-2222."""
     plain = re.sub(r"-+", "-", re.sub(r"[^a-z0-9.-]", "-", text.lower()))
     return re.sub(r"[-.]*\.[-.]*", ".", plain).strip("-.")
 
 
 def label(text: str) -> tuple[str, str]:
-    """KEY=VALUE, or KEY= for an empty value."""
+    """Parse KEY=VALUE, or KEY= for an empty value."""
     key, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{text!r} is no label: write KEY=VALUE")
@@ -126,7 +126,7 @@ def label(text: str) -> tuple[str, str]:
 
 
 def labels(texts: Iterable[str]) -> dict[str, str]:
-    """Labels that were given one by one, or with commas between."""
+    """Parse labels that were given one by one, or separated by commas."""
     found: dict[str, str] = {}
     for text in _listed(texts):
         key, value = label(text)
@@ -137,7 +137,7 @@ def labels(texts: Iterable[str]) -> dict[str, str]:
 
 
 def taint(text: str) -> str:
-    """KEY=VALUE:EFFECT, or KEY:EFFECT."""
+    """Check KEY=VALUE:EFFECT, or KEY:EFFECT."""
     if not re.fullmatch(TAINT, text):
         raise ValueError(
             f"{text!r} is no taint: write KEY=VALUE:EFFECT with one of NoSchedule, PreferNoSchedule, NoExecute"
@@ -152,7 +152,7 @@ def taints(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def taint_fields(text: str) -> dict[str, str]:
-    """A taint as a MachineConfiguration has it."""
+    """Return a taint in the form of a MachineConfiguration."""
     named, _, effect = text.rpartition(":")
     key, _, value = named.partition("=")
     return {"key": key, **({"value": value} if value else {}), "effect": effect}
@@ -171,7 +171,7 @@ def release(text: str) -> str:
 
 
 def host_key(text: str) -> str:
-    """A line as `ssh-keyscan` prints it, with or without the name of the host before."""
+    """Parse a line of `ssh-keyscan`, with or without the name of the host before the key."""
     if re.fullmatch(HOST_KEY, text):
         return text
     _host, _, key = text.partition(" ")
@@ -181,7 +181,7 @@ def host_key(text: str) -> str:
 
 
 def endpoint(text: str) -> str:
-    """Where hosts find the API server: HOST:PORT, without https:// before it."""
+    """Check the API server's address for hosts: HOST:PORT, with or without https:// before it, which is removed."""
     return endpoint_url(text).removeprefix("https://")
 
 

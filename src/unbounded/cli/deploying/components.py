@@ -1,9 +1,11 @@
-"""ConfigMap unbounded-kube/unbounded-components: controllers that run beside an API server that knows no Deployments.
+"""ConfigMap unbounded-kube/unbounded-components: controllers beside an API server that does not serve Deployments.
 
-`unbounded up` writes it, which is one process with all controllers. Where it stands, nothing has to be started. It has
-a key for each of them, one for what machina tells hosts, which is a file as a machina of the cluster is told by, and
-one for the flags with which `site deploy-pxe` serves booting machines as metalman does here. A provider that is not
-served, or whose process is starting, has one, too, which says why.
+`unbounded up`, one process with all controllers, writes it. Where it exists, no controller has to be started. Its keys:
+
+- one for each controller;
+- one with machina's settings of hosts, in the form of machina's file on a cluster;
+- one with the flags with which `site deploy-pxe` serves booting machines as metalman does here;
+- one for each provider that is not served or whose process is starting, with the reason.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from unbounded.operations.absences import Absence
 NAME: Final = "unbounded-components"
 OF_UP: Final = ("machina", "machine-ops-controller", "metalman")
 PXE_FILE: Final = "pxe.yaml"
-ABSENT: Final = "not-served."  # keys of providers begin with it
-STARTING: Final = "starting."  # or with this, where that passes in a moment
+ABSENT: Final = "not-served."  # prefix of the keys of providers
+STARTING: Final = "starting."  # prefix for a state that passes in a moment
 
 
 async def publish(api: Api, config: Mapping[str, Any], pxe: Mapping[str, str] | None = None) -> None:
-    """Say that `unbounded up` runs the controllers; what it says already is not written.
+    """Publish that `unbounded up` runs the controllers; writes nothing that is published already.
 
     Args:
-        config: what its machina tells hosts; no secrets, as whoever registers hosts reads it. Of an earlier one nothing
-            stays.
+        config: machina's settings of hosts; no secrets, as users who register hosts can read it. It replaces an earlier
+            one.
         pxe: the flags of `site deploy-pxe` with which a metalman elsewhere serves as this one; None where it serves no
             booting machines.
     """
@@ -43,14 +45,14 @@ async def publish(api: Api, config: Mapping[str, Any], pxe: Mapping[str, str] | 
     body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data}
     try:
         await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
-    except AlreadyExists:  # an equal one is left as it is by the server
+    except AlreadyExists:  # the server does not write an equal one
         there = await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
         over = {key: None for key in there.data if key.startswith((ABSENT, STARTING, PXE_FILE))}
         await api.patch(CONFIG_MAPS, NAME, {"data": over | data}, namespace=NAMESPACE)
 
 
 async def publish_absent(api: Api, absent: Mapping[str, Absence | None]) -> None:
-    """Publish why providers are not served, by their names; None for those that are, now."""
+    """Publish why providers are not served, by their names; None for a provider that is served."""
     data: dict[str, str | None] = {}
     for provider, absence in absent.items():
         trouble, starting = _told(absence)
@@ -75,7 +77,7 @@ def absent_in(data: Mapping[str, str]) -> dict[str, Absence]:
 
 
 async def running(api: Api) -> Mapping[str, str]:
-    """Where each controller runs, by its name; empty where they are Deployments, or nothing is known."""
+    """Return where each controller runs, by its name; empty where they are Deployments, or nothing is known."""
     try:
         said = (await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
     except NotFound:

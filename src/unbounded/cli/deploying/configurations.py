@@ -1,4 +1,4 @@
-"""`kubectl unbounded config …`: MachineConfigurations, their versions, and which Machines have them."""
+"""`kubectl unbounded config …`: MachineConfigurations, their versions, and their Machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TAKES: Final = "A node is made from it when it is made next: at its HostReplace,
 
 
 def configuration_of(args: Namespace) -> Raw:
-    """The MachineConfiguration that the flags describe.
+    """Return the MachineConfiguration that the flags describe.
 
     Raises:
         BadFlag
@@ -64,7 +64,7 @@ def configuration_of(args: Namespace) -> Raw:
 
 
 def _settings(path: str) -> Raw:
-    """Return the settings of nodes that a file holds; the API server checks their values."""
+    """Return the node settings in a file; the API server checks their values."""
     try:
         found = yaml.load(Path(path).read_bytes(), Loader=yaml.CSafeLoader)
     except OSError as error:
@@ -95,7 +95,7 @@ async def create(session: Session) -> int:
 
 
 async def get(session: Session) -> int:
-    """One of them, or all."""
+    """Print one MachineConfiguration, or all."""
     name = session.told.args.name
     if name:
         session.printer.objects(CONFIGURATIONS, [await session.api.get(CONFIGURATIONS, name)], alone=True)
@@ -106,16 +106,16 @@ async def get(session: Session) -> int:
 
 
 async def versions(session: Session) -> int:
-    """The versions of one, the newest last."""
+    """Print the versions of a MachineConfiguration, the newest last."""
     name = session.told.args.name
-    await session.api.get(CONFIGURATIONS, name)  # a name that is mistyped has no versions either
+    await session.api.get(CONFIGURATIONS, name)  # raises for a mistyped name, which has no versions either
     found = (await session.api.list(VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")).items
     session.printer.objects(VERSIONS, sorted(found, key=lambda one: int(one["spec"]["version"])))
     return DONE
 
 
 async def intend_assign(session: Session) -> Intent:
-    """A patch for each Machine that is not bound so yet."""
+    """Return a patch for each Machine that is not yet bound in this way."""
     args = session.told.args
     await session.api.get(CONFIGURATIONS, args.name)
     if args.version is not None:
@@ -142,7 +142,7 @@ async def _check_version(session: Session, name: str, version: int) -> None:
 
 
 def _binding(machine: Raw, configuration: str, version: int | None) -> Patch | None:
-    """What binds a Machine by hand: a selector does not lead it elsewhere any more. None if it is bound so."""
+    """Return the patch that binds a Machine by hand, so that no selector rebinds it; None if it is bound so."""
     meta = machine["metadata"]
     there = (machine.get("spec") or {}).get("configurationRef") or {}
     bound = (meta.get("annotations") or {}).get(ANNOTATION_BOUND)

@@ -1,4 +1,4 @@
-"""Which image a process gets: what was asked for, else from where the cluster has its images now. Pure."""
+"""Image of a component: from the flags, else from the repository of the running image. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unbounded.cli.plugin.command import USAGE, CliError
 
 
 def require_usable(args: Namespace) -> None:
-    """Raises CliError where --image-registry or --image, as far as the command has them, cannot be meant."""
+    """Raise CliError where --image-registry or --image is invalid, as far as the command has these flags."""
     given = {"--image-registry": checks.registry, "--image": checks.image}
     try:
         for flag, check in given.items():
@@ -21,24 +21,25 @@ def require_usable(args: Namespace) -> None:
 
 
 def image_of(component: str, registry: str) -> str:
-    """The image of this version of a component, such as machina.
+    """Return the image of this version of a component, such as machina.
 
     Args:
-        registry: empty for none, as engines have it for images that were built on the node.
+        registry: empty for none, which is the form of images that were built on the node.
     """
     path = f"{registry.rstrip('/')}/{component}" if registry else component
     return f"{path}:v{version('unbounded')}"
 
 
 def chosen_image(component: str, *, image: str = "", registry: str = "", there: str = "", beside: str = "") -> str:
-    """The image of this version.
+    """Return the image of this version.
 
     Args:
-        image, registry: what was asked for, in this order; empty for nothing.
-        there: what runs now: it goes on coming from the same place, whatever it is called there.
-        beside: the image of another component that runs: who has a registry has it for all of them.
+        image, registry: the flags, in order of precedence; empty where they were not given.
+        there: the running image; a new version comes from the same repository, whatever its name is.
+        beside: the running image of another component: one registry has the images of all components.
+
     Raises:
-        CliError: none of these says where it comes from.
+        CliError: none of these gives the source.
     """
     if image:
         return image
@@ -57,6 +58,6 @@ def chosen_image(component: str, *, image: str = "", registry: str = "", there: 
 
 
 def repository(image: str) -> str:
-    """An image without its tag and its digest; the port of a registry is none of them."""
+    """Return an image without its tag and its digest, but with the port of its registry."""
     path, slash, name = image.partition("@")[0].rpartition("/")
     return f"{path}{slash}{name.partition(':')[0]}"

@@ -1,4 +1,4 @@
-"""`kubectl unbounded install`: definitions, rights, policies and controllers, brought to a cluster."""
+"""`kubectl unbounded install`: installation of definitions, rights, policies and controllers on a cluster."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def run(session: Session) -> int:
 
 
 async def _machina(session: Session, given: Mapping[str, str]) -> Machina:
-    """machina as it is to be: from where it comes now, and told what it is told now, unless something else is said."""
+    """Return the desired machina: its present image source and configuration, unless flags override them."""
     live = await live_machina(session.api)
     return Machina(_image(session, live.image), await config_for(session, live, given))
 

@@ -1,4 +1,4 @@
-"""`kubectl unbounded machine allow-join`: a machine may ask for its certificates once more."""
+"""`kubectl unbounded machine allow-join`: permission for a machine to request its certificates once more."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ UNDER_NODE: Final = f"it is Ready, and {INSTALLS}, under the Node that serves"
 
 
 def counter_after(machine: Machine) -> int | None:
-    """The joinCounter that lets it join once more; None where the one that it has does so for both certificates.
+    """Return the joinCounter that allows one more join; None where the present one still allows both certificates.
 
-    One with which setting up its host has failed has led to nothing: the next one has that tried at once.
+    A counter with which the setup of the host has failed is used up: the next one starts another attempt at once.
     """
     used = [last_allowed(machine, purpose) for purpose in JoinPurpose]
     before = machine.status.provisioning
@@ -50,7 +50,7 @@ async def intend(session: Session) -> Intent:
 
 
 async def _node(session: Session, name: str) -> Node | None:
-    """Return the Node of a Machine; None where there is none, or where it may not be read."""
+    """Return the Node of a Machine; None where there is none, or where the user may not read it."""
     try:
         node: Node = await session.api.get(NODES, name)
     except (NotFound, Forbidden):

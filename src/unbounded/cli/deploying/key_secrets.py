@@ -1,4 +1,4 @@
-"""The Secrets with SSH keys that Machines name: made of files, or found where no file was given."""
+"""Secrets with the SSH keys of Machines: created from files, or expected to exist where no file is given."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Wanted:
     """A Secret that a login needs.
 
     Args:
-        file: what it is made of; None where it has to be there.
-        flag: names the file.
+        file: the private key for it; None where the Secret must exist.
+        flag: the flag that names the file.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Wanted:
 
 
 def wanted_secrets(args: Namespace) -> tuple[Wanted, ...]:
-    """Those of a Machine that is registered, each once.
+    """Return the Secrets that a registered Machine needs, each once.
 
     Raises:
-        CliError: two keys for one Secret.
+        CliError: the flags give two keys for one Secret.
     """
     host = Wanted(secret_of(args), _path(args.ssh_private_key), "--ssh-private-key")
     if not args.bastion_host:
@@ -74,10 +74,10 @@ def _path(text: str) -> Path | None:
 
 
 def read_keys(told: Told, wanted: tuple[Wanted, ...]) -> dict[str, PrivateKey]:
-    """The keys of those that are made of files, by the names of their Secrets.
+    """Read the keys that are given as files; returns them by the names of their Secrets.
 
     Raises:
-        CliError: a file is no key, or cannot be opened by what was typed.
+        CliError: a file is no key, or the passphrase is wrong.
     """
     found: dict[str, PrivateKey] = {}
     ask = _asker(told)
@@ -95,7 +95,8 @@ def _asker(told: Told) -> Ask | None:
         return None
 
     def ask(prompt: str) -> logs.Secret:
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's would wait for the answer
+        # with the event loop's handler, Ctrl-C would wait for the input
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return logs.Secret(getpass.getpass(prompt, told.err))
         except EOFError:
@@ -107,7 +108,7 @@ def _asker(told: Told) -> Ask | None:
 
 
 def by_hand(name: str, file: Path, key: PrivateKey) -> str:
-    """The command of kubectl that makes the Secret; a passphrase, which lies in no file, is to be put into one."""
+    """Return the kubectl command that creates the Secret. A passphrase, which is in no file, needs one."""
     words = ["kubectl", "create", "secret", "generic", name, "--namespace", NAMESPACE, f"--from-file={KEY}={file}"]
     if key.certificate is not None:
         words.append(f"--from-file={CERTIFICATE}={certificate_beside(file)}")
@@ -119,10 +120,10 @@ def by_hand(name: str, file: Path, key: PrivateKey) -> str:
 async def bring_secrets(
     session: Session, wanted: tuple[Wanted, ...], keys: Mapping[str, PrivateKey], *, dry_run: bool
 ) -> AsyncIterator[tuple[str, str]]:
-    """See to it that those are there which no file was given for, and make the others: name and what became of each.
+    """Check the Secrets without a file and write the others; yields the name and the outcome of each.
 
     Raises:
-        CliError: one is missing, or holds another key and is not to be replaced.
+        CliError: one is missing, or has another key and may not be replaced.
     """
     for one in wanted:
         if one.name not in keys:
@@ -150,7 +151,7 @@ async def _check_there(session: Session, wanted: Wanted) -> None:
 
 
 async def _bring(session: Session, body: Raw, *, dry_run: bool) -> str:
-    """What became of a Secret: created, configured or unchanged. One that is equal is not written."""
+    """Write a Secret unless an equal one exists; returns `created`, `configured` or `unchanged`."""
     name = body["metadata"]["name"]
     kind = SECRETS.raw()
     try:
@@ -168,7 +169,7 @@ async def _bring(session: Session, body: Raw, *, dry_run: bool) -> str:
     gone = dict.fromkeys(key for key in ("passphrase", "ssh-certificate") if key in before)
     patch = {
         "metadata": {"resourceVersion": there["metadata"]["resourceVersion"]},
-        "data": gone | body["data"],  # of another key these would be wrong
+        "data": gone | body["data"],  # they belong to the replaced key
     }
     await session.api.patch(kind, name, patch, namespace=NAMESPACE, manager=MANAGER, dry_run=dry_run)
     return "configured"

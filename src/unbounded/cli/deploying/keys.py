@@ -1,4 +1,4 @@
-"""Private SSH keys as they lie in files: looked at, so that one that cannot be used is not brought to a cluster."""
+"""Private SSH keys in files: validated, so that no unusable key is uploaded to a cluster."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ CERTIFICATE: Final = "ssh-certificate"
 ATTEMPTS: Final = 3
 _OPENSSH: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
-Ask = Callable[[str], Secret]  # shows a prompt, and answers what was typed
+Ask = Callable[[str], Secret]  # shows a prompt, and returns the input
 
 
 class UnusableKey(ValueError):
-    """A file is no private key that machina can log in with; the message names the file and what would be right."""
+    """A file is no private key for machina's logins; the message names the file and the expected form."""
 
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """
+    """A private key with all that a login with it needs.
+
     Args:
         passphrase: None for a key that is not encrypted.
-        certificate: an OpenSSH certificate, which lay beside the key as ssh looks for it.
+        certificate: an OpenSSH certificate, found beside the key as ssh does.
     """
 
     text: Secret
@@ -43,10 +44,11 @@ class PrivateKey:
 
 
 def read_key(path: Path, ask: Ask | None) -> PrivateKey:
-    """The key in a file.
+    """Read the key in a file.
 
     Args:
-        ask: for the passphrase of an encrypted key; None where there is nobody to ask.
+        ask: prompts for the passphrase of an encrypted key; None without a terminal.
+
     Raises:
         UnusableKey
     """
@@ -63,7 +65,7 @@ def read_key(path: Path, ask: Ask | None) -> PrivateKey:
 
 
 def certificate_beside(path: Path) -> Path:
-    """Where ssh looks for the certificate of a key."""
+    """Return the path at which ssh expects the certificate of a key."""
     return path.with_name(f"{path.name}-cert.pub")
 
 
@@ -79,7 +81,7 @@ def _content(path: Path) -> bytes:
 
 
 def _passphrase(path: Path, content: bytes, ask: Ask | None) -> Secret | None:
-    """What opens the key; None where nothing is needed."""
+    """Return the passphrase that decrypts the key; None where it is not encrypted."""
     if _opens(path, content, None):
         return None
     if ask is None:
@@ -95,12 +97,12 @@ def _passphrase(path: Path, content: bytes, ask: Ask | None) -> Secret | None:
 
 
 def _opens(path: Path, content: bytes, passphrase: Secret | None) -> bool:
-    """Whether a passphrase (or none) opens the key."""
+    """Return whether a passphrase (or None) opens the key."""
     load = load_ssh_private_key if content.lstrip().startswith(_OPENSSH) else load_pem_private_key
     password = None if passphrase is None else passphrase.reveal().encode()
     try:
         key = load(content, password)
-    except TypeError:  # a passphrase is missing
+    except TypeError:  # raised for a missing passphrase
         return False
     except UnsupportedAlgorithm as error:
         raise UnusableKey(f"{path}: {error}: use an Ed25519, RSA or ECDSA key") from None
@@ -114,12 +116,12 @@ def _opens(path: Path, content: bytes, passphrase: Secret | None) -> bool:
 
 
 def _is_encrypted(content: bytes) -> bool:
-    """Whether a PEM file says so of itself; of OpenSSH's format the library tells."""
+    """Return whether a PEM file is marked as encrypted; for OpenSSH's format, the library detects encryption."""
     return b"ENCRYPTED" in content
 
 
 def key_secret(name: str, key: PrivateKey, labels: dict[str, str]) -> dict[str, Any]:
-    """The Secret that holds it. It is never shown."""
+    """Return the Secret with the key. No output may show it."""
     texts = {KEY: key.text, PASSPHRASE: key.passphrase, CERTIFICATE: key.certificate}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Where the kinds are served that an install brings."""
+"""Kinds that an install writes, with their API paths."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ _KNOWN: Final[Mapping[tuple[str, str], Kind[Raw]]] = {(kind.api_version, kind.ki
 
 
 def kind_of(body: Mapping[str, Any]) -> Kind[Raw] | None:
-    """Where an object belongs; None for a kind that no install brings."""
+    """Return the kind of an object; None for a kind that no install writes."""
     return _KNOWN.get((str(body.get("apiVersion")), str(body.get("kind"))))
 
 
 def workload_kinds() -> list[Kind[Raw]]:
-    """Kinds of the namespace that an install brings beside rights, without those that hold data."""
+    """Return the namespaced kinds that an install writes, without rights and without kinds that hold data."""
     ours = frozenset({GROUP, *(kind.kind for kind in RIGHTS_AND_POLICIES.values()), "Secret"})
     return [kind for kind in _KNOWN.values() if kind.namespaced and not {kind.group, kind.kind} & ours]
 
 
 def names_of_kinds() -> list[str]:
-    """What `kind_of` knows, for messages."""
+    """Return the names of all kinds that `kind_of` finds, for messages."""
     return sorted({kind for _, kind in _KNOWN})

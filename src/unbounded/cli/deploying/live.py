@@ -1,4 +1,4 @@
-"""What runs on a cluster already: the images of its Deployments, and what machina is told there."""
+"""State of a cluster: the images of its Deployments, and the configuration of its machina."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Live:
 
     Attributes:
         image: of its Deployment; empty where there is none.
-        config_map: the ConfigMap that says what it is told; kustomize appends to its name.
-        config: keys and values of its file; empty where it is told nothing.
+        config_map: the ConfigMap with its configuration; kustomize appends to its name.
+        config: keys and values of its file; empty where it has none.
         flags: the same keys, with the values of its Deployment's flags, which override the file.
-        beside: it runs in `unbounded up`, beside the API server, and is told by the flags of that.
+        beside: it runs in `unbounded up`, beside the API server, and the flags of that configure it.
     """
 
     image: str = ""
@@ -45,28 +45,28 @@ class Live:
 
     @property
     def told(self) -> Raw:
-        """Return keys and values of the file, overridden by its flags."""
+        """Keys and values of the file, overridden by its flags."""
         return {**self.config, **self.flags}
 
     def telling_dns(self, program: str) -> str:
-        """The command that tells it what nodes ask for names."""
+        """Return the command that sets the DNS server of nodes."""
         return DNS.telling("ADDRESS", program, beside=self.beside)
 
     def telling_endpoint(self, program: str) -> str:
-        """The command that has hosts told where they find the API server."""
+        """Return the command that sets the API server's address for hosts."""
         return ENDPOINT.telling("HOST:PORT", program, beside=self.beside)
 
     def telling_agent(self, program: str) -> str:
-        """The command that has all hosts told where their agent comes from."""
+        """Return the command that sets the agent's URL for all hosts."""
         return AGENT_URL.telling("URL", program, beside=self.beside)
 
     def telling_digest(self, program: str) -> str:
-        """Return the command that tells all hosts the digest of their agent."""
+        """Return the command that sets the digest of the agent for all hosts."""
         return AGENT_DIGEST.telling("DIGEST", program, beside=self.beside)
 
 
 async def live_machina(api: Api) -> Live:
-    """What its Deployment says, and the ConfigMap that it mounts; where there is none, what `unbounded up` says.
+    """Read machina's Deployment and the ConfigMap that it mounts; without one, the ConfigMap of `unbounded up`.
 
     Raises:
         CliError: its configuration is no YAML.
@@ -88,12 +88,12 @@ async def pod_security(api: Api) -> str:
 
 
 async def live_image(api: Api, name: str, container: str) -> str:
-    """The image that a Deployment runs; empty where there is none."""
+    """Return the image that a Deployment runs; empty where there is none."""
     return image_in(await _deployment(api, name), container)
 
 
 async def _deployment(api: Api, name: str) -> Raw:
-    """Empty where there is none, or where the server knows no Deployments."""
+    """Read a Deployment; empty where there is none, or where the server does not serve Deployments."""
     try:
         found: Raw = await api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
     except NotFound:
@@ -102,12 +102,12 @@ async def _deployment(api: Api, name: str) -> Raw:
 
 
 def image_in(deployment: Raw, container: str) -> str:
-    """The image of a container; empty where there is none of the name."""
+    """Return the image of a container; empty where there is none of the name."""
     return next((str(one.get("image", "")) for one in containers(deployment) if one.get("name") == container), "")
 
 
 def _flags(deployment: Raw, container: str) -> Raw:
-    """Return the settings of hosts that a container's arguments give, under the keys of machina's file."""
+    """Return the settings of hosts in a container's arguments, under the keys of machina's file."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for setting in SETTINGS:
         parser.add_argument(setting.flag, dest=setting.key)
@@ -122,7 +122,7 @@ def _flags(deployment: Raw, container: str) -> Raw:
 
 
 def mounted_config(deployment: Raw, component: str, otherwise: str) -> str:
-    """The name of the ConfigMap that a component reads its file from; `otherwise` where it mounts none."""
+    """Return the name of the ConfigMap that a component mounts as its file; `otherwise` where it mounts none."""
     mounts = (mount for one in containers(deployment) for mount in one.get("volumeMounts") or ())
     volumes = {mount["name"] for mount in mounts if mount.get("mountPath", "").rstrip("/") == f"/etc/{component}"}
     for volume in _pod(deployment).get("volumes") or ():
@@ -132,7 +132,7 @@ def mounted_config(deployment: Raw, component: str, otherwise: str) -> str:
 
 
 def containers(deployment: Raw) -> Iterator[Raw]:
-    """Those of its Pods."""
+    """Yield the containers in the Pod template of a Deployment."""
     yield from _pod(deployment).get("containers") or ()
 
 
@@ -142,7 +142,7 @@ def _pod(deployment: Raw) -> Raw:
 
 
 async def config_in(api: Api, name: str) -> Raw:
-    """Keys and values of the file that a ConfigMap holds; empty where there is none.
+    """Return keys and values of the file in a ConfigMap; empty where there is none.
 
     Raises:
         CliError: it is no YAML.

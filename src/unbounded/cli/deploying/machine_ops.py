@@ -1,4 +1,4 @@
-"""machine-ops-controller on a cluster: which Deployments of it there are, and which there are to be."""
+"""machine-ops-controller on a cluster: its existing Deployments and the desired ones."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LABEL: Final = f"app.kubernetes.io/name={MACHINE_OPS}"
 
 @dataclass(frozen=True)
 class Running:
-    """A Deployment that a cluster has.
+    """An existing Deployment.
 
     Args:
         name: of the Deployment.
-        config_map: that it is told by; kustomize appends to its name.
+        config_map: its configuration; kustomize appends to its name.
     """
 
     name: str
@@ -46,15 +46,15 @@ class Running:
 
     @property
     def ours(self) -> bool:
-        """Whether `install` has brought it; others belong to who brought them."""
+        """True if `install` created it; others belong to their creators."""
         return (self.name, self.config_map) == (self.scope.name, MACHINE_OPS_CONFIG)
 
 
 def asked_for(args: Namespace) -> MachineOps | None:
-    """The Deployment that was asked for, its image empty where that was not; None for none.
+    """Return the Deployment that the flags request, its image empty where no flag gives it; None for none.
 
     Raises:
-        CliError: something cannot be meant.
+        CliError: a flag is invalid.
     """
     given = {"--site": args.site, "--provider": args.provider, "--machine-ops-image": args.machine_ops_image}
     if not args.enable_machine_ops_controller:
@@ -78,7 +78,7 @@ def asked_for(args: Namespace) -> MachineOps | None:
 
 
 def without_cluster(args: Namespace, asked: MachineOps | None, machina: Machina) -> tuple[Raw, ...]:
-    """What would be brought to a cluster that has none yet. Raises CliError."""
+    """Return the objects for a cluster that has no Deployment yet. Raises CliError."""
     if asked is None:
         return ()
     return machine_ops_objects((_with_image(args, asked, "", machina),), machine_ops_config(None, _hosts(machina)))
@@ -87,14 +87,16 @@ def without_cluster(args: Namespace, asked: MachineOps | None, machina: Machina)
 async def to_bring(
     session: Session, asked: MachineOps | None, machina: Machina, *, as_it_is: bool = False
 ) -> tuple[tuple[MachineOps, ...], tuple[Raw, ...]]:
-    """The Deployments that there are to be, and all objects of them: the one that was asked for, and those that
-    `install` has brought before, told what machina tells new hosts.
+    """Return the desired Deployments, and all their objects: the requested one, and those of earlier `install` runs.
+
+    They get the settings that machina passes to new hosts.
 
     Args:
-        machina: as it is to be.
-        as_it_is: do not bring those that run to this version.
+        machina: the desired one.
+        as_it_is: do not update running Deployments to this version.
+
     Raises:
-        CliError: another one looks after the Machines of the one that was asked for.
+        CliError: another Deployment serves Machines of the requested one.
     """
     args, there = session.told.args, await running(session.api)
     wanted = {one.name: one.scope if as_it_is else _kept(args, one.scope) for one in there if one.ours}
@@ -113,7 +115,7 @@ async def to_bring(
 
 
 async def running(api: Api) -> tuple[Running, ...]:
-    """Those of the cluster; none where the server knows no Deployments."""
+    """Return the Deployments of the cluster; none where the server does not serve Deployments."""
     try:
         found = await api.list(DEPLOYMENTS, namespace=NAMESPACE, labels=LABEL)
     except NotFound:
@@ -122,14 +124,14 @@ async def running(api: Api) -> tuple[Running, ...]:
 
 
 def running_as(deployment: Raw) -> Running:
-    """What a Deployment looks after, by what it is told."""
+    """Return the scope of a Deployment, from its arguments."""
     words = [str(word) for one in containers(deployment) for word in one.get("args") or ()]
     scope = MachineOps(image_in(deployment, MACHINE_OPS), _told(words, "--site"), _told(words, "--provider"))
     return Running(deployment["metadata"]["name"], scope, mounted_config(deployment, MACHINE_OPS, MACHINE_OPS_CONFIG))
 
 
 def _told(words: Sequence[str], flag: str) -> str:
-    """The value of a flag, which may stand behind a = or as a word of its own; empty where it is not given."""
+    """Return the value of a flag, after a = or as the next word; empty where the flag is not given."""
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word == flag:
             return after
@@ -139,8 +141,10 @@ def _told(words: Sequence[str], flag: str) -> str:
 
 
 def _refuse_two(asked: MachineOps, there: Sequence[Running], program: str) -> None:
-    """Two that lead do not know of each other: both would work on the same Machines. Nor may one take another's place:
-    the names of two scopes can be the same."""
+    """Raise CliError if two Deployments would serve the same Machines, as each would elect its own leader.
+
+    Nor may one replace another: the names of two scopes can be the same.
+    """
     for one in there:
         namesake = one.name == asked.name and (one.scope.site, one.scope.provider) != (asked.site, asked.provider)
         if namesake or (one.name != asked.name and one.scope.shares_with(asked)):
@@ -161,12 +165,14 @@ def _with_image(args: Namespace, one: MachineOps, there: str, machina: Machina) 
 
 
 def _kept(args: Namespace, one: MachineOps) -> MachineOps:
-    """One that runs, with the image of this version; one of somebody's own, who has put providers into it, stays."""
+    """Return a running Deployment with the image of this version. An image of the user's own, with more providers,
+    stays.
+    """
     if repository(one.image).rpartition("/")[2] != MACHINE_OPS:
         return one
     return replace(one, image=chosen_image(MACHINE_OPS, registry=args.image_registry, there=one.image))
 
 
 def _hosts(machina: Machina) -> Mapping[str, Any]:
-    """What machina tells new hosts, which is what they are to be told here too."""
+    """Return machina's settings of new hosts, which machine-ops-controller passes to new hosts, too."""
     return {setting.key: machina.config[setting.key] for setting in SETTINGS if setting.key in machina.config}

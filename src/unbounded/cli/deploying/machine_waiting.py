@@ -1,4 +1,4 @@
-"""Waiting for a Machine to be Ready. Leaving (Ctrl-C, --timeout) leaves the Machine as it is."""
+"""Waiting for a Machine to be Ready. An interruption (Ctrl-C, --timeout) does not change the Machine."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ ENDS: Final = frozenset({MachinePhase.READY, MachinePhase.FAILED})
 
 
 async def wait_machine(session: Session, machine: Machine, *, timeout_s: float | None) -> int:
-    """Show a Machine until it is Ready; the exit status.
+    """Show a Machine until it is Ready; returns the exit status.
 
     Args:
-        machine: as it was when it was made: another one of its name is not it.
-        timeout_s: how long at most; None for as long as it takes.
+        machine: as it was created: a later Machine of the same name is another one.
+        timeout_s: None for no limit.
+
     Raises:
-        CliError: it is Failed, it was deleted, or the time was up (TIMED_OUT); with what machina does then.
-        Forbidden: it may not be watched.
+        CliError: it is Failed, it was deleted, or the time was up (TIMED_OUT); with machina's next step.
+        Forbidden: the user may not watch it.
     """
     what, program = f"machine/{machine.name}", session.told.program
     try:
@@ -47,9 +48,9 @@ async def wait_machine(session: Session, machine: Machine, *, timeout_s: float |
 
 
 async def _what_follows(session: Session, machine: Machine) -> str:
-    """Return what happens to a Machine by itself, and what helps, as `why` has it."""
+    """Return what machina does next and the user's options, from the analysis of `why`."""
     program, lines = session.told.program, list[str]()
-    with contextlib.suppress(CliError, Failure):  # it is gone, or may not be read
+    with contextlib.suppress(CliError, Failure):  # the Machine is gone, or the user may not read it
         links, _, _ = await explained(session.api, Topic.MACHINE, machine.name, program=program)
         lines += [f"what holds it up: {links[-1].about} {links[-1].what}"] if len(links) > 1 else []
         lines += [f"next: {link.next_step}" for link in links[-1:] if link.next_step]
@@ -59,7 +60,7 @@ async def _what_follows(session: Session, machine: Machine) -> str:
 
 
 async def _settled(session: Session, machine: Machine) -> Machine:
-    """The Machine as soon as it is Ready or Failed."""
+    """Wait until the Machine is Ready or Failed, and return it."""
     changed, last = asyncio.Event(), machine
     async with following(session.api, MACHINES, machine.name, changed) as followed:
         with view_for(session) as view:

@@ -1,4 +1,4 @@
-"""Machines as the command line describes them: pure."""
+"""Manifests of the Machines that flags describe. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unbounded.join.host_options import base_url, web_url
 
 Raw = dict[str, Any]
 
-# Each artifact of a node, and the flag that names its version. Kubernetes' own is the version of the binaries alone.
+# Each artifact of a node, and the flag for its version. Kubernetes' own is the version of the binaries alone.
 DOWNLOADS: Final[Mapping[str, str]] = {
     "kubernetes": "kubernetes-binary-version",
     "containerd": "containerd-version",
@@ -27,7 +27,7 @@ DOWNLOADS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """How a host is logged into. `secret` holds the key, and is in namespace unbounded-kube."""
+    """A login on a host. `secret` has the key, and is in namespace unbounded-kube."""
 
     host: str
     username: str
@@ -47,11 +47,11 @@ class Login:
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """A Machine that was described by flags.
+    """A Machine that flags describe.
 
     Args:
         version: of Kubernetes; empty for that of the cluster.
-        labels, taints: of its Node; None where nothing was said of them.
+        labels, taints: of its Node.
         token: name of the Secret with its bootstrap token; empty for the cluster's default one.
         agent: spec.agent; empty to leave it out.
     """
@@ -69,7 +69,7 @@ class Described:
 
 
 def name_of(site: str, text: str) -> str:
-    """SITE-NAME, or SITE-HOST where there is no name: 10.0.0.5:2222 in site rack1 is rack1-10.0.0.5-2222.
+    """Return SITE-NAME, or SITE-HOST where there is no name: 10.0.0.5:2222 in site rack1 is rack1-10.0.0.5-2222.
 
     Raises:
         ValueError: it cannot be the name of a Node.
@@ -78,7 +78,7 @@ def name_of(site: str, text: str) -> str:
 
 
 def manifest(described: Described) -> Raw:
-    """The Machine."""
+    """Return the manifest of the Machine."""
     spec: Raw = {}
     if described.login is not None:
         spec["ssh"] = described.login.fields()
@@ -107,10 +107,11 @@ def manifest(described: Described) -> Raw:
 
 
 def agent_fields(flags: Mapping[str, str | None]) -> Raw:
-    """spec.agent of what was given; empty if nothing was.
+    """Return the spec.agent that flags give; empty if none of them was given.
 
     Args:
-        flags: what was typed, by the name of the flag without its dashes.
+        flags: the flags' values, by their names without dashes.
+
     Raises:
         BadFlag
     """

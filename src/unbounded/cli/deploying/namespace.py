@@ -1,7 +1,7 @@
-"""The surroundings of the project's Pods on a cluster: Pod security of the namespace, priority, networks.
+"""Environment of the project's Pods on a cluster: Pod security of the namespace, priority, networks.
 
 machina and machine-ops-controller comply with the Pod security standard `restricted`, and the namespace enforces it.
-metalman is on the network of its node and sends raw packets, which only `privileged` allows; a namespace has one level,
+metalman is on the network of its node and sends raw packets, which only `privileged` allows. A namespace has one level,
 so it is `privileged` where a metalman is deployed, and nowhere else.
 """
 
@@ -16,10 +16,10 @@ Raw = dict[str, Any]
 
 PRIORITY: Final = "unbounded-controllers"
 PART_OF: Final = {"app.kubernetes.io/part-of": "unbounded"}
-SELECTOR: Final = "app.kubernetes.io/part-of=unbounded"  # of all objects with these labels
+SELECTOR: Final = "app.kubernetes.io/part-of=unbounded"  # selects all objects with these labels
 RESTRICTED: Final = "restricted"
 PRIVILEGED: Final = "privileged"
-# `warn` shows what a Deployment's template violates when it is applied; `enforce` alone speaks to Pods only.
+# `warn` reports what a Deployment's template violates when it is applied; `enforce` alone applies to Pods only.
 MODES: Final = ("pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/warn")
 _PRIORITY_VALUE: Final = 1_000_000
 
@@ -37,9 +37,9 @@ def namespace(level: str = RESTRICTED) -> Raw:
 
 
 def priority_class() -> Raw:
-    """Return the priority of the controllers, above all that names no class.
+    """Return the priority of the controllers, above that of Pods without a class.
 
-    `system-cluster-critical` is not for them: a cluster's quota may keep it to kube-system.
+    They do not use `system-cluster-critical`: a cluster's quota may restrict it to kube-system.
     """
     return {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -51,15 +51,15 @@ def priority_class() -> Raw:
 
 
 def deny_all() -> Raw:
-    """Return the policy that closes the project's Pods to what no other policy allows."""
+    """Return the policy that denies the project's Pods all traffic that no other policy allows."""
     return _policy("unbounded-deny-all", PART_OF, {"podSelector": {"matchLabels": dict(PART_OF)}})
 
 
 def controller_network(name: str, selector: Mapping[str, str]) -> Raw:
-    """Return the policy of a controller: scrapes of its metrics come in; names and TCP go out.
+    """Return the policy of a controller: it admits scrapes of metrics, and allows outgoing DNS and TCP.
 
-    TCP has no list of ports and addresses: the port of the API server is the cluster's, that of SSH the Machine's,
-    that of a proxy or a cloud's metadata the site's. Probes come from the node, which no policy stops.
+    TCP has no list of ports and addresses. The port of the API server depends on the cluster, that of SSH on the
+    Machine, that of a proxy or a cloud's metadata on the site. Probes come from the node, which no policy stops.
     """
     spec = {
         "podSelector": {"matchLabels": dict(selector)},

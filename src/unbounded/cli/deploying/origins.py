@@ -1,4 +1,4 @@
-"""The origin of a host's agent as far as the command line knows it, and the refusal where there is none."""
+"""Origin of a host's agent as far as the command line knows it, and the error where there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbounded.join.install import NO_DIGEST, AgentOrigin, HostDefaults, origin_
 
 
 def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
-    """Where agents come from that no Machine names a place for, as machina is told: the mirror counts last."""
+    """Return machina's origin of agents, for Machines that name none; the mirror has the lowest precedence."""
     return AgentOrigin(
         version=str(config.get("agentVersion") or ""),
         base_url=str(config.get("agentBaseUrl") or config.get("artifactMirror") or ""),
@@ -23,13 +23,14 @@ def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
 
 
 def defaults_told(config: Mapping[str, Any]) -> HostDefaults:
-    """What machina is told for all hosts."""
+    """Return machina's settings for all hosts."""
     mirror, image = str(config.get("artifactMirror") or ""), str(config.get("agentImage") or "")
     return HostDefaults(origin_told(config), mirror, image)
 
 
 def require_origin(session: Session, machine: Machine, live: Live) -> AgentOrigin:
-    """Return the origin of the host's agent. Warn where no image of its node is named: a MachineConfiguration may.
+    """Return the origin of the host's agent. Warn where no image of its node is named: a MachineConfiguration may name
+    it.
 
     Raises:
         CliError: neither the Machine nor the settings of machina name a release that hosts may run.
@@ -43,7 +44,7 @@ def require_origin(session: Session, machine: Machine, live: Live) -> AgentOrigi
 
 
 def _next_step(program: str, machine: Machine, live: Live, fault: str) -> str:
-    """Return the flags that name what is missing. The digest for all hosts is not one of a release of their own."""
+    """Return the flags that supply what is missing; for a release of one host, no digest for all hosts."""
     if fault != NO_DIGEST:
         return f"--agent-url URL names it for this host, `{live.telling_agent(program)}` for all hosts"
     agent, here = machine.spec.agent, "--agent-sha256 DIGEST names it for this host"
@@ -53,7 +54,7 @@ def _next_step(program: str, machine: Machine, live: Live, fault: str) -> str:
 
 
 def warn_of_no_digest(session: Session, config: Mapping[str, Any]) -> None:
-    """Warn where hosts would refuse their agent, unless their Machine names its digest."""
+    """Warn where hosts would reject their agent, unless their Machine has its digest."""
     if origin_told(config).fault == NO_DIGEST:
         session.printer.warn(
             "the agent would come over plain http without a digest: hosts whose Machine has no spec.agent.sha256"

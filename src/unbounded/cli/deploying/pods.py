@@ -1,4 +1,4 @@
-"""Parts of the Pods of the project: what they may do on their node, probes, volumes of their own."""
+"""Parts of the project's Pods: security contexts, probes, and volumes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from unbounded.fetch.store import StoreLimits
 
 Raw = dict[str, Any]
 
-NOBODY: Final = 65532  # a user that no image has anything of
+NOBODY: Final = 65532  # a user that owns nothing in any image
 _RUN: Final = "1Mi"
-_TMP: Final = "64Mi"  # certificates and tokens that libraries want in a file
+_TMP: Final = "64Mi"  # for certificates and tokens that libraries read from a file
 
 
 def probe(path: str, *, delay_s: int, period_s: int) -> Raw:
@@ -33,7 +33,7 @@ def as_nobody() -> Raw:
 
 
 def confined(*capabilities: str) -> Raw:
-    """No right but these, no way to more of them, and nothing of the image can be changed."""
+    """Return a security context with these capabilities, without privilege escalation, and with a read-only image."""
     kept: Raw = {"add": list(capabilities)} if capabilities else {}
     return {
         "allowPrivilegeEscalation": False,
@@ -48,13 +48,13 @@ def tmp_volume() -> Raw:
 
 
 def cache_volume() -> Raw:
-    """Return metalman's cache: as large as its store may grow, and one image that is being unpacked."""
+    """Return metalman's cache, with the size of its full store and of one image that is being unpacked."""
     limits = StoreLimits()
     return _empty("cache", f"{(limits.bytes + limits.image_bytes) >> 30}Gi")
 
 
 def run_volume() -> Raw:
-    """Return the volume of /run/unbounded, by which a container knows that the one before it in the Pod has ended."""
+    """Return the volume of /run/unbounded, with which a container detects that its predecessor in the Pod has ended."""
     return _empty("run", _RUN, medium="Memory")
 
 

@@ -1,4 +1,4 @@
-"""Whether a host can reach the API server at the address that it will be told, as far as that shows from here."""
+"""Reachability of the API server at the address that a host gets, as far as it shows from here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unbounded.kube.port import Api
 
 
 def is_local(endpoint: str) -> bool:
-    """Whether an address, as HOST:PORT or as a URL, leads every machine to itself."""
+    """Return whether an address, as HOST:PORT or as a URL, means each machine itself."""
     host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
     try:
         address = ip_address(host)
@@ -28,7 +28,7 @@ def is_local(endpoint: str) -> bool:
 
 
 async def endpoint_told(api: Api, config: Mapping[str, Any]) -> str:
-    """The API server as hosts are told of it, as a URL; empty where nobody says it.
+    """Return the URL of the API server that hosts get; empty where none is configured or published.
 
     Args:
         config: the file of machina.
@@ -37,15 +37,15 @@ async def endpoint_told(api: Api, config: Mapping[str, Any]) -> str:
         if given := str(config.get("apiServerEndpoint") or ""):
             return endpoint_url(given)
         return place_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE)).url
-    except (NotFound, ValueError):  # machina says of a Machine that this is missing, or wrong
+    except (NotFound, ValueError):  # machina sets a condition on a Machine for an endpoint that is missing or wrong
         return ""
 
 
 def note_unreachable(session: Session, url: str, live: Live, *, unless: str = "") -> None:
-    """Say so where a host will be told of an API server that it reaches on its own machine only.
+    """Warn where a host gets an address of the API server that it reaches only if that runs on the host.
 
     Args:
-        unless: what cannot be seen from here.
+        unless: a reservation in the message, for settings that cannot be read from here.
     """
     if is_local(url):
         session.printer.warn(
@@ -55,7 +55,7 @@ def note_unreachable(session: Session, url: str, live: Live, *, unless: str = ""
 
 
 def has_address(host: str) -> bool:
-    """Whether an address is one of this machine: only then can something listen on it. No name is looked up."""
+    """Return whether a socket can be bound to an address, so that it is one of this machine. Names are not resolved."""
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -66,10 +66,10 @@ def has_address(host: str) -> bool:
 
 
 def is_beside(host: str, server: str, *, is_own: Callable[[str], bool] = has_address) -> bool:
-    """Whether a host is the machine that the API server runs on, as far as its address tells.
+    """Return whether a host is the machine that the API server runs on, judged by its address.
 
     Args:
         host: name or address, without a port.
-        server: the API server as it is reached from here.
+        server: the API server's URL as used from here.
     """
     return is_local(f"[{host}]" if ":" in host else host) or (is_local(server) and is_own(host))

@@ -1,4 +1,4 @@
-"""`kubectl unbounded machine register`: a host becomes a Machine, with the Secrets that its login needs."""
+"""`kubectl unbounded machine register`: a Machine for a host, with the Secrets that its login needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from unbounded.machina.ssh.model import host_port
 Raw = dict[str, Any]
 
 KIND: Final = MACHINES.raw()
-WOULD: Final = {  # of a Secret, by what would become of it
+WOULD: Final = {  # outcome of a dry run on a Secret
     "created": "would be made, of the key",
     "configured": "would get this key in place of its own, for every Machine that names it",
     "unchanged": "holds the key already",
@@ -39,7 +39,7 @@ WOULD: Final = {  # of a Secret, by what would become of it
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What was typed, with what the cluster says to it."""
+    """The described Machine, completed with facts of the cluster, and its Secrets."""
 
     described: Described
     machine: Raw
@@ -52,7 +52,7 @@ class _Wanted:
 
 
 async def run(session: Session) -> int:
-    """Make the Secrets and the Machine, and wait for it to be Ready if that is wanted; the exit status."""
+    """Create the Secrets and the Machine, and with --wait wait until it is Ready; returns the exit status."""
     args = session.told.args
     wanted = await _wanted(session)
     if args.dry_run == CLIENT:
@@ -71,7 +71,7 @@ async def run(session: Session) -> int:
 
 
 async def intend(session: Session) -> Intent:
-    """What `run` would make, after the same checks; of Secrets only what would become of them."""
+    """Return the objects that `run` would create, after the same checks; of Secrets only the outcome."""
     wanted = await _wanted(session)
     there = await _already(session, wanted)
     secrets = bring_secrets(session, wanted.secrets, wanted.keys, dry_run=True)
@@ -82,7 +82,7 @@ async def intend(session: Session) -> Intent:
 
 
 def _tell_of_secrets(session: Session, wanted: _Wanted) -> None:
-    """Those that are made of files: by their names, or by how they are made, as no key is shown."""
+    """Print the Secrets from files by name, or the commands that create them: no output shows a key."""
     for one in wanted.secrets:
         if one.file is None:
             continue
@@ -101,10 +101,10 @@ async def _wanted(session: Session) -> _Wanted:
 
 
 async def _already(session: Session, wanted: _Wanted) -> Raw | None:
-    """The Machine if it is there, as it is typed. Notes what its host will be told.
+    """Return the Machine if it exists as described. Warns if its host will get an unreachable address.
 
     Raises:
-        CliError: it differs, or another Machine is of its host.
+        CliError: it differs, or another Machine has its host.
     """
     await _note_told(session, wanted)
     there = await _standing(session, wanted.machine)
@@ -126,13 +126,13 @@ def _typed(session: Session) -> Described:
 
 
 async def _asked(session: Session, described: Described) -> Described:
-    """With what the cluster says: its version, and the token of the site."""
+    """Complete a description with the cluster's version and the token of the site."""
     version = described.version or _released(session, await session.api.version())
     return replace(described, version=version, token=await _token(session, described.site))
 
 
 def _released(session: Session, said: str) -> str:
-    """The version of the cluster as it can be downloaded; empty where it says none, so that machina finds out."""
+    """Return the cluster's version as a release; empty where it reports none, so that machina chooses it."""
     try:
         return release_of(said)
     except ValueError as error:
@@ -141,7 +141,7 @@ def _released(session: Session, said: str) -> str:
 
 
 async def _token(session: Session, site: str) -> str:
-    """Name of the Secret with the token that the host is to join with; empty for what is the default then."""
+    """Return the name of the Secret with the host's bootstrap token; empty for the default token."""
     try:
         found = await token_of(session.api, site)
     except Forbidden:
@@ -158,11 +158,12 @@ async def _token(session: Session, site: str) -> str:
 
 
 async def _note_told(session: Session, wanted: _Wanted) -> None:
-    """Check what machina will tell the host. A user without the right to read its settings learns of them from the
-    Machine's conditions.
+    """Check the settings that machina will pass to the host.
+
+    A user without the right to read machina's settings gets errors from the Machine's conditions.
 
     Raises:
-        CliError: nothing names a release of the agent that the host may run.
+        CliError: no setting names a release of the agent that the host may run.
     """
     try:
         live = await live_machina(session.api)
@@ -176,24 +177,26 @@ async def _note_told(session: Session, wanted: _Wanted) -> None:
 
 
 def _is_beside(described: Described, server: str) -> bool:
-    """Whether the host is where the API server is; of one behind a bastion that cannot be told."""
+    """Return whether the host is the machine of the API server; False behind a bastion, where addresses do not show
+    that.
+    """
     login = described.login if described.bastion is None else None
     return login is not None and is_beside(host_port(login.host).host, server)
 
 
 async def _bring(session: Session, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:
-    """The Machine, and what became of it. One that is there already stays as it is."""
+    """Create the Machine; returns it and the outcome. An existing one is not changed."""
     try:
         return await session.api.create(KIND, body, manager=MANAGER, dry_run=dry_run), "created"
     except AlreadyExists:
         there = await _standing(session, body)
-        if there is None:  # it has gone since, or may not be read
+        if there is None:  # it was deleted meanwhile, or the user may not read it
             raise
     return there, "unchanged"
 
 
 async def _standing(session: Session, body: Raw) -> Raw | None:
-    """The Machine of this name as it is there; None where there is none, or where that may not be read.
+    """Return the existing Machine of this name; None where there is none, or where the user may not read it.
 
     Raises:
         CliError: it differs.
@@ -212,7 +215,9 @@ async def _standing(session: Session, body: Raw) -> Raw | None:
 
 
 def _differing(wanted: Mapping[str, Any], there: Mapping[str, Any], path: str) -> list[str]:
-    """The fields that are wanted otherwise than they are. A token may have been renewed under another name."""
+    """Return the fields that differ from the desired ones, except the token, which may have another name after a
+    renewal.
+    """
     found: list[str] = []
     for key, value in wanted.items():
         if key == "bootstrapTokenRef":

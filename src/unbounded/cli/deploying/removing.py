@@ -1,4 +1,4 @@
-"""Deleting what an install brought: for `uninstall` and `site delete`."""
+"""Deletion of the objects that an install created: for `uninstall` and `site delete`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Target:
 
 
 async def workloads(api: Api, labels: str = "") -> list[Target]:
-    """Return the objects in the project's namespace that an install, or its kustomization, brought.
+    """Return the objects in the project's namespace that an install, or its kustomization, created.
 
     Args:
-        labels: a selector that they match too.
+        labels: a selector that they must match, too.
     """
     selector = ",".join(part for part in (SELECTOR, labels) if part)
     found: list[Target] = []
@@ -50,7 +50,7 @@ async def workloads(api: Api, labels: str = "") -> list[Target]:
 
 
 async def names(api: Api, kind: Kind[Any], namespace: str = "", labels: str = "") -> list[str]:
-    """Return the names of the objects of a kind; none where the server does not know the kind."""
+    """Return the names of the objects of a kind; none where the server does not serve the kind."""
     try:
         listing = await api.list(kind.raw(), namespace=namespace, labels=labels)
     except NotFound:
@@ -71,10 +71,10 @@ async def existing(api: Api, targets: Iterable[Target]) -> list[Target]:
 
 
 async def delete(session: Session, targets: Sequence[Target], groups: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Delete objects one after the other, and print each; one that is gone already is no error.
+    """Delete objects one after the other, and print each; a missing one is no error.
 
     Args:
-        groups: what kinds are counted as in place of that, where it is for a person, such as `rights`.
+        groups: plurals such as `rights`, by kind: text output counts such objects in place of listing them.
     """
     named = getattr(session.told.args, "output", "") == "name"
     for group, members in groupby(targets, lambda one: "" if named else groups.get(one.kind.kind, "")):
@@ -92,7 +92,7 @@ async def delete(session: Session, targets: Sequence[Target], groups: Mapping[st
 
 
 async def wait_gone(api: Api, targets: Sequence[Target], within_s: float) -> list[Target]:
-    """Wait until the server has none of these objects; return those that it still has after that time."""
+    """Wait until the server has none of these objects; returns those that are left after the time."""
     until = time.monotonic() + within_s
     while True:
         left = await existing(api, targets)

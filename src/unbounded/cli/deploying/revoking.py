@@ -1,4 +1,4 @@
-"""`kubectl unbounded token revoke` and `site delete`: take a site's way to join, and what runs for it."""
+"""`kubectl unbounded token revoke` and `site delete`: removal of a site's tokens and controllers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def _of_site(session: Session, site: str) -> list[str]:
 
 
 async def _is_there(session: Session, name: str) -> bool:
-    """Return whether the Secret exists; raise CliError where it is a token that another project made."""
+    """Return whether the Secret exists; raise CliError where it is a token of another project."""
     try:
         secret: Secret = await session.api.get(SECRETS, name, namespace=tokens.NAMESPACE)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Whether the Pods of a Deployment are there, and what they wait for."""
+"""Progress of a Deployment's rollout, and the problems of its Pods."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rollout:
-    """How far a Deployment is.
+    """Progress of a rollout.
 
     Args:
-        failed: it will not come to an end by itself.
-        says: for a person.
+        failed: it will not complete by itself.
+        says: the progress as text.
     """
 
     done: bool
@@ -32,7 +32,7 @@ class Rollout:
 
 
 def rollout_of(deployment: Mapping[str, Any] | None) -> Rollout:
-    """How far it is, from what its controller has written."""
+    """Return the progress of a rollout from the status of the Deployment."""
     if deployment is None:
         return Rollout(done=False, says="it is not there")
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
@@ -52,7 +52,7 @@ def rollout_of(deployment: Mapping[str, Any] | None) -> Rollout:
 
 
 def _condition(status: Mapping[str, Any], kind: str, value: str) -> str:
-    """What a condition says that has this value; empty for none."""
+    """Return the message of the condition with this value; empty if there is none."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == kind and condition.get("status") == value:
             return str(condition.get("message") or condition.get("reason") or kind)
@@ -60,7 +60,7 @@ def _condition(status: Mapping[str, Any], kind: str, value: str) -> str:
 
 
 def troubles(pods: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What keeps Pods from running, each thing once: an image that cannot be pulled, no node to run on, crashes."""
+    """Return the problems of Pods, each once: an image that cannot be pulled, no node to run on, crashes."""
     found: dict[str, None] = {}
     for pod in pods:
         status = pod.get("status") or {}
@@ -77,17 +77,17 @@ def troubles(pods: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 async def wait_rolled_out(
     api: Api, name: str, namespace: str, *, within_s: float, tell: Callable[[str], None]
 ) -> Rollout:
-    """Follow a Deployment until its Pods are available, it cannot go on, or the time is up; how it stands then.
+    """Follow a Deployment until its Pods are available, it has failed, or the time is up; returns its last progress.
 
     Raises:
-        Forbidden: it may not be watched.
+        Forbidden: the user may not watch it.
     """
     seen, trouble, changed = Rollout(done=False, says="it has not been read yet"), "", asyncio.Event()
     deadline = asyncio.timeout(within_s)
     try:
         async with deadline, following(api, DEPLOYMENTS, name, changed, namespace=namespace) as followed:
             while True:
-                if bool(followed.trouble) != bool(trouble):  # once for a time of trouble
+                if bool(followed.trouble) != bool(trouble):  # reported once for each outage
                     said = f"waiting for the API server: {followed.trouble}"
                     tell(said if followed.trouble else "the API server answers again")
                 trouble = followed.trouble
@@ -105,7 +105,7 @@ async def wait_rolled_out(
 
 
 async def why_not(api: Api, deployment: Mapping[str, Any]) -> tuple[str, ...]:
-    """What keeps its Pods from running; nothing where that cannot be read."""
+    """Return the problems of a Deployment's Pods; none where the user may not read them."""
     selector: Mapping[str, str] = deployment["spec"]["selector"]["matchLabels"]
     labels = ",".join(f"{key}={value}" for key, value in selector.items())
     kind: Kind[Raw] = PODS

@@ -1,4 +1,4 @@
-"""Finding the Machine that is of a host already: two would install over one another."""
+"""Detection of another Machine with the same host: two would overwrite each other's installation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from unbounded.machina.ssh.threads import Threads
 LOOK_UP_S: Final = 2.0  # for all names together
 RESOLVERS: Final = 32
 
-Addresses = Mapping[str, frozenset[str]]  # by name; a name that is not known has none
+Addresses = Mapping[str, frozenset[str]]  # by name; an unknown name has none
 LookUp = Callable[[str], Awaitable[frozenset[str]]]
 
 
 async def require_own_host(session: Session, machine: Machine) -> None:
-    """Refuse a Machine whose host is another one's. A user who may not list Machines is warned.
+    """Reject a Machine whose host another Machine has. Warns a user who may not list Machines.
 
     Raises:
         CliError: naming the other Machine.
@@ -51,10 +51,10 @@ async def require_own_host(session: Session, machine: Machine) -> None:
 
 
 def of_same_host(machine: Machine, others: Iterable[Machine], known: Addresses | None = None) -> Machine | None:
-    """Return the first of other Machines that is reached at the same address, by the same bastion.
+    """Return the first of other Machines that is reached at the same address, through the same bastion.
 
     Args:
-        known: addresses of names; a host behind a bastion is looked up by that, and is compared by its name alone.
+        known: addresses of names. Behind a bastion, the bastion resolves the host, so that only the names are compared.
     """
     way = way_to(machine)
     if way is None:
@@ -64,7 +64,7 @@ def of_same_host(machine: Machine, others: Iterable[Machine], known: Addresses |
 
 
 def names_to_compare(machine: Machine, others: Iterable[Machine]) -> frozenset[str]:
-    """Return the names whose addresses tell whether two Machines are of one host; empty where none could."""
+    """Return the names whose addresses decide whether two Machines have one host; empty where none can."""
     way = way_to(machine)
     if way is None:
         return frozenset()
@@ -74,7 +74,7 @@ def names_to_compare(machine: Machine, others: Iterable[Machine]) -> frozenset[s
 
 
 def _may_be_same(way: Way, other: Way) -> bool:
-    """Return whether two ways differ at most in the name of the server that is reached directly."""
+    """Return whether two routes differ at most in the name of the server that is reached directly."""
     return len(way) == len(other) and way[:-1] == other[:-1] and way[-1].port == other[-1].port
 
 
@@ -103,7 +103,7 @@ def _is_address(host: str) -> bool:
 
 
 async def resolved(names: Iterable[str], find: LookUp, *, within_s: float = LOOK_UP_S) -> Addresses:
-    """Return the addresses of names, as far as they are found in time."""
+    """Return the addresses of names that resolve in time."""
     lookups = {name: asyncio.ensure_future(find(name)) for name in names}
     if not lookups:
         return {}
@@ -115,7 +115,7 @@ async def resolved(names: Iterable[str], find: LookUp, *, within_s: float = LOOK
 
 
 def look_up() -> LookUp:
-    """Return what looks a name up as this machine does."""
+    """Return a resolver with this machine's settings."""
     threads = Threads(RESOLVERS, "names")
 
     async def find(name: str) -> frozenset[str]:

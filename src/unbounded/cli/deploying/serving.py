@@ -13,7 +13,7 @@ from unbounded.metalman.flags import OPTIONS, PREFIX
 
 
 async def serve_pxe(session: Session) -> int:
-    """Become metalman itself, on this machine."""
+    """Replace this process by metalman."""
     args = session.told.args
     if args.as_user or args.as_groups or args.as_uid:
         text = "--as: metalman writes as itself"
@@ -28,7 +28,7 @@ async def serve_pxe(session: Session) -> int:
 
 
 def pxe_arguments(args: Namespace) -> list[str]:
-    """What was given, as metalman takes it."""
+    """Return the given flags in the form of metalman."""
     found: list[str] = []
     for option in OPTIONS:
         value = getattr(args, option.dest)
@@ -40,6 +40,6 @@ def pxe_arguments(args: Namespace) -> list[str]:
 
 
 def add_pxe_arguments(parser: ArgumentParser) -> None:
-    """metalman's own flags, but for those that all commands have."""
+    """Add metalman's own flags, without those that all commands have."""
     add_options(parser, PREFIX, OPTIONS)
     add_log_arguments(parser, os.environ, level="info", log_format="text")

@@ -1,4 +1,4 @@
-"""`kubectl unbounded site …`: what hosts of a site need to join, and the metalman of a site."""
+"""`kubectl unbounded site …`: controllers and tokens that hosts of a site need to join, and the metalman of a site."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LONGEST_TTL: Final = timedelta(days=365)
 
 
 async def init(session: Session) -> int:
-    """Bring what hosts of a site need to join, and have a token for them."""
+    """Install the controllers that hosts of a site need to join, and make a token for them."""
     args = session.told.args
     refuse_output(session.told, "json", "yaml", what="there is no one object to print; `install` prints manifests")
     site = _site("--name", args.name)
@@ -82,7 +82,7 @@ async def init(session: Session) -> int:
 
 
 async def _manifests(source: str) -> tuple[dict[str, Any], ...]:
-    """What somebody else's manifests hold, wherever they come from; nothing where none are named."""
+    """Load third-party manifests; nothing where no source is named."""
     if not source:
         return ()
     try:
@@ -94,10 +94,10 @@ async def _manifests(source: str) -> tuple[dict[str, Any], ...]:
 async def _controllers(
     session: Session, live: Live, given: Mapping[str, str], manifests: Sequence[dict[str, Any]]
 ) -> tuple[Machina | None, tuple[dict[str, Any], ...]]:
-    """machina of this version, or None; and other objects: those of clouds, or somebody else's manifests.
+    """Return machina of this version, or None; and other objects: those for clouds, or third-party manifests.
 
-    One that runs already is left alone unless something is said of it: who brought it may have files of its own for
-    it, and would take back what another site changes.
+    A running machina is not changed unless a flag is given for it. Its administrator may apply files of his own, which
+    would undo the changes.
     """
     args = session.told.args
     if live.image and not (given or args.image_registry or manifests):
@@ -113,7 +113,7 @@ async def _controllers(
 
 
 async def _metalman(session: Session, live: Live, site: str) -> tuple[Metalman, ...]:
-    """The metalman of a site, unless it runs: `site deploy-pxe` has told it more than is known here."""
+    """Return the metalman of a site, unless one runs: `site deploy-pxe` may have set flags that are unknown here."""
     metalman = Metalman("", site)
     if await live_image(session.api, metalman.name, "metalman"):
         return ()
@@ -132,7 +132,7 @@ async def _token(session: Session, site: str, good_for: timedelta) -> None:
 
 
 def _note_networks(session: Session) -> None:
-    """The reference's flags for networks are checked, and answered: others make the network here."""
+    """Check the reference's flags for networks, and warn that they have no effect: other tools make the network."""
     args, given = session.told.args, []
     for name in NETWORKS:
         text = getattr(args, name)
@@ -152,7 +152,7 @@ def _note_networks(session: Session) -> None:
 
 
 async def deploy_pxe(session: Session) -> int:
-    """Have a metalman in a site."""
+    """Deploy metalman in a site."""
     args = session.told.args
     metalman = Metalman(
         "",
@@ -183,7 +183,7 @@ async def deploy_pxe(session: Session) -> int:
 
 
 async def _image(session: Session, name: str) -> str:
-    """The image of this version of metalman: from where it, or machina, comes now, unless something else is said."""
+    """Return the image of this version of metalman: from the flags, else from the repository of metalman or machina."""
     args = session.told.args
     there = await live_image(session.api, name, "metalman")
     beside = await live_image(session.api, MACHINA, "machina")
@@ -198,7 +198,7 @@ def _site(flag: str, text: str) -> str:
 
 
 def _good_for(seconds: float | None) -> timedelta:
-    """--token-ttl; no limit, as 0 means elsewhere, cannot be had."""
+    """Check --token-ttl. A token must expire, while 0 means no limit elsewhere."""
     if seconds is None or not LEAST_TTL.total_seconds() <= seconds <= LONGEST_TTL.total_seconds():
         raise CliError("--token-ttl: a token is good for 10m to 8760h", status=USAGE)
     return timedelta(seconds=seconds)
@@ -212,7 +212,7 @@ def _relays(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _options(args: Namespace) -> tuple[str, ...]:
-    """Return the flags of metalman that are passed on as they are."""
+    """Return the flags that are passed to metalman unchanged."""
     found = []
     for option in DEPLOYED_OPTIONS:
         if text := getattr(args, option.name.replace("-", "_")):

@@ -1,4 +1,4 @@
-"""Reading and writing the bootstrap tokens of a site."""
+"""Reading and writing of a site's bootstrap tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ATTEMPTS: Final = 3
 
 @dataclass(frozen=True)
 class Written:
-    """What became of one token. `until` is None for one that never expires."""
+    """Result for one token. `until` is None for one that never expires."""
 
     name: str
     verb: str
@@ -34,10 +34,10 @@ class Written:
 async def tokens_for(
     api: Api, site: str, good_for: timedelta, *, now: Callable[[], datetime] = utc_now
 ) -> tuple[Written, ...]:
-    """Have tokens with which hosts of the site can join for so long: new ones, or those that there are.
+    """Make or renew tokens with which hosts of the site can join for the given time.
 
     Raises:
-        Conflict: somebody else changed them meanwhile, time and again.
+        Conflict: other clients changed them at each attempt.
     """
     for left in reversed(range(ATTEMPTS)):
         at = now()
@@ -62,7 +62,7 @@ async def _there(api: Api, site: str) -> Tokens:
 
 
 def _waits_for(machine: Machine) -> str:
-    """The Secret with the token that a Machine is to join with; empty for one that has joined, or names none."""
+    """Return the Secret with the token for a Machine's join; empty for one that has joined, or names none."""
     kubernetes = machine.spec.kubernetes
     if machine.status.phase == MachinePhase.READY or kubernetes is None or kubernetes.bootstrap_token_ref is None:
         return ""
@@ -93,10 +93,10 @@ async def _write(api: Api, step: Step, now: datetime, good_for: timedelta) -> Wr
 
 @dataclass(frozen=True)
 class Found:
-    """A token with which hosts of a site join now.
+    """A token with which hosts of a site can join now.
 
     Args:
-        secret: its name where it is the site's own; empty for the cluster's default one, which Machines need not name.
+        secret: the Secret of the site's own token; empty for the cluster's default one, which Machines need not name.
     """
 
     token: UsableToken
@@ -104,7 +104,7 @@ class Found:
 
 
 async def token_of(api: Api, site: str, *, now: Callable[[], datetime] = utc_now) -> Found | None:
-    """The newest token of the site, else the default one."""
+    """Return the newest token of the site, else the default one; None if there is neither."""
     of_site = (await api.list(SECRETS, namespace=NAMESPACE, labels=f"{LABEL_SITE}={site}")).items
     if (token := newest_usable(of_site, site, now=now())) is not None:
         return Found(token, secret_name(token.id))

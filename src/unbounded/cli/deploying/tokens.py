@@ -1,7 +1,7 @@
-"""The bootstrap tokens of a site: which are made, and which are made good for longer. Pure.
+"""Bootstrap tokens of a site: the decision which to make and which to renew. Pure.
 
-A Machine names its token. So a token is renewed under its name, and one that is gone comes back under its name where a
-Machine still waits for it: its id is no secret, its other half is a new one.
+A Machine names its token. So a token is renewed under its name. A deleted token that a Machine still waits for is
+made again under its name: its id is no secret, and its secret half is a new one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from unbounded.kube.clock import rfc3339
 Raw = dict[str, Any]
 
 PREFIX: Final = secret_name("")
-SLACK: Final = timedelta(minutes=1)  # a token that is good for this much less is left as it is
+SLACK: Final = timedelta(minutes=1)  # a token that expires this much too early is not renewed
 
 
 @dataclass(frozen=True)
 class Make:
-    """A new Secret."""
+    """Creation of a Secret."""
 
     manifest: Raw
 
@@ -39,7 +39,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Renew:
-    """Other values in a Secret of this version.
+    """Update of a Secret of this version.
 
     Args:
         data: base64, by key.
@@ -52,7 +52,7 @@ class Renew:
 
 @dataclass(frozen=True)
 class Keep:
-    """It is good for as long as is wanted already, or for longer; `until` is None for one that never expires."""
+    """No change: the token is valid for long enough. `until` is None for one that never expires."""
 
     name: str
     until: datetime | None
@@ -63,7 +63,7 @@ Step = Make | Renew | Keep
 
 @dataclass(frozen=True)
 class Tokens:
-    """What there is.
+    """Existing tokens, and the demand for them.
 
     Args:
         secrets: those with the label of the site.
@@ -77,7 +77,7 @@ class Tokens:
 
 
 def steps(site: str, there: Tokens, *, now: datetime, good_for: timedelta) -> tuple[Step, ...]:
-    """What to do, so that hosts of the site can join from now on until `good_for` has passed."""
+    """Return the steps after which hosts of the site can join from now on until `good_for` has passed."""
     by_name = {secret.metadata.name: secret for secret in there.secrets}
     newest = newest_usable(there.secrets, site, now=now)
     wanted = dict.fromkeys((*([secret_name(newest.id)] if newest else []), *there.waited_for))
@@ -89,7 +89,7 @@ def steps(site: str, there: Tokens, *, now: datetime, good_for: timedelta) -> tu
 
 
 def _again(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> Step | None:
-    """A token that there is, for longer; None for one that cannot be used whatever its time."""
+    """Return the step that extends an existing token; None for one that is unusable for other reasons than its time."""
     name = secret.metadata.name
     try:
         token = token_in(secret, now=now)
@@ -101,7 +101,7 @@ def _again(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> 
 
 
 def _revived(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> Step | None:
-    """One that has expired, with another secret half: the one before may have been forgotten somewhere."""
+    """Renew an expired token with a new secret half: the old one may have leaked."""
     fresh = site_token_manifest(site, now=now, good_for=good_for, default=True)["data"]
     data = {key: fresh[key] for key in ("expiration", "token-secret")}
     try:
@@ -112,7 +112,7 @@ def _revived(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -
 
 
 def _under(name: str, site: str, *, now: datetime, good_for: timedelta) -> Make:
-    """A new token with a name that was used before."""
+    """Make a new token under a name that was used before."""
     manifest = site_token_manifest(site, now=now, good_for=good_for, default=True)
     manifest["metadata"]["name"] = name
     manifest["data"]["token-id"] = _encoded(name.removeprefix(PREFIX))
@@ -124,5 +124,5 @@ def _encoded(text: str) -> str:
 
 
 def good_until(step: Step, *, now: datetime, good_for: timedelta) -> datetime | None:
-    """Until when the token of a step is good; None for ever."""
+    """Return the expiry of the token of a step; None if it never expires."""
     return step.until if isinstance(step, Keep) else now + good_for

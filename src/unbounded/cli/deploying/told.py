@@ -1,4 +1,4 @@
-"""What machina is told of the cluster and of hosts: each setting as a flag of `install` and as a key of its file."""
+"""Settings of machina about the cluster and hosts, each as a flag of `install` and as a key of machina's file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from unbounded.join.release_key import public_key
 
 @dataclass(frozen=True)
 class Setting:
-    """
+    """A setting of machina.
+
     Args:
         up: the same for `unbounded up`, where machina runs beside the API server.
     """
@@ -27,7 +28,7 @@ class Setting:
     up: str
 
     def telling(self, value: str, program: str, *, beside: bool) -> str:
-        """The command that tells it."""
+        """Return the command that sets it."""
         return f"unbounded up {self.up}" if beside else f"{program} install {self.flag} {value}"
 
 
@@ -58,7 +59,7 @@ SETTINGS: Final = (
 
 
 def given_to_machina(args: Namespace) -> dict[str, str]:
-    """What was typed for machina, under the keys of its file. Raises CliError."""
+    """Return the settings that flags give, under the keys of machina's file. Raises CliError."""
     found: dict[str, str] = {}
     for setting in SETTINGS:
         if text := getattr(args, setting.flag.removeprefix("--").replace("-", "_")):

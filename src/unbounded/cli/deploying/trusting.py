@@ -1,4 +1,4 @@
-"""`kubectl unbounded machine trust-host-key`: another host key than before counts for a Machine."""
+"""`kubectl unbounded machine trust-host-key`: trust in another host key of a Machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ VERB = "patched"
 
 @dataclass(frozen=True)
 class Key:
-    """A key that is to be trusted.
+    """A key to trust.
 
     Attributes:
-        line: the whole key, as spec.ssh.hostKeys has it; empty where its fingerprint alone is known.
-        typed: by a person, who has seen it somewhere else.
+        line: the whole key, as spec.ssh.hostKeys has it; empty where only its fingerprint is known.
+        typed: whether a flag gives it, so that the user has it from another source.
     """
 
     hop: SSHHop
@@ -34,7 +34,7 @@ class Key:
 
 
 async def intend(session: Session) -> Intent:
-    """Return the patch that trusts the key; the name is asked for where nobody typed the key.
+    """Return the patch that trusts the key; without a flag for the key, the user has to confirm.
 
     Raises:
         CliError: no key is known, or it cannot be the one that the server shows.
@@ -61,21 +61,22 @@ WHOEVER = "whoever holds that key gets what machina sends there"
 
 
 async def run(session: Session) -> int:
-    """Trust the key, after a person has agreed; the exit status."""
+    """Trust the key after the user's confirmation; returns the exit status."""
     return await carry_out(session, await intend(session), wait=False, timeout_s=None)
 
 
 def key_of(
     machine: Machine, *, fingerprint: str = "", line: str = "", bastion: bool = False, force: bool = False
 ) -> Key:
-    """Return the key to trust: the one that was typed, else the one that the server shows.
+    """Return the key to trust: the one from the flags, else the one that the server shows.
 
     Args:
-        fingerprint, line: as typed; empty where nothing was.
-        force: what was typed may be another key than the one that the server shows.
+        fingerprint, line: from the flags; empty where they were not given.
+        force: accept a key from the flags that differs from the one that the server shows.
         bastion: it is the bastion's. Otherwise that of the server whose key has changed, else the host's.
+
     Raises:
-        CliError: naming the flag, and what would be right.
+        CliError: naming the flag and the expected value.
     """
     if machine.spec.ssh is None:
         raise CliError(f"Machine {machine.name} has no spec.ssh: nobody logs in there")
@@ -109,7 +110,7 @@ def key_of(
 
 
 def patch_of(machine: Machine, key: Key) -> Patch:
-    """Return what pins a key: in the spec, where that names keys, else in the status."""
+    """Return the patch that pins a key: in the spec, where that lists keys, else in the status."""
     version = {"resourceVersion": machine.metadata.resource_version}
     ssh = machine.spec.ssh
     if ssh is not None and _server(ssh, key.hop, machine.name).host_keys:
@@ -122,7 +123,7 @@ def patch_of(machine: Machine, key: Key) -> Patch:
 
 
 def _trusted(machine: Machine, hop: SSHHop) -> tuple[str, ...]:
-    """Return the fingerprints of the keys that count now."""
+    """Return the fingerprints of the keys that are trusted now."""
     ssh = machine.spec.ssh
     lines = _server(ssh, hop, machine.name).host_keys if ssh is not None else ()
     if lines:

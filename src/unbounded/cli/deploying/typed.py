@@ -1,6 +1,6 @@
-"""Flags that describe a Machine, read: what was typed becomes what `machines` makes a manifest of.
+"""Flags that describe a Machine, parsed into the descriptions of `machines`.
 
-Raises BadFlag, which names the flag and what would be right, before anything is asked of a server.
+The functions raise BadFlag, with the flag and the expected form, before the command calls a server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OF_BASTION: Final = ("bastion_ssh_username", "bastion_ssh_private_key", "bastion
 
 
 def registered(args: Namespace) -> Described:
-    """What `machine register` was told, without what the cluster has to be asked for."""
+    """Return the Machine that the flags of `machine register` describe, without what the cluster supplies."""
     site = flagged("--site", checks.site, args.site)
     return Described(
         name=flagged("--name" if args.name else "--host", lambda text: name_of(site, text), args.name or args.host),
@@ -34,7 +34,7 @@ def registered(args: Namespace) -> Described:
 
 
 def by_hand(args: Namespace) -> Described:
-    """What `machine manual-bootstrap` was told: nobody logs in to such a host."""
+    """Return the Machine that the flags of `machine manual-bootstrap` describe, without a login."""
     return Described(
         name=flagged("NAME", checks.machine_name, args.name),
         site=flagged("--site", checks.site, args.site),
@@ -48,12 +48,12 @@ def by_hand(args: Namespace) -> Described:
 
 
 def secret_of(args: Namespace) -> str:
-    """The Secret with the key of the host."""
+    """Return the name of the Secret with the key of the host."""
     return flagged("--ssh-secret-name", checks.object_name, args.ssh_secret_name or f"ssh-{args.site}")
 
 
 def bastion_secret_of(args: Namespace) -> str:
-    """The Secret with the key of the bastion: that of the host, unless there is another key for it."""
+    """Return the name of the Secret with the key of the bastion: the host's, unless the bastion has its own key."""
     own = f"{secret_of(args)}-bastion" if args.bastion_ssh_private_key else secret_of(args)
     return flagged("--bastion-ssh-secret-name", checks.object_name, args.bastion_ssh_secret_name or own)
 

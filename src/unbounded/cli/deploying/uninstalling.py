@@ -1,4 +1,4 @@
-"""`kubectl unbounded uninstall`: take back what `install` and `site` brought to a cluster."""
+"""`kubectl unbounded uninstall`: removal of the objects that `install` and `site` created on a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unbounded.join import tokens
 
 SHOWN: Final = 10
 WAIT_S: Final = 60.0
-GROUPS: Final = {  # more objects than a person reads
+GROUPS: Final = {  # kinds with too many objects to list for a user
     **dict.fromkeys(POLICIES, "policies"),
     **dict.fromkeys(("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"), "rights"),
 }
@@ -73,7 +73,7 @@ async def _refuse_beside(session: Session) -> None:
 
 
 async def _brought(session: Session) -> list[Target]:
-    """Return what an install brought and the cluster has, the controllers first and their rights last."""
+    """Return the installed objects that the cluster has, the controllers first and their rights last."""
     wanted: list[Target] = []
     for stage in (*surroundings(), *reversed(stages(None))):
         wanted += [target for target in _targets(stage.objects) if target.kind.kind not in STAYS]
@@ -82,8 +82,10 @@ async def _brought(session: Session) -> list[Target]:
 
 
 async def _data(session: Session) -> list[Target]:
-    """Return what stays without --delete-data: definitions with their objects, Secrets, the key of releases, and the
-    namespace last."""
+    """Return what remains without --delete-data, the namespace last.
+
+    These are definitions with their objects, Secrets, and the key of releases.
+    """
     definitions = [Target(CRDS.raw(), f"{one.kind.plural}.{one.kind.group}") for one in DEFINITIONS]
     found = await existing(session.api, definitions)
     secrets = [(NAMESPACE, name) for name in await names(session.api, SECRETS, NAMESPACE)]
@@ -100,7 +102,7 @@ async def _tokens(session: Session, label: str) -> list[str]:
 
 
 async def _wait(session: Session, going: Sequence[Target]) -> int:
-    """Wait until definitions and the namespace are gone; return the exit status."""
+    """Wait until definitions and the namespace are gone; returns the exit status."""
     slow = [one for one in going if one.kind.kind in ("CustomResourceDefinition", "Namespace")]
     left = await wait_gone(session.api, slow, WAIT_S)
     for one in left:

@@ -1,4 +1,4 @@
-"""What a cluster is to have, stage by stage: pure, for `install`, `site init` and the files of deploy/."""
+"""Desired objects of a cluster in stages: pure, for `install`, `site init` and the files of deploy/."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ POLICIES: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPo
 
 @dataclass(frozen=True)
 class Stage:
-    """Objects that may be applied together, once the stages before are there."""
+    """Objects that may be applied together, after the stages before."""
 
     name: str
     objects: tuple[Raw, ...]
 
 
 def surroundings() -> tuple[Stage, ...]:
-    """Return what Pods need of the cluster beside their namespace."""
+    """Return the cluster's objects that Pods need beside their namespace."""
     return (Stage("surroundings", (priority_class(), deny_all())),)
 
 
 def stages(machina: Machina | None, others: Iterable[Raw] = (), *, level: str = RESTRICTED) -> tuple[Stage, ...]:
-    """All that the project needs on a cluster.
+    """Return all objects that the project needs on a cluster.
 
     Args:
-        machina: None where it runs elsewhere, or is not wanted.
-        others: what else to run.
+        machina: None where it runs elsewhere, or is not to be installed.
+        others: objects of other controllers.
         level: the Pod security standard of the namespace.
     """
     brought = tuple(manifests())

@@ -1,6 +1,6 @@
-"""The processes of the project on a cluster: Deployments and what belongs to them, from one table.
+"""The project's processes on a cluster: Deployments and their objects, from one table.
 
-`deploy/components/` is written from here, and `install` and `site deploy-pxe` bring the same objects.
+`deploy/components/` is generated from it; `install` and `site deploy-pxe` apply the same objects.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
 CONFIG_FILE: Final = "config.yaml"
 EK_CA_FOLDER: Final = "/etc/unbounded/ek-ca"
 EK_CA_FILE: Final = "roots.pem"
-CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: another configuration makes other Pods
+CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: a changed configuration rolls the Pods out again
 CACHE: Final = "/var/cache/metalman"
 _METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
 
-# Control planes that only run what tolerates it, and gateways, are where the reference lets controllers run too.
+# The reference lets controllers run on control planes with the taint for critical add-ons, and on gateways, too.
 _TOLERATIONS: Final = [
     {"key": "CriticalAddonsOnly", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
     {"key": "unbounded.aks.azure.com/gateway-node", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
 ]
-# The limit of memory leaves room for what 10,000 Machines take, above the reference's 256Mi.
+# The memory limit allows for 10,000 Machines, above the reference's 256Mi.
 _RESOURCES: Final = {
     "requests": {"cpu": "100m", "memory": "128Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
@@ -63,7 +63,7 @@ class Metalman:
 
     Args:
         site: empty for the Machines without one.
-        interface: what DHCP is served on; empty for the one with the address that machines reach.
+        interface: of DHCP; empty for the one with the address that machines reach.
         relays: addresses and networks of the site's DHCP relays; empty for any.
         options: other flags of `metalman serve-pxe`, each as --NAME=VALUE.
         ek_ca: PEM with roots that the certificate of a TPM must chain to; empty for none.
@@ -86,7 +86,7 @@ class MachineOps:
     """A Deployment of machine-ops-controller.
 
     Args:
-        site: whose Machines it looks after; empty for those of all sites.
+        site: the site of its Machines; empty for all sites.
         provider: likewise; empty for all providers that its image has.
     """
 
@@ -96,31 +96,31 @@ class MachineOps:
 
     @property
     def name(self) -> str:
-        """Of its objects: what cannot stand in the name of a Service is told apart by a digest."""
+        """The name of its objects; a digest keeps names distinct whose characters are invalid in a Service's name."""
         whole = "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
         plain = re.sub("[^a-z0-9]", "-", whole)
         digest = hashlib.sha256(f"{self.site}/{self.provider}".encode()).hexdigest()[:8]
         return whole if plain == whole else f"{plain}-{digest}"
 
     def shares_with(self, other: MachineOps) -> bool:
-        """Whether there can be Machines that both look after."""
+        """Return whether both can serve the same Machine."""
         sites, providers = {self.site, other.site}, {self.provider, other.provider}
         return all("" in scope or len(scope) == 1 for scope in (sites, providers))
 
 
 def machina_config(there: Mapping[str, Any] | None = None, given: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What machina is told by file: what was given now, over what it was told before, over the defaults."""
+    """Return machina's configuration: the given settings over the existing ones over the defaults."""
     return {"maxConcurrentReconciles": 50} | dict(there or {}) | dict(given or {})
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """The file."""
+    """Return the text of the configuration file."""
     text: str = yaml.safe_dump(dict(config), sort_keys=True)
     return text
 
 
 def machina_objects(machina: Machina) -> tuple[Raw, ...]:
-    """What machina needs beside its account and rights, in the order in which it is applied."""
+    """Return machina's objects beside its account and rights, in the order of application."""
     return (
         machina_config_map(machina.config),
         machina_service(),
@@ -153,15 +153,15 @@ def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = No
 
 
 def machine_ops_config(there: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
-    """What machine-ops-controller is told by file: of new hosts what machina tells them, the rest as it was before."""
+    """Return the configuration of machine-ops-controller: machina's settings of new hosts over the existing ones."""
     return {"maxConcurrentReconciles": 10} | dict(there or {}) | dict(hosts or {})
 
 
 def machine_ops_objects(deployments: Sequence[MachineOps], config: Mapping[str, Any]) -> tuple[Raw, ...]:
-    """What machine-ops-controller needs beside its account and rights, in the order in which it is applied.
+    """Return machine-ops-controller's objects beside its account and rights, in the order of application.
 
     Args:
-        config: for all of them; nothing is brought where there are none.
+        config: for all Deployments; no ConfigMap is returned where there are none.
     """
     found: list[Raw] = [machine_ops_config_map(config)] if deployments else []
     for one in deployments:
@@ -188,7 +188,7 @@ def machine_ops_network(one: MachineOps) -> Raw:
 
 
 def machine_ops_deployment(one: MachineOps, *, annotations: Mapping[str, str] | None = None) -> Raw:
-    """The token of its account is in its Pods, by which workloads of OKE log in to their cloud too."""
+    """Return the Deployment. Its Pods get the account's token, with which workloads of OKE log in to their cloud."""
     scope = [f"{flag}={value}" for flag, value in (("--site", one.site), ("--provider", one.provider)) if value]
     pod = _leading_pod(MACHINE_OPS, one.image, ["controller", *scope], MACHINE_OPS_CONFIG, _selector_of(one))
     pod["automountServiceAccountToken"] = True
@@ -196,12 +196,12 @@ def machine_ops_deployment(one: MachineOps, *, annotations: Mapping[str, str] | 
 
 
 def _selector_of(one: MachineOps) -> dict[str, str]:
-    """No Pod belongs to two of them: one that has two PodDisruptionBudgets cannot be evicted."""
+    """Return labels unique to a Deployment: a Pod with two PodDisruptionBudgets cannot be evicted."""
     return _selector(MACHINE_OPS, one.site) | {"app.kubernetes.io/instance": one.name}
 
 
 def _leading_pod(component: str, image: str, args: Sequence[str], config_map: str, selector: Mapping[str, str]) -> Raw:
-    """One of several processes, of which one leads; none has any right on its node."""
+    """Return the Pod of a process that elects a leader among its replicas and has no rights on its node."""
     folder = f"/etc/{component}"
     container = {
         "name": component,
@@ -242,28 +242,30 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
 
 
 def metalman_objects(metalman: Metalman) -> tuple[Raw, ...]:
-    """What the metalman of a site needs beside its account and rights."""
+    """Return the objects of a site's metalman beside its account and rights."""
     trusted = (metalman_ek_ca(metalman),) if metalman.ek_ca else ()
     return (*trusted, metalman_service(metalman), metalman_deployment(metalman))
 
 
 def metalman_ek_ca(metalman: Metalman) -> Raw:
-    """The roots of TPM manufacturers that it trusts."""
+    """Return the ConfigMap with the roots of TPM manufacturers that metalman trusts."""
     meta = _meta(metalman.name, _selector("metalman", metalman.site))
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {EK_CA_FILE: metalman.ek_ca}}
 
 
 def metalman_service(metalman: Metalman) -> Raw:
-    """Its metrics; machines that boot speak to the node itself."""
+    """Return the Service of its metrics; booting machines use the node's own address."""
     port = {"name": "metrics", "port": 8081, "targetPort": "health"}
     return _service(metalman.name, _selector("metalman", metalman.site), port, headless=True)
 
 
 def metalman_deployment(metalman: Metalman) -> Raw:
-    """One process on the network of its node, which has to stand in the site.
+    """Return the Deployment: one process on the network of its node, which must be in the site.
 
-    Ports 67 and 69 and raw packets need two rights. A process that is not root would get them from its image only, and
-    `allowPrivilegeEscalation: false` would take them away again: so it is root, without any other right of root's.
+    Ports 67 and 69 and raw packets need two capabilities. A process that is not root would get them from file
+    capabilities
+    of its image only, which `allowPrivilegeEscalation: false` disables. So it runs as root, without root's other
+    capabilities.
     """
     interface = f"--dhcp-interface={metalman.interface}" if metalman.interface else "--dhcp-auto-interface"
     relays = [f"--dhcp-relay={','.join(metalman.relays)}"] if metalman.relays else []
@@ -300,14 +302,15 @@ def metalman_deployment(metalman: Metalman) -> Raw:
         pod["volumes"] += [{"name": "ek-ca", "configMap": {"name": metalman.name}}]
     if metalman.site:
         pod["nodeSelector"] = {LABEL_SITE: metalman.site}
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}  # ports are the node's
+    # the ports belong to the node
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     digest = {CONFIG_DIGEST: _digest_of(metalman.ek_ca)} if metalman.ek_ca else None
     selector = _selector("metalman", metalman.site)
     return _deployment(metalman.name, selector, pod, replicas=1, annotations=digest, strategy=strategy)
 
 
 def monitors() -> tuple[Raw, ...]:
-    """ServiceMonitors of the Prometheus operator, for clusters that have its definitions."""
+    """Return ServiceMonitors of the Prometheus operator, for clusters that have its definitions."""
     return tuple(
         {
             "apiVersion": "monitoring.coreos.com/v1",
@@ -363,7 +366,7 @@ def _service(name: str, selector: Mapping[str, str], port: Mapping[str, Any], *,
 
 
 def _budget(name: str, selector: Mapping[str, str]) -> Raw:
-    """One process may be taken away at a time: another one leads on."""
+    """Return the budget: one process may be evicted at a time, as another one takes the lead."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -382,7 +385,7 @@ def _config_map(name: str, selector: Mapping[str, str], config: Mapping[str, Any
 
 
 def _digest(config: Mapping[str, Any]) -> dict[str, str]:
-    """For Pods, which read their configuration once."""
+    """Return the annotation that replaces Pods after a change of their configuration, which they read once."""
     return {CONFIG_DIGEST: _digest_of(config_text(config))}
 
 
