@@ -262,9 +262,8 @@ def metalman_service(metalman: Metalman) -> Raw:
 def metalman_deployment(metalman: Metalman) -> Raw:
     """Return the Deployment: one process on the network of its node, which must be in the site.
 
-    Ports 67 and 69 and raw packets need two capabilities. A process that is not root would get them from file
-    capabilities
-    of its image only, which `allowPrivilegeEscalation: false` disables. So it runs as root, without root's other
+    Ports 67 and 69 and raw packets need two capabilities. A process that is not root would get them from its image's
+    file capabilities only, which `allowPrivilegeEscalation: false` disables. So it runs as root, without root's other
     capabilities.
     """
     interface = f"--dhcp-interface={metalman.interface}" if metalman.interface else "--dhcp-auto-interface"
