@@ -1,5 +1,6 @@
-"""`unbounded migrate`: hand a control plane of `unbounded up` over to a cluster.
+"""`unbounded migrate`: migration of a control plane from `unbounded up` to a cluster.
 
-`kinds`, `translate`, `copies` and `obstacles` are pure. `record` and `marker` hold the decision, `freeze` and `hold`
-keep both control planes still, `copying` writes, `hand_over` moves the agents, and `run` puts them in order.
+- `kinds`, `translate`, `copies` and `obstacles` are pure.
+- `record` and `marker` store the decision; `freeze` and `hold` stop both control planes.
+- `copying` writes the copies, `hand_over` moves the agents, and `run` runs the steps in order.
 """

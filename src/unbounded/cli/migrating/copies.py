@@ -1,7 +1,7 @@
-"""Which writes bring a copy of one server's objects to another: pure, from what both hold.
+"""Plan of a copy of one server's objects to another: pure, from the objects of both.
 
-The answer is the next writes, not all of them. `copying` performs them, reads both sides again and asks again, until
-nothing is left to write. So a copy that was cut off goes on by itself, and the last answer is the verification.
+A plan contains the next writes, not all of them. `copying` performs them, reads both sides and plans again until
+nothing is left. So an interrupted copy resumes by itself, and the empty last plan verifies the copy.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from unbounded.cli.migrating.translate import (
 )
 from unbounded.operations.gates import order
 
-_COUNTERS: Final = "operations"  # of a Machine's spec
+_COUNTERS: Final = "operations"  # in a Machine's spec
 _BINDING: Final = "ValidatingAdmissionPolicyBinding"
 _UNIQUE: Final = frozenset({NODES.kind, SECRETS.kind})
-_NO_GENERATIONS: Final = frozenset({MACHINE_OPERATIONS.kind, NODES.kind})  # their status names no generation of theirs
+_NO_GENERATIONS: Final = frozenset({MACHINE_OPERATIONS.kind, NODES.kind})  # their status contains no generation
 
 
 @dataclass(frozen=True, order=True)
 class Ref:
-    """An object, by its kind and name."""
+    """Kind and name of an object."""
 
     group: str
     plural: str
@@ -49,7 +49,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Found:
-    """An object as a server holds it."""
+    """An object on a server."""
 
     kind: RawKind
     body: Raw
@@ -80,13 +80,13 @@ class Found:
 
     @property
     def shown(self) -> str:
-        """As kubectl names it, after its namespace."""
+        """The object's name as kubectl writes it, after its namespace."""
         where = f"{self.namespace}/" if self.namespace else ""
         return f"{called(self.kind)} {where}{self.name}"
 
     @property
     def origin(self) -> tuple[str, str]:
-        """The migration that made it, and its UID on the server before; both empty for any other object."""
+        """The migration that created it, and its UID on the source; both empty for any other object."""
         annotations: Mapping[str, str] = self.body["metadata"].get("annotations") or {}
         migration, _, uid = annotations.get(ANNOTATION_MIGRATED_FROM, "").partition("/")
         return migration, uid
@@ -94,7 +94,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a server holds of the kinds that are copied."""
+    """A server's objects of the kinds that are copied."""
 
     found: Mapping[Ref, Found] = field(default_factory=dict)
 
@@ -104,9 +104,9 @@ class Holdings:
 
     @cached_property
     def copied(self) -> tuple[Found, ...]:
-        """What a migration from here copies, in the order of creation.
+        """The objects that a migration from here copies, in the order of creation.
 
-        An object whose owner is gone, or is not copied itself, stays: a cluster would collect it at once.
+        An object whose owner is gone, or is not copied itself, is left out: a cluster would collect it at once.
         """
         own = sorted(
             (one for one in self.found.values() if not is_of_the_server(one.kind, one.body)),
@@ -124,9 +124,9 @@ class Holdings:
 
     @cached_property
     def queue(self) -> Mapping[str, str]:
-        """The operation before it of each that waits for the same Machine, both by UID.
+        """The predecessor of each operation that waits for the same Machine as another one, both by UID.
 
-        Their turn follows from the times at which they are created, so they are created one after the other.
+        Their order follows from their creation times, so they are created one after the other.
         """
         before: dict[str, str] = {}
         last: dict[str | None, str] = {}
@@ -154,8 +154,10 @@ def _owners(one: Found) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Create:
-    """Args:
-    queued: others wait for it, and must be created in another second.
+    """Creation of a copy.
+
+    Args:
+        queued: other operations wait for it, and must be created in a later second.
     """
 
     kind: RawKind
@@ -165,7 +167,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Patch:
-    """A merge patch; `version` guards it."""
+    """A merge patch that a resourceVersion guards."""
 
     kind: RawKind
     name: str
@@ -178,7 +180,7 @@ Write = Create | Patch
 
 
 def uid_map(source: Holdings, target: Holdings, migration: str) -> dict[str, str]:
-    """Return the UID there of each UID here that has one: a copy carries it, others are paired by name."""
+    """Return the target's UID of each UID of the source that has one: a copy carries it, others are paired by name."""
     return {
         one.uid: there.uid
         for one in source.found.values()
@@ -187,7 +189,7 @@ def uid_map(source: Holdings, target: Holdings, migration: str) -> dict[str, str
 
 
 def clashes(source: Holdings, target: Holdings, migration: str) -> tuple[Found, ...]:
-    """Return what stands there under the name of an object that is to be copied, and is another one."""
+    """Return other objects on the target with the names of objects to copy."""
     return tuple(
         there
         for one in source.copied
@@ -196,9 +198,9 @@ def clashes(source: Holdings, target: Holdings, migration: str) -> tuple[Found, 
 
 
 def _is_the_same(one: Found, there: Found, migration: str) -> bool:
-    """Return whether the object there is a copy of this one, or needs none.
+    """Return whether the target's object is a copy of this one, or makes a copy unnecessary.
 
-    What others made is never the same Machine, Node or Secret, whatever it says.
+    A Machine, Node or Secret of other origin is never the same one, even with equal contents.
     """
     if there.origin[0] == migration:
         return there.origin[1] == one.uid
@@ -215,15 +217,15 @@ def _content(one: Found) -> Raw:
 
 
 def next_writes(source: Holdings, target: Holdings, migration: str) -> tuple[Write, ...]:
-    """Return what is to be written next; nothing where the copy is whole.
+    """Return the next writes; nothing where the copy is complete.
 
-    First come the objects, owners before what they own. Then comes each status. The counters of a Machine come last:
-    before its status is there, a counter would ask for a reboot or a repave that was carried out long ago.
+    Objects come first, owners before what they own. Then comes each status. The counters of a Machine come last:
+    without the Machine's status, a counter would request a reboot or a repave that was executed long ago.
     """
     uids = uid_map(source, target, migration)
     missing = [one for one in source.copied if one.uid not in uids]
     if missing:
-        first = [one for one in missing if one.kind.kind != _BINDING] or missing  # a policy could refuse the rest
+        first = [one for one in missing if one.kind.kind != _BINDING] or missing  # a policy could reject the rest
         ready = [one for one in first if not _needs(one, source) - uids.keys()]
         first_of_others = frozenset(source.queue.values())
         return tuple(Create(one.kind, _created(one, uids, migration), one.uid in first_of_others) for one in ready)
@@ -237,7 +239,7 @@ def next_writes(source: Holdings, target: Holdings, migration: str) -> tuple[Wri
 
 
 def _needs(one: Found, source: Holdings) -> set[str]:
-    """Return the UIDs of the copied objects that have to be there before this one."""
+    """Return the UIDs of the copied objects that must exist before this one."""
     meta = {key: one.body["metadata"].get(key) for key in ("labels", "annotations", "ownerReferences")}
     rest = {key: value for key, value in one.body.items() if key not in {"metadata", "status", "data"}}
     named = {*uids_in(meta), *uids_in(rest)}
@@ -254,7 +256,7 @@ def _needs(one: Found, source: Holdings) -> set[str]:
 
 
 def _created(one: Found, uids: Mapping[str, str], migration: str) -> Raw:
-    """Return the object as it is made there, without what the server assigns."""
+    """Return the object to create on the target, without what the server assigns."""
     kept = {key: value for key, value in one.body["metadata"].items() if key not in {*NOISE, "annotations"}}
     annotations = dict(one.body["metadata"].get("annotations") or {})
     meta = translated(kept | {"annotations": annotations}, uids)
@@ -280,7 +282,7 @@ def _statuses(
         if not status or one.kind not in WITH_STATUS:
             continue
         if one.kind.kind == NODES.kind and (there.body.get("status") or {}).get("conditions"):
-            continue  # kubelet's, or that of a controller there
+            continue  # they are kubelet's, or those of a controller there
         wanted = _status(one, there, translated(status, uids), versions)
         if not _holds(there.body.get("status"), wanted):
             yield _patch(there, {"status": wanted}, "status")
@@ -313,7 +315,7 @@ def _patch(there: Found, body: Raw, subresource: str = "") -> Patch:
 
 
 def _holds(there: Any, wanted: Any) -> bool:
-    """Return whether a JSON value says all that another one says."""
+    """Return whether a JSON value contains another one."""
     match wanted:
         case dict():
             return isinstance(there, dict) and all(_holds(there.get(key), value) for key, value in wanted.items())

@@ -1,4 +1,4 @@
-"""Reads what a server holds, writes copies, and deletes them again."""
+"""Reading of a server's objects, and writing and deletion of copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbounded.kube.together import together
 AT_ONCE: Final = 16
 _VAIN_ROUNDS: Final = 60  # of next_writes; a new kind is served within seconds
 _PAUSE_S: Final = 0.5
-_SECOND_S: Final = 1.05  # timestamps of objects have no fractions
+_SECOND_S: Final = 1.05  # creation timestamps have no fractions
 _HELD_IN_USE: Final = (MACHINE_CONFIGURATIONS.raw(), MACHINE_CONFIGURATION_VERSIONS.raw())
 
 Tell = Callable[[str], None]
@@ -42,10 +42,10 @@ async def read_holdings(api: Api) -> Holdings:
 
 
 async def copy(source: Holdings, target: Api, migration: str, tell: Tell) -> None:
-    """Write copies until nothing is left to write.
+    """Write copies until the copy is complete.
 
     Raises:
-        Rejected: the target refuses one, or changes it again and again.
+        Rejected: the target rejects one, or keeps changing it.
     """
     wrote = vain = 0
     while vain < _VAIN_ROUNDS:
@@ -64,7 +64,7 @@ async def copy(source: Holdings, target: Api, migration: str, tell: Tell) -> Non
 
 
 async def _perform(api: Api, writes: Iterable[Write]) -> int:
-    """Perform writes side by side; return how many were done. One that met a later state is left to the next round."""
+    """Perform writes concurrently; returns the number done. The next plan repeats those that met a later state."""
     free, done = asyncio.Semaphore(AT_ONCE), 0
 
     async def one(write: Write) -> None:
@@ -74,7 +74,7 @@ async def _perform(api: Api, writes: Iterable[Write]) -> int:
                 await _write(api, write)
             except (AlreadyExists, Conflict):
                 return
-            except NotFound as error:  # the kind, which is served a moment after its definition was made
+            except NotFound as error:  # of the kind: it is served a moment after its definition was created
                 if not isinstance(write, Create) or (error.status.get("details") or {}).get("name"):
                     raise
                 return
@@ -98,7 +98,7 @@ def _shown(write: Write) -> str:
 
 
 async def delete_copies(api: Api, migration: str, tell: Tell) -> None:
-    """Delete what the migration has made, but for namespaces and definitions: others may have come to use these."""
+    """Delete the copies of a migration, except namespaces and definitions, which others may use by now."""
     made = [one for one in (await read_holdings(api)).found.values() if one.origin[0] == migration]
     gone = [one for one in made if one.kind.kind not in {NAMESPACES.kind, CRDS.kind}]
     free = asyncio.Semaphore(AT_ONCE)
@@ -108,13 +108,13 @@ async def delete_copies(api: Api, migration: str, tell: Tell) -> None:
             await _delete(api, there)
 
     order = {kind: place for place, kind in enumerate(COPIED)}
-    for place in sorted({order.get(one.kind, len(order)) for one in gone}, reverse=True):  # what is owned goes first
+    for place in sorted({order.get(one.kind, len(order)) for one in gone}, reverse=True):  # owned objects first
         await together(one(there) for there in gone if order.get(there.kind, len(order)) == place)
     tell(f"{len(gone)} copies deleted")
 
 
 async def _delete(api: Api, there: Found) -> None:
-    """Delete one copy. Nobody acts on its finalizers there, and a policy holds configurations that are in use."""
+    """Delete one copy. No controller there acts on its finalizers, and a policy protects configurations in use."""
     try:
         if there.body["metadata"].get("finalizers"):
             await _patch(api, there, {"metadata": {"uid": there.uid, "finalizers": None}})

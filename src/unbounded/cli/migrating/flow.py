@@ -1,7 +1,7 @@
-"""The steps of a migration, in order. Each may be cut off anywhere; running the command again resumes.
+"""Steps of a migration, in order. Each can be interrupted anywhere; a new run of the command resumes.
 
-Until the record on the target says Resumed, the source is the control plane and nothing acts on either side. From then
-on the target is, and the source serves agents that have not followed yet.
+Until the record on the target has the phase Resumed, the source is the control plane, and neither side acts. From then
+on the target is the control plane, and the source serves agents that have not followed yet.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from unbounded.cli.migrating.sides import Observed, Source, Target, observe
 
 @dataclass(frozen=True)
 class Plan:
-    """What a migration would do.
+    """A planned migration.
 
     Args:
-        migration: its name; the one that is under way, or a new one.
-        begun: it is under way.
-        obstacles: what has to be solved first.
+        migration: its name; a new one unless it has begun.
+        begun: whether its record exists on the target.
+        obstacles: problems that the user has to solve first.
     """
 
     migration: str
@@ -40,10 +40,10 @@ class Plan:
 
 
 async def plan(source: Source, target: Target) -> Plan:
-    """Read both sides.
+    """Read both sides and plan.
 
     Raises:
-        Rejected: the data is on its way to another cluster.
+        Rejected: the data is being migrated to another cluster.
     """
     marker = source.marker.read()
     if marker is not None:
@@ -62,11 +62,11 @@ async def plan(source: Source, target: Target) -> Plan:
 
 
 async def move(source: Source, target: Target, planned: Plan, tell: Tell) -> None:
-    """Bring the control plane to the target, up to the point of no return and beyond.
+    """Migrate the control plane to the target, up to and past the point of no return.
 
     Raises:
-        Rejected: something is at work here, or somebody takes the migration back.
-        Stale: somebody finished it, or takes it back, at this moment.
+        Rejected: an operation runs on the source, or another process takes the migration back.
+        Stale: another process finished it, or takes it back, at this moment.
     """
     marker = source.marker.read()
     if marker is not None and marker.stage is Stage.MOVED:
@@ -84,7 +84,7 @@ async def move(source: Source, target: Target, planned: Plan, tell: Tell) -> Non
 
 
 async def _copied(source: Source, target: Target, marker: Marker, record: Record | None, tell: Tell) -> Record:
-    """Hold both sides still, and copy."""
+    """Stop both sides, and copy."""
     await freeze(source.api, marker.server)
     here = await read_holdings(source.api)
     if record is None and (found := running(here)):
@@ -105,7 +105,7 @@ async def finish(target: Target, record: Record, tell: Tell) -> None:
     """Let the target's control plane act. This needs no source.
 
     Raises:
-        Rejected: the copy is not whole, or is being taken back.
+        Rejected: the copy is incomplete, or is being taken back.
         Stale: as `move`.
     """
     if record.phase is Phase.COPYING:
@@ -119,10 +119,10 @@ async def finish(target: Target, record: Record, tell: Tell) -> None:
 
 
 async def take_back_there(target: Target, record: Record, tell: Tell) -> None:
-    """Delete the copies, and let go of the target.
+    """Delete the copies, and release the target.
 
     Raises:
-        Rejected: the hand-over was made.
+        Rejected: the target has taken over.
         Stale: as `move`.
     """
     if record.phase is Phase.RESUMED:
@@ -138,7 +138,7 @@ async def take_back_here(source: Source, marker: Marker, tell: Tell) -> None:
     """Let the source act again, once the target never can.
 
     Raises:
-        Rejected: the hand-over was made.
+        Rejected: the target has taken over.
     """
     if marker.stage is Stage.MOVED:
         raise Rejected(f"{marker.server} has the machines already, and that cannot be taken back")
@@ -148,13 +148,13 @@ async def take_back_here(source: Source, marker: Marker, tell: Tell) -> None:
 
 
 async def pause_for(target: Target, migration: str) -> None:
-    """Pause all operations there; where somebody has, that stays."""
+    """Pause all operations on the target, unless an administrator has paused them."""
     if await pause_of(target.api) is None:
         await set_pause(target.api, _pause(migration))
 
 
 async def resume_after(target: Target, migration: str, paused: str | None) -> None:
-    """Replace the pause of a migration; somebody else's stays."""
+    """Replace the migration's pause, but not an administrator's."""
     if await pause_of(target.api) == _pause(migration):
         await set_pause(target.api, paused)
 
@@ -164,6 +164,6 @@ def _pause(migration: str) -> str:
 
 
 async def check_cluster(marker: Marker, target: Target) -> None:
-    """Raises Rejected: the data is on its way to another cluster than this one."""
+    """Raise Rejected if the data is being migrated to another cluster than this one."""
     if await target.cluster() != marker.cluster:
         raise Rejected(f"the data is on its way to {marker.server}, and {target.server} is another cluster")

@@ -1,4 +1,4 @@
-"""The source stands still: no operation is claimed there, and no Machine or operation is made or reported on."""
+"""Freeze of the source: no operation is claimed there, and no Machine or operation is created or changed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from unbounded.kube.port import Api
 
 _POLICY: Final = POLICIES["ValidatingAdmissionPolicy"]
 _BINDING: Final = POLICIES["ValidatingAdmissionPolicyBinding"]
-# Agents act by writing to their Machine and its operations: who cannot claim does not act. Two writes are left: those
-# of an administrator to what is there, as the hand-over itself makes, and conditions of Machines, which claim nothing.
+# Agents act by writing to their Machine and its operations, so that one that cannot claim does not act. Two kinds of
+# writes are allowed: an administrator's updates, which the hand-over itself makes, and conditions of Machines, which
+# claim nothing.
 _ALLOWED: Final = (
     "request.operation == 'UPDATE' && ('system:masters' in request.userInfo.groups ||"
     " (request.resource.resource == 'machines' && has(request.subResource) && request.subResource == 'status' &&"
@@ -27,7 +28,7 @@ def policy(server: str) -> dict[str, Any]:
     """Return the admission policy.
 
     Args:
-        server: where the Machines are now, for people.
+        server: URL of the target, for the policy's message.
     """
     return {
         "metadata": {"name": CONFIGMAP_MIGRATION},
@@ -60,7 +61,7 @@ BINDING: Final[Mapping[str, Any]] = {
 
 
 async def pause_of(api: Api) -> str | None:
-    """Return how all operations are paused; None where they are not."""
+    """Return the value of the pause annotation for all operations; None where they are not paused."""
     try:
         there = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
     except NotFound:
@@ -80,7 +81,7 @@ async def set_pause(api: Api, value: str | None) -> None:
 
 
 async def freeze(api: Api, server: str) -> None:
-    """Pause all operations, and refuse what agents and others write. Doing it again does no harm."""
+    """Pause all operations, and reject writes of agents and others. A repetition does no harm."""
     await set_pause(api, f"migrated to {server}")
     for kind, body in ((_POLICY, policy(server)), (_BINDING, BINDING)):
         try:
@@ -90,10 +91,10 @@ async def freeze(api: Api, server: str) -> None:
 
 
 async def thaw(api: Api, paused: str | None) -> None:
-    """Take `freeze` back.
+    """Undo `freeze`.
 
     Args:
-        paused: how all operations were paused before.
+        paused: the pause of all operations before; None for none.
     """
     for kind in (_BINDING, _POLICY):
         try:

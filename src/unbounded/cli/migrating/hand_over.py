@@ -1,4 +1,4 @@
-"""Agents follow to the target: each is told by its Machine here, and gets its certificates there through here."""
+"""Hand-over of agents to the target: their Machines on the source name it, and the source relays their certificates."""
 
 from __future__ import annotations
 
@@ -65,9 +65,10 @@ def _behind_words(behind: Mapping[str, str]) -> str:
 
 
 async def _behind(here: Api, there: Api, access: ClusterAccess) -> dict[str, str]:
-    """Return the Machines whose agents use another API server than the target, each with what its agent says of that.
+    """Return the Machines whose agents use another API server than the target, each with the reason that its agent
+    reports.
 
-    Machines that were deleted there have no agent to wait for.
+    Machines that were deleted on the target have no agent to wait for.
     """
     agents = {one.name: _pending(one) for one in (await here.list(MACHINES)).items if one.status.agent is not None}
     used = (access.server, fingerprint(access.ca_pem))
@@ -76,7 +77,7 @@ async def _behind(here: Api, there: Api, access: ClusterAccess) -> dict[str, str
 
 
 def _pending(machine: Machine) -> str:
-    """Return why an agent does not follow; empty where it says nothing."""
+    """Return why an agent does not follow; empty where it reports no reason."""
     current = ConditionType.CLUSTER_ACCESS_CURRENT
     found = (one for one in machine.status.conditions if one.type == current and one.status == "False")
     return next((one.message for one in found), "")
@@ -88,7 +89,7 @@ def _used(machine: Machine) -> tuple[str | None, str | None]:
 
 
 async def _announce(here: Api, there: Api, access: ClusterAccess, names: list[str]) -> None:
-    """Name the successor on each Machine whose agent is to follow."""
+    """Set the successor on each Machine whose agent has to follow."""
     machines = {one.name: one.metadata.uid for one in (await there.list(MACHINES)).items}
     nodes = {one.metadata.name: one.metadata.uid for one in (await there.list(NODES)).items}
     before = {one.name: one.metadata.annotations.get(ANNOTATION_SUCCESSOR) for one in (await here.list(MACHINES)).items}
@@ -111,7 +112,7 @@ async def _announce(here: Api, there: Api, access: ClusterAccess, names: list[st
 
 
 async def relay(here: Api, there: Api) -> None:
-    """Get the certificates that agents request here for the target, from the target."""
+    """Relay the certificate requests that agents make on the source to the target, and the certificates back."""
     requests = (await here.list(CERTIFICATE_REQUESTS)).items
     open_ones = [one for one in requests if one.spec.signer_name in _SIGNERS and not _is_done(one)]
     free = asyncio.Semaphore(AT_ONCE)
@@ -158,7 +159,7 @@ async def _relay(here: Api, there: Api, request: CertificateRequest) -> None:
         )
     certificate = asked.status.certificate
     if not certificate:
-        return  # the next look finds it
+        return  # the next round finds it
     await _decide(here, request.name, "Approved", "the target has signed it")
     await here.patch(CERTIFICATE_REQUESTS, request.name, {"status": {"certificate": certificate}}, subresource="status")
 

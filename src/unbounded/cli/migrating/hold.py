@@ -1,4 +1,4 @@
-"""The target stands still until the hand-over: the migration holds the Leases by which its controllers lead."""
+"""Hold on the target until the hand-over: the migration holds the Leases with which its controllers lead."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 from unbounded.kube.settings import lease_name
 
-HOLDER: Final = "unbounded-migrate/"  # begins the holder's identity, before the migration
-_FOR_S: Final = 2**31 - 1  # a controller waits for a Lease as long as that says
+HOLDER: Final = "unbounded-migrate/"  # prefix of the holder's identity, before the migration's name
+_FOR_S: Final = 2**31 - 1  # a controller waits for the whole duration of a Lease
 _SLACK_S: Final = 1.0
 _USUAL_S: Final = 15
 
@@ -24,7 +24,7 @@ COMPONENTS: Final = ("machina", "machine-ops-controller", "metalman")
 
 
 def lease_names(machines: Iterable[Machine]) -> tuple[str, ...]:
-    """Return the Leases of all controllers that could look after these Machines."""
+    """Return the Leases of all controllers that could serve these Machines."""
     known = tuple(machines)
     sites = sorted({"", *(one.site for one in known)})
     providers = sorted({"", *(one.provider or "" for one in known)})
@@ -38,7 +38,7 @@ def _is_controllers(lease: Lease) -> bool:
 
 
 async def leaders(api: Api, migration: str) -> tuple[str, ...]:
-    """Return the Leases that controllers hold now, each with its holder, in words; watches each for its duration."""
+    """Return the Leases that controllers hold now, each with its holder, as text; watches each for its duration."""
     held = [one for one in await _leases(api) if _is_held(one, migration)]
     versions = {one.metadata.name: one.metadata.resource_version for one in held if not _is_migrations(one)}
     if versions:
@@ -53,7 +53,7 @@ async def leaders(api: Api, migration: str) -> tuple[str, ...]:
 
 
 def _is_migrations(lease: Lease) -> bool:
-    """Return whether a migration holds it, which renews nothing."""
+    """Return whether a migration holds the Lease; migrations do not renew."""
     return (lease.spec.holder_identity or "").startswith(HOLDER)
 
 
@@ -66,7 +66,7 @@ async def _leases(api: Api) -> Iterator[Lease]:
 
 
 async def hold(api: Api, names: Iterable[str], migration: str) -> None:
-    """Take the Leases, and those of other controllers that were ever there.
+    """Acquire these Leases, and all other existing Leases of controllers.
 
     Raises:
         Rejected: a controller leads.
@@ -87,7 +87,7 @@ def leading_words(there: Iterable[str]) -> str:
 
 
 async def _take(api: Api, name: str, known: Lease | None, holder: str) -> None:
-    """Raises Stale: a controller wrote meanwhile."""
+    """Acquire one Lease. Raises Stale: a controller wrote it meanwhile."""
     at = rfc3339(utc_now(), micro=True)
     spec: dict[str, Any] = {"holderIdentity": holder, "leaseDurationSeconds": _FOR_S, "renewTime": at}
     if known is None:
@@ -106,7 +106,7 @@ async def _take(api: Api, name: str, known: Lease | None, holder: str) -> None:
 
 
 async def release(api: Api, migration: str) -> None:
-    """Give all Leases back that the migration holds."""
+    """Release all Leases of the migration."""
     for one in [lease for lease in await _leases(api) if lease.spec.holder_identity == HOLDER + migration]:
         guard = {"resourceVersion": one.metadata.resource_version}
         spec = {"holderIdentity": None, "leaseDurationSeconds": _USUAL_S}

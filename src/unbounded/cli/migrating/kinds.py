@@ -1,4 +1,4 @@
-"""Kinds that a migration copies, and why it leaves the others. Pure."""
+"""Kinds that a migration copies, and reasons for leaving others out. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _OF_THIS_SERVER: Final = frozenset(
         *((NAMESPACE, name) for name in (components.NAME, CONFIGMAP_OPERATIONS)),
     }
 )
-_DEFAULTS: Final = "kubernetes.io/bootstrapping"  # label of roles that each server makes
+_DEFAULTS: Final = "kubernetes.io/bootstrapping"  # label of roles that each server creates
 
 
 def of_definition(definition: Raw) -> RawKind:
@@ -90,7 +90,7 @@ def is_foreign(definition: Raw) -> bool:
 
 
 def is_of_the_server(kind: RawKind, body: Raw) -> bool:
-    """Return whether each server has the object by itself, or by the install of the project."""
+    """Return whether each server has the object by itself, or by the project's install."""
     meta = body["metadata"]
     name, namespace = str(meta["name"]), str(meta.get("namespace", ""))
     if name.startswith(CONFIGMAP_MIGRATION):

@@ -1,4 +1,4 @@
-"""DATA/migration.json: the data is being migrated, or was. While it stands, `unbounded up` does not start."""
+"""DATA/migration.json, the marker of migrated data. While it exists, `unbounded up` refuses to start."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class Stage(StrEnum):
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """
+    """The marker's content.
+
     Args:
-        migration: its name, as both sides know it.
-        stage: Moved from the hand-over on, which is never taken back.
-        server: URL of the target, for people.
-        cluster: UID of the target's namespace kube-system, which tells clusters apart.
-        paused: how all operations were paused here before; None where they were not.
+        migration: its name on both sides.
+        stage: Moved from the hand-over on, which cannot be undone.
+        server: URL of the target, for messages.
+        cluster: UID of the target's namespace kube-system, which identifies the cluster.
+        paused: the pause of all operations here before; None where they were not paused.
     """
 
     migration: str
@@ -39,7 +40,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True)
 class MarkerFile:
-    """The marker of one data folder."""
+    """The marker file of one data directory."""
 
     data: Path
 
@@ -51,11 +52,11 @@ class MarkerFile:
         """Return the marker; None for data that was never migrated.
 
         Raises:
-            Rejected: it cannot be read, so nothing is known of the data.
+            Rejected: it cannot be read, so that the state of the data is unknown.
         """
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Marker)
-        except (FileNotFoundError, NotADirectoryError):  # what the latter means for the data, its server says
+        except (FileNotFoundError, NotADirectoryError):  # the server reports a data path that is no directory
             return None
         except OSError as error:
             raise Rejected(f"{self.path}: {error.strerror or error}") from error
@@ -63,7 +64,7 @@ class MarkerFile:
             raise Rejected(f"{self.path}: {error}") from error
 
     def write(self, marker: Marker) -> None:
-        """Raises Rejected: the disk refuses it."""
+        """Write the marker. Raises Rejected: the disk refuses it."""
         try:
             write_durably(self.path, msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n")
         except OSError as error:
@@ -75,7 +76,7 @@ class MarkerFile:
 
 
 def migrated_words(data: Path) -> str:
-    """Return why no control plane runs on the data; empty where one may.
+    """Return why no control plane may run on the data; empty where one may.
 
     Raises:
         Rejected: as MarkerFile.read.

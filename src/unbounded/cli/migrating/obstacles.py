@@ -1,4 +1,4 @@
-"""Reasons against a migration: pure, from what both sides hold. Each names the object and the remedy."""
+"""Obstacles to a migration: pure, from the objects of both sides. Each text names the object and the remedy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
 from unbounded.cli.migrating.copies import Found, Holdings, clashes
 
-LARGEST: Final = 1_500_000  # bytes of a request that etcd takes
+LARGEST: Final = 1_500_000  # bytes of a request, etcd's limit
 OLDEST_MINOR: Final = 32
-SHOWN: Final = 10  # of many alike
+SHOWN: Final = 10  # of each kind of obstacle
 
 
 def obstacles(source: Holdings, target: Holdings, migration: str) -> tuple[str, ...]:
-    """Return what has to be solved first; nothing where the copy can be made."""
+    """Return the problems that the user has to solve first; nothing where the copy can be made."""
     return (
         *running(source),
         *_capped([_being_deleted(one) for one in source.copied if "deletionTimestamp" in one.body["metadata"]]),
@@ -28,7 +28,7 @@ def obstacles(source: Holdings, target: Holdings, migration: str) -> tuple[str, 
 
 
 def running(source: Holdings) -> tuple[str, ...]:
-    """Return what is at work on Machines here."""
+    """Return operations that run on the source, and Machines that are occupied otherwise."""
     operations = source.operations()
     terminal = {one.metadata.uid for one in operations if one.terminal}
     return _capped(
@@ -40,7 +40,7 @@ def running(source: Holdings) -> tuple[str, ...]:
 
 
 def _held(machines: tuple[Machine, ...], terminal: set[str], known: set[str]) -> Iterator[str]:
-    """Yield what holds a Machine and is no operation, which is told of by itself."""
+    """Yield Machines that are locked without a MachineOperation, which is reported by itself."""
     for machine in machines:
         active = machine.status.active_operation
         if active is not None and not active.lost and active.uid not in terminal and active.uid not in known:
@@ -82,7 +82,7 @@ def _capped(words: list[str]) -> tuple[str, ...]:
 
 
 def too_old(version: str) -> str:
-    """Return why a version of Kubernetes will not do; empty where it will."""
+    """Return why a version of Kubernetes is unsuitable; empty where it is suitable."""
     try:
         major, minor = (int(part) for part in version.lstrip("v").split(".")[:2])
     except ValueError:

@@ -1,7 +1,7 @@
-"""ConfigMap unbounded-migration-NAME on the target: how far a migration is, decided in one place for both sides.
+"""ConfigMap unbounded-migration-NAME on the target: the phase of a migration, decided in one place for both sides.
 
-Each change of its phase is one write that conflicts with any other. So the hand-over and its taking back exclude each
-other, whichever side asks first, and a crash leaves one of them true. The record of a hand-over stays for good.
+Each change of the phase is one write that conflicts with any other. So hand-over and take-back exclude each other,
+whichever side writes first, and a crash leaves exactly one of them decided. The record of a hand-over is permanent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAUSED: Final = "paused"
 
 
 class Phase(StrEnum):
-    """COPYING and COPIED may be taken back. RESUMED is the point of no return."""
+    """Phase of a migration. COPYING and COPIED can be taken back. RESUMED is the point of no return."""
 
     COPYING = "Copying"
     COPIED = "Copied"
@@ -30,10 +30,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Record:
-    """
+    """The record's content.
+
     Args:
-        source: where the data comes from, for people.
-        paused: how all operations are paused there from the hand-over on; None where they are not.
+        source: origin of the data, for messages.
+        paused: the pause of all operations on the target from the hand-over on; None for none.
     """
 
     migration: str
@@ -48,10 +49,10 @@ def _name(migration: str) -> str:
 
 
 async def read_record(api: Api, migration: str) -> Record | None:
-    """Return the record of a migration; None where it never came that far, or was taken back.
+    """Return the record of a migration; None before its creation and after a take-back.
 
     Raises:
-        Rejected: it is none.
+        Rejected: the ConfigMap is no record.
     """
     try:
         return _of(await api.get(CONFIG_MAPS, _name(migration), namespace=NAMESPACE))
@@ -60,14 +61,14 @@ async def read_record(api: Api, migration: str) -> Record | None:
 
 
 async def open_record(api: Api) -> Record | None:
-    """Return the record of the one migration that is neither done nor taken back; the Leases let there be one."""
+    """Return the record of the one migration that is neither done nor taken back; the Leases exclude a second one."""
     there = (await api.list(CONFIG_MAPS, namespace=NAMESPACE)).items
     records = (_of(one) for one in there if one.metadata.name.startswith(_name("")))
     return next((one for one in records if one.phase is not Phase.RESUMED), None)
 
 
 async def begin_record(api: Api, record: Record) -> Record:
-    """Write the record, or return the one that is there."""
+    """Create the record, or return the existing one."""
     data = {"migration": record.migration, "source": record.source, "phase": str(record.phase)}
     data |= {} if record.paused is None else {_PAUSED: record.paused}
     body = {"metadata": {"name": _name(record.migration), "namespace": NAMESPACE}, "data": data}

@@ -65,7 +65,7 @@ async def _run(settings: MigrateSettings) -> int:
 
 @asynccontextmanager
 async def _source(settings: MigrateSettings) -> AsyncIterator[Source]:
-    """Serve the data while inside. No controller runs, and no other process serves it."""
+    """Serve the data inside the context, without controllers. The lock on the data excludes another server."""
     async with (
         serving(settings.up) as server,
         HttpApi(local_config(server, settings.up.bind), user_agent=USER_AGENT) as api,
@@ -75,7 +75,7 @@ async def _source(settings: MigrateSettings) -> AsyncIterator[Source]:
 
 @asynccontextmanager
 async def _any_source(settings: MigrateSettings) -> AsyncIterator[Source]:
-    """Read the data, also while `unbounded up` serves it."""
+    """Give access to the data, even while `unbounded up` serves it."""
     async with AsyncExitStack() as stack:
         try:
             source = await stack.enter_async_context(_source(settings))
@@ -97,7 +97,7 @@ async def _show(settings: MigrateSettings, source: Source, target: Target) -> in
 
 
 async def _report(planned: flow.Plan, settings: MigrateSettings, source: Source, target: Target) -> int:
-    """Print the plan and what has to be solved first; the exit status."""
+    """Print the plan and the obstacles; returns the exit status."""
     pods = tuple(
         f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in (await source.api.list(PODS)).items
     )
@@ -149,7 +149,7 @@ async def _take_back(source: Source, target: Target | None) -> int:
 
 
 async def _from_the_target(settings: MigrateSettings, target: Target) -> int:
-    """Finish or take back where the source is not at hand."""
+    """Finish the migration or take it back without access to the source."""
     if not (settings.finish or settings.take_back):
         raise Rejected(
             f"--data {settings.up.data}: there is no data of `unbounded up`; where the source is not at hand,"

@@ -1,4 +1,4 @@
-"""What `unbounded migrate` is told: flags, read once."""
+"""Settings of `unbounded migrate`: flags, read once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from unbounded.cli.settings import UpSettings
 
 @dataclass(frozen=True, kw_only=True)
 class MigrateSettings:
-    """
+    """Settings of one run.
+
     Args:
-        up: the data, and where its API server is reached.
+        up: the data, and the addresses of its API server.
         to: kubeconfig of the target; None where the target is gone.
         endpoint: of the target's API server, for hosts; empty for what the target publishes.
         plan: show the plan, and end.
-        yes: begin without asking.
-        finish, take_back: what is decided where the migration was cut off.
-        without_target: nothing is decided there.
+        yes: begin without a confirmation.
+        finish, take_back: the decision about an interrupted migration.
+        without_target: take back on the source alone.
     """
 
     up: UpSettings
@@ -34,9 +35,10 @@ class MigrateSettings:
 
 
 def migrate_settings_of(args: argparse.Namespace) -> MigrateSettings:
-    """
+    """Return the settings that the flags give.
+
     Raises:
-        ValueError: flags that contradict each other.
+        ValueError: flags contradict each other.
     """
     if args.without_target and not args.take_back:
         raise ValueError("--without-target goes with --take-back")

@@ -1,4 +1,4 @@
-"""The plan of a migration, as text. Pure."""
+"""Text of a migration's plan. Pure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PODS_SHOWN: Final = 5
 
 
 def plan_text(plan: Plan, *, server: str, data: str, kubeconfig: str, pods: tuple[str, ...]) -> str:
-    """Return what is copied, what is not, which agents follow where, and the steps.
+    """Return the plan as text: the objects to copy, those left out, the agents' new server, and the steps.
 
     Args:
         server: URL of the target.
-        kubeconfig: of the target, for the commands that follow.
-        pods: that end, as NAMESPACE/NAME.
+        kubeconfig: of the target, for the suggested commands.
+        pods: Pods that end, as NAMESPACE/NAME.
     """
     copied = plan.source.copied
     size_kib = sum(len(msgspec.json.encode(one.body)) for one in copied) / 1024
@@ -79,7 +79,7 @@ def _agents(plan: Plan) -> str:
 
 
 def commands(source: Holdings, kubeconfig: str) -> Iterator[str]:
-    """Yield the commands that start the controllers there, with what machina and metalman were told here."""
+    """Yield the commands that start the controllers on the target, with the source's machina and metalman settings."""
     given = _told(source, CONFIG_FILE)
     flags = "".join(f" {one.flag} {given[one.key]}" for one in SETTINGS if given.get(one.key) and one.key not in _PLACE)
     yield f"kubectl unbounded install --kubeconfig {kubeconfig}{flags}"
@@ -88,7 +88,7 @@ def commands(source: Holdings, kubeconfig: str) -> Iterator[str]:
         yield f"kubectl unbounded site deploy-pxe --site {site} --kubeconfig {kubeconfig}{served}"
 
 
-_PLACE: Final = frozenset({"apiServerEndpoint", "clusterDns"})  # of the source's own network
+_PLACE: Final = frozenset({"apiServerEndpoint", "clusterDns"})  # settings of the source's own network
 
 
 def _told(source: Holdings, key: str) -> Raw:

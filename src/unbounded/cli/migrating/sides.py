@@ -1,4 +1,4 @@
-"""The two sides of a migration, and what is read of the target before anything is written."""
+"""The two sides of a migration, and the observation of the target before anything is written."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ _REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
 
 @dataclass(frozen=True)
 class Source:
-    """Args:
-    name: of the data, for people on the other side.
+    """The control plane to migrate.
+
+    Args:
+        name: of the data, for messages on the other side.
     """
 
     api: HttpApi
@@ -52,8 +54,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """Args:
-    endpoint: where hosts reach its API server, as a URL; empty for what the cluster publishes.
+    """The cluster to migrate to.
+
+    Args:
+        endpoint: URL of its API server for hosts; empty for what the cluster publishes.
     """
 
     api: HttpApi
@@ -64,14 +68,14 @@ class Target:
         return self.api.config.server
 
     async def cluster(self) -> str:
-        """Return the UID of its namespace kube-system, which no other cluster has."""
+        """Return the UID of its namespace kube-system, which identifies the cluster."""
         return (await self.api.get(NAMESPACES, "kube-system")).metadata.uid
 
     async def access(self) -> ClusterAccess:
-        """Return what agents are told: address, CA and DNS server.
+        """Return what agents need to use it: address, CA and DNS server.
 
         Raises:
-            NoFact: it is not known.
+            NoFact: one of them is unknown.
         """
         url, ca_pem = self.endpoint, ""
         try:
@@ -89,7 +93,7 @@ class Target:
         return ClusterAccess((url or self.server).rstrip("/"), ca_pem, dns)
 
     async def prepare(self) -> None:
-        """Bring the namespace, the definitions, the rights and the policies."""
+        """Create the namespace, the definitions, the rights and the policies."""
         await self.prepare_namespace()
         await install_definitions(self.api)
         await install_manifests(self.api)
@@ -103,12 +107,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Observed:
-    """What is read of the target before anything is written.
+    """Observation of the target before anything is written.
 
     Args:
         version: of Kubernetes.
-        troubles: what has to be solved there first.
-        missing: definitions that the migration brings.
+        troubles: problems that the user has to solve there first.
+        missing: number of definitions that the migration creates.
     """
 
     version: str
@@ -120,7 +124,7 @@ class Observed:
 
 
 async def observe(target: Target, migration: str) -> Observed:
-    """Read the target, and find what keeps a migration from beginning."""
+    """Read the target, and find the obstacles to a migration."""
     version, record = await target.api.version(), await read_record(target.api, migration)
     troubles = [
         words for words in (too_old(version), await _lacking_rights(target), await _without_leases(target)) if words
@@ -145,7 +149,7 @@ async def observe(target: Target, migration: str) -> Observed:
 
 
 async def _without_leases(target: Target) -> str:
-    """Return why nothing can hold the target still: `unbounded up` leads by the lock on its data."""
+    """Return why the target cannot be held: `unbounded up` leads by the lock on its data, not by Leases."""
     if not (where := await components.running(target.api)):
         return ""
     return f"the target is {where['machina']}, whose controllers no Lease holds: only a cluster can take over"

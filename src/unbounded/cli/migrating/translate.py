@@ -1,4 +1,4 @@
-"""UIDs and other names that a server assigns, replaced by those that another server assigned. Pure."""
+"""Replacement of UIDs and other server-assigned names by those of another server. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from unbounded.machineops.keeping import UID as REPLACEMENT_UID
 Raw = dict[str, Any]
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Keys of Secrets that name objects by their UID. Other keys stay, whatever they hold: what a provider keeps of a
-# replacement names cloud resources by the UID that the operation had then.
+# Keys of Secrets that name objects by their UID. Other keys are not changed: a provider's state of a replacement names
+# cloud resources by the UID that the operation had then.
 _SECRET_KEYS: Final = ("auth-extra-groups", REPLACEMENT_UID)
 
 
@@ -40,7 +40,7 @@ def _recoded(text: str, uids: Mapping[str, str]) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Return the bytes of a value, each as one character, whatever they mean."""
+    """Return the bytes of a value, each as one character, whatever its encoding is."""
     return base64.b64decode(text).decode("latin-1")
 
 
@@ -68,8 +68,9 @@ def machine_status(status: Raw, versions: Mapping[str, str], generations: Mappin
     """Return the status of a Machine for another server.
 
     Args:
-        versions: resourceVersion of each Secret here, and there.
-        generations: of the Machine here, and there. An older generation becomes 0, which no later one is.
+        versions: resourceVersion of each Secret on the source, and on the target.
+        generations: of the Machine on the source, and on the target. An older generation becomes 0, below all later
+            ones.
     """
     changed: Raw = regenerated(status, generations)
     ssh, redfish = dict(changed.get("ssh", {})), dict(changed.get("redfish", {}))
@@ -88,7 +89,7 @@ def _refused(refused: Raw, versions: Mapping[str, str]) -> Raw:
 
 
 def regenerated(value: Any, generations: Mapping[int, int]) -> Any:
-    """Return a status that names the generations of its object as another server counts them."""
+    """Return a status with the generations of its object as another server counts them."""
     match value:
         case dict():
             return {

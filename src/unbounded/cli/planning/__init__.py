@@ -1,3 +1,5 @@
-"""`kubectl unbounded plan COMMAND…`: what a command would do, to which Machines, in which order, and what would hold it
-up. It changes nothing, and decides with the functions that act: ownership, parameters, gates, fan-out, procedures.
+"""`kubectl unbounded plan COMMAND…`: a forecast of a command's effects: Machines, order, and what would block it.
+
+It changes nothing, and decides with the functions of the controllers: ownership, parameters, gates, fan-out,
+procedures.
 """

@@ -1,4 +1,4 @@
-"""What would come of a patch: to a Machine's counters, its pause or its joins, and to an operation. Pure."""
+"""Effects of a patch: of a Machine's counters, pause or join counter, or of an operation. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Raw = Mapping[str, Any]
 
 
 def merged(old: Any, change: Raw) -> dict[str, Any]:
-    """A JSON merge patch (RFC 7396), applied."""
+    """Apply a JSON merge patch (RFC 7396)."""
     new = dict(old) if isinstance(old, Mapping) else {}
     for key, value in change.items():
         if value is None:
@@ -37,17 +37,17 @@ def merged(old: Any, change: Raw) -> dict[str, Any]:
 
 
 def counted(patch: Patch, before: Raw) -> Due | None:
-    """The operation that a raised counter stands for; None where it raises none."""
+    """Return the operation that a raised counter requests; None where the patch raises none."""
     if patch.kind.plural != MACHINES.plural or "operations" not in (patch.body.get("spec") or {}):
         return None
     return due(_machine(merged(before, patch.body)))
 
 
 def effects(patch: Patch, before: Raw, facts: Facts) -> tuple[str, ...]:
-    """What comes of a patch, in words.
+    """Describe the effects of a patch.
 
     Args:
-        before: the object as it is.
+        before: the object before the patch.
     """
     after = merged(before, patch.body)
     if patch.kind.plural == MACHINES.plural:

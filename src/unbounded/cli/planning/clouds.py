@@ -1,4 +1,4 @@
-"""What the provider of a cloud would have against an operation, and in which stages it works: its own code says so."""
+"""Forecasts of cloud providers for an operation, from their own code: rejections, stages, and losses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from unbounded.operations.ports import Refusal
 if TYPE_CHECKING:
     from unbounded.machineops.provider import Loss, Provider
 
-LOOKED_AT: Final = 20  # targets whose cloud is asked
+LOOKED_AT: Final = 20  # targets for which the cloud is called
 
-Providers = Mapping[str, "Provider | str"]  # by name; in place of one that is not installed here, why
+Providers = Mapping[str, "Provider | str"]  # by name; the reason in place of one that is not installed here
 
 
 async def providers_of(planned: Planned) -> Providers:
-    """Those of its targets."""
+    """Load the providers of the plan's targets."""
     names = sorted({name for one in planned.targets if (name := _provider(one))})
     return {name: await asyncio.to_thread(_loaded, name) for name in names}
 
@@ -43,8 +43,8 @@ def _loaded(name: str) -> Provider | str:
 
 
 def judged(planned: Planned, operation: MachineOperation, facts: Facts, providers: Providers) -> Planned:
-    """The plan with what providers refuse before they ask their clouds, and with what those that are not installed
-    here were not asked. Pure.
+    """Return the plan with what providers reject before they call their clouds, and with notes on missing providers.
+    Pure.
     """
     targets = tuple(_with_refusal(one, operation, facts, providers) for one in planned.targets)
     unknown = (
@@ -59,7 +59,7 @@ def judged(planned: Planned, operation: MachineOperation, facts: Facts, provider
 async def with_losses(
     planned: Planned, operation: MachineOperation, facts: Facts, providers: Providers, api: Api
 ) -> Planned:
-    """The plan with what the clouds of its targets say that a replacement would lose, of so many as are shown."""
+    """Return the plan with the losses by a replacement that the clouds report, for the first LOOKED_AT targets."""
     if planned.kind != OperationKind.HOST_REPLACE:
         return planned
     looked = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:LOOKED_AT]]
@@ -71,7 +71,7 @@ async def with_losses(
 async def _with_losses(
     one: Outlook, operation: MachineOperation, facts: Facts, providers: Providers, api: Api
 ) -> tuple[Outlook, str]:
-    """The outlook of a target, and why it is not known what it would lose."""
+    """Return the outlook of a target with its losses, or the reason why they are unknown."""
     provider = providers.get(_provider(one) or "")
     if provider is None or isinstance(provider, str) or one.fails_at_once:
         return one, ""
@@ -107,7 +107,7 @@ def _with_refusal(one: Outlook, operation: MachineOperation, facts: Facts, provi
     refusal = refusal_of(provider, operation, machine)
     if refusal is None:
         return one
-    asks_for_it_otherwise = refusal.reason == reasons.INVALID_PARAMETERS  # which the words do, too
+    asks_for_it_otherwise = refusal.reason == reasons.INVALID_PARAMETERS  # the message explains the parameters, too
     fixes = () if asks_for_it_otherwise else fixes_for(refusal.reason, machine, operation, facts)
     return replace(
         one, obstacles=(*one.obstacles, Obstacle(f"machine/{one.machine}", str(refusal), refusal.reason, fixes))
@@ -115,7 +115,7 @@ def _with_refusal(one: Outlook, operation: MachineOperation, facts: Facts, provi
 
 
 def _stages(operation: MachineOperation, providers: Sequence[Provider | str]) -> tuple[StageLine, ...]:
-    """Those of the one provider; nothing where there are more, as they differ."""
+    """Return the stages of the one provider; none where there are several, as they differ."""
     from unbounded.machineops.foreseen import procedure_of  # noqa: PLC0415  # as above
 
     if len(providers) != 1 or isinstance(providers[0], str):

@@ -1,4 +1,4 @@
-"""What a plan says."""
+"""Model of a plan."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from unbounded.cli.why.links import Fix, Link
 
 @dataclass(frozen=True)
 class StageLine:
-    """A stage that an operation goes through.
+    """A stage of an operation.
 
     Attributes:
-        limit_s: how long it may take at most.
-        cancel: what a cancel does there.
+        limit_s: time limit of the stage.
+        cancel: effect of a cancel in the stage.
     """
 
     name: str
@@ -24,11 +24,11 @@ class StageLine:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What an operation comes upon once it has started.
+    """An obstacle that an operation meets after its start.
 
     Attributes:
-        about, what: as a Link has them.
-        reason: it ends at once as Failed with this one; empty where it waits.
+        about, what: as in a Link.
+        reason: the operation ends at once as Failed with this reason; empty where it waits.
     """
 
     about: str
@@ -39,11 +39,11 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Loses:
-    """Something that a replaced host will not have any more.
+    """A property that a replaced host will lose.
 
     Attributes:
-        field: by which parameters.accept takes it.
-        lessens_security: nothing is begun before it is accepted.
+        field: its name in parameters.accept.
+        lessens_security: the operation starts only after it is accepted.
     """
 
     field: str
@@ -53,14 +53,14 @@ class Loses:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What becomes of one Machine.
+    """Forecast for one Machine.
 
     Attributes:
-        wave: which of those that run at the same time it belongs to; 1 for the first.
-        refused: the end that it would come to at once, as reason and words; empty where it would not.
-        held: what holds it up, down to the first cause; empty where it starts at once.
-        obstacles: what stands in its way after that, in the order in which it comes upon it.
-        losses: what its cloud says that a replacement will not have; empty where that is not known, too.
+        wave: number of the group that runs at the same time; 1 for the first.
+        refused: reason and message of an immediate rejection; empty where there is none.
+        held: the chain of blockers, down to the first cause; empty where it starts at once.
+        obstacles: the obstacles after the start, in the order in which it meets them.
+        losses: what the cloud reports that a replacement will lose; empty where that is unknown, too.
     """
 
     machine: str
@@ -74,21 +74,22 @@ class Outlook:
 
     @property
     def fails_at_once(self) -> bool:
-        """Whether nothing has to happen first for it to end as Failed."""
+        """True if it ends as Failed without waiting for anything."""
         first = self.obstacles[0] if self.obstacles and not self.held else None
         return bool(self.refused or (first is not None and first.reason))
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An operation that would be made.
+    """Forecast of an operation that would be created.
 
     Attributes:
-        refused: the end that the whole of it would come to at once.
+        refused: reason and message of an immediate rejection of the whole operation.
         stages: of the procedure of its executor, if that is known here.
-        deadline_s: from its start to its end; start_deadline_s: until it has to start.
-        loses: what is lost on each Machine by it.
-        unchecked: what could stand in its way, and was not looked at.
+        deadline_s: from its start to its end.
+        start_deadline_s: until it has to start.
+        loses: what each Machine loses by it.
+        unchecked: possible obstacles that were not checked.
     """
 
     name: str
@@ -110,8 +111,8 @@ class Change:
 
     Attributes:
         what: `create machineoperation/op`, `patch machine/m1`.
-        effects: what comes of it, in words.
-        server: what the server says to it in a dry run; empty where it takes it.
+        effects: its effects, as text.
+        server: the server's rejection in a dry run; empty where it accepts the write.
     """
 
     what: str

@@ -1,7 +1,7 @@
-"""What an operation would come upon once it is started, by what its executor looks at first. Pure.
+"""Obstacles that an operation would meet after its start, from what its executor checks first. Pure.
 
-Of bare metal: the Secret of the BMC, and what metalman has told of the image and of serving it. The rest of the way to
-a host cannot be seen from here; `unchecked` says so.
+For bare metal, these are the Secret of the BMC, and what metalman has reported of the image and of serving it. The host
+itself cannot be checked from here; `unchecked` lists that.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from unbounded.cli.why.troubles import TABLE, condition
 from unbounded.operations.ownership import Executor
 from unbounded.operations.ports import Refusal
 
-Secrets = Mapping[SecretKeySelector, Secret | None]  # None for one that is not there; without what may not be read
+# None for one that does not exist; without those that the user may not read
+Secrets = Mapping[SecretKeySelector, Secret | None]
 
 
 def passwords(planned: Planned, facts: Facts) -> tuple[SecretKeySelector, ...]:
-    """The Secrets that the BMCs are logged into with, each once."""
+    """Return the Secrets with the passwords of the BMCs, each once."""
     machines = (facts.machines[one.machine] for one in planned.targets if _is_of(one, Executor.METALMAN))
     return tuple(dict.fromkeys(map(_reference, machines)))
 
@@ -39,7 +40,7 @@ def _reference(machine: Machine) -> SecretKeySelector:
 
 
 def obstructed(planned: Planned, operation: MachineOperation, facts: Facts, secrets: Secrets) -> Planned:
-    """The plan with what stands in the way on each Machine, and with what was not looked at."""
+    """Return the plan with the obstacles on each Machine, and with what was not checked."""
     targets = tuple(
         replace(one, obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)))
         if _is_of(one, Executor.METALMAN)
@@ -55,7 +56,7 @@ def _is_of(one: Outlook, executor: Executor) -> bool:
 
 
 def _obstacles(operation: MachineOperation, machine: Machine, facts: Facts, secrets: Secrets) -> Iterator[Obstacle]:
-    """In the order in which they are come upon: an image is waited for before the BMC is asked."""
+    """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
     if operation.spec.operation_kind == OperationKind.HOST_REPLACE:
         yield from _of_boot(machine, facts)
     if (refusal := _refusal(machine, secrets)) is not None:
@@ -64,7 +65,7 @@ def _obstacles(operation: MachineOperation, machine: Machine, facts: Facts, secr
 
 
 def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
-    """What metalman would say to the Secret; None for one that it can use, or that was not read."""
+    """Return metalman's rejection of the Secret; None for one that it can use, or that was not read."""
     from unbounded.metalman.access import no_secret, password_of  # noqa: PLC0415  # as above
 
     reference = _reference(machine)
@@ -81,7 +82,7 @@ def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
 
 
 def _of_boot(machine: Machine, facts: Facts) -> Iterator[Obstacle]:
-    """What metalman has told of the image, and of the last time that the host was to be served."""
+    """Yield the problems that metalman has reported of the image and of the last boot that it served."""
     from unbounded.metalman.replace import WAITING_IMAGE  # noqa: PLC0415  # as above
     from unbounded.metalman.replace_sight import Told, is_image_ready  # noqa: PLC0415
 
@@ -119,14 +120,14 @@ def _told(machine: Machine, said: Condition) -> Obstacle:
 
 
 def _of_secrets(wanted: Sequence[SecretKeySelector], secrets: Secrets) -> Iterator[str]:
-    """What was not seen of them, by who asks or by metalman, whose own rights end with its namespace."""
+    """Yield Secrets that could not be checked: the user may not read them, or metalman's rights there are unknown."""
     yield from (f"Secret {ref.namespace}/{ref.name} may not be read by you" for ref in wanted if ref not in secrets)
     for namespace in sorted({ref.namespace for ref in wanted if secrets.get(ref) is not None} - {NAMESPACE}):
         yield f"whether metalman may read Secrets in namespace {namespace}, as it may in {NAMESPACE}"
 
 
 def _of_outside(planned: Planned) -> Iterator[str]:
-    """What no API tells."""
+    """Yield facts that are in no API object."""
     if any(_is_of(one, Executor.METALMAN) for one in planned.targets):
         yield "whether the BMC answers, takes the password and shows the certificate that is trusted"
         if planned.kind == OperationKind.HOST_REPLACE:

@@ -1,4 +1,4 @@
-"""What would become of an operation that is not there yet. Pure."""
+"""Forecast of an operation that does not exist yet. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.procedure import ENDS, Procedure
 from unbounded.operations.steward_plan import QUIET_S, Ages, End, Say, View, verdict
 
-UID: Final = "planned"  # nothing that is there has it
-LAST: Final = "9999-12-31T23:59:59Z"  # after all that is there, whatever the clock here shows
+UID: Final = "planned"  # no existing object has it
+LAST: Final = "9999-12-31T23:59:59Z"  # later than all existing objects, whatever this machine's clock shows
 
 LOSES: Final[Mapping[OperationKind, str]] = {
     **making.DESTROYS,
@@ -35,17 +35,17 @@ LOSES: Final[Mapping[OperationKind, str]] = {
 
 
 def decoded(manifest: Mapping[str, Any]) -> MachineOperation:
-    """An operation as it would be there: with the schema's defaults, and the last in order."""
+    """Return the operation as it would exist: with the schema's defaults, and the last in order."""
     metadata = {"uid": UID, "creationTimestamp": LAST, **(manifest.get("metadata") or {})}
     return msgspec.convert({**manifest, "metadata": metadata}, MachineOperation)
 
 
 def forecast(operation: MachineOperation, facts: Facts, pods: Mapping[str, int]) -> Planned:
-    """What would become of it, as things stand.
+    """Forecast an operation from the present state.
 
     Args:
         facts: of its Machines, with the operations on them.
-        pods: how many Pods run on the Node of each Machine, where that is known.
+        pods: number of Pods on the Node of each Machine, where that is known.
     """
     kind = OperationKind(operation.spec.operation_kind)
     planned = Planned(
@@ -74,7 +74,7 @@ def forecast(operation: MachineOperation, facts: Facts, pods: Mapping[str, int])
 
 
 def _waves(parent: MachineOperation, machines: Sequence[str], facts: Facts) -> tuple[Outlook, ...]:
-    """The targets in the order in which they are started, so many at a time."""
+    """Return the targets in the order of their starts, in waves of the concurrency limit."""
     limit = parent.spec.max_concurrent
     children = (decoded(child_manifest(parent, machine)) for machine in machines)
     outlooks = (_outlook(child, facts) for child in children)
@@ -82,7 +82,7 @@ def _waves(parent: MachineOperation, machines: Sequence[str], facts: Facts) -> t
 
 
 def _outlook(operation: MachineOperation, facts: Facts) -> Outlook:
-    """What the steward and the gates say to one Machine's operation."""
+    """Return the verdict of the supervisor and the gates on one Machine's operation."""
     name = operation.spec.machine_ref or ""
     machine = facts.machines.get(name)
     ages = Ages(known_s=min(QUIET_S, operation.spec.start_deadline_seconds - 0.5))
@@ -104,7 +104,7 @@ def _executor(operation: MachineOperation, machine: Machine | None) -> str:
 
 
 def _held(operation: MachineOperation, decided: Say, facts: Facts) -> tuple[Link, ...]:
-    """What it would wait for; nothing, if only its executor has to take it up, and that is there."""
+    """Return the blockers of an operation; none if it waits only for the claim of a live executor."""
     known = replace(facts, operations={**facts.operations, operation.name: operation})
     first, *others = chain(known, Subject(Topic.OPERATION, operation.name))
     links = (replace(first, since=""), *others)
@@ -114,7 +114,7 @@ def _held(operation: MachineOperation, decided: Say, facts: Facts) -> tuple[Link
 
 
 def is_there(executor: str, facts: Facts) -> bool:
-    """Whether an executor lives, as far as can be seen."""
+    """Return whether an executor is alive, as far as that can be observed."""
     kind, _, machine = executor.partition("/")
     if kind != Executor.AGENT:
         return not facts.is_away(executor)
@@ -124,7 +124,7 @@ def is_there(executor: str, facts: Facts) -> bool:
 
 
 def stages(procedure: Procedure) -> tuple[StageLine, ...]:
-    """The stages that an operation goes through if nobody stops it and nothing fails, in the order of its table."""
+    """Return the stages of an operation that neither is cancelled nor fails, in the order of its table."""
     reached, left = {procedure.start}, [procedure.start]
     while left:
         here = left.pop()
@@ -142,7 +142,7 @@ def stages(procedure: Procedure) -> tuple[StageLine, ...]:
 
 
 def _lost(kind: OperationKind, targets: Sequence[Outlook], pods: Mapping[str, int]) -> list[str]:
-    """What is lost, for each Machine that it would be done to."""
+    """Return what is lost on each Machine of the operation."""
     words = LOSES.get(kind)
     if words is None:
         return []

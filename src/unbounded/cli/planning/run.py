@@ -1,4 +1,4 @@
-"""The command: read the command that follows, ask it what it intends, look what would come of it, and show that."""
+"""The command `plan`: parse the planned command, get its intent, forecast the effects, and print them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from unbounded.cli.why.read import Reader
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 
-AT_ONCE: Final = 10  # Secrets that are read
+AT_ONCE: Final = 10  # Secrets read concurrently
 PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)
 
 
 async def run(session: Session) -> int:
-    """`plan COMMAND…`: the exit status is that of a refusal, if there is one."""
+    """Run `plan COMMAND…`; the exit status is FAILED if a change would be rejected."""
     inner, intend = _inner(session)
     async with open_api(inner.told) as api:
         planned = replace(inner, api=api)
@@ -55,10 +55,10 @@ def _is_refused(change: Change) -> bool:
 
 
 def _inner(session: Session) -> tuple[Session, Intend]:
-    """The command that is planned, as if it had been typed itself.
+    """Return the planned command as if the user had typed it directly.
 
     Raises:
-        CliError: it is no command that asks for anything.
+        CliError: the command has no intent.
     """
     told = session.told
     known = [command for command in commands() if command.intend]
@@ -78,7 +78,7 @@ def _inner(session: Session) -> tuple[Session, Intend]:
 
 
 async def changes_of(session: Session, intent: Intent) -> list[Change]:
-    """What a command would do, in its order: patches come before new objects."""
+    """Return the writes of a command in its order: patches come before new objects."""
     changes = [await _of_patch(session, patch) for patch in intent.patches]
     return changes + [await _of_create(session, manifest) for manifest in intent.creates]
 
@@ -104,7 +104,7 @@ async def _with_operation(api: Api, change: Change, manifest: Mapping[str, Any])
 
 
 async def _facts_of(api: Api, operation: MachineOperation) -> Facts:
-    """What there is around an operation that is not there itself."""
+    """Return the facts about an operation that does not exist itself."""
     if operation.spec.machine_ref is None:
         return await Reader(api).of_all(OperationKind(operation.spec.operation_kind))
     facts = await Reader(api).of_operation(operation)
@@ -146,7 +146,7 @@ async def _facts_of_patch(api: Api, patch: Patch) -> Facts:
 
 
 async def _asked(dry: Any) -> str:
-    """What the server has against a write; empty where it would take it."""
+    """Return the server's rejection of a write; empty where the server accepts it."""
     try:
         await dry
     except Failure as error:
@@ -155,8 +155,10 @@ async def _asked(dry: Any) -> str:
 
 
 async def _pods(api: Api, operation: MachineOperation, facts: Facts) -> Mapping[str, int]:
-    """How many Pods run on the Node of a Machine that would be stopped; nothing for many Machines, or where that may
-    not be read."""
+    """Return the number of Pods on the Node of the one Machine that would be stopped.
+
+    Empty for several Machines, or where the user may not read Pods.
+    """
     name = operation.spec.machine_ref
     if name is None or name not in facts.nodes or OperationKind(operation.spec.operation_kind) not in LOSES:
         return {}
@@ -168,7 +170,7 @@ async def _pods(api: Api, operation: MachineOperation, facts: Facts) -> Mapping[
 
 
 async def _secrets(api: Api, wanted: Sequence[SecretKeySelector]) -> Mapping[SecretKeySelector, Secret | None]:
-    """Those that may be read; None for one that is not there."""
+    """Return the Secrets that the user may read; None for one that does not exist."""
     turns = asyncio.Semaphore(AT_ONCE)
     found: dict[SecretKeySelector, Secret | None] = {}
 
@@ -187,7 +189,7 @@ async def _secrets(api: Api, wanted: Sequence[SecretKeySelector]) -> Mapping[Sec
 
 
 def output(session: Session, changes: list[Change]) -> None:
-    """Print the plan as -o says."""
+    """Print the plan in the format of -o."""
     match getattr(session.told.args, "output", ""):
         case "json":
             session.told.out.write(json.dumps(show.plain(changes), indent=4, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""How a plan is shown: a few lines for people, or plain data."""
+"""Output of a plan: a few lines of text, or plain data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from unbounded.cli.printable import one_line
 from unbounded.cli.why.links import PLUGIN, Fix, Link, called
 from unbounded.cli.why.say import plain_link
 
-SHOWN: Final = 20  # targets that are shown one by one
+SHOWN: Final = 20  # targets that are listed one by one
 
 
 def lines(
     changes: Sequence[Change], program: str = PLUGIN, *, wide: bool = False, style: Style = PLAIN
 ) -> Iterator[str]:
-    """A paragraph for each write, as text that can be shown: which Machines come first, then what holds for all.
+    """Yield a paragraph for each write: the Machines first, then what holds for all.
 
     Args:
-        program: how our own commands were begun, for those that are to be tried.
+        program: name of this program, for the commands in fixes.
         wide: show the stages of operations, too.
     """
     for line in map(one_line, _lines(changes, program, wide=wide)):
@@ -80,7 +80,7 @@ def _operation(planned: Planned, program: str, *, wide: bool) -> Iterator[str]:
 
 
 def _targets(targets: Sequence[Outlook], program: str) -> Iterator[str]:
-    """Each of the first ones, and of the others those of which something else is to be said."""
+    """Yield each of the first SHOWN targets, and of the others those with different findings."""
     shown, alike, known = 0, 0, set[tuple[str, str]]()
     for wave, members in groupby(targets, key=lambda one: one.wave):
         for one in members:
@@ -132,7 +132,7 @@ def _few(head: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def plain(changes: Sequence[Change]) -> dict[str, Any]:
-    """As JSON and YAML have it."""
+    """Return the plan as JSON values."""
     return {"changes": [_camel(change) for change in changes]}
 
 

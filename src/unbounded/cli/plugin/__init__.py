@@ -1,6 +1,7 @@
-"""`kubectl unbounded …`: what every command shares, from what was typed to what is printed.
+"""`kubectl unbounded …`: the parts that all commands share, from parsing to output.
 
-`command` is the shape of a command; each file of `cli/commands` has rows of it. `parsing` finds the row that was typed
-and reads its arguments, `main` runs it. `target` opens the API, `output` prints, `errors` says what to do next,
-`confirm` asks, `operations` carries an intent out, `waiting` follows it, `liveview` shows that on a terminal.
+- `command` is the form of a command; each file of `cli/commands` has rows of it.
+- `parsing` finds the row of a command line and parses its arguments; `main` runs it.
+- `target` opens the API, `output` prints, `errors` adds the next step, `confirm` prompts.
+- `operations` carries an intent out, `waiting` follows the operation, `liveview` shows that on a terminal.
 """

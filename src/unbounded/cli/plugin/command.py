@@ -1,4 +1,4 @@
-"""Rows of the tables of commands, and what a running command is given. Nothing heavy is imported here."""
+"""Rows of the tables of commands, and the context of a running command. No large module is imported here."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
-TIMED_OUT: Final = 3  # of the waiting: what was asked for goes on
+TIMED_OUT: Final = 3  # of the waiting; the operation continues
 INTERRUPTED: Final = 130
 
-MANAGER: Final = "kubectl-unbounded"  # who our fields belong to (server-side apply), and our User-Agent
+MANAGER: Final = "kubectl-unbounded"  # field manager (server-side apply) and User-Agent
 
 Raw = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Command:
-    """A row.
+    """A command.
 
     Args:
-        path: as it is typed, such as ("machine", "operation", "create").
+        path: its words, such as ("machine", "operation", "create").
         help: one line.
-        examples: (what stands after `kubectl unbounded`, what it does).
+        examples: (words after `kubectl unbounded`, effect).
         arguments: adds flags and arguments to a parser.
-        run: "module:function" of type Run, imported when the command is known to run.
-        intend: "module:function" of type Intend, of commands that ask for operations; empty for others.
+        run: "module:function" of type Run, imported when the command runs.
+        intend: "module:function" of type Intend, of commands that request operations; empty for others.
         needs_api: whether a kubeconfig is read and a client opened.
-        text: what --help and the docs say in place of `help`, where that is not enough.
+        text: replaces `help` in --help and the docs, where one line is not enough.
     """
 
     path: tuple[str, ...]
@@ -51,11 +51,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Told:
-    """What the command was told, and where it speaks.
+    """Arguments and streams of a running command.
 
     Attributes:
-        terminal: whether `out` is a terminal, that a person looks at.
-        program: how the command is called, for hints that can be typed.
+        terminal: whether `out` is a terminal.
+        program: name of this program, for commands in hints.
         columns: of the terminal; 0 where `out` is none.
     """
 
@@ -71,38 +71,38 @@ class Told:
 
     @property
     def style(self) -> Style:
-        """Return how text on `out` is shown."""
+        """Style of text on `out`."""
         return Style(self.columns, self.colour)
 
 
 class Printer(Protocol):
-    """Output as -o says; with json and yaml nothing else is on stdout."""
+    """Output in the format of -o; with json and yaml, stdout has nothing but the objects."""
 
     @property
     def whole(self) -> bool:
-        """Whether objects are printed whole (json, yaml); `name` is silent then."""
+        """True if objects are printed whole (json, yaml); `name` prints nothing then."""
         ...
 
     def objects(self, kind: Kind[Any], items: Sequence[Raw], *, alone: bool = False) -> None:
-        """Objects as a table, names, JSON or YAML; `alone`: one that was asked for by its name, and no list."""
+        """Print objects as a table, names, JSON or YAML; `alone`: the one object of its name, not a list."""
         ...
 
     def name(self, kind: Kind[Any], name: str, verb: str) -> None:
-        """That something was done to an object, as kubectl has it: machine.unbounded-cloud.io/m1 created."""
+        """Print a change of an object as kubectl does: machine.unbounded-cloud.io/m1 created."""
         ...
 
     def say(self, text: str) -> None:
-        """For people: on stdout, or on stderr where stdout is for a program (-o name, json, yaml)."""
+        """Print text for the user: on stdout, or on stderr where stdout is for a program (-o name, json, yaml)."""
         ...
 
     def warn(self, text: str) -> None:
-        """For people, on stderr."""
+        """Print text for the user on stderr."""
         ...
 
 
 @dataclass(frozen=True)
 class Session:
-    """An open API, and who asked."""
+    """Context of a running command, with an open API."""
 
     told: Told
     api: HttpApi
@@ -111,10 +111,10 @@ class Session:
 
 @dataclass(frozen=True)
 class Patch:
-    """A merge patch, for an Intent. With `metadata.resourceVersion` in its body, of that version only.
+    """A merge patch, for an Intent. `metadata.resourceVersion` in its body limits it to that version.
 
     Args:
-        verb: what is said to be done to the object by it.
+        verb: the change in the output, such as `patched`.
     """
 
     kind: Kind[Any]
@@ -127,16 +127,16 @@ class Patch:
 
 @dataclass(frozen=True)
 class Intent:
-    """What a command is going to ask for: `plan` shows it, the command does it.
+    """Writes that a command intends: `plan` shows them, the command performs them.
 
     Args:
         creates: whole objects.
-        patches: changes of objects that are there.
-        destroys: Machines that lose something by it, whose names have to be typed.
-        loses: what is lost there.
+        patches: changes of existing objects.
+        destroys: Machines that lose something, whose names the user has to type.
+        loses: what they lose.
         dry_run: none, client or server.
-        notes: what a person should know before.
-        made: what is said to be done to objects that are created.
+        notes: messages to print before.
+        made: the change in the output for created objects.
     """
 
     creates: tuple[Raw, ...] = ()
@@ -153,14 +153,14 @@ Intend = Callable[[Session], Coroutine[Any, Any, Intent]]
 
 
 def refuse_output(told: Told, *forms: str, what: str) -> None:
-    """Raises CliError where -o asks for a form that the command does not have: silence would be taken for an answer."""
+    """Raise CliError where -o names a format that the command lacks: an empty output would be misleading."""
     output = getattr(told.args, "output", "")
     if output in forms:
         raise CliError(f"-o {output}: {what}", status=USAGE)
 
 
 class CliError(Exception):
-    """Shown as `error: …`, and below it what to do next."""
+    """A failed command, shown as `error: …` with the next step below."""
 
     def __init__(self, text: str, *, next_step: str = "", status: int = FAILED) -> None:
         super().__init__(text)

@@ -1,8 +1,8 @@
-"""The executable `kubectl_complete-unbounded`: what the last word on the line may become.
+"""The executable `kubectl_complete-unbounded`: completion of the last word of a command line.
 
 kubectl runs it with the words behind `kubectl unbounded`, the last one unfinished and perhaps empty. It prints a
-candidate a line, with what it is behind a tab, and at the end a directive of cobra. It never fails, and never keeps a
-person waiting: names are looked up within a second, or not offered.
+candidate a line, each with a description after a tab, and at the end a directive of cobra. It never fails, and never
+blocks the shell for long: names are looked up within a second, or not offered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unbounded.cli.plugin.parsing import Listed, Typed
 from unbounded.cli.plugin.registry import commands
 
 LOOKUP_S: Final = 1.0
-FILES: Final = 0  # directives: the shell's own completion of files
+FILES: Final = 0  # a directive: the shell's own completion of files
 NO_FILES: Final = 4
 
 _RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -33,7 +33,7 @@ _RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "OPERATION": ("machineoperations",),
     "MACHINE|OPERATION": ("machines", "machineoperations"),
 }
-_NAMES: Final[Mapping[str, tuple[str, ...]]] = {  # what NAME is, by the first words of the command
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {  # resources whose names NAME takes, by the first words of the command
     "machine operation create": (),
     "machine operation": ("machineoperations",),
     "machine allow-join": ("machines",),
@@ -46,21 +46,21 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {  # what NAME is, by the first w
 
 @dataclass(frozen=True)
 class Offer:
-    """Candidates, each with what it is, and the directive."""
+    """Candidates, each with a description, and the directive."""
 
     words: tuple[tuple[str, str], ...] = ()
     directive: int = NO_FILES
 
 
 class Names:
-    """Where the names of objects come from: (resources) -> names. Raises anything; then there are none."""
+    """Lookup of the names of objects. May raise any exception, after which no names are offered."""
 
     def __init__(self, environ: Mapping[str, str], kubeconfig: str = "", context: str = "") -> None:
         self._environ, self._kubeconfig, self._context = environ, kubeconfig, context
-        self._until = 0.0  # of all that is looked up; 0 before the first
+        self._until = 0.0  # end of the time for all lookups; 0 before the first
 
     def of(self, plural: str) -> list[str]:
-        """Raises TimeoutError where there is no answer in time: what blocks is left behind, in a thread of its own."""
+        """Return the names of a resource. Raises TimeoutError after LOOKUP_S; a blocked thread is abandoned."""
         import asyncio  # noqa: PLC0415  # most words are completed without a server
 
         from unbounded.cli.plugin.reader import Reader  # noqa: PLC0415
@@ -95,13 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for word, about in found.words:
         print(f"{word}\t{about}" if about else word)
     print(f":{found.directive}", flush=True)
-    if threading.active_count() > 1:  # Python's own end would wait for what a lookup has left behind
+    if threading.active_count() > 1:  # a regular exit of Python would wait for the thread of an abandoned lookup
         os._exit(0)
     return 0
 
 
 def named_by(words: Sequence[str], environ: Mapping[str, str]) -> Names:
-    """The names of the cluster that the words on the line lead to."""
+    """Return the names of the cluster that the flags on the line select."""
 
     def value(flag: str) -> str:
         for at, word in enumerate(words[:-1]):
@@ -115,7 +115,7 @@ def named_by(words: Sequence[str], environ: Mapping[str, str]) -> Names:
 
 
 def offers(rows: Sequence[Command], words: Sequence[str], *, names: Names) -> Offer:
-    """What the last of the words may become."""
+    """Return the candidates for the last of the words."""
     before, last = list(words[:-1]), words[-1]
     found = parsing.find(rows, before)
     if isinstance(found, Listed):
@@ -126,14 +126,14 @@ def offers(rows: Sequence[Command], words: Sequence[str], *, names: Names) -> Of
         return _fitting(last, _below(rows, found.path))
     if not isinstance(found, Typed):
         return Offer()
-    if found.command.path == ("plan",):  # what follows is another command
+    if found.command.path == ("plan",):  # another command follows
         planned = [row for row in rows if row.intend]
         return offers(planned, [*_without_common(found.words), last], names=names)
     return _arguments(found.command, found.words, last, names)
 
 
 def _of_common(flag: str, last: str, names: Names) -> Offer:
-    """The value of a flag that stands before the command."""
+    """Return the candidates for the value of a flag before the command."""
     match flag:
         case "--kubeconfig":
             return Offer(directive=FILES)
@@ -150,7 +150,7 @@ def _without_common(words: Iterable[str]) -> list[str]:
 
 
 def _below(rows: Iterable[Command], path: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The next words, with a line for each that is a whole command."""
+    """Return the next words, with the help line of those that complete a command."""
     found: dict[str, str] = {}
     for row in rows:
         if row.path[: len(path)] == path:
@@ -160,7 +160,7 @@ def _below(rows: Iterable[Command], path: tuple[str, ...]) -> list[tuple[str, st
 
 
 def _arguments(command: Command, words: Sequence[str], last: str, names: Names) -> Offer:
-    """A flag, its value, or an argument of a command."""
+    """Return the candidates for a flag, its value, or an argument of a command."""
     actions = parsing.parser_of(command, program="")._actions
     flags = {flag: action for action in actions for flag in action.option_strings}
     pending = flags.get(words[-1]) if words else None
@@ -183,12 +183,12 @@ def _arguments(command: Command, words: Sequence[str], last: str, names: Names) 
 
 
 def takes_value(action: Action) -> bool:
-    """Whether the next word is this flag's."""
+    """Return whether the next word is this flag's value."""
     return action.nargs != 0 and not isinstance(action, Boolean)
 
 
 def _typed_places(words: Sequence[str], flags: Mapping[str, Action]) -> int:
-    """How many arguments that are no flags have been typed."""
+    """Return the number of positional arguments among the words."""
     count, skip = 0, False
     for word in words:
         if skip:
@@ -205,7 +205,7 @@ def _endless(places: Sequence[Action]) -> Action | None:
 
 
 def _values(command: Command, action: Action, words: Sequence[str], last: str, names: Names) -> Offer:
-    """What an argument or the value of a flag may be."""
+    """Return the candidates for an argument or the value of a flag."""
     metavar = str(action.metavar or action.dest.upper())
     if action.choices is not None:
         return _fitting(last, [(str(choice), "") for choice in action.choices])
@@ -239,7 +239,7 @@ def _phases(_command: Command, _words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _parameters(_command: Command, words: Sequence[str]) -> list[tuple[str, str]]:
-    """Those of the kind that was typed, else of all kinds."""
+    """Return the parameters of the kind on the line, else of all kinds."""
     from unbounded.operations.parameters import TABLE  # noqa: PLC0415
 
     kind = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == "--kind"), "")
@@ -257,7 +257,7 @@ _WORDS: Final[Mapping[str, Callable[[Command, Sequence[str]], list[tuple[str, st
 def _quietly(look: Callable[[], list[str]]) -> list[str]:
     try:
         return look()
-    except Exception:  # a person who types is not to be told of a server that is away
+    except Exception:  # an unreachable server must not disturb the user's typing
         return []
 
 

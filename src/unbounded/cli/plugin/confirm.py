@@ -1,4 +1,4 @@
-"""Asking before something is lost."""
+"""Confirmation of destructive commands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ SHOWN: Final = 20
 
 
 async def confirm(told: Told, machines: Sequence[str], what: str) -> None:
-    """Have the name typed of the Machine that is at stake (of many: how many they are), unless --force was given.
+    """Make the user type the name of the Machine at risk (for several: their number), unless --force is given.
 
     Args:
-        what: becomes of it.
+        what: the effect on the Machines.
+
     Raises:
-        CliError: something else was typed, or there is no terminal to ask on.
+        CliError: the input differs, or there is no terminal.
     """
     if not machines or getattr(told.args, "force", False):
         return
@@ -40,12 +41,12 @@ def _question(machines: Sequence[str], wanted: str, what: str) -> str:
 
 
 async def _line(source: TextIO) -> str:
-    """A line of a terminal, without a thread that would outlive Ctrl-C."""
+    """Read a line of a terminal, without a thread that would outlive Ctrl-C."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(source.fileno(), ready.set)
     try:
         await ready.wait()
-        with contextlib.suppress(OSError):  # the terminal went away
+        with contextlib.suppress(OSError):  # the terminal was closed
             return source.readline()
         return ""
     finally:

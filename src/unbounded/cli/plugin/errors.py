@@ -1,4 +1,4 @@
-"""What went wrong, in words, and what to do next: one table for all commands."""
+"""Messages of errors with the next step: one table for all commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Shown:
 
 
 def shown(error: Exception, told: Told) -> Shown | None:
-    """How an error is shown; None for one that is a bug of ours."""
+    """Return the message of an error; None for a bug."""
     match error:
         case CliError():
             return Shown(str(error), error.next_step, error.status)
@@ -82,7 +82,7 @@ def _of_api(error: ApiError, told: Told) -> tuple[str, str]:
 
 
 def missing_kind(error: ApiError) -> bool:
-    """Whether the path leads nowhere, rather than to an object that is not there."""
+    """Return whether the server does not serve the path, rather than lacking one object."""
     return not (error.status.get("details") or {}).get("name")
 
 
@@ -100,7 +100,7 @@ def _reach_hint(text: str) -> str:
 
 
 def tell(error: Shown, to: TextIO, style: Style = PLAIN) -> int:
-    """Print it; the exit status."""
+    """Print an error; returns the exit status."""
     print(f"{style.paint('error:', RED)} {printable.lines(error.text)}", file=to)
     if error.next_step:
         print(textwrap.indent(printable.lines(error.next_step), "  "), file=to)

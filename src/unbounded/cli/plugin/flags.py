@@ -1,4 +1,4 @@
-"""Flags as kubectl and Go write them, for the rows of `cli/commands`: `--wait=false`, `--timeout 1m30s`, `a=b`."""
+"""Flags in the syntax of kubectl and Go, for the rows of `cli/commands`: `--wait=false`, `--timeout 1m30s`, `a=b`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-LARGEST: Final = 2**31 - 1  # of the numbers in a spec
+LARGEST: Final = 2**31 - 1  # of numbers in a spec
 _TRUE: Final = frozenset({"true", "1", "t", "yes"})
 _FALSE: Final = frozenset({"false", "0", "f", "no"})
 
 
 class Boolean(argparse.Action):
-    """A flag that is true when it stands alone; another value has to follow a `=`, as in `--wait=false`."""
+    """A flag that is true without a value; another value has to follow a `=`, as in `--wait=false`."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **others: Any) -> None:
         super().__init__(option_strings, dest, type=checked(truth), metavar="true|false", **others)
@@ -54,7 +54,7 @@ def add_force(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """A parser whose ValueError becomes argparse's error, with its words."""
+    """Wrap a parser: its ValueError becomes argparse's error, with the same message."""
 
     def check(text: str) -> T:
         try:
@@ -72,14 +72,14 @@ def truth(text: str) -> bool:
 
 
 def limit(text: str) -> float | None:
-    """Seconds; None for 0, which means without end."""
+    """Parse a duration to seconds; None for 0, which means no limit."""
     from unbounded.kube.options import duration  # noqa: PLC0415  # --help does not wait for it
 
     return None if text in {"0", "0s"} else duration(text)
 
 
 def seconds(text: str) -> int:
-    """Whole seconds from 0 on, as a number or as a duration, as a field of the API can hold them."""
+    """Parse whole seconds from 0 on, as a number or as a duration, within the range of an API field."""
     if text.isascii() and text.isdigit():
         return _held(int(text), text)
     if text.startswith("-"):
@@ -95,7 +95,7 @@ def seconds(text: str) -> int:
 
 
 def some_seconds(text: str) -> int:
-    """Whole seconds from 1 on."""
+    """Parse whole seconds from 1 on."""
     found = seconds(text)
     if not found:
         raise ValueError(f"{text!r} is no time: write 15s, 1m30s or 1h")
@@ -109,7 +109,7 @@ def _held(value: int, text: str) -> int:
 
 
 def integer(text: str) -> int:
-    """A whole number, also below 0, as a field of the API can hold it."""
+    """Parse a whole number, also below 0, within the range of an API field."""
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or not -LARGEST - 1 <= int(text) <= LARGEST:
         raise ValueError(f"{text!r} is not a whole number from {-LARGEST - 1} to {LARGEST}")
@@ -117,7 +117,7 @@ def integer(text: str) -> int:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """KEY=VALUE; the value may hold further equals signs, and may be empty."""
+    """Parse KEY=VALUE; the value may contain equals signs, and may be empty."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ValueError(f"{text!r} is not KEY=VALUE")
@@ -125,7 +125,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def number(text: str) -> int:
-    """A whole number from 1 on."""
+    """Parse a whole number from 1 on."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{text!r} is not a number from 1 on")
     return _held(int(text), text)

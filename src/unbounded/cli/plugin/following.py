@@ -1,7 +1,7 @@
-"""One object of the API, followed for as long as somebody looks, through whatever happens to the connection.
+"""One object of the API, followed over any failure of the connection.
 
-A `Cache` does it, so that dropped, half-open and expired watches are its business; here is added what a person wants to
-know besides: that nothing is heard of the server, and that a right is missing.
+A `Cache` handles dropped, half-open and expired watches. This module adds what a user needs to know: that the server
+does not answer, and that a right is missing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ QUIET_S: Final = 3.0
 
 
 class Followed(Generic[T]):
-    """What is known of one object by now.
+    """Latest state of one object.
 
     Attributes:
-        synced: whether anything is known; before, `now` says nothing.
+        synced: whether the state is known; before, `now` has no meaning.
     """
 
     def __init__(self, changed: asyncio.Event) -> None:
@@ -35,13 +35,13 @@ class Followed(Generic[T]):
         self._now: T | None = None
         self._refused: Forbidden | None = None
         self.synced = False
-        self._trouble: tuple[str, float] | None = None  # in words, and since when
+        self._trouble: tuple[str, float] | None = None  # the error, and the loop time of its start
 
     @property
     def trouble(self) -> str:
-        """Why nothing has been heard of the server for a while; empty when all is well.
+        """The reason why the server has not answered for QUIET_S; empty when all is well.
 
-        A watch that breaks is mostly back at once: nobody has to hear of that.
+        A broken watch is usually restored at once, and is not reported.
         """
         if self._trouble is None:
             return ""
@@ -50,7 +50,7 @@ class Followed(Generic[T]):
 
     @property
     def now(self) -> T | None:
-        """The object; None when there is none (any more). Raises Forbidden when it may not be watched."""
+        """The object; None when there is none (any more). Raises Forbidden when the user may not watch it."""
         if self._refused is not None:
             raise self._refused
         return self._now
@@ -60,7 +60,7 @@ class Followed(Generic[T]):
         self._changed.set()
 
     def found(self) -> None:
-        """The first look is over, whether there is such an object or not."""
+        """Record that the first list is complete, whether the object exists or not."""
         self.synced = True
         self._changed.set()
 
@@ -72,7 +72,7 @@ class Followed(Generic[T]):
     def failed(self, error: ApiError) -> None:
         if isinstance(error, Forbidden):
             self._refused = error
-        elif not isinstance(error, Expired):  # that is how a long watch goes on
+        elif not isinstance(error, Expired):  # a long watch regularly ends with Expired
             since = asyncio.get_running_loop().time() if self._trouble is None else self._trouble[1]
             self._trouble = (str(error), since)
         self._changed.set()
@@ -82,7 +82,7 @@ class Followed(Generic[T]):
 async def following(
     api: Api, kind: Kind[T], name: str, changed: asyncio.Event, *, namespace: str = ""
 ) -> AsyncIterator[Followed[T]]:
-    """Follow one object while inside; `changed` is set whenever there is something new."""
+    """Follow one object inside the context; `changed` is set after each change."""
     followed: Followed[T] = Followed(changed)
     cache = Cache(_Listening(api, followed), kind, namespace=namespace, fields=f"metadata.name={name}")
     task = asyncio.create_task(_run(cache, followed))
@@ -106,7 +106,7 @@ async def _run(cache: Cache[T], followed: Followed[T]) -> None:
 
 
 class _Listening:
-    """An `Api` that passes everything on and tells how reads went."""
+    """An `Api` that forwards all calls and reports the results of reads."""
 
     def __init__(self, api: Api, followed: Followed[Any]) -> None:
         self._api, self._followed = api, followed

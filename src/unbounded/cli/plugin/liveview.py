@@ -1,4 +1,4 @@
-"""How far something is that is waited for, as a table that moves on a terminal."""
+"""Progress of an operation or a Machine, as a live table on a terminal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from unbounded.cli.plugin.progress import Row, Seen
 from unbounded.cli.printable import one_line
 from unbounded.kube.clock import utc_now
 
-NARROW: Final = 100  # columns; below, what is said of a Machine stands under its row
+NARROW: Final = 100  # columns; below, the message of a Machine is under its row
 INDENT: Final = 2
-AROUND: Final = 4  # lines beside the rows: two heads, the line of what is left out, the shell's prompt
+AROUND: Final = 4  # lines beside the rows: two headings, the number of rows left out, the shell's prompt
 STYLES: Final = {"Complete": "green", "Failed": "bold red", "InProgress": "yellow"}
 
 
 class LiveView:
-    """A table that is drawn over itself; the terminal's size may change meanwhile."""
+    """A table that is redrawn in place; the terminal's size may change meanwhile."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -46,7 +46,7 @@ class LiveView:
 
 
 def picture(seen: Seen | None, trouble: str, *, width: int, height: int) -> RenderableType:
-    """What is shown in so many columns and lines."""
+    """Return the table for a terminal of this size."""
     parts: list[RenderableType] = []
     if seen is None:
         parts.append(Text("waiting for the operation", style="dim"))
@@ -89,7 +89,7 @@ def _table(shown: Sequence[Row]) -> Table:
 
 
 def _below_each_other(shown: Sequence[Row], *, width: int, room: int) -> Iterator[Text]:
-    """Each row with what is said of it below, on as many lines as there are."""
+    """Yield each row with its message below, on as many lines as there are."""
     now = utc_now()
     heads = ("MACHINE", "PHASE", "STAGE", "TIME")
     cells = [(row.machine, row.phase, row.stage, progress.elapsed(row, now)) for row in shown]

@@ -1,7 +1,7 @@
 """The executable `kubectl-unbounded`, which kubectl runs for `kubectl unbounded …`.
 
-Exit status: 0 done, 1 failed, 2 wrong arguments, 3 the time to wait was up, 130 interrupted. Nothing but what finding
-and reading the command needs is imported before it runs.
+Exit status: 0 done, 1 failed, 2 wrong arguments, 3 timeout of a wait, 130 interrupted. Before a command runs, only the
+modules that find and parse it are imported.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ PROGRAM: Final = "kubectl unbounded"
 def main(
     arguments: Sequence[str] | None = None, *, program: str = PROGRAM, others: Mapping[str, str] | None = None
 ) -> int:
-    """
+    """Run a command; returns the exit status.
+
     Args:
-        program: how it is called, for help and hints.
-        others: further commands that the caller has, each with its line of help.
+        program: its name, for help and hints.
+        others: further commands of the caller, each with its line of help.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     command, args = parsing.parse(commands(), given, program=program, others=others or {})
@@ -52,13 +53,13 @@ def told_of(args: Namespace, *, program: str = PROGRAM) -> Told:
 
 
 def run(command: Command, told: Told) -> int:
-    """Run a command to its end, whatever that is; the exit status."""
+    """Run a command to its end; returns the exit status."""
     import asyncio  # noqa: PLC0415  # --help does not wait for it
     import logging  # noqa: PLC0415
 
     from unbounded.cli.plugin.running import ended  # noqa: PLC0415
 
-    logging.getLogger().addHandler(logging.NullHandler())  # what a person has to know is printed
+    logging.getLogger().addHandler(logging.NullHandler())  # messages for the user are printed
 
     try:
         return asyncio.run(ended(command, told))

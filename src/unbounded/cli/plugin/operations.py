@@ -1,4 +1,4 @@
-"""Carrying an intent out: ask first, then write, tell what was done, and wait for the operation that came of it."""
+"""Execution of an intent: confirm, write, print the changes, and wait for the operation."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ _KINDS: Final[Mapping[tuple[str, str], Kind[Any]]] = {
 
 
 def kind_of(manifest: Raw) -> Kind[dict[str, Any]]:
-    """The kind of a manifest, decoded as plain JSON. Raises KeyError for one that no intent has."""
+    """Return the kind of a manifest, decoded as plain JSON. Raises KeyError for a kind that no intent has."""
     return _KINDS[str(manifest["apiVersion"]), str(manifest["kind"])].raw()
 
 
 async def carry_out(session: Session, intent: Intent, *, wait: bool, timeout_s: float | None) -> int:
-    """Do what a command intends, after a person has typed the names of the Machines that would lose something.
+    """Perform the writes of an intent, after the user has confirmed what is destroyed.
 
-    Patches come before new objects. With `wait`, the operation that was made (the last of them) is waited for.
+    Patches come before new objects. With `wait`, it waits for the last of the created operations.
 
     Returns:
         The exit status.
+
     Raises:
-        CliError: it was not confirmed; nothing was done.
-        Failure: the API refused a write; those before it were done, and were told.
+        CliError: the user did not confirm; nothing was written.
+        Failure: the API rejected a write; those before it were done and printed.
     """
     for note in intent.notes:
         session.printer.warn(note)

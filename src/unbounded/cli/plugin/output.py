@@ -1,4 +1,4 @@
-"""Printing results as -o says. Light: what only some forms of output need is imported when they are asked for."""
+"""Output in the format of -o. Light: modules that only one format needs are imported for that format."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 NONE: Final = "<none>"
 GAP: Final = "   "
-LEAST_MESSAGE: Final = 12  # characters; where not even these have room, the terminal wraps the line
+LEAST_MESSAGE: Final = 12  # characters; where there is less room, the terminal wraps the line
 
 
 def full_name(kind: Kind[Any], name: str) -> str:
-    """As kubectl writes it: machine.unbounded-cloud.io/m1, secret/s1."""
+    """Return the name as kubectl writes it: machine.unbounded-cloud.io/m1, secret/s1."""
     singular = kind.kind.lower()
     return f"{singular}.{kind.group}/{name}" if kind.group else f"{singular}/{name}"
 
@@ -73,7 +73,7 @@ def printer_for(told: Told) -> TextPrinter:
 
 
 def cleaned(kind: Kind[Any], item: Raw) -> dict[str, Any]:
-    """An object as kubectl prints it: with apiVersion and kind first, without managedFields."""
+    """Return an object as kubectl prints it: with apiVersion and kind first, without managedFields."""
     metadata = {name: value for name, value in (item.get("metadata") or {}).items() if name != "managedFields"}
     rest = {name: value for name, value in item.items() if name not in {"apiVersion", "kind", "metadata"}}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
@@ -92,14 +92,14 @@ def as_yaml(item: Raw | list[Any]) -> str:
 
 
 def rows(kind: Kind[Any], items: Iterable[Raw], *, wide: bool) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells, with the columns that the kind's definition has."""
+    """Return headings and cells, with the columns of the kind's definition."""
     columns = [column for column in columns_of(kind) if wide or not column.wide]
     heads = ["NAME", *(column.name.upper() for column in columns)]
     return heads, [[item["metadata"]["name"], *(_cell(column, item) for column in columns)] for item in items]
 
 
 def columns_of(kind: Kind[Any]) -> tuple[Column, ...]:
-    """What is shown of a kind beside its name."""
+    """Return the columns of a kind beside its name."""
     from unbounded.api.crd import AGE, DEFINITIONS  # noqa: PLC0415
 
     for definition in DEFINITIONS:
@@ -121,7 +121,9 @@ def _cell(column: Column, item: Raw) -> str:
 
 
 def at_path(item: Any, path: str) -> Any:
-    r"""The value at a path of a printer column: `.a.b[0].c`, with dots of a key as `\.`; None where there is none."""
+    r"""Return the value at a path of a printer column: `.a.b[0].c`, with dots of a key as `\.`; None where there is
+    none.
+    """
     value = item
     for step in path.replace("\\.", "\0").replace("[", ".").replace("]", "").split("."):
         key = step.replace("\0", ".")
@@ -135,7 +137,7 @@ def at_path(item: Any, path: str) -> Any:
 
 
 def table(heads: Sequence[str], cells: Sequence[Sequence[str]], style: Style = PLAIN) -> Iterable[str]:
-    """Lines in columns, as kubectl sets them; a message at their end is cut where the terminal ends."""
+    """Yield lines in columns like kubectl's; a message in the last column is cut to the terminal's width."""
     cells = [[printable.one_line(cell) for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     phase = heads.index("PHASE") if "PHASE" in heads else None

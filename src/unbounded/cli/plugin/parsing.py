@@ -1,6 +1,6 @@
-"""From what was typed to a command and its arguments. Only the parser of the command that was typed is built.
+"""Parsing of a command line to a command and its arguments. Only the parser of the typed command is built.
 
-Flags may stand before, between and after the words of a command, as kubectl takes them.
+Flags may come before, between and after the words of a command, as kubectl takes them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ OUTPUTS: Final = ("name", "json", "yaml", "wide")
 _HELP: Final = frozenset({"-h", "--help"})
 _VERSION: Final = "--version"  # of the program; some commands have a flag of that name
 AS: Final = ("--as", "--as-group", "--as-uid")
-WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *AS})  # of the common flags
-SECTIONS: Final = (  # the first words of commands, by what they are about
+WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *AS})  # common flags with a value
+SECTIONS: Final = (  # the first words of commands, by topic
     ("Setting up", ("install", "site", "config")),
     ("Machines and their operations", ("machine",)),
     ("What is going on", ("why", "plan")),
@@ -32,7 +32,7 @@ OTHERS: Final = "Other"
 
 @dataclass(frozen=True)
 class Typed:
-    """A command was typed, and these words beside its own."""
+    """The words name a command; `words` are the others."""
 
     command: Command
     words: tuple[str, ...]
@@ -40,7 +40,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Listed:
-    """The words lead to several commands: `path` is what they have in common, and what was asked for instead of one."""
+    """The words are the common `path` of several commands; `help` and `version` tell whether the flags were given."""
 
     path: tuple[str, ...]
     help: bool = False
@@ -49,7 +49,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Unknown:
-    """No command has such a word at this place."""
+    """No command has this word here."""
 
     path: tuple[str, ...]
     word: str
@@ -57,7 +57,7 @@ class Unknown:
 
 
 def find(commands: Iterable[Command], words: Sequence[str]) -> Typed | Listed | Unknown:
-    """The command that the words name."""
+    """Find the command that the words name."""
     if words and words[0] == "help":
         return find(commands, [*words[1:], "--help"])
     left = tuple(commands)
@@ -84,7 +84,7 @@ def find(commands: Iterable[Command], words: Sequence[str]) -> Typed | Listed | 
 def parse(
     commands: Sequence[Command], words: Sequence[str], *, program: str, others: Mapping[str, str]
 ) -> tuple[Command, argparse.Namespace]:
-    """The command and its arguments; exits for help and --version (0) and for what cannot be meant (2).
+    """Return the command and its arguments; exits for help and --version (0) and for invalid arguments (2).
 
     Args:
         others: further commands to be listed, each with its line of help.
@@ -109,14 +109,14 @@ def _refuse(program: str, word: str, near: tuple[str, ...]) -> NoReturn:
 
 
 class Parser(argparse.ArgumentParser):
-    """Refusals in one line that names the flag, and where help is."""
+    """A parser whose errors have one line with the flag, and one with the command for help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"error: {message}\n  `{self.prog} --help` shows how it is used\n")
 
 
 def parser_of(command: Command, *, program: str) -> Parser:
-    """The parser of one command, with the flags that all of them have."""
+    """Return the parser of one command, with the flags of all commands."""
     parser = Parser(
         prog=" ".join((program, *command.path)),
         description=command.text or sentence(command.help),
@@ -138,17 +138,17 @@ def parser_of(command: Command, *, program: str) -> Parser:
         help="of that user; may be given several times",
     )
     common.add_argument("--as-uid", default="", metavar="UID", help="of that user")
-    if parser.get_default("output") is None:  # some have their own, with other choices
+    if parser.get_default("output") is None:  # some commands have their own, with other choices
         common.add_argument("-o", "--output", choices=OUTPUTS, default="", help="how results are printed")
     common.add_argument("--no-color", action="store_true", help="plain text on a terminal too, as NO_COLOR does")
-    if _VERSION not in parser._option_string_actions:  # some have one of their own
+    if _VERSION not in parser._option_string_actions:  # some commands have their own
         add_version(common)
     parser.usage = " ".join((parser.prog, *_needed(parser), "[flags]"))
     return parser
 
 
 def _needed(parser: Parser) -> Iterable[str]:
-    """What has to be typed besides, each as help calls it."""
+    """Yield the required arguments by their names in help."""
     for action in parser._actions:
         name = str(action.metavar or action.dest.upper())
         if not action.option_strings:
@@ -163,7 +163,7 @@ def sentence(text: str) -> str:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Lines as they are written, but for long ones that begin at the margin: those are wrapped."""
+    """A formatter that keeps line ends, and wraps long lines without indentation."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
@@ -174,7 +174,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def arguments_of(command: Command, words: Sequence[str], *, program: str) -> argparse.Namespace:
-    """The arguments of a command, and its `path`; exits for --help, and with 2 for what cannot be meant."""
+    """Return the arguments of a command, and its `path`; exits for --help, and with 2 for invalid arguments."""
     parser = parser_of(command, program=program)
     alone = {flag for action in parser._actions if isinstance(action, Boolean) for flag in action.option_strings}
     args = parser.parse_args(list(_with_values(words, alone)), argparse.Namespace(path=command.path))
@@ -184,7 +184,7 @@ def arguments_of(command: Command, words: Sequence[str], *, program: str) -> arg
 
 
 def _with_values(words: Sequence[str], alone: set[str]) -> Iterable[str]:
-    """What argparse cannot tell: `--wait NAME` has a name behind it, and no value of the flag."""
+    """Add `=true` to boolean flags without a value, as argparse would take the NAME in `--wait NAME` for one."""
     ended = False
     for word in words:
         ended = ended or word == "--"
@@ -200,7 +200,7 @@ def _examples(command: Command, program: str) -> str:
 def overview(
     commands: Sequence[Command], path: tuple[str, ...], *, program: str, others: Mapping[str, str] | None = None
 ) -> str:
-    """The help of a group: its commands, by what they are about, with a line for each."""
+    """Return the help of a group: its commands by topic, with a line for each."""
     below = [command for command in commands if command.path[: len(path)] == path]
     rows = {" ".join(command.path[len(path) :]): command.help for command in below}
     extra = dict(others or {}) if not path else {}
@@ -216,7 +216,7 @@ def overview(
 
 
 def _sections(rows: Mapping[str, str], extra: Mapping[str, str]) -> Iterable[tuple[str, dict[str, str]]]:
-    """The rows by what they are about, in the order in which they are likely to be needed."""
+    """Yield the rows by topic, in the order in which a user needs them."""
     left = {**rows, **extra}
     for title, words in SECTIONS:
         part = {name: left.pop(name) for name in rows if name.split()[0] in words}

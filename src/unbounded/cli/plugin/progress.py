@@ -1,4 +1,4 @@
-"""How far an operation is, as rows and lines of text, and how it ended: pure."""
+"""Progress and result of an operation, as rows and lines of text. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbounded.cli.printable import one_line
 from unbounded.cli.view import age
 from unbounded.operations import reasons
 
-NOT_SEEN: Final = "not looked at yet"  # a Machine without a phase
+NOT_SEEN: Final = "not looked at yet"  # shown for a Machine without a phase
 PENDING: Final = OperationPhase.PENDING.value
 ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.value})
 
@@ -23,7 +23,7 @@ class Row:
     """One Machine of an operation.
 
     Attributes:
-        why: what it waits for and who holds it, or why it failed.
+        why: the reason for waiting and its holder, or the reason of a failure.
         since, until: RFC 3339, by the writer's clock; empty where there is none.
     """
 
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is shown of something that is waited for."""
+    """Progress of an operation or a Machine, for display."""
 
     title: str
     rows: tuple[Row, ...]
@@ -58,7 +58,7 @@ def of_machine(machine: Machine) -> Seen:
 
 
 def rows(operation: MachineOperation) -> tuple[Row, ...]:
-    """The Machine of an operation, or the targets of a selector operation, as text that can be shown."""
+    """Return the Machine of an operation, or the targets of a selector operation, as escaped text."""
     return tuple(Row(*map(one_line, astuple(row))) for row in _rows(operation))
 
 
@@ -103,7 +103,7 @@ def _why(operation: MachineOperation) -> str:
 
 
 def shown_rows(all_rows: Sequence[Row], room: int) -> tuple[Sequence[Row], int]:
-    """The rows that have room, in their order, and how many are left out: failed and running ones are kept first."""
+    """Return the rows that fit, in their order, and the number left out; failed and running ones have precedence."""
     if len(all_rows) <= room:
         return all_rows, 0
     rank = {OperationPhase.FAILED.value: 0, OperationPhase.IN_PROGRESS.value: 1, PENDING: 2}
@@ -112,7 +112,7 @@ def shown_rows(all_rows: Sequence[Row], room: int) -> tuple[Sequence[Row], int]:
 
 
 def lines(rows: Iterable[Row]) -> dict[str, str]:
-    """A line for each Machine, without times: the same as long as nothing has changed."""
+    """Return a line for each Machine, without times: equal as long as nothing has changed."""
     found = {}
     for row in rows:
         parts = (row.phase, row.stage, row.why, row.message)
@@ -121,7 +121,7 @@ def lines(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def counts(operation: MachineOperation) -> str:
-    """How many of the targets have come how far; empty for an operation on one Machine."""
+    """Return the number of targets in each phase; empty for an operation on one Machine."""
     if operation.spec.machine_ref is not None or not operation.status.targets:
         return ""
     phases = [target.phase or PENDING for target in operation.status.targets]
@@ -131,7 +131,7 @@ def counts(operation: MachineOperation) -> str:
 
 
 def elapsed(row: Row, now: datetime) -> str:
-    """How long a row has been at work, as kubectl writes ages; clocks that disagree never give a negative one."""
+    """Return the duration of a row in kubectl's format; clocks that disagree never give a negative one."""
     if not row.since:
         return ""
     return age(row.since, datetime.fromisoformat(row.until) if row.until else now)
@@ -139,7 +139,7 @@ def elapsed(row: Row, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class End:
-    """How an operation ended."""
+    """Result of an operation."""
 
     complete: bool
     reason: str
@@ -151,7 +151,7 @@ class End:
 
 
 def end_of(operation: MachineOperation) -> End | None:
-    """How it ended; None as long as it goes on."""
+    """Return the result of an operation; None until it has ended."""
     if not operation.terminal:
         return None
     status = operation.status
@@ -159,7 +159,7 @@ def end_of(operation: MachineOperation) -> End | None:
 
 
 def end_in_history(machine: Machine, *, uid: str = "", name: str = "") -> End | None:
-    """The same, from the history of its Machine, for an operation that is known by UID or name and may be gone."""
+    """Return the result from the Machine's history, for an operation that may be deleted, by its UID or name."""
     for recent in reversed(machine.status.recent_operations):
         if (recent.uid == uid or recent.name == name) and recent.phase in ENDED:
             return _end(recent.phase, recent.reason, recent.message)

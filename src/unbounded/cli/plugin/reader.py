@@ -1,6 +1,6 @@
-"""Reading lists from an API server with the standard library alone, in the time in which the whole client is imported.
+"""Lists from an API server with the standard library alone, read faster than the whole client is imported.
 
-What is read is what `kubectl get` reads: Tables, whose rows the server makes, in pages.
+It reads what `kubectl get` reads: Tables, whose rows the server makes, in pages.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Items(msgspec.Struct):
 
 @dataclass
 class Table:
-    """Rows of cells, as the server shows them; `wide` are the columns that only -o wide shows."""
+    """Rows of cells from the server; `wide` marks the columns for -o wide alone."""
 
     heads: list[str] = field(default_factory=list)
     wide: list[bool] = field(default_factory=list)
@@ -80,18 +80,18 @@ class Reader:
             self._connection.close()
 
     def table(self, plural: str, *, labels: str = "", fields: str = "") -> Table:
-        """All objects of a kind of ours. Raises an ApiError."""
+        """Return all objects of a kind of the project as a Table. Raises an ApiError."""
         query = {"includeObject": "None", "labelSelector": labels, "fieldSelector": fields}
         table = Table()
         for page in self._pages(plural, query, TABLE, msgspec.json.Decoder(_Page), table.rows.clear):
-            if page.column_definitions:  # left out where nothing has changed since the page before
+            if page.column_definitions:  # the server omits them where nothing has changed since the page before
                 table.heads = [column.name.upper() for column in page.column_definitions]
                 table.wide = [column.priority > 0 for column in page.column_definitions]
             table.rows += [row.cells for row in page.rows or ()]
         return table
 
     def objects(self, plural: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
-        """The same as whole objects."""
+        """Return all objects of a kind of the project. Raises an ApiError."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         found: list[dict[str, Any]] = []
         for page in self._pages(plural, query, "application/json", msgspec.json.Decoder(_Items), found.clear):
@@ -116,7 +116,7 @@ class Reader:
             except Expired:
                 if not more:
                     raise
-                start_over()  # the server no longer has the revision that was begun with: all in one piece then
+                start_over()  # the server no longer has the revision of the first page: read all in one page
                 limit, more = {}, {}
                 continue
             except msgspec.DecodeError as error:
@@ -127,7 +127,7 @@ class Reader:
             more = {"continue": page.metadata.next_page}
 
     def _get(self, path: str, accept: str) -> bytes:
-        """The body of a successful answer."""
+        """Return the body of a successful response."""
         code, body = self._exchange(path, accept)
         if code < 300:
             return body
@@ -141,7 +141,7 @@ class Reader:
         headers = [("Accept", accept), ("User-Agent", MANAGER), *self._login.headers()]
         try:
             connection.putrequest("GET", urlsplit(self._config.server).path + path)
-            for name, value in headers:  # `request` takes a name only once
+            for name, value in headers:  # `request` takes each name only once
                 connection.putheader(name, value.encode())
             connection.endheaders()
             response = connection.getresponse()

@@ -13,7 +13,7 @@ FILES: Final = ("install", "uninstall", "site", "config", "machine", "operation"
 
 @cache
 def commands() -> tuple[Command, ...]:
-    """Every row, in the order of help."""
+    """Return every row, in the order of help."""
     found: list[Command] = []
     for name in FILES:
         found += import_module(f"unbounded.cli.commands.{name}").COMMANDS
@@ -21,6 +21,6 @@ def commands() -> tuple[Command, ...]:
 
 
 def loaded(where: str) -> Any:
-    """The function that a row names as `module:function`."""
+    """Import the function that a row names as `module:function`."""
     module, _colon, function = where.partition(":")
     return getattr(import_module(module), function)

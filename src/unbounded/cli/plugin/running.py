@@ -1,4 +1,4 @@
-"""Running one command: its session is opened, and what goes wrong becomes words and an exit status."""
+"""Execution of one command: opens its session, and turns errors into messages and an exit status."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 async def ended(command: Command, told: Told) -> int:
-    """The exit status of a command that has run."""
+    """Run a command; returns the exit status."""
     try:
         return await _run(command, told)
-    except BrokenPipeError:  # who reads has had enough, such as `head`
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _leave_quietly(told)
         return INTERRUPTED
     except Exception as error:
@@ -33,7 +33,7 @@ async def ended(command: Command, told: Told) -> int:
 
 async def _run(command: Command, told: Told) -> int:
     status = await _in_session(command, told)
-    told.out.flush()  # what goes wrong here would otherwise go wrong when Python ends, without words
+    told.out.flush()  # an error here would otherwise occur at Python's exit, without a message
     return status
 
 
@@ -49,17 +49,17 @@ async def _in_session(command: Command, told: Told) -> int:
 
 
 class _Closed:
-    """In the place of the API of a command that said it needs none."""
+    """Replacement for the API in a command that needs none."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise TypeError(f"{name}: the command's row says needs_api=False")
 
 
 def offline(told: Told) -> Session:
-    """The session of a command that needs no API."""
+    """Return the session of a command that needs no API."""
     return Session(told, cast("HttpApi", cast("Any", _Closed())), printer_for(told))
 
 
 def _leave_quietly(told: Told) -> None:
-    """Keep Python from flushing to the closed pipe once more at its end."""
+    """Keep Python from flushing to the closed pipe again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), told.out.fileno())

@@ -1,4 +1,4 @@
-"""Text on a terminal: no wider than it is, and in colours where they are wanted. Light: nothing is imported for it."""
+"""Text on a terminal: wrapped to its width, and coloured on demand. Light: it imports no other module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final
 
-LEAST: Final = 40  # columns; below, lines run over
+LEAST: Final = 40  # columns; narrower terminals get lines of this width
 BOLD: Final = "1"
 DIM: Final = "2"
 RED: Final = "1;31"
@@ -27,11 +27,11 @@ PHASES: Final = {
 
 @dataclass(frozen=True)
 class Style:
-    """How text is shown.
+    """Style of text.
 
     Attributes:
         columns: of the terminal; 0 where there is none.
-        colour: a person looks at it who wants colours.
+        colour: whether text may be coloured.
     """
 
     columns: int = 0
@@ -46,10 +46,10 @@ class Style:
         return self.paint(text, PHASES.get(text, ""))
 
     def wrapped(self, text: str, *, usual: int = 0, indent: str = "  ") -> list[str]:
-        """Return a line as lines that fit; those after the first are indented further.
+        """Wrap a line to the width; further lines are indented by `indent`.
 
         Args:
-            usual: columns where there is no terminal; 0 for as many as there are.
+            usual: columns where there is no terminal; 0 for no limit.
         """
         width = max(self.columns, LEAST) if self.columns else usual
         if not width:
@@ -65,7 +65,7 @@ class Style:
         )
 
     def cut(self, text: str) -> str:
-        """Return a line that fits, its end left out."""
+        """Cut a line to the width."""
         return f"{text[: self.columns - 1]}…" if self.columns and len(text) > self.columns else text
 
 

@@ -1,4 +1,4 @@
-"""Which cluster a command goes to, and the API of it."""
+"""Target cluster of a command, and its API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def config_of(told: Told) -> ClientConfig:
-    """The configuration that --kubeconfig, --context and --as lead to, found as kubectl finds it.
+    """Return the configuration that --kubeconfig, --context and --as select, found as kubectl finds it.
 
     Raises:
         CliError: there is none, or it cannot be used.
@@ -33,8 +33,8 @@ def _next(told: Told) -> str:
 
 
 def open_api(told: Told) -> HttpApi:
-    """The API, not connected yet: an async context manager."""
-    config = config_of(told)  # before the client is imported: a wrong --context is told at once
+    """Return the API, not connected yet: an async context manager."""
+    config = config_of(told)  # before the client is imported, so that a wrong --context fails at once
     from unbounded.kube.client import HttpApi  # noqa: PLC0415
 
     return HttpApi(config, user_agent=MANAGER)

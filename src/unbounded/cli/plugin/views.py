@@ -1,4 +1,4 @@
-"""Showing how far something is that is waited for: as a table that moves, or as a line for each change."""
+"""Display of progress during a wait: a live table, or a line for each change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from unbounded.kube.clock import utc_now
 
 
 class View(Protocol):
-    """Entered for as long as something is shown."""
+    """A display that is active inside its context."""
 
     def show(self, seen: Seen | None, trouble: str) -> None:
-        """
+        """Update the display.
+
         Args:
-            seen: as it is now; None as long as there is none.
-            trouble: why nothing is heard of it; empty when all is well.
+            seen: the latest progress; None as long as there is none.
+            trouble: why the server does not answer; empty when all is well.
         """
         ...
 
@@ -54,10 +55,10 @@ class PlainView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is nothing to end."""
 
     def show(self, seen: Seen | None, trouble: str) -> None:
-        if bool(trouble) != bool(self._trouble):  # once for a time of trouble, whatever it is called in between
+        if bool(trouble) != bool(self._trouble):  # reported once for each outage, even if the error changes
             self._say(f"waiting for the API server: {one_line(trouble)}" if trouble else "the API server answers again")
         self._trouble = trouble
         if seen is None:

@@ -1,4 +1,4 @@
-"""Waiting for an operation to end. Leaving (Ctrl-C, --timeout) leaves the operation as it is."""
+"""Waiting for an operation's end. An interruption (Ctrl-C, --timeout) does not change the operation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from unbounded.cli.plugin.progress import End
 from unbounded.cli.plugin.views import view_for
 from unbounded.kube.errors import NotFound
 
-REDRAW_S: Final = 1.0  # times move also while nothing changes
+REDRAW_S: Final = 1.0  # elapsed times change without any event
 
 
 async def wait_operation(session: Session, name: str, *, timeout_s: float | None) -> int:
-    """Show an operation until it has ended, and say how.
+    """Show an operation until it has ended, and print its result.
 
     Args:
-        timeout_s: how long at most; None for as long as it takes.
+        timeout_s: None for no limit.
+
     Returns:
         The exit status.
     """
@@ -33,10 +34,10 @@ async def wait_operation(session: Session, name: str, *, timeout_s: float | None
 
 
 async def tell_end(session: Session, name: str, end: End) -> int:
-    """Say how an operation ended; the exit status."""
+    """Print the result of an operation; returns the exit status."""
     kind = MACHINE_OPERATIONS
     if session.printer.whole:
-        with contextlib.suppress(NotFound):  # it may be gone by its TTL
+        with contextlib.suppress(NotFound):  # its TTL may have deleted it
             session.printer.objects(kind, [await session.api.get(kind.raw(), name)], alone=True)
     if end.complete:
         session.printer.say(f"operation {name} is complete: {end.message}".rstrip(": "))
@@ -52,11 +53,11 @@ def _because(end: End) -> str:
 
 
 async def until_ended(session: Session, operation: MachineOperation, *, timeout_s: float | None) -> End:
-    """How the operation ends.
+    """Wait until an operation has ended; returns its result.
 
     Raises:
-        CliError: the time was up (TIMED_OUT), or it was deleted, and its Machine does not know how it ended either.
-        Forbidden: it may not be watched.
+        CliError: the time was up (TIMED_OUT), or it was deleted and its Machine's history does not have its result.
+        Forbidden: the user may not watch it.
     """
     name, uid = operation.name, operation.metadata.uid
     last = operation
@@ -67,7 +68,7 @@ async def until_ended(session: Session, operation: MachineOperation, *, timeout_
         return end
 
     def look(followed: Followed[MachineOperation]) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Record the latest state; returns whether the wait is over."""
         nonlocal last
         now = followed.now
         if now is not None and now.metadata.uid == uid:
@@ -89,7 +90,7 @@ async def until_ended(session: Session, operation: MachineOperation, *, timeout_
 
 
 async def _end_of_deleted(session: Session, last: MachineOperation) -> End:
-    """How an operation ended that was gone before its end was seen, as one with a TTL of 0 may be."""
+    """Return the result of an operation that was deleted before its end was observed, such as one with a TTL of 0."""
     end = None
     if last.spec.machine_ref is not None:
         with contextlib.suppress(NotFound):
@@ -104,13 +105,14 @@ async def _end_of_deleted(session: Session, last: MachineOperation) -> End:
 async def until_counted(
     session: Session, machine: Machine, name: str, reached: Callable[[Machine], bool], *, timeout_s: float | None
 ) -> End:
-    """How the operation ends that a counter of a Machine stands for.
+    """Wait until the operation that a counter requests has ended; returns its result.
 
-    Its executor makes it: it may not be there yet, and be gone when the counter has moved.
+    Its executor creates it: it may not exist yet, and may be deleted when the counter has moved.
 
     Args:
         name: of the operation.
-        reached: whether the counter in the Machine's status has moved.
+        reached: tells whether the counter in the Machine's status has moved.
+
     Raises:
         CliError: the time was up (TIMED_OUT), or the Machine was deleted.
     """
@@ -149,7 +151,7 @@ def _counted(
 
 
 async def next_change(changed: asyncio.Event) -> None:
-    """Until something has changed, or the times have."""
+    """Wait for a change, or for the next redraw of the elapsed times."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(REDRAW_S):
             await changed.wait()
@@ -157,7 +159,7 @@ async def next_change(changed: asyncio.Event) -> None:
 
 
 def _limited(session: Session, name: str, timeout_s: float | None) -> AbstractAsyncContextManager[None]:
-    """Waiting for an operation, for so long at most."""
+    """Limit a wait for an operation."""
     program = session.told.program
     hint = f"`{program} machine operation wait {name}` waits on, `{program} machine operation cancel {name}` stops it"
     return limited(session, f"operation {name}", hint, timeout_s, late="has not ended")
@@ -165,11 +167,12 @@ def _limited(session: Session, name: str, timeout_s: float | None) -> AbstractAs
 
 @contextlib.asynccontextmanager
 async def limited(session: Session, what: str, hint: str, timeout_s: float | None, *, late: str) -> AsyncIterator[None]:
-    """Say that what is waited for goes on when it is left, by the limit or by Ctrl-C.
+    """Limit a wait, and print at its end by the limit or Ctrl-C that the operation continues.
 
     Args:
-        hint: what can be done then.
-        late: what is said of it when the time is up.
+        hint: commands to continue with.
+        late: predicate of the message at the limit, such as `has not ended`.
+
     Raises:
         CliError: the time was up (TIMED_OUT).
     """
