@@ -1,4 +1,4 @@
-"""From what was asked about to the first cause. Pure."""
+"""Chain of blockers from a subject to the first cause. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPLAIN: Final[Mapping[Topic, Callable[[str, Facts], Explained]]] = {
 
 
 def chain(facts: Facts, subject: Subject) -> tuple[Link, ...]:
-    """The links from a subject on; the last one is the first cause. Nothing stands in it twice."""
+    """Return the links from a subject on; the last one is the first cause. No subject occurs twice."""
     links: list[Link] = []
     seen: set[Subject] = set()
     following: Subject | None = subject

@@ -1,4 +1,4 @@
-"""The commands that undo why an operation on a cloud waits or has failed."""
+"""Commands that resolve why an operation on a cloud waits or has failed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from unbounded.operations import reasons
 
 
 def _about(operation: MachineOperation, *codes: str) -> Mapping[str, str]:
-    """Return what the cause is about; empty where it is another one."""
+    """Return the details of an operation's cause; empty for a cause with another code."""
     cause = operation.status.cause
     return cause.about if cause is not None and (not codes or cause.code in codes) else {}
 
@@ -44,7 +44,7 @@ def _code(operation: MachineOperation) -> str:
 
 
 def _bad_login(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-    """For a login that cannot be meant: what the cause is about is put right."""
+    """Return fixes for an invalid login: they correct the object that the cause names."""
     if machine is not None and _code(operation) == causes.SITE_MISSING:
         label = f"kubectl label machine {machine.name} {LABEL_SITE}=SITE"
         return (Fix(label, "puts it in a site, by which its credential is found"), again(operation))
@@ -122,7 +122,7 @@ def _no_secret(machine: Machine | None, operation: MachineOperation, facts: Fact
 
 
 def _bootstrap(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    """For what a new host lacks."""
+    """Return fixes for a missing input of a new host's user data."""
     code = _code(operation)
     if code in _OF_CONTROLLER:
         return (*_OF_CONTROLLER[code](), again(operation))
@@ -164,7 +164,7 @@ def _instance(words: str) -> Remedy:
         if machine is None:
             return ()
         lost = _about(operation, causes.MODEL_MISSING)
-        if causes.SECRET in lost:  # and the instance with it
+        if causes.SECRET in lost:  # the replacement's state Secret, and the instance with it
             namespace, _slash, name = lost[causes.SECRET].partition("/")
             does = f"brings Secret {name} back, if there is a copy of it: what is kept there is gone on from"
             return (Fix(f"kubectl -n {shlex.quote(namespace)} apply -f SECRET.yaml", does), again(operation))
@@ -207,7 +207,7 @@ def _lost(_machine: Machine | None, operation: MachineOperation, _facts: Facts) 
 
 
 def _refused(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    """For what the cloud does not take as things stand there."""
+    """Return fixes for a request that the cloud rejects in its present state."""
     code, about, group = _code(operation), _about(operation), _group(machine)
     if code == "RequestDisallowedByPolicy":
         return (_by_hand(_policy(about, group), machine), again(operation))
@@ -241,18 +241,18 @@ def _quota(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
 
 
 def _by_hand(fix: Fix, machine: Machine | None) -> Fix:
-    """What is done where the machine is; an operation that goes on asks for the same again by itself."""
+    """Add the guide to a fix in the cloud itself; a running operation retries by itself."""
     guide = _GUIDE.get((machine.provider if machine is not None else None) or "")
     return replace(fix, does=f"{fix.does}{f'; {guide} says what happens then' if guide else ''}")
 
 
 def _cloud_again(_machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    """For a cloud that was not there, or took no more requests: it is asked again by itself, until it has ended."""
+    """Return fixes for an unreachable or throttling cloud. The operation retries by itself until it has ended."""
     return (again(operation),) if is_of_cloud(operation) else ()
 
 
 def _look_there(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    """For what may have been done on a cloud, and may not: nobody is told to do it again without having looked."""
+    """Return fixes for an unknown outcome on a cloud: the user has to check the instance before a retry."""
     if not is_of_cloud(operation):
         return ()
     provider_id = (machine.spec.provider_id if machine is not None else None) or ""
@@ -269,7 +269,7 @@ def _look_at(provider: str, instance: str) -> str:
 
 
 def _group(machine: Machine | None) -> Mapping[str, str]:
-    """Resource group and subscription of a VM of Azure, for commands."""
+    """Return resource group and subscription of a VM of Azure, for commands."""
     found = _GROUP_IN.search((machine.spec.provider_id if machine is not None else None) or "")
     unknown = {"group": "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP", "subscription": "SUBSCRIPTION"}
     return unknown if found is None else found.groupdict()

@@ -1,4 +1,4 @@
-"""What `why` knows: objects as they were read at one moment, and which processes were seen to be alive."""
+"""Facts for `why`: objects as read at one moment, and the Leases of live processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MACHINA: Final = "machina"
 
 @dataclass(frozen=True)
 class Beat:
-    """A Lease by which a process leads.
+    """A Lease with which a process leads.
 
     Attributes:
-        still_s: for how long it was watched without a renewal; None for one that is renewed.
+        still_s: time of observation without a renewal; None for one that is renewed.
     """
 
     name: str
@@ -33,19 +33,19 @@ class Beat:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything a chain is made from.
+    """All facts for a chain.
 
     Attributes:
-        machines: the one that was asked about first, then others with its BMC.
-        operations: by name: the one that was asked about, those on the same Machine, the children of a parent.
+        machines: the subject first, then others with its BMC.
+        operations: by name: the subject, those on the same Machine, the children of a parent.
         nodes: by Machine.
         node_leases: by Machine.
         beats: by the name of the Lease; None where Leases cannot be read.
         embedded: the controllers run in the process of the API server, and have no Leases.
         absent: why providers are not served there, by their names.
         events: on the Machine, oldest first.
-        sites: of all Machines; read only where the Machine that is asked about is not there.
-        unread: what was left out, and why it could not be read, in words.
+        sites: of all Machines; read only where the Machine of the subject does not exist.
+        unread: facts that could not be read, each with the reason, as text.
     """
 
     machines: Mapping[str, Machine] = field(default_factory=dict)
@@ -61,11 +61,11 @@ class Facts:
     unread: tuple[str, ...] = ()
 
     def is_site(self, name: str) -> bool:
-        """Whether a site of this name is known: it has Machines, or a metalman."""
+        """Return whether a site of this name is known: it has Machines, or a metalman."""
         return name in self.sites or bool(self.beats_of(f"{Executor.METALMAN}/{name}"))
 
     def on(self, machine: str) -> tuple[MachineOperation, ...]:
-        """The operations on one Machine."""
+        """Return the operations on one Machine."""
         return tuple(self._by_machine.get(machine, ()))
 
     @cached_property
@@ -76,7 +76,7 @@ class Facts:
         return found
 
     def sharing(self, machine: Machine) -> tuple[Machine, ...]:
-        """Return the other Machines that are known to have the same BMC and device."""
+        """Return the other known Machines with the same BMC and device."""
         bmc = bmc_of(machine)
         return tuple(one for one in self.machines.values() if one.name != machine.name and bmc and bmc_of(one) == bmc)
 
@@ -85,12 +85,12 @@ class Facts:
         return self.absent.get(provider_of(executor) or "")
 
     def is_away(self, executor: str) -> bool:
-        """Return whether a process is taken to be away, or cannot serve; one that is starting is not."""
+        """Return whether a process counts as away, or cannot serve; one that is starting does not."""
         absence = self.absence(executor)
         return self.silence(executor) is not None or (absence is not None and absence.is_trouble)
 
     def silence(self, process: str) -> str | None:
-        """Why a process is taken to be away; None where it lives, or where that cannot be seen.
+        """Return why a process counts as away; None where it is alive, or where that cannot be observed.
 
         Args:
             process: machina, a metalman or a machine-ops-controller, as the status names it.
@@ -99,18 +99,18 @@ class Facts:
             return None
         names, beats = leases_of(process), self.beats_of(process)
         if not beats:
-            foreign = len(names) != 1  # it may be somebody else's, with a Lease of its own
+            foreign = len(names) != 1  # a third-party controller may serve, with a Lease of its own
             return None if foreign else f"there is no Lease {NAMESPACE}/{names[0]}: it has not run here"
         away = [_why_away(beat) for beat in beats]
         return None if None in away else away[0]
 
     def beats_of(self, process: str) -> tuple[Beat, ...]:
-        """The Leases that there are by which a process leads that does what is asked of this one."""
+        """Return the existing Leases of processes that can do the work of this one."""
         return tuple(beat for name in leases_of(process) if (beat := (self.beats or {}).get(name)) is not None)
 
 
 def _why_away(beat: Beat) -> str | None:
-    """None for one that lives."""
+    """Return why the Lease shows no live holder; None for a live one."""
     where = f"Lease {NAMESPACE}/{beat.name}"
     if not beat.holder:
         return f"{where} was given back: it was stopped"
@@ -123,9 +123,9 @@ def _why_away(beat: Beat) -> str | None:
 
 
 def leases_of(process: str) -> tuple[str, ...]:
-    """The Leases by which a process may lead; none for one that has none, such as an agent.
+    """Return the names of the Leases with which a process may lead; none for one without, such as an agent.
 
-    A machine-ops-controller may be there for a site and a provider, for one of these, or for all.
+    A machine-ops-controller may serve one site, one provider, one provider in one site, or all Machines.
     """
     kind, _, site = process.partition("/")
     match kind:
@@ -141,8 +141,10 @@ def leases_of(process: str) -> tuple[str, ...]:
 
 
 def scopes_of(controller: str) -> dict[str, tuple[str, str]]:
-    """The sites and providers, empty for all, that a machine-ops-controller may be for which does what is asked of this
-    one; by the name of its Lease."""
+    """Return the scopes of machine-ops-controllers that can do the work of this one, by the names of their Leases.
+
+    A scope is a site and a provider, each empty for all.
+    """
     from unbounded.machineops.settings import Settings  # noqa: PLC0415
 
     site, _, provider = controller.partition("/")[2].rpartition("/")

@@ -1,4 +1,4 @@
-"""Commands that the remedies are made of."""
+"""Commands that fixes are made of."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Remedy = Callable[[Machine | None, MachineOperation, Facts], tuple[Fix, ...]]
 
 
 def patch(kind: str, name: str, change: Mapping[str, Any], *, status: bool = False) -> str:
-    """A `kubectl patch` as it can be typed."""
+    """Return a `kubectl patch`, quoted for a shell."""
     subresource = " --subresource=status" if status else ""
     return f"kubectl patch {kind} {name}{subresource} --type=merge -p {shlex.quote(json.dumps(change))}"
 
 
 def ssh_command(machine: Machine | None) -> str:
-    """What goes before a command that is to run on the host; empty for a Machine that is not reached over SSH."""
+    """Return the prefix that runs a command on the host; empty for a Machine without SSH."""
     ssh = machine.spec.ssh if machine is not None else None
     if ssh is None:
         return ""
@@ -36,12 +36,12 @@ def ssh_command(machine: Machine | None) -> str:
 
 
 def bastion_command(bastion: BastionSSHSpec) -> str:
-    """Return what goes before a command that is to run on a bastion."""
+    """Return the prefix that runs a command on a bastion."""
     return f"{shlex.join(['ssh', *_login(bastion.username, bastion.host)])} "
 
 
 def copy_id(ssh: SSHSpec, hop: SSHHop) -> str:
-    """Return the command that puts a public key on a server; it leaves the keys that are there."""
+    """Return the command that adds a public key on a server; existing keys stay."""
     words = ["ssh-copy-id", "-i", "KEY.pub"]
     if hop is SSHHop.BASTION and ssh.bastion is not None:
         return shlex.join([*words, *_login(ssh.bastion.username, ssh.bastion.host)])
@@ -56,30 +56,30 @@ def _login(user: str, where: str) -> list[str]:
 
 
 def _jump(user: str, host: str) -> str:
-    """A bastion as -J takes it: an IPv6 address, whose colons are no port's, in brackets."""
+    """Return a bastion in the form of -J: an IPv6 address is in brackets, as its colons do not begin a port."""
     where, port = _where(host)
     return f"{user}@{f'[{where}]' if ':' in where else where}{f':{port}' if port else ''}"
 
 
 def host_and_port(text: str) -> HostPort:
-    """Return what a host of a spec means; one that cannot be meant is shown as it is."""
+    """Parse a host of a spec; an invalid one is shown unchanged."""
     try:
         return host_port(text)
-    except ValueError:  # a condition of its Machine says so
+    except ValueError:  # a condition of its Machine reports that
         return HostPort(text)
 
 
 def _where(host: str) -> tuple[str, str]:
-    """Name or address, and the port where it is no usual one."""
+    """Return name or address, and the port unless it is 22."""
     found = host_and_port(host)
     return found.host, "" if found.port == SSH_PORT else str(found.port)
 
 
 def again(operation: MachineOperation, does: str = "asks for it once more", *, but: str = "") -> Fix:
-    """Ask for the same once more.
+    """Return the command that requests the same operation again.
 
     Args:
-        but: a parameter that is left out.
+        but: a parameter to leave out.
     """
     target, kind = operation.spec.machine_ref, operation.spec.operation_kind
     if target is None:
@@ -91,22 +91,27 @@ def again(operation: MachineOperation, does: str = "asks for it once more", *, b
 
 
 def fresh_name(operation: MachineOperation) -> str:
-    """A name that the next one can have."""
+    """Return an unused name for the next operation."""
     head, _, number = operation.name.rpartition("-again-")
     return f"{head}-again-{int(number) + 1}" if head and number.isdecimal() else f"{operation.name}-again-1"
 
 
 def secret_fix(ref: SecretKeySelector, source: str) -> Fix:
-    """Write one key of a Secret; `source` is an option of `kubectl create secret generic`, with {key} in it."""
+    """Return the command that writes one key of a Secret.
+
+    Args:
+        source: an option of `kubectl create secret generic`, with {key} in it.
+    """
     make = f"kubectl -n {ref.namespace} create secret generic {ref.name} {source.format(key=ref.key)}"
     return Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}")
 
 
 def token_fixes(machine: Machine | None, *, unknown: bool) -> tuple[Fix, ...]:
-    """Return what gives a host a token to join with.
+    """Return fixes that give a host a bootstrap token.
 
     Args:
-        unknown: the Machine names one that `site init` does not make: the site's are made anew under their names.
+        unknown: the Machine names a token that `site init` did not make. `site init` renews the site's own under their
+            names.
     """
     site = (machine.site if machine is not None else "") or "SITE"
     init = f"{PLUGIN} site init --name {site}"
@@ -129,17 +134,17 @@ def is_of_cloud(operation: MachineOperation) -> bool:
 
 
 def release_fixes(machine: Machine) -> tuple[Fix, ...]:
-    """Return what names the release of a host's agent."""
+    """Return fixes that set the release of a host's agent."""
     return named_source(machine, "url", "--agent-url", "URL", "the release of its agent")
 
 
 def digest_fixes(machine: Machine) -> tuple[Fix, ...]:
-    """Return what names the digest of a release that comes over plain http."""
+    """Return fixes that set the digest of a release that comes over plain http."""
     return named_source(machine, "sha256", "--agent-sha256", "DIGEST", "the digest of its agent's tarball")
 
 
 def facts_fixes() -> tuple[Fix, ...]:
-    """Return what names the facts of a cluster that are not found."""
+    """Return fixes that set the facts of a cluster that machina cannot find."""
     return (
         Fix(f"{PLUGIN} install --api-server-endpoint HOST:PORT --cluster-dns IP", "tells machina what it cannot find"),
         Fix(
@@ -150,7 +155,7 @@ def facts_fixes() -> tuple[Fix, ...]:
 
 
 def named_source(machine: Machine, field: str, flag: str, value: str, what: str) -> tuple[Fix, ...]:
-    """Return what sets one field of spec.agent, for the Machine and for all of them."""
+    """Return fixes that set one field of spec.agent, for the Machine or for all Machines."""
     own = patch("machine", machine.name, {"spec": {"agent": {field: value}}})
     return (
         Fix(own, f"names {what}"),
@@ -160,7 +165,7 @@ def named_source(machine: Machine, field: str, flag: str, value: str, what: str)
 
 
 def manual_bootstrap(machine: Machine) -> str:
-    """Return the command that prints how a host gets an agent by hand."""
+    """Return the command that prints the manual installation of a host's agent."""
     return f"{PLUGIN} machine manual-bootstrap {machine.name} --site {machine.site or 'SITE'}"
 
 

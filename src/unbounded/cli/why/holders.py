@@ -1,4 +1,4 @@
-"""Who holds things up and is no Machine or operation: a pause, a slot, a process, a Node. Pure."""
+"""Blockers other than Machines and operations: a pause, a Machine's lock, a process, a Node. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS: Final = frozenset(OperationKind)
 
 
 def explain_pause(machine: str, facts: Facts) -> Explained:
-    """The annotation that pauses a Machine, or everything."""
+    """Explain the annotation that pauses a Machine, or everything."""
     found = facts.machines.get(machine)
     if found is not None and is_paused(found.metadata.annotations):
         value = found.metadata.annotations[ANNOTATION_PAUSED]
@@ -40,26 +40,26 @@ def _paused(about: str, value: str, fix: Fix) -> Link:
 
 
 def holder_of(machine: str, facts: Facts) -> Subject:
-    """Who has a Machine: an operation that is at work speaks for itself."""
+    """Return the holder of a Machine's lock as the next subject: a running operation, or the lock itself."""
     holder = facts.machines[machine].status.active_operation
     live = holder is not None and not holder.lost and _live(holder, facts) is not None
     return Subject(Topic.OPERATION, holder.name) if live and holder is not None else Subject(Topic.SLOT, machine)
 
 
 def _live(holder: ActiveOperation, facts: Facts) -> MachineOperation | None:
-    """The operation that has a slot, if it has not ended."""
+    """Return the operation that holds a lock, if it has not ended."""
     return next((one for one in facts.operations.values() if one.metadata.uid == holder.uid and not one.terminal), None)
 
 
 def explain_slot(machine: str, facts: Facts) -> Explained:
-    """Who has a Machine now, if it is not an operation that is at work."""
+    """Explain the lock of a Machine that no running operation holds."""
     found = facts.machines[machine]
     holder = found.status.active_operation
     if holder is None:
         return Explained(Link(f"machine/{machine}", "nobody has it any more"))
     if is_recreation(holder):
         return _recreation(found, holder)
-    if holder.kind not in _KINDS:  # machina provisions it
+    if holder.kind not in _KINDS:  # machina provisions the Machine
         return Explained(
             _slot(found, holder, "machina gives it back when the attempt ends"), Subject(Topic.MACHINE, machine)
         )
@@ -79,7 +79,7 @@ def _slot(machine: Machine, holder: ActiveOperation, step: str) -> Link:
 
 
 def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
-    """The agent makes the node anew: how far that is stands in its condition."""
+    """Explain a recreation of the node by the agent; a condition has its progress."""
     said = condition(machine, ConditionType.NODE_UPDATED)
     how_far = f": {said.message}" if said is not None and said.message else ""
     step = f"the agent gives the Machine back; after {NO_PROGRESS_S:.0f} s of standstill, host operations go first"
@@ -97,7 +97,7 @@ def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
 
 
 def explain_executor(name: str, facts: Facts) -> Explained:
-    """Whether the executor is there, and what it may be at."""
+    """Explain whether an executor is alive, and what it may be busy with."""
     kind, _, where = name.partition("/")
     match kind:
         case Executor.AGENT:
@@ -156,7 +156,7 @@ def _cloud(name: str, where: str, facts: Facts) -> Explained:
 
 
 def _beside(name: str, facts: Facts) -> Explained:
-    """One that `unbounded up` has beside it, or somebody else who has said so by a Lease."""
+    """Explain a provider process of `unbounded up`, or a controller elsewhere that a Lease shows."""
     absence, beats = facts.absence(name), facts.beats_of(name)
     text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
     if absence is not None:
@@ -175,7 +175,7 @@ _CLAIMS: Final = "it claims the operation once it runs"
 
 
 def explain_machina(_name: str, facts: Facts) -> Explained:
-    """machina, which writes what operations wait for, and follows Machines."""
+    """Explain machina, which writes the wait reasons of operations, and watches Machines."""
     silence = facts.silence(MACHINA)
     if silence is None:
         return Explained(Link(MACHINA, "runs: it acts within seconds", next_step="ask again in a few seconds"))
@@ -211,7 +211,9 @@ def _agent(machine: str, facts: Facts) -> Explained:
 
 
 def _brings_agent(machine: Machine, node: Node | None) -> tuple[Fix, ...]:
-    """Return what gets an agent onto a host that nothing holds up; what holds others up is their Machine's to say."""
+    """Return fixes that install an agent on a host; none where the Machine itself is blocked, which its own link
+    explains.
+    """
     if machine.spec.kubernetes is None:
         does = "gives it spec.kubernetes: a host gets an agent when it becomes a node"
         return (Fix(f"kubectl edit machine {machine.name}", does),)
@@ -229,7 +231,7 @@ def _is_rebooted_from_outside(machine: Machine) -> bool:
 
 
 def explain_node(machine: str, facts: Facts) -> Explained:
-    """A Node that is not Ready, in kubelet's words."""
+    """Explain a Node that is not Ready, with kubelet's message."""
     node = facts.nodes[machine]
     ready = node.ready_condition
     why = "nothing has reported on it" if ready is None else ready.message or ready.reason or "no reason is given"

@@ -1,4 +1,4 @@
-"""What an answer is made of: links from what was asked about to the first cause, and what would undo that."""
+"""Elements of an answer: links from the subject to the first cause, and the commands that resolve the cause."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-PLUGIN: Final = "kubectl unbounded"  # how our own commands begin in every Fix; `as_called` has them as they are typed
+# prefix of this program's commands in every Fix; `as_called` replaces it by the program's name
+PLUGIN: Final = "kubectl unbounded"
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A command that unblocks, as it can be typed, and what it does; capital words in it are to be filled in.
+    """A command that unblocks, quoted for a shell, and its effect; capital words in it are placeholders.
 
     Attributes:
-        once_ended: it would be done twice, or to another machine, while the operation goes on.
+        once_ended: shown only after the operation's end, as it would act twice, or on another machine, before.
     """
 
     command: str
@@ -25,14 +26,14 @@ class Fix:
 
 @dataclass(frozen=True)
 class Link:
-    """One thing that waits, or the cause that others wait for.
+    """A blocked object, or the cause that blocks others.
 
     Attributes:
         about: `machine/m1`, `operation/reboot-1`, or the process: `metalman/lab`.
-        what: what it does or waits for, in the words of who decided it.
-        held_by: who holds it; empty for a first cause.
-        since, until: RFC 3339 as their writer's clock had them; empty where nobody wrote one.
-        next_step: what happens by itself, if nobody does anything.
+        what: its state or the reason for waiting, in the words of the code that decided.
+        held_by: the blocker; empty for a first cause.
+        since, until: RFC 3339 by their writer's clock; empty where none is recorded.
+        next_step: what happens without intervention.
     """
 
     about: str
@@ -45,12 +46,12 @@ class Link:
 
 
 def as_called(links: Sequence[Link], program: str) -> tuple[Link, ...]:
-    """The links with our own commands as they can be typed here: who runs `unbounded …` may have no kubectl."""
+    """Return the links with this program's name in its commands: a user of `unbounded …` may have no kubectl."""
     return tuple(replace(link, fixes=tuple(called(fix, program) for fix in link.fixes)) for link in links)
 
 
 def called(fix: Fix, program: str) -> Fix:
-    """The same for one command."""
+    """Return a fix with this program's name in its command."""
     ours = fix.command.startswith(f"{PLUGIN} ")
     return replace(fix, command=program + fix.command.removeprefix(PLUGIN)) if ours else fix
 
@@ -68,7 +69,7 @@ class Topic(Enum):
 
 @dataclass(frozen=True)
 class Subject:
-    """What the next link is about.
+    """Subject of the next link.
 
     Attributes:
         name: of the operation for OPERATION, of the executor as the status names it for EXECUTOR, else of the Machine;
@@ -81,7 +82,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Explained:
-    """A link, and what comes after it; None where it is the first cause."""
+    """A link and the next subject; None where the link is the first cause."""
 
     link: Link
     then: Subject | None = None

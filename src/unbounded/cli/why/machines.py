@@ -1,4 +1,4 @@
-"""One Machine as a link: its phase, what that waits for, and who comes next. Pure."""
+"""A Machine as a link: its phase, its blocker, and the next subject. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Check = Callable[[Machine, Facts], Explained | None]
 
 
 def explain_machine(name: str, facts: Facts) -> Explained:
-    """What holds a Machine up; the first check that has something to say decides."""
+    """Explain what blocks a Machine; the first check with a result decides."""
     machine = facts.machines.get(name)
     if machine is None:
         fix = Fix("kubectl get machines", "shows those that there are")
@@ -40,7 +40,7 @@ def explain_machine(name: str, facts: Facts) -> Explained:
 
 
 def phase_of(machine: Machine, facts: Facts) -> PhaseNow:
-    """The phase as its function gives it from what is known now; what the status says may be older."""
+    """Return the phase computed from the present facts; the phase in the status may be older."""
     return machine_phase(
         machine.spec,
         conditions=machine.status.conditions,
@@ -70,12 +70,12 @@ def _words(machine: Machine, facts: Facts) -> str:
 
 
 def _by_machina(link: Link, facts: Facts) -> Explained:
-    """A link that machina puts an end to, if it runs."""
+    """Return a link that machina resolves, with machina as the next subject if it is away."""
     return Explained(link, Subject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None)
 
 
 def _open_operation(machine: Machine, facts: Facts) -> Subject | None:
-    """The operation on it that is due first."""
+    """Return the operation on it that is due first."""
     waiting = sorted((one for one in facts.on(machine.name) if not one.terminal), key=order)
     return Subject(Topic.OPERATION, waiting[0].name) if waiting else None
 
@@ -109,7 +109,7 @@ def _being_deleted(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _held_by_others(machine: Machine) -> Explained:
-    """Nothing of this project holds it: whoever wrote the finalizers takes them off, and nobody else should."""
+    """Explain finalizers of other projects: only their owners may remove them."""
     holders = ", ".join(machine.metadata.finalizers)
     fix = Fix(
         f"kubectl get machine {machine.name} -o jsonpath='{{.metadata.finalizers}}'",
@@ -136,14 +136,14 @@ def _reset_words(machine: Machine) -> str:
 
 
 def _reset_fixes(machine: Machine) -> tuple[Fix, ...]:
-    """Return what undoes why its host could not be reset."""
+    """Return fixes for the cause that keeps the host from being reset."""
     said = condition(machine, ConditionType.HOST_RESET)
     remedy = OF_RESET.get(said.reason) if said is not None else None
     return remedy(machine, said) if said is not None and remedy is not None else ()
 
 
 def _taken(machine: Machine, facts: Facts) -> Explained | None:
-    """An operation, or an agent, has the Machine."""
+    """Check whether an operation, or an agent, holds the Machine's lock."""
     holder = machine.status.active_operation
     if holder is None or holder.kind == PROVISIONING:
         return None
@@ -161,7 +161,7 @@ def _powered_off(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _paused(machine: Machine, facts: Facts) -> Explained | None:
-    """A pause counts where something is still to be done; what is wrong besides is there when it ends."""
+    """Check for a pause where work is pending; other problems are still shown when the pause ends."""
     gate, now = paused(machine, facts.pause), phase_of(machine, facts)
     if gate is None or now.phase in {MachinePhase.READY, MachinePhase.JOINING}:
         return None
@@ -175,12 +175,12 @@ def _paused(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def explain_condition(name: str, facts: Facts) -> Explained:
-    """The condition that holds a Machine up, which must be there."""
+    """Explain the condition that blocks a Machine, which must exist."""
     return _of_trouble(facts.machines[name], facts) or explain_machine(name, facts)
 
 
 def _troubled(machine: Machine, facts: Facts) -> Explained | None:
-    """A condition says what is wrong. Where it serves all the same, what is to be done to it comes first."""
+    """Check for a condition with a problem. On a Machine that serves, a waiting operation has precedence."""
     serves = phase_of(machine, facts).phase is MachinePhase.READY
     return None if serves and _open_operation(machine, facts) is not None else _of_trouble(machine, facts)
 
@@ -203,7 +203,7 @@ def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _said(now: PhaseNow, said: Condition) -> str:
-    """Return the phase with the words of a condition, after its own where the Machine serves all the same."""
+    """Return the phase with the message of a condition, after its own message where the Machine serves all the same."""
     words = said.message or said.reason
     if now.phase is MachinePhase.READY and words not in now.message:
         words = f"{now.message}; {words}"
@@ -221,7 +221,7 @@ _MACHINAS: Final = frozenset(
 
 
 def _refused(machine: Machine, facts: Facts) -> Explained | None:
-    """Its agent, or its kubelet, asked for a certificate and did not get it."""
+    """Check whether a certificate request of its agent or its kubelet was denied."""
     refused = next((one for one in reversed(facts.events) if one.reason in _JOINS), None)
     if refused is None or refused.reason != JOIN_REFUSED or facts.nodes.get(machine.name) is not None:
         return None
@@ -242,7 +242,7 @@ _JOINS: Final = frozenset({JOIN_REFUSED, JOIN_ALLOWED})
 
 
 def _new_token(machine: Machine) -> Fix:
-    """For a host whose token is what was wrong."""
+    """Return the fix for a host with a wrong token."""
     if machine.spec.ssh is not None:
         return Fix(_allow_join(machine), "has its host set up over SSH, with another token")
     return Fix(manual_bootstrap(machine), "prints what gives its host another token")
@@ -253,7 +253,7 @@ def _allow_join(machine: Machine) -> str:
 
 
 def _provisioning(machine: Machine, facts: Facts) -> Explained | None:
-    """machina is at work on the host."""
+    """Check whether machina is setting up the host."""
     attempt = machine.status.provisioning
     if attempt is None or attempt.ended_at is not None or machine.spec.ssh is None:
         return None
@@ -270,7 +270,7 @@ def _provisioning(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _not_set_up(machine: Machine, facts: Facts) -> Explained | None:
-    """Its host answers, and machina is not to set it up: an agent, or a Node, is there that it has not made."""
+    """Check for a reachable host that machina must not set up, as it has an agent or a Node of other origin."""
     node = facts.nodes.get(machine.name)
     if machine.spec.ssh is None or machine.spec.kubernetes is None or machine.status.provisioning is not None:
         return None
@@ -303,7 +303,7 @@ def _joining(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _counted(machine: Machine, facts: Facts) -> Explained | None:
-    """A counter is ahead, and nobody has made the operation that stands for it."""
+    """Check for a raised counter without its operation."""
     asked = due(machine)
     if asked is None or asked.name in facts.operations:
         return None
@@ -317,7 +317,7 @@ def _counted(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _operated(machine: Machine, facts: Facts) -> Explained | None:
-    """Something is to be done to it, and has not begun."""
+    """Check for an operation that has not started."""
     waiting = _open_operation(machine, facts)
     if waiting is None:
         return None
@@ -328,7 +328,7 @@ def _operated(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _waits_for_agent(machine: Machine, operation: MachineOperation) -> bool:
-    """Return whether it waits for the host to get an agent, and not the Machine for it."""
+    """Return whether the operation waits for an agent on the host, and not the Machine for the operation."""
     agent = f"{Executor.AGENT}/{machine.name}"
     return not has_reported(machine) and agent == executor_name(OperationKind(operation.spec.operation_kind), machine)
 
@@ -342,7 +342,7 @@ def _unready(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _noticed(machine: Machine, facts: Facts) -> Explained | None:
-    """It serves, and is not all that it should be."""
+    """Check for a notice on a Machine that serves."""
     found = notices_of(machine)
     first = next(((notice, said) for notice, said in found if not is_note(notice)), None)
     if first is None:
@@ -361,12 +361,12 @@ def _noticed(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _notices(machine: Machine) -> str:
-    """All that a person should know of it besides, after its phase."""
+    """Return the messages of all notices, to append to the phase."""
     return "".join(f"; {said.message or said.reason}" for _, said in notices_of(machine))
 
 
 def _fine(machine: Machine, facts: Facts) -> Explained:
-    """Nothing that is known holds it up; if it is not Ready, machina has not come to it."""
+    """Explain a Machine without a known blocker; if it is not Ready, machina has not handled it yet."""
     now = phase_of(machine, facts)
     if now.phase is MachinePhase.READY:
         gate = paused(machine, facts.pause)
@@ -383,14 +383,14 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
         Fix(manual_bootstrap(machine), "prints what to run on it"),
     )
     last = _last(machine)
-    if last is not None and last.reason == reasons.TARGET_CHANGED:  # a replacement would take the other host
+    if last is not None and last.reason == reasons.TARGET_CHANGED:  # a replacement would act on the other host
         fixes = (Fix(f"{PLUGIN} why operation/{last.name}", "says what it was bound to before"),)
     what = f"{now.phase}: {now.message}{_last_failure(machine)}"
     return _by_machina(_link(machine, what, held_by="whoever sets up its host", fixes=fixes), facts)
 
 
 def _last_failure(machine: Machine) -> str:
-    """How the last operation failed, which may be gone by now, with a host that it has left half-done."""
+    """Describe the failure of the last operation, which may be deleted and may have left the host half-done."""
     last = _last(machine)
     if last is None or last.phase != OperationPhase.FAILED:
         return ""

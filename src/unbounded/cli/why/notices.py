@@ -1,6 +1,6 @@
-"""Conditions of a Machine that serves and is not all that it should be: what each means, and what ends it. A table.
+"""Conditions of a Machine that serves with a deficiency: the meaning of each, and what resolves it. A table.
 
-`troubles` has the conditions that hold a Machine up. A row without a remedy is a note: a fact to know before acting.
+`troubles` has the conditions that block a Machine. A row without a fix is a note: a fact to know before acting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def notices_of(machine: Machine) -> list[tuple[Trouble, Condition]]:
 
 
 def is_note(notice: Trouble) -> bool:
-    """Return whether the row asks for nothing."""
+    """Return whether the row needs no action."""
     return not notice.next_step
 
 

@@ -1,4 +1,4 @@
-"""One operation as a link: what it waits for, and who comes next. Pure."""
+"""An operation as a link: its blocker or its end, and the next subject. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OF_BOOT: Final = frozenset({ConditionType.NETBOOT_IMAGE_READY, ConditionType.NE
 
 
 def explain_operation(name: str, facts: Facts) -> Explained:
-    """What an operation waits for, or how it ended."""
+    """Explain what an operation waits for, or its end."""
     operation = facts.operations.get(name)
     if operation is None:
         return Explained(Link(f"operation/{name}", "it is gone"))
@@ -63,7 +63,7 @@ def explain_operation(name: str, facts: Facts) -> Explained:
 
 
 def said(operation: MachineOperation) -> str:
-    """The message without who, since and until, which stand beside it."""
+    """Return the message without holder, since and until, which are shown beside it."""
     message, waiting = operation.status.message or "", operation.status.waiting
     return message.removesuffix(told("", waiting)) if waiting is not None else message
 
@@ -80,7 +80,7 @@ def _machine(operation: MachineOperation, facts: Facts) -> Machine | None:
 
 
 def _unclaimed(operation: MachineOperation, facts: Facts) -> Explained:
-    """What the steward decides about it as things stand now, in its words."""
+    """Explain an unclaimed operation with the supervisor's verdict on the present facts."""
     machine, waiting = _machine(operation, facts), operation.status.waiting
     others, ages = facts.on(operation.spec.machine_ref or ""), Ages(known_s=QUIET_S)
     kind = operation.spec.operation_kind
@@ -111,7 +111,7 @@ def _unclaimed(operation: MachineOperation, facts: Facts) -> Explained:
 
 
 def _by_machina(link: Link, facts: Facts) -> Explained:
-    """A link that machina puts an end to, if it runs."""
+    """Return a link that machina resolves, with machina as the next subject if it is away."""
     away = facts.silence(MACHINA) is not None
     return Explained(link, Subject(Topic.MACHINA) if away else None)
 
@@ -123,7 +123,7 @@ def _ends_as(reason: str) -> str:
 
 
 def _holder(decided: Say, operation: MachineOperation, facts: Facts) -> Subject | None:
-    """Who is asked next."""
+    """Return the blocker as the next subject."""
     name = operation.spec.machine_ref or ""
     match _FOLLOWED.get(decided.reason):
         case None:
@@ -136,7 +136,7 @@ def _holder(decided: Say, operation: MachineOperation, facts: Facts) -> Subject 
             return Subject(topic, decided.held_by or "")
 
 
-# Carried out
+# Claimed
 
 
 def _claimed(operation: MachineOperation, run: Run, facts: Facts) -> Explained:
@@ -165,7 +165,7 @@ def _claimed(operation: MachineOperation, run: Run, facts: Facts) -> Explained:
 
 
 def _behind(operation: MachineOperation, run: Run, facts: Facts) -> Subject | None:
-    """Who keeps a claimed operation from going on, if it is not what its stage waits for."""
+    """Return the blocker of a claimed operation, if it is not what its stage waits for."""
     machine = _machine(operation, facts)
     found = trouble_of(machine) if machine is not None else None
     if found is not None and operation.spec.operation_kind == OperationKind.HOST_REPLACE and found[0].type in _OF_BOOT:
@@ -178,7 +178,7 @@ def _is_going(operation: MachineOperation) -> bool:
 
 
 def _agent_is_away(run: Run, facts: Facts) -> bool:
-    """Whether its host says nothing: while the agent itself takes the node down, that is as it should be."""
+    """Return whether the host is silent. Silence is expected while the agent itself takes the node down."""
     if not run.executor.startswith("unbounded-agent/") or run.action is not None:
         return False
     node = facts.nodes.get(run.machine)
@@ -186,7 +186,7 @@ def _agent_is_away(run: Run, facts: Facts) -> bool:
 
 
 def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: str) -> str:
-    """What follows when what is waited for does not come."""
+    """Describe what follows if the awaited event does not come."""
     if procedure is None or stage is None:
         return ""
     if run.failing is not None:
@@ -206,7 +206,7 @@ def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: s
 
 
 def _lost(operation: MachineOperation, run: Run) -> str:
-    """What follows when nothing is heard of the executor any more."""
+    """Describe what follows if the executor stays silent."""
     end = f"machina ends it as Failed/{reasons.EXECUTOR_LOST}"
     if operation.spec.abandon:
         return f"{end} once nothing was heard of {run.executor} for {ABANDON_AFTER_S:.0f} s"
@@ -215,7 +215,7 @@ def _lost(operation: MachineOperation, run: Run) -> str:
 
 
 def _abandon(operation: MachineOperation) -> tuple[Fix, ...]:
-    """How to give up what nobody carries on."""
+    """Return the fix that abandons an operation without a live executor."""
     if operation.spec.abandon:
         return ()
     does = "ends it, if its executor will not come back; what it has done to the machine is not known then"
@@ -223,7 +223,7 @@ def _abandon(operation: MachineOperation) -> tuple[Fix, ...]:
 
 
 def _cancel(operation: MachineOperation, stage: Stage | None) -> tuple[Fix, ...]:
-    """How to stop it, where it still can be."""
+    """Return the fix that cancels the operation, in stages that can be cancelled."""
     if stage is None or stage.cancel is Cancel.TOO_LATE or operation.spec.cancel or _is_going(operation):
         return ()
     return (Fix(f"{PLUGIN} machine operation cancel {operation.name}", stage.cancel.value),)
@@ -251,7 +251,7 @@ def _ended(operation: MachineOperation, facts: Facts) -> Explained:
 
 
 def _missed_agent(operation: MachineOperation, machine: Machine) -> str:
-    """Return the agent for want of which an operation was not started, and that is missing still; empty without one."""
+    """Return the agent whose absence kept an operation from starting, if it is still missing; empty otherwise."""
     executor = executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
     by_agent = operation.status.reason == reasons.NOT_STARTED and executor == f"{Executor.AGENT}/{machine.name}"
     return executor if by_agent and not has_reported(machine) else ""
@@ -306,12 +306,12 @@ def _children(operation: MachineOperation, facts: Facts) -> tuple[MachineOperati
 
 
 def _first(operations: Iterable[MachineOperation]) -> Subject | None:
-    """The one that is due first."""
+    """Return the operation that is due first."""
     ordered = sorted(operations, key=order)
     return Subject(Topic.OPERATION, ordered[0].name) if ordered else None
 
 
 def blocking(operation: MachineOperation, facts: Facts) -> MachineOperation | None:
-    """The child that a parent's chain goes on with; what is around it has to be read for that."""
+    """Return the child that continues a parent's chain; the facts about its Machine have to be read for that."""
     found = explain_operation(operation.name, facts).then if operation.spec.machine_ref is None else None
     return facts.operations.get(found.name) if found is not None and found.topic is Topic.OPERATION else None

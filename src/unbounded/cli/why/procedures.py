@@ -1,4 +1,4 @@
-"""How an operation is carried out, by whoever owns it: the tables of the components, for reading."""
+"""Procedures of operations, from the tables of the components that execute them, for display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unbounded.operations.procedure import Procedure
 
 
 def procedure_of(operation: MachineOperation, executor: str) -> Procedure | None:
-    """The procedure of an operation; None for one of a controller that is not part of this program.
+    """Return the procedure of an operation; None for a controller that is not part of this program.
 
     Args:
         executor: as the status names it, `metalman/lab`.

@@ -1,6 +1,6 @@
-"""The facts, in as few requests as they take: eight where a Machine or an operation is named with its kind.
+"""Reading of the facts, in few requests: eight where the command names the kind of its subject.
 
-Only the object that is asked about has to be there, and readable: whatever else cannot be read is left out, and said.
+Only the subject has to exist and be readable. Any other fact that cannot be read is left out and reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from unbounded.operations.counters import due
 from unbounded.operations.ownership import bmc_of, executor_name
 
 NODE_LEASES: Final = "kube-node-lease"
-EVENTS_OF_CLUSTER: Final = "default"  # the namespace where those on objects without one are
+EVENTS_OF_CLUSTER: Final = "default"  # the namespace of events on cluster-scoped objects
 LEASE_S: Final = 15.0
 LOOK_S: Final = 1.0
 
@@ -41,8 +41,8 @@ class Reader:
     """One reading of the facts.
 
     Args:
-        spares: the errors with which a fact is left out; others end the reading. A Machine or an operation that is not
-            known would be taken for one that is not there: of those only what may not be read is left out.
+        spares: errors after which a fact is left out; others end the reading. Of Machines and operations, only
+            Forbidden leaves one out: an unread one would count as missing.
     """
 
     api: Api
@@ -51,12 +51,12 @@ class Reader:
     unread: list[str] = field(default_factory=list)
 
     async def of_machine(self, machine: Machine) -> Facts:
-        """What a chain from this Machine needs."""
+        """Read the facts for a chain from this Machine."""
         around = await self._around(machine.name, machine)
         return await self._completed(around, None)
 
     async def of_operation(self, operation: MachineOperation) -> Facts:
-        """What a chain from this operation needs."""
+        """Read the facts for a chain from this operation."""
         if operation.spec.machine_ref is None:
             return await self._of_parent(operation)
         around = await self._around(operation.spec.machine_ref, None)
@@ -76,7 +76,7 @@ class Reader:
         return await self._completed(_with(around, (parent, *children)), child)
 
     async def _around(self, name: str, machine: Machine | None, beats: dict[str, Beat] | None = None) -> Facts:
-        """A Machine, what is on it, and what pauses it."""
+        """Read a Machine, the operations on it, and its pause."""
         found, operations, pause, leases = await asyncio.gather(
             self._machine(name, machine),
             self._listed(MACHINE_OPERATIONS, "operations on the Machine", fields=f"spec.machineRef={name}"),
@@ -88,7 +88,9 @@ class Reader:
         return await self._with_sharing(facts, found)
 
     async def _with_sharing(self, facts: Facts, machine: Machine | None) -> Facts:
-        """Add the Machines that name the same BMC, and the operations that have them, where there are such Machines."""
+        """Add the Machines with the same BMC and the operations that hold their locks, if a condition reports such
+        Machines.
+        """
         if machine is None or not any(_names_a_duplicate(one) for one in machine.status.conditions):
             return facts
         bmc = bmc_of(machine)
@@ -104,7 +106,7 @@ class Reader:
         return _with(facts, tuple(held))
 
     async def _completed(self, facts: Facts, operation: MachineOperation | None) -> Facts:
-        """With the Node, who runs the controllers, and whether those processes live that matter here."""
+        """Add the Node, the place of the controllers, and the liveness of the relevant processes."""
         machine = next(iter(facts.machines.values()), None)
         node, facts = await asyncio.gather(self._node(machine), self._with_components(facts))
         if machine is not None:
@@ -113,7 +115,7 @@ class Reader:
         return replace(facts, unread=tuple(self.unread))
 
     async def of_all(self, kind: OperationKind) -> Facts:
-        """What a forecast needs of an operation of this kind on any Machines."""
+        """Read the facts for a forecast of an operation of this kind on any Machines."""
         machines, operations, nodes, pause, beats = await asyncio.gather(
             self._listed(MACHINES, "Machines"),
             self._listed(MACHINE_OPERATIONS, "operations"),
@@ -134,7 +136,7 @@ class Reader:
         return replace(facts, beats=await self._watched(facts, names), unread=tuple(self.unread))
 
     async def _with_node(self, facts: Facts, machine: Machine, node: Node | None) -> Facts:
-        """The lease of a Node that is there; what was said about a Machine that has none."""
+        """Add the Node and its lease; for a Machine without a Node, its Events."""
         if node is None:
             about = f"involvedObject.kind=Machine,involvedObject.name={machine.name}"
             events = await self._listed(EVENTS, "Events", namespace=EVENTS_OF_CLUSTER, fields=about)
@@ -163,7 +165,7 @@ class Reader:
         return await self._got(CONFIG_MAPS, CONFIGMAP_OPERATIONS, "the pause of all operations", NAMESPACE)
 
     async def _with_components(self, facts: Facts) -> Facts:
-        """With whether the server itself runs the controllers: then there is no Lease of machina."""
+        """Add whether the server itself runs the controllers, so that there is no Lease of machina."""
         if facts.beats is None or LEASE_STEWARD in facts.beats:
             return facts
         found = await self._got(CONFIG_MAPS, components.NAME, "how the controllers run", NAMESPACE)
@@ -179,10 +181,10 @@ class Reader:
             return None
         return {lease.metadata.name: _beat(lease) for lease in found.items}
 
-    # Who lives
+    # Liveness
 
     async def _watched(self, facts: Facts, leases: set[str]) -> dict[str, Beat] | None:
-        """The Leases, those watched that matter and look old: a clock is no proof, a renewal that stays out is."""
+        """Watch the relevant Leases that look old: a clock is no proof, a missing renewal is. Returns all Leases."""
         if facts.beats is None or facts.embedded:
             return None if facts.beats is None else dict(facts.beats)
         names = {LEASE_STEWARD, *leases}
@@ -200,7 +202,7 @@ class Reader:
         return abs((self.now() - renewed).total_seconds()) > LEASE_S
 
     async def _watch(self, beat: Beat) -> Beat:
-        """Look until it is renewed, or its time is over."""
+        """Poll a Lease until it is renewed, or its duration has passed."""
         began = asyncio.get_running_loop().time()
         while asyncio.get_running_loop().time() - began < LEASE_S:
             await asyncio.sleep(LOOK_S)
@@ -234,7 +236,7 @@ class Reader:
 
     def _leave_out(self, what: str, error: ApiError) -> None:
         why = "may not be read by you" if isinstance(error, Forbidden) else f"could not be read: {error}"
-        if f"{what} {why}" not in self.unread:  # some are read again and again
+        if f"{what} {why}" not in self.unread:  # some facts are read several times
             self.unread.append(f"{what} {why}")
 
 
@@ -251,12 +253,12 @@ def _beat(lease: Lease) -> Beat:
 
 
 def _last(event: Event) -> tuple[str, int]:
-    """When it was told last; within a second, which its time does not divide, by when it was written."""
+    """Return an Event's time with its version, as times have whole seconds."""
     return event.last_timestamp or "", version_number(event.metadata.resource_version)
 
 
 def _leases_of(machine: Machine | None, operation: MachineOperation | None, facts: Facts) -> set[str]:
-    """The Leases of those who carry out what is open on a Machine."""
+    """Return the names of the Leases of the executors of open operations on a Machine."""
     open_ones = [one for one in (operation, *facts.operations.values()) if one is not None and not one.terminal]
     executors = {one.status.execution.executor for one in open_ones if one.status.execution is not None}
     if machine is not None:

@@ -1,4 +1,4 @@
-"""The commands that undo a cause, by the reason that names it. Capital words in them are to be filled in."""
+"""Commands that resolve a cause, by its reason. Capital words in them are placeholders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unbounded.operations.record import run_of
 
 
 def fixes_for(reason: str, machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-    """What undoes the reason for which an operation waits or has failed; empty where nothing is known to."""
+    """Return fixes for the reason for which an operation waits or has failed; empty where none is known."""
     remedy = OPERATION.get(reason)
     found = () if remedy is None else remedy(machine, operation, facts)
     under_way = not operation.terminal and run_of(operation) is not None
@@ -69,7 +69,7 @@ def _parameters(_machine: Machine | None, operation: MachineOperation, _facts: F
 
 
 def _no_machine(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-    if machine is not None:  # it is there, and about to go
+    if machine is not None:  # it exists, and is being deleted
         return ()
     if is_of_cloud(operation):
         does = "makes it again, with the spec.provider and the spec.providerID that it had"
@@ -81,7 +81,7 @@ def _no_machine(machine: Machine | None, operation: MachineOperation, facts: Fac
 
 
 def _register(name: str, facts: Facts) -> Fix:
-    """What makes the Machine of this name, whose beginning is its site."""
+    """Return the command that registers the Machine of this name, whose prefix is its site."""
     login = "--host HOST --ssh-username USER --ssh-private-key FILE"
     for site, rest in _splits(name):
         if facts.is_site(site) and name_of(site, rest) == name:
@@ -90,7 +90,7 @@ def _register(name: str, facts: Facts) -> Fix:
 
 
 def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """SITE and NAME of SITE-NAME, the longest site first."""
+    """Yield SITE and NAME of SITE-NAME, the longest site first."""
     at = name.rfind("-")
     while at > 0:
         if at + 1 < len(name):
@@ -110,7 +110,7 @@ def _image(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
 
 
 def _other_target(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    """What is asked for once more would be done to the other host: that is not proposed."""
+    """Return fixes for a changed target. A new request is not proposed, as it would act on the other host."""
     if machine is None:
         return ()
     name, change = machine.name, {"spec": {"providerID": "PROVIDER-ID"}}

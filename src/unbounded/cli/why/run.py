@@ -1,4 +1,4 @@
-"""The command: find what is asked about, read, follow the chain, and show it."""
+"""The command `why`: find the subject, read the facts, follow the chain, and print it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Found = Machine | MachineOperation
 
 
 async def run(session: Session) -> int:
-    """`why NAME`: the chain once, or with --watch whenever it changes, until nothing is left to wait for."""
+    """Run `why NAME`: print the chain once, or with --watch after each change until nothing blocks any more."""
     refuse_output(session.told, "name", "wide", what="an answer is printed as text, json or yaml")
     args, program = session.told.args, session.told.program
     topic, name = parsed(args.name, program)
@@ -46,7 +46,7 @@ async def run(session: Session) -> int:
 
 
 def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
-    """`machine/m1`, `operation/op`, or a bare name: what it is of, and the name.
+    """Parse `machine/m1`, `operation/op`, or a bare name to the topic and the name.
 
     Raises:
         CliError
@@ -67,7 +67,7 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
 async def explained(
     api: Api, topic: Topic | None, name: str, *, now: WallClock = utc_now, program: str = PLUGIN
 ) -> tuple[tuple[Link, ...], bool, tuple[str, ...]]:
-    """The chain of an object, whether nothing is left to wait for, and what could not be read."""
+    """Return the chain of an object, whether nothing blocks it any more, and what could not be read."""
     found = await find(api, topic, name, program)
     reader = Reader(api, now, ApiError)
     if isinstance(found, Machine):
@@ -81,7 +81,7 @@ async def explained(
 
 
 async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) -> Found:
-    """The object of this name.
+    """Return the object of this name.
 
     Raises:
         CliError: there is none, or a Machine and an operation have the same name.
@@ -110,7 +110,7 @@ async def _get(api: Api, kind: Kind[Any], name: str) -> Any:
 
 
 def show(session: Session, links: tuple[Link, ...], unread: tuple[str, ...]) -> None:
-    """Print a chain as -o says."""
+    """Print a chain in the format of -o."""
     form = getattr(session.told.args, "output", "")
     if form == "json":
         session.told.out.write(msgspec.json.format(msgspec.json.encode(plain(links)), indent=2).decode() + "\n")

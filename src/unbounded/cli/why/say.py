@@ -1,4 +1,4 @@
-"""How a chain is shown: a few lines for people, or plain data."""
+"""Output of a chain: a few lines of text, or plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH: Final = 100  # where there is no terminal
 
 
 def lines(links: Sequence[Link], now: datetime, style: Style = PLAIN) -> list[str]:
-    """One paragraph for each link, each cause below what it holds up; then what happens next, and what to do."""
+    """Return one paragraph for each link, each cause below what it blocks; then the next step, and the fixes."""
     shown: list[str] = []
     for depth, link in enumerate(links):
         shown += _head(link, depth, style)
@@ -28,7 +28,7 @@ def lines(links: Sequence[Link], now: datetime, style: Style = PLAIN) -> list[st
 
 
 def _head(link: Link, depth: int, style: Style) -> Iterator[str]:
-    """A link as it is wrapped: its subject bold, and the phase behind it in its colour."""
+    """Yield the wrapped lines of a link: its subject bold, and the phase behind it in its colour."""
     because = f"{_indent(depth)}{'because ' if depth else ''}"
     first, *rest = style.wrapped(one_line(f"{because}{link.about} {link.what}"), usual=WIDTH)
     _, about, what = first.partition(one_line(link.about))
@@ -39,7 +39,7 @@ def _head(link: Link, depth: int, style: Style) -> Iterator[str]:
 
 
 def _fixes(links: Sequence[Link], style: Style) -> Iterator[str]:
-    """What undoes the cause, the last link's first."""
+    """Yield the fixes, those of the last link first."""
     seen: set[str] = set()
     for link in reversed(links):
         for fix in link.fixes:
@@ -70,12 +70,12 @@ def _indent(depth: int) -> str:
 
 
 def plain(links: Sequence[Link]) -> dict[str, Any]:
-    """As JSON and YAML have it."""
+    """Return the chain as JSON values."""
     return {"links": [plain_link(link) for link in links]}
 
 
 def plain_link(link: Link) -> dict[str, Any]:
-    """One link, with names as the API has them."""
+    """Return one link as JSON values, with names in the API's style."""
     return {
         "about": link.about,
         "what": link.what,

@@ -1,6 +1,6 @@
-"""The commands that undo what keeps machina from a host, by the reason of the condition and the server it is about.
+"""Commands that resolve why machina cannot set up a host, by the reason of the condition and the server concerned.
 
-A Secret with an SSH key is never written over: other Machines of its site log in with it.
+A Secret with an SSH key is never overwritten: other Machines of its site log in with it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _address(machine: Machine, said: Condition) -> Fix:
 
 
 def _no_route(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    """No packet gets there: another login does not help, another way does."""
+    """Return fixes for a server without a route: another login does not help, another route does."""
     show = _where_it_fails(machine, said, f"ip route get {_host(machine, said)}", "shows the way that is taken")
     if hop_of(machine, said) is SSHHop.BASTION:
         return (show, _address(machine, said))
@@ -58,7 +58,7 @@ def _no_name(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 
 
 def _where_it_fails(machine: Machine, said: Condition, command: str, does: str) -> Fix:
-    """Return a command for the place that cannot reach a server: a bastion its host, machina everything else."""
+    """Return a command for the place that cannot reach a server: the bastion for its host, machina for all others."""
     bastion = _bastion(machine)
     if bastion is None or hop_of(machine, said) is SSHHop.BASTION:
         return Fix(command, f"{does}, where machina runs")
@@ -75,7 +75,7 @@ def _not_listening(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 
 
 def _no_forwarding(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    """The bastion lets in and passes nothing on: its settings, or another bastion."""
+    """Return fixes for a bastion that accepts the login and forwards nothing: its settings, or another bastion."""
     bastion = _bastion(machine)
     if bastion is None or machine.spec.ssh is None:
         return ()
@@ -108,7 +108,7 @@ def _host_key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 
 
 def _login(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    """The server is told of the key; the Secret stays as it is, as other Machines of the site log in with it."""
+    """Return fixes for a refused login: the server gets the key. The Secret stays, as other Machines use it."""
     ssh, hop = machine.spec.ssh, hop_of(machine, said)
     if ssh is None:
         return ()
@@ -124,7 +124,7 @@ def _login(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 
 
 def _own_key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    """Give the Machine a Secret of its own. One that is there is never written over: others may share it."""
+    """Return fixes that give the Machine its own Secret. An existing one is never overwritten: others may share it."""
     own = f"ssh-{machine.name}{'-bastion' if hop_of(machine, said) is SSHHop.BASTION else ''}"
     make = f"kubectl -n {NAMESPACE} create secret generic {own} --from-file={KEY}=FILE"
     ref = {"privateKeyRef": {"name": own, "namespace": NAMESPACE, "key": KEY}}
@@ -194,7 +194,7 @@ def hop_of(machine: Machine, said: Condition) -> SSHHop:
         hop = status.ssh.failed_hop if status.ssh is not None else None
     elif said.type == ConditionType.HOST_RESET:
         hop = status.ssh.reset_failed_hop if status.ssh is not None else None
-    else:  # what is missing before a login is the host's, whatever an attempt before that met
+    else:  # a missing input before a login concerns the host, whatever server an earlier attempt failed at
         attempt = status.provisioning
         hop = attempt.failed_hop if attempt is not None and attempt.failure == said.reason else None
     return SSHHop(hop) if hop is not None else SSHHop.HOST
@@ -256,7 +256,7 @@ def _no_command(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 def _no_release(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    """The server of releases has no such file: for all hosts, or for the version that this Machine names."""
+    """Return fixes for a missing file on the server of releases: for all hosts, or for this Machine's version."""
     return (*release_fixes(machine), _said_there(machine))
 
 
@@ -306,7 +306,7 @@ def _digest(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 _R = ConditionReason
-OF_LOGIN: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # of a login, to the host or to its bastion
+OF_LOGIN: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # for a login on the host or on its bastion
     (_R.HOST_KEY_CHANGED, _host_key),
     (_R.CREDENTIALS_REFUSED, _login),
     (_R.SECRET_MISSING, _secret_missing),
@@ -323,8 +323,8 @@ OF_LOGIN: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # of a login, t
     (_R.TIMED_OUT, _unreachable),
     (_R.UNREACHABLE, _unreachable),
 )
-OF_RESET: Final[Mapping[str, Remedy]] = {**dict(OF_LOGIN), _R.FAILED: _by_hand}  # as the Machine is being deleted
-ON_HOST: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # of the install there
+OF_RESET: Final[Mapping[str, Remedy]] = {**dict(OF_LOGIN), _R.FAILED: _by_hand}  # while the Machine is being deleted
+ON_HOST: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # for the install on the host
     (_R.SUDO_REFUSED, _sudo),
     (_R.COMMAND_MISSING, _no_command),
     (_R.DISK_FULL, _disk_full),
@@ -335,7 +335,7 @@ ON_HOST: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # of the install
     (_R.FAILED, _attempt),
     (_R.TIMED_OUT, _attempt),
 )
-BEFORE_LOGIN: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # what has to be there, besides a key
+BEFORE_LOGIN: Final[tuple[tuple[ConditionReason, Remedy], ...]] = (  # for missing inputs besides a key
     (_R.TOKEN_UNUSABLE, _token),
     (_R.TOKEN_NOT_RENEWABLE, _token_not_renewable),
     (_R.TOKEN_FORBIDDEN, _token_forbidden),

@@ -1,4 +1,4 @@
-"""Conditions of a Machine that hold it up: what happens next by itself, and the commands that undo each. A table."""
+"""Conditions that block a Machine: what happens next by itself, and the commands that resolve each. A table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from unbounded.machina.machines.settings import Settings
 
 @dataclass(frozen=True)
 class Trouble:
-    """A condition that says what is wrong.
+    """A condition that reports a problem.
 
     Attributes:
-        next_step: what happens without anybody.
-        retried: whether that comes at the time which the status has.
+        next_step: what happens without intervention.
+        retried: whether the status has the time of that.
     """
 
     type: ConditionType
@@ -34,12 +34,12 @@ class Trouble:
     retried: bool = False
 
     def until(self, machine: Machine) -> str:
-        """RFC 3339; empty where nobody knows."""
+        """Return the time of the next attempt, RFC 3339; empty where it is unknown."""
         attempt = machine.status.provisioning
         return (attempt.retry_at or "") if self.retried and attempt is not None else ""
 
     def since(self, machine: Machine, said: Condition) -> str:
-        """Return when the cause began, RFC 3339: of attempts that are repeated, the first that failed for it."""
+        """Return when the cause began, RFC 3339: for repeated attempts, the first one that failed with it."""
         attempt = machine.status.provisioning
         if self.retried and attempt is not None and attempt.failure == said.reason and attempt.failing_since:
             return attempt.failing_since
@@ -50,13 +50,13 @@ class Trouble:
 
 
 def trouble_of(machine: Machine) -> tuple[Trouble, Condition] | None:
-    """The first condition of a Machine that holds it up."""
+    """Return the first condition of a Machine that blocks it, with its row."""
     said = machine.status.conditions
     return next(((row, one) for row in TABLE for one in said if row.fits(one)), None)
 
 
 def condition(machine: Machine, kind: ConditionType) -> Condition | None:
-    """One condition of a Machine."""
+    """Return one condition of a Machine."""
     return next((one for one in machine.status.conditions if one.type == kind), None)
 
 
@@ -65,7 +65,7 @@ def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 def duplicate_host(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    """Leave one Machine of a host."""
+    """Return fixes that leave one Machine for a host."""
     which = "-o custom-columns=NAME:.metadata.name,HOST:.spec.ssh.host,PHASE:.status.phase"
     return (
         Fix(f"kubectl get machines {which}", "shows which Machines name this host"),
@@ -82,7 +82,7 @@ def _allow_join(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 def configuration_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    """Bind the Machine to a MachineConfiguration that exists."""
+    """Return fixes that bind the Machine to a MachineConfiguration that exists."""
     ref = machine.spec.configuration_ref
     name = ref.name if ref is not None else "NAME"
     fixes = (
@@ -133,7 +133,7 @@ def _agent(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 def agent_fixes(machine: Machine | None) -> tuple[Fix, ...]:
-    """How to look at an agent: on its host."""
+    """Return the commands that examine and restart an agent on its host."""
     on_host = ssh_command(machine)
     return (
         Fix(f"{on_host}sudo unbounded-agent status", "says what the host's agent does, and what it lacks"),
@@ -193,7 +193,7 @@ def _probe_rows() -> Iterator[Trouble]:
 
 def _attempt_rows() -> Iterator[Trouble]:
     for reason, fixes in OF_LOGIN:
-        if reason is not _R.TIMED_OUT:  # which an install is, too
+        if reason is not _R.TIMED_OUT:  # an install can time out, too
             step = _LOOKED_AT if fixes in OF_KEYS else _CONNECTED if reason is _R.HOST_KEY_CHANGED else _TRIED
             yield row(_C.PROVISIONING, _F, (reason,), step, fixes, retried=fixes not in OF_KEYS)
     for reason, fixes in BEFORE_LOGIN:
