@@ -1,11 +1,16 @@
-"""Which Machine boots from the network, what it gets, and what was seen of it.
+"""Network boot of Machines: the boots that are due, their files, and the progress that the servers observe.
 
-Pure: `wanted` says which boots are wanted and what they may have, `roll` finds them by MAC, address and prefix, `files`
-says which file a path means and who may have it, `contest` notices a second host on one boot, and `milestones` turns
-what was seen into the Machine's status. `prefix` makes the part of a boot's URLs that cannot be guessed.
+Pure modules:
 
-Around that: `follower` keeps the roll equal to the API, `sightings` takes what the servers see, `writer` writes it,
-`findings` tells of trouble, `book` is what DHCP asks, and `site` ties it together for HTTP and TFTP. Addresses, sockets
-and headers are of the servers in `dhcp`, `tftp` and `http`; a HostReplace is carried out elsewhere and reads what is
-written here.
+- `wanted` derives the requested boots and their windows from Machines and operations.
+- `roll` indexes Machines and boots by MAC, address and prefix.
+- `files` maps a path to a file of an image and to the clients that may have it.
+- `contest` detects a second host that takes part in a boot.
+- `milestones` turns observations into a patch of the Machine's status.
+- `prefix` derives the unguessable part of a boot's URLs.
+
+Around these, `follower` keeps the index equal to the API, `sightings` takes the events of the servers, `writer` writes
+them into the status, `findings` reports problems, `book` answers the DHCP server, and `site` connects everything with
+HTTP and TFTP. Addresses, sockets and headers belong to the servers in `dhcp`, `tftp` and `http`. The executor of a
+HostReplace lives elsewhere and reads the status that this package writes.
 """

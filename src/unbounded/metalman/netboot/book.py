@@ -1,4 +1,4 @@
-"""What the DHCP server knows: static leases always, boot files only while a boot is wanted and its image is there."""
+"""Knowledge of the DHCP server: static leases always, boot files only for a requested boot whose image is on disk."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from unbounded.metalman.netboot.roll import Roll
 
 
 class Boots(Protocol):
-    """Who keeps track of boots."""
+    """Observer of boots that the DHCP server reports to."""
 
-    def served(self, wanted: Wanted) -> Served | None: ...  # the images of a boot, if they are there
+    def served(self, wanted: Wanted) -> Served | None: ...  # the images of a boot; None if they are not on disk
 
-    def identified(self, wanted: Wanted, machine_id: bytes) -> None: ...  # option 97 of a packet of its MAC
+    def identified(self, wanted: Wanted, machine_id: bytes) -> None: ...  # option 97 of a packet from the boot's MAC
 
-    def offered(self, wanted: Wanted) -> None: ...  # a reply with a boot file goes out
+    def offered(self, wanted: Wanted) -> None: ...  # the server sends a reply with a boot file
 
 
 class NetbootBook:
-    """A `Book` and `Listener` of the DHCP server.
+    """`Book` and `Listener` of the DHCP server.
 
-    URLs in it have no prefix: option 67 can be read by the whole segment, and who fetches the loader is known by its
-    address. The prefix is only in what the loader's configuration is rendered to.
+    Its URLs have no prefix: the whole segment can read option 67, and the HTTP server identifies a client that fetches
+    the
+    loader by its address. Only the rendered configuration of the loader contains the prefix.
 
     Args:
-        server: its own address, as clients reach it; four octets.
-        serve_url: where the HTTP server is, as machines reach it.
+        server: the server's own address, as clients reach it; four octets.
+        serve_url: URL of the HTTP server, as Machines reach it.
     """
 
     def __init__(self, roll: Roll, boots: Boots, *, server: bytes, serve_url: str) -> None:
@@ -40,14 +41,14 @@ class NetbootBook:
         self._serve_url = serve_url
 
     def client(self, mac: str) -> Client | Withheld | None:
-        """The Machine with this MAC (lower case, with colons)."""
+        """Return the Machine with this MAC (lower case, with colons)."""
         entry = self._roll.by_mac(mac)
         if entry is None or isinstance(entry, Withheld):
             return entry
         return Client(entry.machine, entry.lease, self._boot(entry.machine))
 
     def heard(self, packet: Packet, arrival: Arrival) -> None:
-        """A packet came in; this is before it is decided upon."""
+        """Record the machine id of a packet before the server decides on the packet."""
         machine_id = packet.options.get(opt.MACHINE_ID)
         if machine_id is None or packet.op != REQUEST_OP or not arrival.is_of_segment(packet):
             return
@@ -56,14 +57,14 @@ class NetbootBook:
             self._boots.identified(wanted, machine_id)
 
     def answered(self, packet: Packet, reply: Reply) -> None:
-        """A reply goes out."""
+        """Record that the server sends a boot file."""
         if opt.BOOT_FILE in reply.packet.options:
             wanted = self._of(packet)
             if wanted is not None:
                 self._boots.offered(wanted)
 
     def _of(self, packet: Packet) -> Wanted | None:
-        """The boot that is being installed on the Machine whose MAC a packet has."""
+        """Return the boot in window INSTALLING of the Machine with the packet's MAC."""
         entry = self._roll.by_mac(packet.mac or "")
         wanted = None if entry is None or isinstance(entry, Withheld) else self._roll.wanted(entry.machine)
         return wanted if wanted is not None and wanted.window is Window.INSTALLING else None

@@ -8,14 +8,18 @@ from pathlib import Path
 
 
 class FileContent:
-    """A file of an image, open until it is closed.
+    """File of an image that stays open until `close`.
 
     Args:
-        sent: called on closing, if the file was read to its end.
+        sent: called by `close` if the file was read to its end.
     """
 
     def __init__(self, path: Path, sent: Callable[[], None]) -> None:
-        """Raises OSError: the file cannot be opened."""
+        """Open the file.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.fstat(self._descriptor).st_size
         self._sent = sent
@@ -32,7 +36,7 @@ class FileContent:
 
 
 class TextContent:
-    """A text that was made; `sent` as in `FileContent`."""
+    """Generated text; `sent` as in `FileContent`."""
 
     def __init__(self, content: bytes, sent: Callable[[], None]) -> None:
         self._content = content

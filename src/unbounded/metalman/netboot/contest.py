@@ -1,23 +1,29 @@
-"""Whether two hosts take part in one boot: pure, from what reaches the servers of one process.
+"""Detection of two hosts that take part in one boot: pure, from the requests that reach the servers of one process.
 
-What a host on the segment says of itself can be forged, so this cannot prove that there is one; it notices two that
-both act. Every one of these ends the boot:
+A host on the segment can forge everything that it sends, so the absence of a second host cannot be proven. This module
+detects two hosts that both act. Each of these ends the boot:
 
-- **Another machine id** (DHCP option 97) in packets of the boot's MAC, from where the lease is offered
-  (`dhcp.model.Arrival.is_of_segment`) and before a kernel went out: two datagrams from elsewhere would end any boot.
-  Firmware and iPXE write the same id in either byte order, and later stages leave it out, which says nothing.
-- **Another MAC behind the boot's address**, in the kernel's table of neighbours, when a file is asked for from that
-  address. All MACs in the Machine's leases are its own. Only where clients are on the server's segment: behind a router
-  all addresses have that one's MAC. And only until the image is written, as an installed system may bond its NICs.
+- **Another machine id** (DHCP option 97) in packets of the boot's MAC. The packets have to come from where the lease is
+  offered (`dhcp.model.Arrival.is_of_segment`), as otherwise two datagrams from elsewhere would end any boot. They
+  count until a kernel was sent. Firmware and iPXE write the same id in either byte order; later stages leave it out,
+  which proves nothing.
+- **Another MAC behind the boot's address**, in the kernel's table of neighbours, when that address requests a file. All
+  MACs in the Machine's leases are its own. The check requires clients on the server's segment: behind a router all
+  addresses have the router's MAC. It ends once the image is written, as an installed system may bond its NICs.
 - **Another source address that uses the boot's prefix.** All addresses in the Machine's leases are its own. The
-  installed system may have its address from elsewhere: that one or those of its leases, but not both.
-- **An install that goes on although the host has begun to boot anew**: loader, its configuration, kernel or initrd were
-  asked for, and then the installer that ran before reports again: before a kernel went out, or with a percentage that
+  installed system may have its address from another source: either that one or those of its leases, but not both.
+- **An install that continues although the host has begun to boot again**. The host requested loader, its configuration,
+  kernel or initrd, and then the earlier installer reports again: before a kernel was sent, or with a percentage that
   continues its own. A host that was reset reports from the beginning.
 
-What cannot be noticed: a host that has MAC, address and machine id of the Machine while that one is silent; two that
-take turns; what reaches different replicas, beyond what is written in the Machine's status. Client identifiers (option
-61) are not compared, as every stage of one boot has its own; nor are relays, as two of them may pass one packet on.
+Not detectable:
+
+- a host that has MAC, address and machine id of the Machine while the Machine is silent;
+- two hosts that take turns;
+- events that reach different replicas, beyond those in the Machine's status.
+
+Client identifiers (option 61) are not compared, as every stage of one boot has its own. Relays are not compared either,
+as two relays may pass one packet on.
 """
 
 from __future__ import annotations
@@ -27,14 +33,14 @@ from typing import Final
 
 from unbounded.metalman.netboot.model import Window
 
-NO_IDS: Final = (bytes(16), b"\xff" * 16)  # what firmware without an id sends
+NO_IDS: Final = (bytes(16), b"\xff" * 16)  # sent by firmware that has no id
 ID_BYTES: Final = 17  # a type, which is 0, and the id
-TELLING_PERCENT: Final = 10  # a run whose first reports were lost may seem to continue from less
+TELLING_PERCENT: Final = 10  # below it, a new run whose first reports were lost could seem to continue the old one
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is the Machine's own: addresses as texts, MACs in lower case."""
+    """Identity of the Machine: addresses as texts, MACs in lower case."""
 
     addresses: frozenset[str]
     macs: frozenset[str]
@@ -42,14 +48,14 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A DHCP packet of one of the Machine's MACs said its machine id (the value of option 97)."""
+    """DHCP packet from one of the Machine's MACs with a machine id (the value of option 97)."""
 
     option: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """The MAC that the kernel knows behind an address that asked for a file."""
+    """MAC that the kernel has for an address that requested a file."""
 
     address: str
     mac: str
@@ -57,7 +63,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class PrefixUsed:
-    """A request under the boot's prefix."""
+    """Request under the boot's prefix."""
 
     address: str
     window: Window
@@ -65,7 +71,7 @@ class PrefixUsed:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A file of the boot's first stages went out; `kernel` when it is what the loader starts."""
+    """The server sent a file of the boot's first stages; `kernel` if the loader starts this file."""
 
     path: str
     kernel: bool = False
@@ -73,7 +79,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The installer said how far it is."""
+    """Progress report of the installer."""
 
     percent: int | None = None
 
@@ -83,26 +89,26 @@ Event = Identified | Neighbour | PrefixUsed | Loading | Reported
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What was seen of one boot."""
+    """Observations of one boot."""
 
     machine_id: bytes | None = None
-    loaded: bool = False  # a kernel went out
-    returned: bool = False  # the installed system has used the prefix from an address in a lease
-    other_address: str | None = None  # or from this one
-    installing: bool = False  # an installer has reported since the last kernel went out
-    reloaded: str = ""  # a file of the first stages that went out after that
-    percent: int = 0  # how far the installer said it was
+    loaded: bool = False  # the server sent a kernel
+    returned: bool = False  # the installed system used the prefix from an address in a lease
+    other_address: str | None = None  # the other address from which the installed system used the prefix
+    installing: bool = False  # an installer has reported since the server sent the last kernel
+    reloaded: str = ""  # path of a file of the first stages that the server sent after that report
+    percent: int = 0  # last percentage that the installer reported
 
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """Two hosts were seen; `why` is for a person."""
+    """Two hosts take part in the boot; `why` is the evidence, for the user."""
 
     why: str
 
 
 def saw(trace: Trace, event: Event, known: Known) -> Trace | Contested:
-    """The trace with one more event, or that there are two hosts."""
+    """Add an event to the trace; `Contested` if the event shows a second host."""
     match event:
         case Identified(option=option):
             return _identified(trace, option)
@@ -119,7 +125,7 @@ def saw(trace: Trace, event: Event, known: Known) -> Trace | Contested:
 
 
 def plain_id(option: bytes) -> bytes | None:
-    """The id in option 97, whichever byte order it came in; None where there is none."""
+    """Return the id in option 97 in one byte order, independent of the client's; None if there is no id."""
     if len(option) != ID_BYTES or option[0] != 0 or option[1:] in NO_IDS:
         return None
     told = option[1:]
@@ -151,7 +157,7 @@ def _loading(trace: Trace, path: str, kernel: bool) -> Trace:
     trace = replace(trace, loaded=trace.loaded or kernel)
     if not trace.installing:
         return trace
-    if kernel:  # the next report is of another run
+    if kernel:  # the next report belongs to another run
         return replace(trace, installing=False, reloaded=path)
     return replace(trace, reloaded=path)
 

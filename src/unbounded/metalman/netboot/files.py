@@ -1,11 +1,12 @@
-"""Which file of an image a path means, and who may have it.
+"""Mapping of a path to a file of an image, and to the clients that may have it.
 
-A path is looked up in this order: `cloud-init/user-data`, which is the Machine's own; `<path>.tmpl`, rendered; `<path>`
-as it is. `disk.img.*` comes from the image of `spec.pxe.image`, everything else from `spec.pxe.netbootImage` where
-that is set.
+A path is resolved in this order: `cloud-init/user-data`, which belongs to the Machine; `<path>.tmpl`, rendered;
+`<path>` as it is. `disk.img.*` comes from the image of `spec.pxe.image`. Everything else comes from
+`spec.pxe.netbootImage` if it is set.
 
-By its source address alone a host gets the first stages only: loaders, their configuration, kernel, initrd. They hold
-nothing secret but the prefix of the boot, which the configuration passes on; everything else lies under that.
+A host that is identified only by its source address gets only the first stages: loaders, their configuration, kernel,
+initrd. Their one secret is the prefix of the boot, which the configuration passes on. All other files require the
+prefix.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ USER_DATA: Final = "cloud-init/user-data"
 TEMPLATE: Final = ".tmpl"
 LONGEST_PATH: Final = 1024
 LARGEST_TEMPLATE_BYTES: Final = 1 << 20
-REMEMBERED: Final = 4096  # looked-up paths; wrong guesses are among them
+REMEMBERED: Final = 4096  # resolved paths, wrong guesses included
 CONFIG_FOLDERS: Final = frozenset({"grub", "boot", "efi", "debian-installer", "pxelinux.cfg", "loader"})
 KERNEL_NAMES: Final = ("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "microcode")
 LOADER_ENDINGS: Final = (".efi", ".ipxe", ".kpxe", ".pxe", ".lkrn", ".0", ".c32")
@@ -38,11 +39,11 @@ DISK_NAME: Final = "disk.img"
 
 
 class Role(Enum):
-    """What a file is for."""
+    """Purpose of a file."""
 
-    LOADER = "loader"  # one of the boot files that DHCP names
-    CONFIG = "config"  # what loaders ask for by themselves
-    KERNEL = "kernel"  # what they start
+    LOADER = "loader"  # a boot file that DHCP names
+    CONFIG = "config"  # requested by loaders on their own
+    KERNEL = "kernel"  # started by loaders
     DISK = "disk"
     OTHER = "other"
 
@@ -51,7 +52,7 @@ FIRST_STAGES: Final = frozenset({Role.LOADER, Role.CONFIG, Role.KERNEL})
 
 
 def plain_path(path: str) -> str | None:
-    """The path without repeated slashes; None for one that is absolute, leads upwards, or is odd."""
+    """Return the path without repeated slashes; None if it is absolute, leads upwards, or has unusual characters."""
     parts = [part for part in path.split("/") if part]
     odd = not path.isprintable() or "\\" in path or len(path) > LONGEST_PATH  # NUL is not printable
     if odd or not parts or path.startswith("/") or not {".", ".."}.isdisjoint(parts):
@@ -60,7 +61,7 @@ def plain_path(path: str) -> str | None:
 
 
 def role(path: str, loaders: Mapping[Loader, str]) -> Role:
-    """What a plain path is for, by the image's boot files and by the names that loaders ask for."""
+    """Return the purpose of a plain path by the image's boot files and the names that loaders request."""
     if path in loaders.values():
         return Role.LOADER
     pure = PurePosixPath(path.lower())
@@ -75,13 +76,13 @@ def role(path: str, loaders: Mapping[Loader, str]) -> Role:
 
 
 def image_of(path: str, served: Served) -> Image:
-    """The image that a plain path is looked up in."""
+    """Return the image that has the files of a plain path's role."""
     return served.disk if role(path, served.loaders) is Role.DISK else served.netboot
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """A file that is made for each Machine."""
+    """Template that is rendered for each Machine."""
 
     path: Path
     name: str  # within its image
@@ -93,31 +94,31 @@ class Rendering:
         return Template(self.name, self.path.read_text(encoding="utf-8", errors="surrogateescape"))
 
     def content(self, machine: Machine, around: Surroundings) -> bytes:
-        """The file for a Machine. It may take a while: call it in a thread.
+        """Render the file for a Machine. Blocks for long: call it in a thread.
 
         Raises:
-            TemplateError: the template is wrong or does not fit; the text names file, line and expression.
-            OSError: it cannot be read.
+            TemplateError: the template is wrong or does not fit; the message names file, line and expression.
+            OSError: the template cannot be read.
         """
         text = self._template.render(template_data(machine, around))
         return text.encode(encoding="utf-8", errors="surrogateescape")
 
 
 class Library:
-    """Files of images by path. Images never change, so what was looked up once is remembered."""
+    """Files of images by path. Images never change, so the library caches each resolved path."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[str, str], OnDisk | Rendering | None] = OrderedDict()
 
     def find(self, image: Image, path: str) -> OnDisk | Rendering | None:
-        """What a plain path means in an image; None where there is no such file."""
+        """Resolve a plain path in an image; None if the image has no such file."""
         key = (image.digest, path)
         if key in self._found:
             self._found.move_to_end(key)
             return self._found[key]
         found = _look_up(image, path)
         if found is None and not image.is_there:
-            return None  # it may be back soon
+            return None  # not cached: the folder may be restored soon
         self._found[key] = found
         if len(self._found) > REMEMBERED:
             self._found.popitem(last=False)
@@ -125,12 +126,12 @@ class Library:
 
 
 def content_tag(content: bytes) -> str:
-    """The ETag of what was made."""
+    """Return the ETag of generated content."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def _look_up(image: Image, path: str) -> OnDisk | Rendering | None:
-    if path.endswith(TEMPLATE):  # templates are served as what they make
+    if path.endswith(TEMPLATE):  # a template is served under its name without the suffix
         return None
     template = _file(image.root, path + TEMPLATE)
     if template is not None:
@@ -142,7 +143,7 @@ def _look_up(image: Image, path: str) -> OnDisk | Rendering | None:
 
 
 def _file(root: Path, path: str) -> tuple[Path, int, float] | None:
-    """A regular file below a root, with its links resolved; None where there is none, or it lies outside."""
+    """Return path, size and mtime of a regular file below a root, with links resolved; None if there is none inside."""
     try:
         base = root.resolve(strict=True)
         there = (base / path).resolve(strict=True)

@@ -1,7 +1,7 @@
-"""What people are told of trouble with leases and boot files: the condition NetbootServed, and Events.
+"""Reports of problems with leases and boot files: the condition NetbootServed, and Events.
 
-Trouble with leases is a state: it is told, and taken back, by what the roll says. A missing boot file or a declined
-address is something that happened: it is taken back when the host was served after all.
+Problems with leases are a state: the condition follows the index of leases. A missing boot file or a declined address
+is an event: the condition returns to True when the host is served later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unbounded.metalman.netboot.roll import Roll
 from unbounded.operations.announcing import Announce
 
 FOREIGN_SERVER: Final = "ForeignDHCPServer"
-MOST_TOLD: Final = 20  # Machines that get an Event because of something on their network
+MOST_TOLD: Final = 20  # limit on the Machines that get an Event for a problem of their network
 
 REASONS: Final = {
     Trouble.NO_BOOT_FILE: ConditionReason.NO_BOOT_FILE,
@@ -31,7 +31,7 @@ SERVED: Final = Said(ConditionStatus.TRUE, ConditionReason.SERVED, "the Machine 
 
 
 def leases_said(machine: Machine, findings: tuple[Finding, ...]) -> Said | None:
-    """What NetbootServed has to say of a Machine's leases; None where it may stay as it is."""
+    """Return the update of NetbootServed for a Machine's leases; None if the condition remains as it is."""
     if findings:
         text = "; ".join(finding.text for finding in findings)
         return Said(ConditionStatus.FALSE, REASONS[findings[0].trouble], text)
@@ -39,7 +39,7 @@ def leases_said(machine: Machine, findings: tuple[Finding, ...]) -> Said | None:
 
 
 def trouble_of(machine: Machine) -> str | None:
-    """The reason for which a Machine's NetbootServed is not True; None when it is, or was never said."""
+    """Return the reason of a NetbootServed that is not True; None if it is True or not set."""
     for condition in machine.status.conditions:
         if condition.type == ConditionType.NETBOOT_SERVED and condition.status != ConditionStatus.TRUE:
             return condition.reason
@@ -47,9 +47,11 @@ def trouble_of(machine: Machine) -> str | None:
 
 
 class Findings:
-    """Args:
-    note: has something written into a Machine's status.
-    announce: tells people by an Event.
+    """Writer of problems into conditions and Events.
+
+    Args:
+        note: queues an update of a Machine's status.
+        announce: emits an Event.
     """
 
     def __init__(
@@ -61,13 +63,13 @@ class Findings:
         self._announce = announce
 
     def leases_changed(self, machine: Machine) -> None:
-        """A Machine's leases, or those of its rivals, may have changed."""
+        """Update NetbootServed after a change of the leases of a Machine, or of a Machine in conflict with it."""
         said = leases_said(machine, self._roll.findings(machine.name))
         if said is not None:
             self._note(machine.name, Seen(conditions={ConditionType.NETBOOT_SERVED: said}))
 
     def report(self, finding: Finding) -> None:
-        """What a DHCP server found."""
+        """Report a problem that a DHCP server found."""
         if finding.trouble is Trouble.FOREIGN_SERVER:
             self._tell_of_foreign_server(finding)
         elif finding.machine:

@@ -1,4 +1,4 @@
-"""Keeps the roll equal to what the API says: Machines, and the HostReplace operations on them, one change at a time."""
+"""Synchronization of the index with Machines and the HostReplace operations on them, one change at a time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from unbounded.metalman.netboot.wanted import wanted_boot
 from unbounded.operations.caches import INDEX_MACHINE
 from unbounded.operations.ownership import Executor
 
-FINISH_S: Final = 7200.0  # how long an installed system of a counted repave may still use its prefix
+FINISH_S: Final = 7200.0  # how long the installed system of a counted repave may still use its prefix
 
 Changed = Callable[[Machine], None]
 Began = Callable[[Machine, Wanted], None]
 
 
 class Follower:
-    """Args:
-    operations: indexed by INDEX_MACHINE.
-    site: the one whose Machines are served; None for all.
-    changed: called for each Machine whose leases are to be looked at anew.
-    began, ended: called when a boot is wanted of a Machine that was not before, and when it is not any more.
-    stale: called with the name of a Machine that says of a repave that it is to come, and nothing comes of it.
+    """Update of the index from the caches.
+
+    Args:
+        operations: indexed by INDEX_MACHINE.
+        site: serve the Machines of this site only; None for all sites.
+        changed: called for each Machine whose leases have to be validated again.
+        began, ended: called when a Machine gets a requested boot, and when it has none any more.
+        stale: called with the name of a Machine whose status announces a repave that does not happen.
     """
 
     def __init__(
@@ -53,11 +55,11 @@ class Follower:
         self._changed, self._began, self._ended = changed, began, ended
         self._now = now
         self._pending = Pending(machines, stale)
-        self._contested: dict[str, tuple[str, str]] = {}  # {Machine: (its UID, boot)}, as soon as it was seen
+        self._contested: dict[str, tuple[str, str]] = {}  # {Machine: (its UID, boot)}, from the moment of detection on
         self._finishing: dict[str, tuple[str, str, float]] = {}  # {Machine: (its UID, boot, since)}
 
     async def run(self) -> None:
-        """Follow the caches until cancelled; what is in them already is known from the first moment on."""
+        """Follow the caches until cancelled; their present content is processed at once."""
         with (
             self._machines.subscribed(self._machine_changed),
             self._operations.subscribed(self._operation_changed),
@@ -65,12 +67,14 @@ class Follower:
             await asyncio.Event().wait()
 
     def wants(self, machine: Machine, boot: str) -> bool:
-        """Whether a boot is the one that is wanted of a Machine as it was read, or was until it was contested."""
+        """Return whether the boot is the requested one of a Machine as it was read; true also of one that was
+        contested.
+        """
         wanted = wanted_boot(machine, self._operations.by(INDEX_MACHINE, machine.name))
         return wanted is not None and wanted.boot == boot
 
     def close(self, wanted: Wanted) -> None:
-        """A boot is over at once, before that is written down."""
+        """End a boot at once, before the status records it."""
         self._contested[wanted.machine] = (wanted.uid, wanted.boot)
         self._want(wanted.machine, None)
 
@@ -91,7 +95,7 @@ class Follower:
             self._look_at(machine)
 
     def _look_at(self, machine: Machine) -> None:
-        """Bring what is known of a Machine up to date."""
+        """Update the index and the pending repaves from a Machine."""
         wanted = wanted_boot(machine, self._operations.by(INDEX_MACHINE, machine.name))
         if not self._is_ours(machine, wanted):
             self._leave(machine.name)
@@ -107,7 +111,9 @@ class Follower:
             self._began(machine, wanted)
 
     def _is_ours(self, machine: Machine, wanted: Wanted | None) -> bool:
-        """Whether this site serves a Machine: by its label, but for who carries out the operation that runs on it."""
+        """Return whether this site serves a Machine: by the executor of the running operation, else by the Machine's
+        label.
+        """
         if self._site is None:
             return True
         if wanted is not None and wanted.operation:
@@ -115,7 +121,7 @@ class Follower:
         return machine.site == self._site
 
     def _leave(self, name: str) -> None:
-        """A Machine is gone, or is another site's."""
+        """Remove a Machine that was deleted or belongs to another site."""
         self._tell(self._roll.enrol(name, ()) - {name})
         self._want(name, None)
         self._pending.leave(name)
@@ -138,10 +144,11 @@ class Follower:
         return self._contested.get(wanted.machine) == (wanted.uid, wanted.boot)
 
     def _took_too_long(self, machine: Machine, wanted: Wanted) -> bool:
-        """Whether it has been finishing for long; an operation has limits of its own.
+        """Return whether a counted repave has been finishing for too long; an operation has limits of its own.
 
-        This process measures it from its own first sight. So that a restart opens nothing anew, what was written down
-        long ago counts too; that is the one place where a time in a status is compared.
+        This process measures from its own first observation. A restart must not open the window again, so a milestone
+        that the
+        status recorded long ago counts, too. This is the only place that compares a time of the status.
         """
         if wanted.window is not Window.FINISHING or wanted.operation:
             return False
@@ -156,7 +163,7 @@ class Follower:
         return loop.time() - since >= FINISH_S
 
     def _age_s(self, machine: Machine) -> float:
-        """How long ago the last milestone was written down; 0 when that cannot be told."""
+        """Return the age of the last milestone in the status in seconds; 0 if it is unknown."""
         seen = machine.status.netboot
         try:
             return (self._now() - datetime.fromisoformat(seen.at or "")).total_seconds() if seen is not None else 0.0

@@ -1,7 +1,7 @@
-"""What is written down of a boot: pure, from what was seen since the last write to a patch of the Machine's status.
+"""Boot progress in the Machine's status: pure, from the observations since the last write to a merge patch.
 
-It only goes forward: of one boot, an earlier milestone or percentage never replaces a later one, whichever replica
-writes. cloud-init's end is final, too. The first write of a boot clears what was left of the boot before.
+Progress only advances: of one boot, an earlier milestone or percentage never replaces a later one, whichever replica
+writes. The final state of cloud-init is permanent, too. The first write of a boot clears the record of the boot before.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from unbounded.api.operation import OperationsStatus
 from unbounded.metalman.netboot.model import Said, Seen, rank
 from unbounded.operations.record import whole
 
-LONGEST_MESSAGE: Final = 1024  # of what a host says of itself
-_FINAL: Final = (ConditionReason.SUCCEEDED, ConditionReason.FAILED)  # of CloudInitDone, within one boot
+LONGEST_MESSAGE: Final = 1024  # of a message that a host sends
+# reasons of CloudInitDone that do not change within one boot
+_FINAL: Final = (ConditionReason.SUCCEEDED, ConditionReason.FAILED)
 
 
 def joined(before: Seen, new: Seen) -> Seen:
-    """Both as one. What was seen of an earlier boot gives way; conditions that belong to no boot are kept."""
+    """Merge two observations. An earlier boot is replaced; conditions that belong to no boot are kept."""
     conditions = {**before.conditions, **new.conditions}
     if not new.boot:
         return replace(before, conditions=conditions)
@@ -42,7 +43,7 @@ def joined(before: Seen, new: Seen) -> Seen:
     counts = new.milestone is None or ahead >= 0
     message = before.message
     if ahead > 0 or (counts and new.message is not None):
-        message = new.message  # also none: the words were about the milestone before
+        message = new.message  # None, too: the old message belongs to the milestone before
     return Seen(
         boot=new.boot,
         milestone=new.milestone if ahead > 0 else before.milestone,
@@ -57,7 +58,7 @@ def joined(before: Seen, new: Seen) -> Seen:
 
 
 def status_patch(machine: Machine, seen: Seen, now: str) -> dict[str, Any] | None:
-    """The merge patch that writes it down on a Machine as it was read; None when nothing of it is news.
+    """Return the merge patch that records an observation on a Machine as it was read; None if there is nothing new.
 
     Args:
         now: RFC 3339.
@@ -82,13 +83,13 @@ def status_patch(machine: Machine, seen: Seen, now: str) -> dict[str, Any] | Non
 
 
 def _netboot(old: NetbootStatus | None, seen: Seen, now: str) -> NetbootStatus:
-    """The record of a boot with what is new; an older milestone changes nothing but what is counted."""
+    """Return the record of a boot with the observation; an older milestone changes only the count of loads."""
     old = old or NetbootStatus(boot=seen.boot)
     moves = rank(seen.milestone) > rank(old.milestone)
     counts = seen.milestone is None or rank(seen.milestone) >= rank(old.milestone)
     percent = _most(old.percent, seen.percent) if counts else old.percent
     message = fit_message(seen.message, LONGEST_MESSAGE) if counts and seen.message is not None else old.message
-    if moves and seen.message is None:  # the words were about the milestone before
+    if moves and seen.message is None:  # the old message belongs to the milestone before
         message = None
     return NetbootStatus(
         boot=seen.boot,
@@ -102,7 +103,7 @@ def _netboot(old: NetbootStatus | None, seen: Seen, now: str) -> NetbootStatus:
 
 
 def _conditions(machine: Machine, seen: Seen, now: str, *, begins: bool) -> list[dict[str, Any]] | None:
-    """All conditions with those that change; None when none does."""
+    """Return all conditions with the updates applied; None if no condition changes."""
     raw = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
     changed: list[dict[str, Any]] | None = None
     if begins:
@@ -137,7 +138,7 @@ def _conditions_of_one_boot(
 
 
 def cloud_init_said(event_type: str, name: str, result: str, description: str) -> Said | None:
-    """What an event of cloud-init's webhook reporter means for CloudInitDone; None for one that says nothing."""
+    """Map an event of cloud-init's webhook reporter to CloudInitDone; None for an event without meaning for it."""
     if event_type == "start":
         return Said(ConditionStatus.FALSE, ConditionReason.RUNNING, fit_message(f"{name} has started", LONGEST_MESSAGE))
     if event_type != "finish":
@@ -151,14 +152,14 @@ def cloud_init_said(event_type: str, name: str, result: str, description: str) -
 
 
 def repaved(image: str, *, done: bool) -> Said:
-    """The condition Repaved while a repave is on, and after it has written its image."""
+    """Return the condition Repaved during a repave, and after the image is written."""
     if done:
         return Said(ConditionStatus.TRUE, ConditionReason.SUCCEEDED, f"image={image}")
     return Said(ConditionStatus.FALSE, ConditionReason.PENDING, f"image={image}")
 
 
 def written(image: str, repave: int | None) -> Seen:
-    """The report that the image is written, without its boot."""
+    """Return the observation that the image is written; the caller sets the boot."""
     return Seen(
         milestone=NetbootMilestone.IMAGE_WRITTEN,
         percent=100,

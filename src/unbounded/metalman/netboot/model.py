@@ -1,4 +1,4 @@
-"""A boot from the network that is wanted, and what the servers saw of it, as frozen data."""
+"""Requested network boots and the servers' observations of them, as frozen data."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from unbounded.api.machine import NetbootMilestone
 
 
 class Window(Enum):
-    """What a wanted boot may have now."""
+    """Access that a requested boot has now."""
 
     INSTALLING = "installing"  # boot options, the loader's files by source address, everything under the prefix
-    SUSPENDED = "suspended"  # nothing for now, and under the prefix the word to ask again: it may go on
-    FINISHING = "finishing"  # the image is written: no boot options, nothing by source address; under the prefix still
+    SUSPENDED = "suspended"  # no files for now, and under the prefix the answer to retry: the boot may resume
+    # the image is written: no boot options and no files by source address; the prefix still works
+    FINISHING = "finishing"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A boot that is wanted of a Machine.
+    """Requested network boot of a Machine.
 
     Args:
-        uid: of the Machine.
-        boot: the UID of the HostReplace that wants it, or `repave-N`; what `status.netboot.boot` says.
+        uid: UID of the Machine.
+        boot: the UID of the HostReplace that requests it, or `repave-N`; the value of `status.netboot.boot`.
         operation: name of the HostReplace; empty for a counter.
-        executor: who carries that out, such as metalman/lab.
+        executor: executor of that operation, such as metalman/lab.
         repave: the counter's value that the end of this boot reaches; None for an operation, whose executor counts.
     """
 
@@ -42,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a condition is to say."""
+    """Content of a condition."""
 
     status: ConditionStatus
     reason: ConditionReason
@@ -51,14 +52,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen since the last write; see `milestones.joined`.
+    """Observations since the last write; see `milestones.joined`.
 
     Args:
-        boot: which boot it belongs to; empty for conditions that belong to none.
-        loads: how often the loader went out.
-        conditions: what they are to say; None removes one.
+        boot: the boot that they belong to; empty for conditions that belong to none.
+        loads: number of times that the server sent the loader.
+        conditions: updates of conditions; None removes one.
         repave: the counter's value that was reached.
-        disk: the path of the disk that is being written.
+        disk: path of the disk that the installer writes.
     """
 
     boot: str = ""
@@ -73,7 +74,7 @@ class Seen:
 
     @property
     def urgent(self) -> bool:
-        """Whether it is more than a percentage and its words, which can wait for the next ones."""
+        """Return whether there is more than a percentage and its message, which can wait for the next ones."""
         progress = self.milestone in (None, NetbootMilestone.IMAGE_WRITING)
         return not progress or bool(self.loads or self.conditions) or self.repave is not None
 
@@ -87,7 +88,7 @@ RANKS: Final[Mapping[str, int]] = {
             NetbootMilestone.KERNEL_FETCHED,
             NetbootMilestone.INSTALLER_STARTED,
             NetbootMilestone.IMAGE_WRITING,
-            NetbootMilestone.FAILED,  # a host that is started again by hand may still come to the next one
+            NetbootMilestone.FAILED,  # a host that the user restarts may still reach the next one
             NetbootMilestone.IMAGE_WRITTEN,
             NetbootMilestone.CONTESTED,
         ),
@@ -97,5 +98,5 @@ RANKS: Final[Mapping[str, int]] = {
 
 
 def rank(milestone: str | None) -> int:
-    """How far a milestone is; 0 before the first one, and for one that a later version wrote the furthest."""
+    """Return the order of a milestone: 0 for None, the highest for one that a later version wrote."""
     return 0 if milestone is None else RANKS.get(milestone, len(RANKS) + 1)

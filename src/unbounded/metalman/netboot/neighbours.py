@@ -1,4 +1,4 @@
-"""The kernel's table of IPv4 neighbours (ARP): which MAC it knows behind an address."""
+"""The kernel's table of IPv4 neighbours (ARP): the MAC behind an address."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ARP_REQUEST: Final = struct.Struct("HH4s8sH14sI16s16s")  # struct arpreq: two so
 
 
 class NeighbourTable:
-    """Asks the kernel each time: one address, and nothing is remembered that could be outdated.
+    """Lookup in the kernel's table: one address a call, without a cache that could be outdated.
 
     Args:
-        interface: the one whose neighbours count.
+        interface: interface whose neighbours count.
     """
 
     def __init__(self, interface: str) -> None:
@@ -31,13 +31,13 @@ class NeighbourTable:
         self._socket.close()
 
     def __call__(self, address: str) -> str | None:
-        """The MAC behind an address, in lower case; None where the kernel knows none."""
+        """Return the MAC behind an address, in lower case; None if the kernel has no entry."""
         asked = ARP_REQUEST.pack(
             socket.AF_INET, 0, socket.inet_aton(address), bytes(8), 0, bytes(14), 0, bytes(16), self._device
         )
         try:
             told = fcntl.ioctl(self._socket, SIOCGARP, asked)
-        except OSError:  # ENXIO: it knows nothing of it; ENODEV: the interface is gone
+        except OSError:  # ENXIO: no entry; ENODEV: the interface is gone
             return None
         _, _, _, _, kind, hardware, flags, _, _ = ARP_REQUEST.unpack(told)
         return hardware[:6].hex(":") if kind == ETHERNET and flags & COMPLETE else None

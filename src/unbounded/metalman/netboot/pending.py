@@ -1,8 +1,8 @@
-"""Repaves that nothing comes of: asked for by a counter, where there is no BMC, and nobody started the host.
+"""Expiry of counted repaves that do not start: there is no BMC, and the user did not start the host.
 
-The condition Repaved says False from the moment on that such a repave is wanted. When nothing was seen of its boot for
-half an hour, it is taken away; the boot stays wanted. The next raise of the counter, or an image that is written after
-all, says it anew.
+The condition Repaved is False from the moment on that such a repave is requested. Without any observation of its boot
+for half an hour, the condition is removed; the boot remains requested. The next increment of the counter, or an image
+that is written later, sets the condition again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ STALE_S: Final = 1800.0
 
 
 class Pending:
-    """Args:
-    stale: called with the Machine whose condition has to go, until it has gone.
+    """Timers of counted repaves that have not started.
+
+    Args:
+        stale: called with the Machine whose condition has to be removed, until the condition is gone.
     """
 
     def __init__(self, machines: Cache[Machine], stale: Callable[[str], None]) -> None:
         self._machines = machines
         self._stale = stale
-        self._since: dict[str, tuple[object, float]] = {}  # {Machine: (what is known of its boot, since when)}
+        self._since: dict[str, tuple[object, float]] = {}  # {Machine: (state of its boot, time of its last change)}
         self._timed: set[str] = set()
 
     def look_at(self, machine: Machine) -> None:
-        """Follow what a Machine says; this process measures from its own first sight."""
+        """Update the timer of a Machine; this process measures from its own first observation."""
         if not _is_pending(machine):
             self._since.pop(machine.name, None)
             return
@@ -46,11 +48,11 @@ class Pending:
             self._look_again_in(machine.name, since + STALE_S - now)
 
     def leave(self, name: str) -> None:
-        """A Machine is gone, or somebody else's."""
+        """Forget a Machine that was deleted or belongs to another site."""
         self._since.pop(name, None)
 
     def _look_again_in(self, name: str, seconds: float) -> None:
-        """One timer for each Machine, however often its percentage changes."""
+        """Start a timer, at most one for each Machine, however often its percentage changes."""
         if name not in self._timed:
             self._timed.add(name)
             asyncio.get_running_loop().call_later(seconds, self._look_again, name)

@@ -1,4 +1,4 @@
-"""What network boot needs from outside: the images on disk, the cluster's facts, attestation, the neighbours' MACs."""
+"""Ports of network boot: images on disk, facts of the cluster, attestation, MACs of neighbours."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from unbounded.metalman.templates import Surroundings
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An OCI image that is on disk, whole. `root` is its directory `disk`; what lies there never changes."""
+    """OCI image that is completely on disk. `root` is its directory `disk`, whose content never changes."""
 
     root: Path
     digest: str
 
     @property
     def is_there(self) -> bool:
-        """Whether its files are still on the disk: somebody may have removed the folder."""
+        """Return whether the files are still on disk; an administrator may have removed the folder."""
         return self.root.is_dir()
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a Machine boots from.
+    """Images that a Machine boots from.
 
     Args:
         loaders: the boot files that `metadata.yaml` of the netboot image names.
-        disk_sha256: the digest of the disk image in hex, as `metadata.yaml` beside it says; empty if it does not.
+        disk_sha256: hex digest of the disk image from the `metadata.yaml` beside it; empty if the file has none.
     """
 
     netboot: Image
@@ -42,37 +42,37 @@ class Served:
 
     @property
     def is_there(self) -> bool:
-        """Whether the files of both images are still on the disk."""
+        """Return whether the files of both images are still on disk."""
         return self.netboot.is_there and self.disk.is_there
 
 
 class Images(Protocol):
     def of(self, machine: Machine) -> Served | NotYet:
-        """The images of a Machine; NotYet says why they are not there. It does not wait."""
+        """Return the images of a Machine, or `NotYet` with the reason if they are not on disk. Does not block."""
         ...
 
 
 class NotKnown(Exception):
-    """What templates are told is not known now; the text says what is missing."""
+    """A value that templates need is not available now; the message names it."""
 
 
 class Facts(Protocol):
     async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> Surroundings:
-        """Return what templates are told beside the Machine.
+        """Return the values that templates get besides the Machine.
 
         Args:
             serve_url: the URL of this boot, with its prefix.
-            private: the file goes to a client that knows the prefix; a token stands in no other.
+            private: the client knows the prefix; only then may the file contain a token.
         Raises:
-            NotKnown
-            Rejected: a person has to mend it; the text says what.
+            NotKnown: a value is not available now.
+            Rejected: the user has to correct a setting, which the message names.
         """
         ...
 
 
 class Attestation(Protocol):
     async def answer(self, machine: Machine, request: bytes) -> Outcome:
-        """The answer to a TPM that says it is this Machine's."""
+        """Answer an attestation request of a TPM that claims to be the Machine's."""
         ...
 
 

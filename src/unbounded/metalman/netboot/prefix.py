@@ -1,4 +1,4 @@
-"""The unguessable part of a boot's URLs: the same on every replica and after every restart, and kept nowhere."""
+"""Unguessable part of a boot's URLs: equal on every replica and after every restart, and not stored anywhere."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ KEY_SECRET: Final = "metalman-netboot"  # noqa: S105 - the name of an object
 DATA_KEY: Final = "key"
 KEY_BYTES: Final = 32
 PREFIX_BYTES: Final = 20  # 160 bits, which are 32 letters without padding
-LOOKUP_LETTERS: Final = 8  # what a table may be searched by; the rest is compared in constant time
+LOOKUP_LETTERS: Final = 8  # the part that an index may be searched by; the rest is compared in constant time
 
 log = Log("metalman.netboot")
 
 
 class PrefixKey:
-    """The key that prefixes are derived from; it does not show itself."""
+    """Key from which prefixes are derived; its `repr` hides it."""
 
     __slots__ = ("_key",)
 
     def __init__(self, key: bytes) -> None:
-        """Raises ValueError for a key that is too short to be one."""
+        """Take a key.
+
+        Raises:
+            ValueError: the key is too short.
+        """
         if len(key) < KEY_BYTES:
             raise ValueError(f"it has {len(key)} bytes and needs {KEY_BYTES}")
         self._key = key
@@ -39,26 +43,26 @@ class PrefixKey:
         return "PrefixKey(…)"
 
     def prefix(self, machine_uid: str, boot: str) -> str:
-        """32 letters and digits that stand for one boot of one Machine."""
+        """Return 32 letters and digits that identify one boot of one Machine."""
         told = hmac.new(self._key, f"{machine_uid}/{boot}".encode(), hashlib.sha256).digest()
         return base64.b32encode(told[:PREFIX_BYTES]).decode().lower()
 
     def derived(self, purpose: str) -> bytes:
-        """32 bytes for something else that all replicas share; no prefix says anything of them."""
+        """Return 32 bytes for another purpose that all replicas share; a prefix reveals nothing about them."""
         return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
 
 
 def same_prefix(given: str, known: str) -> bool:
-    """Whether they are equal; the time it takes does not tell how much of it is."""
+    """Return whether two prefixes are equal, in a time that does not depend on the equal part."""
     return hmac.compare_digest(given.encode(errors="replace"), known.encode())
 
 
 async def prefix_key(api: Api) -> PrefixKey:
-    """The key of this cluster, which is made when there is none yet.
+    """Read the key of this cluster, and create it if there is none.
 
     Raises:
-        ApiError: the Secret cannot be read or made.
-        Rejected: it does not hold a key; deleting it makes a new one, and ends the boots that are under way.
+        ApiError: the Secret can be neither read nor created.
+        Rejected: the Secret does not contain a key. Deleting it creates a new one and ends the running boots.
     """
     try:
         found = await api.get(SECRETS, KEY_SECRET, namespace=NAMESPACE)
@@ -66,7 +70,7 @@ async def prefix_key(api: Api) -> PrefixKey:
         found = await _made(api)
     try:
         return PrefixKey(found.value(DATA_KEY) or b"")
-    except ValueError as error:  # also what is not base64
+    except ValueError as error:  # raised also if the value is not base64
         text = (
             f"Secret {NAMESPACE}/{KEY_SECRET}: data.{DATA_KEY} is no key: {error}; delete the Secret to get a new one"
         )
@@ -81,7 +85,7 @@ async def _made(api: Api) -> Secret:
     }
     try:
         made = await api.create(SECRETS, body, namespace=NAMESPACE)
-    except AlreadyExists:  # another replica was quicker
+    except AlreadyExists:  # another replica was faster
         return await api.get(SECRETS, KEY_SECRET, namespace=NAMESPACE)
     log.info("key of boot prefixes made", secret=f"{NAMESPACE}/{KEY_SECRET}")
     return made

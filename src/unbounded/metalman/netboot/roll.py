@@ -1,6 +1,6 @@
-"""The roll: all Machines by MAC, by address and by the prefix of their boot, changed one Machine at a time.
+"""Index of all Machines by MAC, by address and by the prefix of their boot, changed one Machine at a time.
 
-What a change costs does not depend on how many Machines there are, but on how many claim the same MAC or address.
+The cost of a change does not depend on the number of Machines, but on the number that claim the same MAC or address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOBODY: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Enlisted:
-    """A Machine's leases as they stand, and what is wrong with them."""
+    """Leases of a Machine as they are in its spec, and their problems."""
 
     leases: tuple[DHCPLease, ...]
     known: Known
@@ -29,8 +29,10 @@ class Enlisted:
 
 
 class Roll:
-    """Args:
-    prefix: the prefix of a boot.
+    """Index of leases and requested boots.
+
+    Args:
+        prefix: returns the prefix of a boot.
     """
 
     def __init__(self, prefix: Callable[[Wanted], str]) -> None:
@@ -44,12 +46,12 @@ class Roll:
     # ---- what is asked of it
 
     def by_mac(self, mac: str) -> Enrolled | Withheld | None:
-        """The lease of a MAC (lower case, with colons)."""
+        """Return the lease of a MAC (lower case, with colons)."""
         machines = self._of_mac.get(mac)
         return None if not machines else self._enlisted[next(iter(machines))].entries[mac]
 
     def by_address(self, address: str) -> str | None:
-        """The one Machine that an address is leased to; None where two claim it, or the lease cannot be served."""
+        """Return the Machine that an address is leased to; None if two Machines claim it or its lease is invalid."""
         machines = self._of_address.get(address, ())
         if len(machines) != 1:
             return None
@@ -62,7 +64,7 @@ class Roll:
         return machine if served else None
 
     def by_prefix(self, prefix: str) -> Wanted | None:
-        """The boot that a prefix stands for."""
+        """Return the boot that a prefix identifies."""
         for machine in self._by_prefix.get(prefix[:LOOKUP_LETTERS], ()):
             wanted, known = self._wanted[machine]
             if same_prefix(prefix, known):
@@ -70,16 +72,20 @@ class Roll:
         return None
 
     def wanted(self, machine: str) -> Wanted | None:
-        """The boot that is wanted of a Machine."""
+        """Return the requested boot of a Machine."""
         found = self._wanted.get(machine)
         return None if found is None else found[0]
 
     def prefix(self, machine: str) -> str:
-        """The prefix of the boot that is wanted of a Machine. Raises KeyError when there is none."""
+        """Return the prefix of a Machine's requested boot.
+
+        Raises:
+            KeyError: the Machine has no requested boot.
+        """
         return self._wanted[machine][1]
 
     def without_prefix(self, text: str, machine: str) -> str:
-        """A text that anybody may read: hosts and templates quote URLs in what they say."""
+        """Remove the boot's prefix from a text for the public: hosts and templates quote URLs in their messages."""
         found = self._wanted.get(machine)
         return text if found is None else text.replace(found[1], "…")
 
@@ -87,19 +93,19 @@ class Roll:
         return tuple(wanted for wanted, _prefix in self._wanted.values())
 
     def known(self, machine: str) -> Known:
-        """The MACs and addresses in a Machine's leases."""
+        """Return the MACs and addresses in a Machine's leases."""
         enlisted = self._enlisted.get(machine)
         return Known(NOBODY, NOBODY) if enlisted is None else enlisted.known
 
     def findings(self, machine: str) -> tuple[Finding, ...]:
-        """What is wrong with a Machine's leases."""
+        """Return the problems of a Machine's leases."""
         enlisted = self._enlisted.get(machine)
         return () if enlisted is None else enlisted.findings
 
     # ---- what changes it
 
     def enrol(self, machine: str, leases: tuple[DHCPLease, ...]) -> set[str]:
-        """The leases of a Machine are these now, or none; the Machines whose findings this changed."""
+        """Replace the leases of a Machine, and return the Machines whose findings this changed."""
         old = self._enlisted.get(machine)
         if leases == (old.leases if old else ()):
             return set()
@@ -122,7 +128,7 @@ class Roll:
         return {each for each in touched if self.findings(each) != before[each]}
 
     def want(self, machine: str, wanted: Wanted | None) -> None:
-        """This is the boot that is wanted of a Machine now, or none is."""
+        """Set the requested boot of a Machine; None removes it."""
         old = self._wanted.get(machine)
         if old is not None and wanted is not None and (old[0].uid, old[0].boot) == (wanted.uid, wanted.boot):
             self._wanted[machine] = (wanted, old[1])
@@ -141,13 +147,13 @@ class Roll:
         for lease in enlisted.leases:
             mac = plain_mac(lease.mac)
             found, finding = entry(machine, lease, self._of_mac[mac], self._of_address[lease.ipv4])
-            entries.setdefault(mac, found)  # of a Machine's leases for one MAC the first counts
+            entries.setdefault(mac, found)  # if a Machine has several leases for one MAC, the first counts
             if finding is not None:
                 findings[finding] = None
         return Enlisted(enlisted.leases, enlisted.known, entries, tuple(findings))
 
     def _rivals(self, known: Known | None) -> set[str]:
-        """The Machines that claim one of these MACs or addresses."""
+        """Return the Machines that claim one of these MACs or addresses."""
         if known is None:
             return set()
         by_mac: Iterable[set[str]] = (self._of_mac.get(mac, set()) for mac in known.macs)

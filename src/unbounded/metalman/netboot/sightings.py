@@ -1,4 +1,4 @@
-"""What the servers of this process saw of each boot: passed on to be written down, and watched for a second host."""
+"""Boot progress that the servers of this process observe: queued for the status, and checked for a second host."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ log = Log("metalman.netboot")
 
 @dataclass(slots=True)
 class Sight:
-    """What this process keeps of one boot."""
+    """State of one boot in this process."""
 
     boot: tuple[str, str]  # UID of the Machine, and boot
     trace: contest.Trace
-    loader: str = ""  # the first one that went out; it is the one that is counted
+    loader: str = ""  # path of the first one that was sent; only its loads are counted
 
 
 class Sightings:
-    """Args:
-    note: has something written down.
-    close: ends a boot at once.
-    neighbours: the MACs behind addresses; one that knows none, where clients are not on the server's segment.
+    """Receiver of the servers' events.
+
+    Args:
+        note: queues an update of a Machine's status.
+        close: ends a boot at once.
+        neighbours: returns the MAC behind an address; always None if clients are not on the server's segment.
     """
 
     def __init__(
@@ -63,9 +65,9 @@ class Sightings:
         self._sights: dict[str, Sight] = {}
 
     def began(self, machine: Machine, wanted: Wanted) -> None:
-        """A boot is wanted. What an operation wants its executor says; a counter has nobody else.
+        """Start a requested boot. The executor of an operation reports the boot itself; for a counter this method does.
 
-        A restart does not say again what was taken back since (`nothing_came`).
+        After a restart, the condition that `nothing_came` removed is not set again.
         """
         log.info("boot from the network wanted", machine=wanted.machine, boot=wanted.boot)
         is_new = wanted.window is Window.INSTALLING and seen_of(machine, wanted.boot) is None
@@ -74,17 +76,17 @@ class Sightings:
             self._note(wanted.machine, Seen(boot=wanted.boot, conditions={ConditionType.REPAVED: pending}))
 
     def nothing_came(self, machine: str) -> None:
-        """Of the repave of a Machine that somebody was to start nothing was seen for long."""
+        """Remove the condition of a repave whose host was not started for long."""
         log.info("nothing came of a repave", machine=machine)
         self._note(machine, Seen(conditions={ConditionType.REPAVED: None}))
 
     def ended(self, wanted: Wanted) -> None:
-        """A boot is not wanted any more."""
+        """Forget a boot that is not requested any more."""
         log.info("boot from the network over", machine=wanted.machine, boot=wanted.boot)
         self._sights.pop(wanted.machine, None)
 
     def served(self, wanted: Wanted) -> Served | None:
-        """The images of a boot, if they are there."""
+        """Return the images of a boot; None if they are not on disk."""
         machine = self._machines.get(wanted.machine)
         images = None if machine is None else self._images.of(machine)
         return None if images is None or isinstance(images, NotYet) else images
@@ -92,20 +94,23 @@ class Sightings:
     # ---- DHCP
 
     def identified(self, wanted: Wanted, machine_id: bytes) -> None:
-        """A packet of the boot's MAC said a machine id. Once a kernel went out that proves nothing any more."""
+        """Record the machine id in a packet from the boot's MAC; ignored once a kernel was sent, as it proves nothing
+        then.
+        """
         machine = self._machines.get(wanted.machine)
         known = None if machine is None else seen_of(machine, wanted.boot)
         if known is None or rank(known.milestone) < rank(NetbootMilestone.KERNEL_FETCHED):
             self._saw(wanted, contest.Identified(machine_id))
 
     def offered(self, wanted: Wanted) -> None:
-        """A boot file was offered. Hosts ask several times: nothing is passed on that is known."""
+        """Record that a boot file was offered. Hosts repeat requests, so only a new milestone is queued."""
         machine, served = self._machines.get(wanted.machine), self.served(wanted)
         if machine is None or served is None:
             return
         known = seen_of(machine, wanted.boot)
         trouble = trouble_of(machine)
-        mends = trouble is not None and trouble != ConditionReason.ADDRESS_IN_USE  # that shows only after the offer
+        # an address in use shows only after the offer
+        mends = trouble is not None and trouble != ConditionReason.ADDRESS_IN_USE
         if mends or known is None or rank(known.milestone) < rank(NetbootMilestone.OFFERED):
             conditions = {ConditionType.NETBOOT_SERVED: SERVED} if mends or trouble is None else {}
             self._tell(wanted, NetbootMilestone.OFFERED, image_digest=served.disk.digest, conditions=conditions)
@@ -113,7 +118,7 @@ class Sightings:
     # ---- files
 
     def asked(self, wanted: Wanted, client: str, *, by_prefix: bool) -> bool:
-        """Somebody asks for something of a boot; False when that shows a second host, and the boot is over."""
+        """Check a request for a second host; False if it shows one, which ends the boot."""
         if by_prefix and not self._saw(wanted, contest.PrefixUsed(client, wanted.window)):
             return False
         if wanted.window is not Window.INSTALLING:
@@ -122,16 +127,17 @@ class Sightings:
         return mac is None or self._saw(wanted, contest.Neighbour(client, mac))
 
     def image_asked_for(self, wanted: Wanted) -> None:
-        """Somebody asks for the disk image, as only an installer does."""
+        """Record a request for the disk image, which only an installer sends."""
         machine = self._machines.get(wanted.machine)
         known = None if machine is None else seen_of(machine, wanted.boot)
         if known is None or rank(known.milestone) < rank(NetbootMilestone.INSTALLER_STARTED):
             self._tell(wanted, NetbootMilestone.INSTALLER_STARTED)
 
     def went_out(self, wanted: Wanted, client: str, path: str, kind: Role) -> None:
-        """The end of a file of the first stages went out."""
+        """Record that a file of the first stages was sent to its end."""
         installing = wanted.window is Window.INSTALLING and kind in FIRST_STAGES
-        if not installing or not self.asked(wanted, client, by_prefix=False):  # by now its MAC is known for sure
+        # by now the kernel's table has the client's MAC for certain
+        if not installing or not self.asked(wanted, client, by_prefix=False):
             return
         if not self._saw(wanted, contest.Loading(path, kernel=kind is Role.KERNEL)):
             return
@@ -155,7 +161,7 @@ class Sightings:
     # ---- reports
 
     def progress(self, wanted: Wanted, report: ProgressReport) -> bool:
-        """The installer said how far it is; False when that shows a second host."""
+        """Record a progress report of the installer; False if it shows a second host."""
         percent = None if report.percent is None else min(max(report.percent, 0), 100)
         if not self._saw(wanted, contest.Reported(percent)):
             return False
@@ -196,7 +202,7 @@ class Sightings:
         return sight
 
     def _saw(self, wanted: Wanted, event: contest.Event) -> bool:
-        """Whether there is one host as far as can be told; the boot is over when there are two."""
+        """Return whether the event fits one host; end the boot if it shows two."""
         sight = self._sight(wanted)
         result = contest.saw(sight.trace, event, self._roll.known(wanted.machine))
         if not isinstance(result, contest.Contested):

@@ -1,7 +1,7 @@
-"""Ties network boot together: who asks, which boot that is, what it gets, and what was seen of it.
+"""Entry point of network boot: maps a request to its boot and its file, and records the observed progress.
 
-`Site` is what the HTTP and TFTP servers ask for files and tell of reports; its `book` and its `findings` are the DHCP
-server's. Any replica may run it: all of it follows from the API, but for the traces that `contest` needs.
+`Site` is the port that the HTTP and TFTP servers use for files and reports; its `book` and its `findings` are those of
+the DHCP server. Any replica may run it: its state follows from the API, except for the traces that `contest` needs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DIGEST: Final = ".sha256"
 SIZE: Final = ".size"
 TEXT: Final = "text/plain; charset=utf-8"
 RETRY_S: Final = 5
-WRITE_S: Final = 10.0  # so long a report that has to be written down waits for that
+WRITE_S: Final = 10.0  # limit on the wait of a report whose observation has to be written first
 DONE: Final = Outcome(200, {"status": "ok"})
 UNKNOWN: Final = Outcome(404, {"error": "not found"})
 CONTESTED: Final = Outcome(409, {"error": "this boot was ended, as two hosts take part in it"})
@@ -68,14 +68,14 @@ log = Log("metalman.netboot")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a site is put together from.
+    """Dependencies of a site.
 
     Args:
-        machines: of all sites; `site` picks, and None stands for all.
+        machines: of all sites; `site` selects, and None selects all.
         operations: indexed by INDEX_MACHINE.
         server: the server's own address as clients reach it, four octets.
-        serve_url: where its HTTP is, as clients reach it.
-        neighbours: the MACs behind addresses, where clients are on the server's segment.
+        serve_url: URL of its HTTP server, as clients reach it.
+        neighbours: returns the MAC behind an address, if clients are on the server's segment.
     """
 
     api: Api
@@ -96,14 +96,14 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Somebody who may have something of a boot."""
+    """Request that belongs to a boot."""
 
     wanted: Wanted
     machine: Machine
 
 
 class Site:
-    """The boots of one metalman. `http.ports.Boots` and `tftp.ports.Files`; `run` keeps it going."""
+    """Boots of one metalman. Implements `http.ports.Boots` and `tftp.ports.Files` while `run` runs."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -136,30 +136,30 @@ class Site:
         self.book = NetbootBook(self._roll, self._sightings, server=parts.server, serve_url=parts.serve_url)
 
     async def run(self) -> None:
-        """Follow the caches and write down what is seen, until cancelled. Before, nobody gets anything."""
+        """Follow the caches and write observations until cancelled. Before that, no client gets a file."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follower.run(), name="netboot roll")
             tasks.create_task(self._writer.run(), name="netboot status")
 
     @property
     def wanted(self) -> tuple[Wanted, ...]:
-        """The boots that are wanted now."""
+        """Requested boots."""
         return self._roll.all_wanted()
 
     def url(self, machine: str) -> str | None:
-        """The URL of the boot that is wanted of a Machine, which nobody else is to see; None when there is none."""
+        """Return the URL of a Machine's requested boot, which is secret; None if there is no boot."""
         if self._roll.wanted(machine) is None:
             return None
         return f"{self._parts.serve_url.rstrip('/')}/boot/{self._roll.prefix(machine)}"
 
     async def flush(self, machine: str) -> None:
-        """Wait until what was seen of a Machine up to now is written down."""
+        """Wait until all observations of a Machine up to now are in its status."""
         await self._writer.flush(machine)
 
     # ---- http.ports.Boots
 
     async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotYet | Refused:
-        """What is there under a name, for whoever asks."""
+        """Return the file of a path for a client."""
         visit = self._visit(client, prefix)
         if not isinstance(visit, Visit):
             return visit
@@ -178,14 +178,14 @@ class Site:
         return own if own is not None else await self._found(visit, served, plain, private=prefix is not None)
 
     async def served(self, client: str, prefix: str | None, path: str) -> None:
-        """The end of a file went out."""
+        """Record that a file was sent to its end."""
         visit = self._visit(client, prefix)
         plain = plain_path(path)
         if isinstance(visit, Visit) and plain is not None:
             self._went_out(visit, client, plain)
 
     async def disable(self, client: str, prefix: str) -> Outcome:
-        """The image is written: nothing is to be installed any more. Saying it again changes nothing."""
+        """Record that the image is written, so that the install does not start again. Repeated calls change nothing."""
         visit = self._reporting(client, prefix)
         if isinstance(visit, Outcome):
             return visit
@@ -196,7 +196,7 @@ class Site:
         return await self._written(wanted.machine)
 
     async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome:
-        """cloud-init said something; only what it begins and ends with is written down."""
+        """Record an event of cloud-init; the status shows only the start and the end of stages."""
         visit = self._reporting(client, prefix)
         if isinstance(visit, Outcome):
             return visit
@@ -208,7 +208,7 @@ class Site:
         return DONE
 
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome:
-        """The installer said how far it is."""
+        """Record a progress report of the installer."""
         visit = self._reporting(client, prefix)
         if isinstance(visit, Outcome):
             return visit
@@ -217,7 +217,7 @@ class Site:
         return DONE if self._sightings.progress(visit.wanted, report) else CONTESTED
 
     async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
-        """A host proves by its TPM that it is the Machine."""
+        """Attest that a host is the Machine, by its TPM."""
         visit = self._reporting(client, prefix)
         if isinstance(visit, Outcome):
             return visit
@@ -226,7 +226,7 @@ class Site:
     # ---- tftp.ports.Files
 
     async def find(self, client: str, name: str) -> Content | Refusal:
-        """A file of the first stages, for the host with this address."""
+        """Return a file of the first stages for the host with this address."""
         found = await self.file(client, None, name)
         if isinstance(found, Refused):
             return Refusal(text="File not found" if found.code == 404 else found.text)
@@ -254,7 +254,7 @@ class Site:
         self._follower.close(wanted)
 
     def _visit(self, client: str, prefix: str | None) -> Visit | NotYet | Refused:
-        """Who asks. Under a prefix that is the boot's; without, the boot of the Machine with that address."""
+        """Identify the boot of a request: by its prefix, or else by the client's address."""
         if prefix is None:
             name = self._roll.by_address(client)
             wanted = None if name is None else self._roll.wanted(name)
@@ -287,7 +287,7 @@ class Site:
             self._sightings.went_out(visit.wanted, client, path, role(path, served.loaders))
 
     async def _written(self, machine: str) -> Outcome:
-        """The answer to a report that has to be written down first."""
+        """Wait for the status write of a report, and return the answer to the report."""
         try:
             async with asyncio.timeout(WRITE_S):
                 await self._writer.flush(machine)
@@ -296,8 +296,12 @@ class Site:
         return DONE
 
     def _tell(self, visit: Visit, reason: str, text: str) -> None:
-        """What keeps a host from going on, and a person has to mend: an Event once in a while, as hosts ask again and
-        again, and the words of the boot that it belongs to."""
+        """Report an obstacle that the user has to correct.
+
+        The message goes into the status of the boot and into an Event. Hosts repeat their requests, so the Event is
+        emitted
+        only once in a while.
+        """
         machine = visit.machine
         text = self._roll.without_prefix(text, machine.name)
         self._writer.note(machine.name, Seen(boot=visit.wanted.boot, message=text))
@@ -306,7 +310,7 @@ class Site:
             self._parts.announce(machine, "Warning", reason, text)
 
     async def _user_data(self, visit: Visit) -> Rendered | NotYet | Refused | None:
-        """The Machine's own user-data; None where it names none."""
+        """Return the Machine's own user-data; None if its spec refers to none."""
         machine = visit.machine
         try:
             content, trouble = await user_data(self._parts.api, machine)
@@ -337,7 +341,7 @@ class Site:
         return Refused(404, "the image has no such file") if made is None else Rendered(made, content_tag(made), TEXT)
 
     async def _size(self, served: Served, disk: str) -> Rendered | NotYet | Refused:
-        """How large a disk image is unpacked, which those packed by gzip do not say themselves."""
+        """Return the unpacked size of a disk image; gzip does not record it."""
         there = self._library.find(served.disk, disk)
         if not isinstance(there, OnDisk):
             return Refused(404, "the image has no such file")
@@ -351,7 +355,7 @@ class Site:
         return Rendered(content, content_tag(content), TEXT)
 
     def _made_up(self, served: Served, path: str) -> bytes | None:
-        """What there is although the image has no such file."""
+        """Return generated content for a path that the image does not have; None if there is none."""
         if path == USER_DATA:
             return NOTHING
         disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
@@ -369,7 +373,7 @@ class Site:
             around = await self._parts.facts.surroundings(machine, url, private=private)
             content = await asyncio.to_thread(rendering.content, as_counted(machine, visit.wanted), around)
         except NotKnown as error:
-            if isinstance(error.__cause__, Rejected):  # a person has to mend it, such as a role
+            if isinstance(error.__cause__, Rejected):  # the user has to correct something, such as a Role
                 self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return NotYet(RETRY_S, str(error))
         except (TemplateError, OSError, Rejected) as error:

@@ -1,6 +1,6 @@
-"""How large disk images are once they are unpacked: an installer refuses a disk that is too small before it erases it.
+"""Unpacked sizes of disk images: an installer rejects a disk that is too small before it erases the disk.
 
-zstd says so in its first bytes, mostly; gzip does not. Those images are unpacked here once, for who asks.
+zstd mostly records the size in its first bytes; gzip does not. Those images are unpacked here once, on request.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import zstandard
 
 from unbounded.metalman.http.ports import OnDisk
 
-WAIT_S: Final = 60.0  # for a request: who asks again gets what was found meanwhile
+WAIT_S: Final = 60.0  # limit of one request; the next one gets a result that was found meanwhile
 _GZIP: Final = b"\x1f\x8b"
 _CHUNK: Final = 1 << 20
 
 
 class UnpackedSizes:
-    """Of the images of one process, each found once."""
+    """Sizes of the images of one process, each computed once."""
 
     def __init__(self) -> None:
         self._found: dict[str, asyncio.Task[int | None]] = {}
 
     async def of(self, image: OnDisk) -> int | None:
-        """Return the size of an image in bytes; None where it cannot be unpacked.
+        """Return the size of an image in bytes; None if it cannot be unpacked.
 
         Raises:
-            TimeoutError: it is not known yet.
+            TimeoutError: the size is not known yet.
         """
         if image.etag not in self._found:
             self._found[image.etag] = asyncio.create_task(asyncio.to_thread(unpacked_bytes, image.path))
@@ -39,7 +39,7 @@ class UnpackedSizes:
 
 
 def unpacked_bytes(path: Path) -> int | None:
-    """Unpack a gzip or zstd file and count; None for what is neither, or not whole. Blocks."""
+    """Unpack a gzip or zstd file and count its bytes; None for other or incomplete files. Blocks."""
     try:
         with path.open("rb") as file:
             start = file.read(len(_GZIP))
@@ -47,7 +47,7 @@ def unpacked_bytes(path: Path) -> int | None:
             if start == _GZIP:
                 return _count(cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="rb")))
             return _count(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError):  # a file that is no gzip is an OSError
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError):  # a file that is not gzip raises OSError
         return None
 
 

@@ -1,4 +1,4 @@
-"""The Machine's own cloud-init user-data, from the ConfigMap that it names."""
+"""Machine's own cloud-init user-data, from the ConfigMap that its spec refers to."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 
-NOTHING: Final = b"#cloud-config\n"  # cloud-init wants the file, and this asks for nothing
+NOTHING: Final = b"#cloud-config\n"  # cloud-init requires the file; this one configures nothing
 
 
 class NoUserData(Exception):
-    """The Machine names user-data that is not there; the text names ConfigMap and key, and says what would be right."""
+    """The key of the Machine's user-data does not exist; the message names ConfigMap and key, and the existing keys."""
 
 
 class OutOfReach(Exception):
-    """The ConfigMap may not be read; whether it is there is not known. The host waits for who corrects that."""
+    """The ConfigMap may not be read, so that its existence is unknown. The host waits until the user corrects the
+    access.
+    """
 
 
 def reference_of(machine: Machine) -> ConfigMapKeySelector | None:
-    """The ConfigMap key that a Machine names."""
+    """Return the ConfigMap key that the Machine's spec refers to."""
     pxe = machine.spec.pxe
     return None if pxe is None or pxe.cloud_init is None else pxe.cloud_init.user_data_config_map_ref
 
 
 def value_of(config_map: ConfigMap, key: str, where: str) -> bytes:
-    """The value of a key, in data or binaryData.
+    """Return the value of a key, in data or binaryData.
 
     Raises:
         NoUserData: there is no such key.
@@ -47,15 +49,16 @@ def value_of(config_map: ConfigMap, key: str, where: str) -> bytes:
 
 
 async def user_data(api: Api, machine: Machine) -> tuple[bytes | None, str]:
-    """The Machine's user-data, and what is wrong with it.
+    """Return the Machine's user-data and a warning, which is empty if there is none.
 
-    None where the Machine names none. A ConfigMap that is not there stands for empty user-data, with a warning: the
-    host is installed all the same.
+    The data is None if the Machine's spec refers to none. A ConfigMap that does not exist counts as empty user-data,
+    with a
+    warning, so that the install can continue.
 
     Raises:
-        NoUserData: the ConfigMap is there, and the key is not.
-        OutOfReach
-        ApiError: it cannot be read.
+        NoUserData: the ConfigMap exists without the key.
+        OutOfReach: metalman may not read the ConfigMap.
+        ApiError: the read failed.
     """
     named = reference_of(machine)
     if named is None:

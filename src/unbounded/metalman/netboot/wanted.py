@@ -1,10 +1,14 @@
-"""Which boots from the network are wanted: pure, from a Machine and the operations on it.
+"""Requested network boots: pure, from a Machine and the operations on it.
 
-A boot is wanted by a HostReplace that metalman carries out, from the stage on in which the host is to be switched on;
-or, where there is no BMC to switch it, by a repave counter that is ahead. It ends with its operation, or with the
-report that the image is written. After that report its window is FINISHING: the installed system still gets its
-cloud-init data, reports and attests under the prefix, until the operation has ended. After a counter, until cloud-init
-is done; a host that is to become a Node attests after that, so it has the time that the follower gives it.
+Two sources request a boot:
+
+- a HostReplace that metalman executes, from the stage on that switches the host on;
+- a repave counter that is ahead, if there is no BMC to switch the host on.
+
+A boot ends with its operation, or with the report that the image is written. After that report its window is
+FINISHING: the installed system still gets its cloud-init data, reports, and attests under the prefix. For an operation
+the window lasts until the operation has ended. For a counter it lasts until cloud-init is done; a host that is to
+become a Node attests later, so it has the time that the follower allows.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ from unbounded.operations.ownership import Executor
 
 BOOTING: Final = BOOT_STAGES
 FINISHING: Final = RETURN_STAGES
-UNDOING_BOOT: Final = frozenset({UNDOING, UNDOING_SHUTDOWN})  # an installer that has started by then is let go on
+UNDOING_BOOT: Final = frozenset({UNDOING, UNDOING_SHUTDOWN})  # an installer that has started by then may continue
 
 
 def wanted_boot(machine: Machine, operations: Iterable[MachineOperation]) -> Wanted | None:
-    """The boot that is wanted of a Machine now; None when it is to start from its disk, or its boot was contested."""
+    """Return the requested boot of a Machine; None if it is to boot from its disk, or its boot was contested."""
     if machine.spec.pxe is None or machine.metadata.deletion_timestamp is not None:
         return None
     running = [each for each in operations if _wants_boot(each, machine)]
@@ -38,10 +42,10 @@ def wanted_boot(machine: Machine, operations: Iterable[MachineOperation]) -> Wan
 
 
 def as_counted(machine: Machine, wanted: Wanted) -> Machine:
-    """The Machine as templates are to see it: with its repave counter ahead for as long as it is to be installed.
+    """Return the Machine as templates should see it: its repave counter is ahead during the install.
 
-    Templates ask the counters whether to install or to start the disk, and a HostReplace that somebody asked for raises
-    none.
+    Templates decide by the counters between installing and booting from disk. A HostReplace of the user changes no
+    counter.
     """
     if wanted.window is not Window.INSTALLING:
         return machine
@@ -56,13 +60,13 @@ def as_counted(machine: Machine, wanted: Wanted) -> Machine:
 
 
 def is_counted(machine: Machine) -> bool:
-    """Whether its counter alone asks for a repave: it has nothing that a controller could switch it with."""
+    """Return whether the Machine's counter alone requests a repave: no controller can switch the Machine."""
     pxe = machine.spec.pxe
     return pxe is not None and pxe.redfish is None and machine.provider is None and not machine.spec.provider_id
 
 
 def seen_of(machine: Machine, boot: str) -> NetbootStatus | None:
-    """What is written down of this boot; None when that is of another one."""
+    """Return the record of this boot in the status; None if the record is of another boot."""
     seen = machine.status.netboot
     return seen if seen is not None and seen.boot == boot else None
 

@@ -1,8 +1,9 @@
-"""Writes what the servers saw into the status of Machines: one write at a time for each, the newest of all that waits.
+"""Writer of observations into the status of Machines: one write at a time for each Machine, with all pending
+observations.
 
-Any replica may write: each write carries the resourceVersion of what it rests on, and what is older than the status
-says changes nothing. Percentages are written every two seconds at most, everything else at once. What waits for a
-Machine is one record, however much is reported while the API does not answer.
+Any replica may write: each write carries the resourceVersion that it is based on, and observations older than the
+status change nothing. Percentages are written every two seconds at most, everything else at once. A Machine has one
+pending record, however many reports arrive while the API does not answer.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from unbounded.metalman.netboot.model import Seen
 
 PERCENT_EVERY_S: Final = 2.0
 AFTER_TROUBLE: Final = Backoff(base_s=0.2, max_s=10.0)
-CONFLICTS: Final = 5  # in a row, before others get their turn
+CONFLICTS: Final = 5  # in a row, before other Machines get their turn
 
 log = Log("metalman.netboot")
 Wants = Callable[[Machine, str], bool]
 
 
 class Writer:
-    """Args:
-    wants: whether a boot is still the one that is wanted of a Machine as it was read; what is of another is dropped.
+    """Writes observations of boots.
+
+    Args:
+        wants: returns whether a boot is still the requested one of a Machine as it was read; observations of other
+            boots are dropped.
     """
 
     def __init__(
@@ -62,13 +66,13 @@ class Writer:
         await self._controller.run()
 
     def note(self, machine: str, seen: Seen) -> None:
-        """Have it written soon."""
+        """Queue an observation."""
         before = self._waiting.get(machine)
         self._waiting[machine] = seen if before is None else joined(before, seen)
         self._controller.enqueue(machine)
 
     async def flush(self, machine: str) -> None:
-        """Wait until what was noted up to now is written, or is known not to be news."""
+        """Wait until the observations that are queued now are written, or found to be no news."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushed.setdefault(machine, []).append(done)
         self._controller.enqueue(machine)
@@ -97,7 +101,7 @@ class Writer:
         return None
 
     def _note_written(self, name: str) -> None:
-        """Only what still holds a percentage back is kept: most Machines boot once in months."""
+        """Keep only the times that still delay a percentage, as most Machines boot once in months."""
         now = asyncio.get_running_loop().time()
         self._wrote_at = {each: at for each, at in self._wrote_at.items() if at + PERCENT_EVERY_S > now}
         self._wrote_at[name] = now
@@ -107,7 +111,7 @@ class Writer:
         return 0.0 if last is None else last + PERCENT_EVERY_S - asyncio.get_running_loop().time()
 
     async def _written(self, name: str, seen: Seen) -> bool:
-        """Whether there was something to write; it is dropped when the Machine is gone, or its boot."""
+        """Write an observation; False if it was dropped, as it is no news or the Machine or its boot is gone."""
         machine = self._machines.get(name)
         for turn in range(CONFLICTS):
             try:
@@ -123,7 +127,7 @@ class Writer:
             except Conflict:
                 if turn == CONFLICTS - 1:
                     raise
-                machine = None  # it is read anew, as the cache may be behind
+                machine = None  # read again, as the cache may be behind
             except NotFound:
                 return False
             except Invalid as error:
