@@ -1,4 +1,6 @@
-"""machina's controllers, behind one Lease: Machines over SSH, steward, approver of certificates, configurations."""
+"""Controllers of machina, behind one Lease: Machines over SSH, the supervisor, approval of certificates,
+configurations.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class Caches:
-    """What machina reads; executors in the same process can share it."""
+    """Caches of machina. Executors in the same process can share them."""
 
     operations: Cache[MachineOperation]
     machines: Cache[Machine]
@@ -73,7 +75,7 @@ class Caches:
         return StewardCaches(self.operations, self.machines, self.nodes, self.pause)
 
     def each(self) -> tuple[Cache[Any], ...]:
-        """All of them, for who runs them."""
+        """Return all caches, for the process to run."""
         return (
             self.operations,
             self.machines,
@@ -86,7 +88,7 @@ class Caches:
 
 
 def caches_of(api: Api) -> Caches:
-    """Caches that nobody runs yet."""
+    """Create caches that are not running yet."""
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     of_machines = {INDEX_CONFIGURATION: configurations_of, INDEX_BMC: by_bmc, INDEX_HOST: by_host}
     return Caches(
@@ -112,7 +114,7 @@ async def run(
 
     Args:
         absences: of executors that this process starts.
-        caches, metrics: those of the process, which runs the caches; None for own ones.
+        caches, metrics: those of the process, which runs the caches; None to create own ones.
     """
     metrics = metrics or OperationMetrics(runtime.metrics.registry)
     machine_metrics = MachineMetrics(runtime.metrics.registry)
@@ -130,7 +132,7 @@ async def run(
 
 
 class Term:
-    """What runs while this process leads. Every term begins anew: ages are counted from its own first sight."""
+    """Controllers of one leadership term. Each starts with empty state: ages count from its own first observation."""
 
     def __init__(
         self,
@@ -223,7 +225,7 @@ class Term:
 
 @asynccontextmanager
 async def _open(ssh: Ssh) -> AsyncIterator[Ssh]:
-    """A client whose connections are closed at the end."""
+    """Close the client's connections at the end."""
     try:
         yield ssh
     finally:

@@ -1,4 +1,4 @@
-"""The process `machina`."""
+"""Entry point of the process `machina`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process, settings, without_meaning = settings_of(args, environ)
     except ValueError as error:
         parser.error(str(error))
-    with imports_that_stay():  # not before the arguments are known to be right
+    with imports_that_stay():  # only after the arguments were validated
         from unbounded.kube.process import run_process  # noqa: PLC0415
         from unbounded.machina.controller import run  # noqa: PLC0415
 

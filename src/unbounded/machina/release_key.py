@@ -1,6 +1,6 @@
-"""Publishes the public key of the agent's releases, for whoever sets hosts up and for hosts that have joined before.
+"""Publication of the public key of the agent's releases, for hosts that join and for hosts that have joined before.
 
-Without a key in its settings machina publishes nothing, and leaves what is published: a key goes by a person's hand.
+Without a key in its settings machina publishes nothing and leaves the published key: only an administrator removes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = Log("machina")
 
 
 async def publish_release_key(api: Api, key: str) -> NoReturn:
-    """Have the ConfigMap publish this key, until cancelled; another one there is replaced."""
+    """Keep the key published in the ConfigMap until cancelled; replaces another key."""
     while True:
         wait_s = EVERY_S
         try:
@@ -36,7 +36,7 @@ async def publish_release_key(api: Api, key: str) -> NoReturn:
 
 
 async def publish_once(api: Api, key: str) -> None:
-    """Look, and publish the key where the ConfigMap does not."""
+    """Publish the key if the ConfigMap has another one or none."""
     change = {"data": {PUBLISHED: pem_of(key)}}
     try:
         there = await api.get(CONFIG_MAPS, CONFIGMAP_RELEASES, namespace=NAMESPACE)
@@ -46,6 +46,6 @@ async def publish_once(api: Api, key: str) -> None:
         await api.patch(CONFIG_MAPS, CONFIGMAP_RELEASES, change, namespace=NAMESPACE)
     except NotFound:
         body = {"metadata": {"name": CONFIGMAP_RELEASES, "namespace": NAMESPACE}, **change}
-        with suppress(AlreadyExists):  # the next look finds it
+        with suppress(AlreadyExists):  # the next round reads it
             await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
     log.info("public key of releases published", key=fingerprint(key))

@@ -1,4 +1,4 @@
-"""What `machina controller` is told: flags, then environment, then file; read once."""
+"""Settings of `machina controller`: flags, then environment, then file; read once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unbounded.machina.machines.settings import Settings
 
 
 def image_or_none(text: str) -> str:
-    """The name of an image in a registry; empty for none. Raises ValueError."""
+    """Parse the name of an image in a registry; empty means none. Raises ValueError."""
     return image_name(text) if text else ""
 
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags for the hosts that are set up over SSH, for a process that has others of its own."""
+    """Add the flags for hosts that are set up over SSH, for a process that has further flags of its own."""
     group = parser.add_argument_group("setting hosts up over SSH")
     for option in (_AT_ONCE, _TIMEOUT, *_OF_HOSTS):
         default = f" (default: {option.default})" if option.default else ""
@@ -69,7 +69,7 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def host_settings_of(args: argparse.Namespace) -> Settings:
-    """What those flags say."""
+    """Return the settings of those flags."""
     return Settings(
         attempts_at_once=args.max_concurrent_reconciles,
         provisioning_timeout_s=args.provisioning_timeout,
@@ -84,19 +84,19 @@ def host_settings_of(args: argparse.Namespace) -> Settings:
     )
 
 
-_OF_HOSTS: Final = (*HOST_OPTIONS, _AGENT_IMAGE)  # named as in Settings
+_OF_HOSTS: Final = (*HOST_OPTIONS, _AGENT_IMAGE)  # names of fields of Settings
 
 
 def file_of(settings: Settings) -> dict[str, str]:
-    """What hosts are told by these settings, as keys and values of a file that says the same."""
+    """Return the settings for hosts as keys and values of a config file."""
     return {option.key: value for option in _OF_HOSTS if (value := getattr(settings, option.dest))}
 
 
 def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[ProcessSettings, Settings, list[str]]:
-    """The settings, and the keys of the file that mean nothing to this version: files are older than it, or newer.
+    """Return the settings, and the keys of the file that this version does not know: files may be older or newer.
 
     Raises:
-        SettingsError: the file cannot be read, or something in it or in the environment cannot be meant.
+        SettingsError: the file cannot be read, or it or the environment has an invalid value.
     """
     told = Told(args, PREFIX, environ, OPTIONS, lenient=True)
     process = ProcessSettings(

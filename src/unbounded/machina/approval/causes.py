@@ -1,6 +1,6 @@
-"""What lets a Machine join, and how it is used up: each cause once for the agent, and once for kubelet.
+"""Causes that allow a Machine to join, and their use: each once for the agent, and once for the kubelet.
 
-Of what is over, the Machine's history is proof: no agent can add to it what lets its host join (deploy/policy).
+The Machine's history proves completed operations: the policies of deploy/policy keep agents from adding such entries.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from unbounded.operations.ownership import Executor
 
 REGISTRATION: Final = "Registration"
 ALLOWED: Final = "Allowed"
-JOIN_ALLOWED: Final = "JoinAllowed"  # of an approval, and of the Event on the Machine that tells of it
-JOIN_REFUSED: Final = "JoinRefused"  # of the Event
+JOIN_ALLOWED: Final = "JoinAllowed"  # reason of an approval, and of the Event on the Machine
+JOIN_REFUSED: Final = "JoinRefused"  # reason of the Event
 
 
 def open_causes(machine: Machine, purpose: JoinPurpose) -> tuple[str, ...]:
-    """What lets a certificate be issued now that has not been used for this purpose yet."""
+    """Return the causes that were not used yet for this purpose."""
     used = {use.cause for use in _uses(machine) if use.purpose == purpose}
     return tuple(cause for cause in arming(machine, last_allowed(machine, purpose)) if cause not in used)
 
 
 def arming(machine: Machine, allowed_before: int = 0) -> tuple[str, ...]:
-    """All that lets this Machine join, used or not.
+    """Return all causes that allow this Machine to join, used or not.
 
     Args:
-        allowed_before: the highest joinCounter that was used: one that is lowered again allows nothing.
+        allowed_before: the highest joinCounter that was used; a lower counter allows nothing.
     """
     counter = machine.spec.join_counter
     allowed = (f"{ALLOWED}/{counter}",) if counter > allowed_before else ()
@@ -36,25 +36,25 @@ def arming(machine: Machine, allowed_before: int = 0) -> tuple[str, ...]:
 
 
 def is_recorded(machine: Machine, purpose: JoinPurpose, request: str) -> bool:
-    """Whether a cause was used up by this request: then it may be approved, now or after a crash."""
+    """Return whether this request has used a cause. Then it may be approved, now or after a crash."""
     return any(use.request == request and use.purpose == purpose for use in _uses(machine))
 
 
 def recorded(
     machine: Machine, purpose: JoinPurpose, causes: Sequence[str], *, request: str, now: str
 ) -> tuple[JoinUse, ...]:
-    """`status.join.used` with these causes used up by a request, without what can arm nothing any more."""
+    """Return `status.join.used` with the causes that the request uses, without entries that cannot matter any more."""
     uses = (*_uses(machine), *(JoinUse(purpose=purpose, cause=cause, request=request, at=now) for cause in causes))
     return tuple(use for use in uses if _still_counts(use, uses, machine))
 
 
 def last_use(machine: Machine, purpose: JoinPurpose) -> JoinUse | None:
-    """The last time that a join gave this Machine such a certificate."""
+    """Return the last join that issued such a certificate for this Machine."""
     return next((use for use in reversed(_uses(machine)) if use.purpose == purpose), None)
 
 
 def last_allowed(machine: Machine, purpose: JoinPurpose) -> int:
-    """The highest joinCounter that was used."""
+    """Return the highest joinCounter that was used."""
     return _highest(_uses(machine), purpose)
 
 
@@ -79,9 +79,9 @@ def _count(number: str) -> int:
 
 
 def _replaced(machine: Machine) -> tuple[str, ...]:
-    """HostReplace, from its start on, and where it failed too late to leave the host as it was.
+    """Return the running HostReplace, and those that completed or failed after the host was overwritten.
 
-    No agent carries it out: a slot that one took under its name says nothing.
+    No agent executes a HostReplace: a lock that an agent holds under this kind does not count.
     """
     active = machine.status.active_operation
     running = (
@@ -96,7 +96,7 @@ def _replaced(machine: Machine) -> tuple[str, ...]:
 
 
 def _is_contested(machine: Machine, boot: str) -> bool:
-    """Whether two hosts were seen on a boot, and its operation is about to end for that."""
+    """Return whether two hosts requested this boot, so that its operation is about to fail."""
     seen = machine.status.netboot
     return seen is not None and (seen.boot, seen.milestone) == (boot, NetbootMilestone.CONTESTED)
 
@@ -115,9 +115,9 @@ def _is_complete(operation: RecentOperation) -> bool:
 
 
 def _made_another_host(operation: RecentOperation) -> bool:
-    """Whether a replace is complete, or its host is installed anew and was only late.
+    """Return whether a replace completed, or failed after it had installed the host.
 
-    Of a contested boot nobody can say whose the token is that was given under it: it may be the other client's.
+    The token of a contested boot may have gone to the other client, so such a boot does not count.
     """
     written = any(seen.what == IMAGE_WRITTEN for seen in operation.evidence)
     return _is_complete(operation) or (written and operation.reason != BOOT_CONTESTED)

@@ -1,4 +1,4 @@
-"""The loop over CertificateSigningRequests: reads them and their Machine live, and carries out what `plan` decides."""
+"""Loop over CertificateSigningRequests: reads them and their Machine live, and carries out the verdict of `plan`."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from unbounded.machina.approval.serving import (
 from unbounded.operations.announcing import Announce, silence
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
-NODE_LOOK_S: Final = 2.0  # between looks for addresses that a Node has not reported yet
+NODE_LOOK_S: Final = 2.0  # between reads for addresses that a Node has not reported yet
 RENEWED: Final = "Renewal"
 SERVING: Final = "ServingAllowed"
-SERVING_REFUSED: Final = "ServingRefused"  # of the Event on the Machine
+SERVING_REFUSED: Final = "ServingRefused"  # reason of the Event on the Machine
 API_NAMESPACE: Final = "default"
 API_SERVICE: Final = "kubernetes"
 
@@ -58,7 +58,7 @@ log = Log("approval")
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A request whose Machine is not there yet, and since when on our clock."""
+    """A request whose Machine does not exist yet, and since when by the local clock."""
 
     uid: str
     machine: str
@@ -66,14 +66,14 @@ class _Waiting:
 
 
 class Approver:
-    """Approves or denies what agents and kubelets ask for, and leaves all other requests alone.
+    """Controller that approves or denies requests of agents and kubelets and ignores all others.
 
-    What a join uses up is written to the Machine, which must not have changed since it was looked at, before the
-    request is approved. So of several requests, and of several approvers, one gets it; and where the approval was lost
-    after that, the same request gets it later.
+    Before an approval the controller records the used causes in the Machine. The write fails if the Machine has changed
+    since the read, so only one of several requests or approvers succeeds. If the approval is lost after the record, the
+    same request gets it later.
 
     Args:
-        nodes, facts: what names and addresses are whose, for serving certificates.
+        nodes, facts: owners of names and addresses, for serving certificates.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Approver:
         self._controller: Controller[str] = Controller("approval", self._reconcile, workers=4, metrics=loop_metrics)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         self._waiting.clear()
         with (
             self._requests.subscribed(lambda old, new: self._request_changed(new or old)),
@@ -154,10 +154,10 @@ class Approver:
             return None
 
     async def _neighbours(self, machine: Machine) -> Neighbours:
-        """Read what names and addresses are whose.
+        """Read the owners of names and addresses.
 
         Raises:
-            Transient: the cluster is not known yet.
+            Transient: the caches are not synced yet.
         """
         facts = self._facts.facts
         if facts is None:
@@ -177,7 +177,7 @@ class Approver:
             return None
 
     async def _api_addresses(self) -> tuple[str, ...]:
-        """Read the addresses by which Pods reach the API server; none where the cluster has no such Service."""
+        """Read the addresses of the Service of the API server; empty if the cluster has no such Service."""
         try:
             spec = (await self._api.get(SERVICES, API_SERVICE, namespace=API_NAMESPACE)).spec
         except NotFound:
@@ -236,7 +236,7 @@ class Approver:
         self._machines.saw(written)
 
     async def _decide(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
-        """Add a condition to the request as it was read; raises Conflict where it has changed since."""
+        """Add a condition to the request as it was read; raises Conflict if it has changed since."""
         at = rfc3339(self._now())
         condition = {"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": at}
         before = raw.get("status", {}).get("conditions") or []

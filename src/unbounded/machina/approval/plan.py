@@ -1,4 +1,4 @@
-"""What becomes of a request for a certificate: pure, from the request and the Machine that it names."""
+"""Decision about a certificate request. Pure: from the request and its Machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unbounded.machina.approval.request import (
 
 
 class Refusal(StrEnum):
-    """Why a request is denied, as its condition and the Event on the Machine have it."""
+    """Reasons of denials, for the request's condition and the Event on the Machine."""
 
     UNFIT_REQUEST = "UnfitRequest"
     FOREIGN_IDENTITY = "ForeignIdentity"
@@ -36,12 +36,12 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True)
 class NotMine:
-    """Decided already, or for somebody else to decide."""
+    """The request is decided already, or belongs to another approver."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """For the Machine, which may be registered only now."""
+    """Wait for the Machine, which may be registered soon."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class Deny:
 
 @dataclass(frozen=True)
 class Renew:
-    """The next certificate of who has one."""
+    """Approve the next certificate of its current holder."""
 
     purpose: JoinPurpose
 
 
 @dataclass(frozen=True)
 class Admit:
-    """A join.
+    """Approve a join.
 
     Args:
-        causes: what it uses up; none where that was recorded before, and only the approval was lost.
+        causes: to record as used; empty if they are recorded already and only the approval was lost.
     """
 
     purpose: JoinPurpose
@@ -71,10 +71,10 @@ class Admit:
 
 @dataclass(frozen=True)
 class Serve:
-    """A serving certificate of a kubelet.
+    """Approve a serving certificate of a kubelet.
 
     Args:
-        names: host names and addresses in it.
+        names: its host names and addresses.
     """
 
     names: tuple[str, ...]
@@ -84,12 +84,12 @@ Verdict = NotMine | Wait | Deny | Renew | Admit | Serve
 
 
 def is_ours(request: CertificateRequest) -> bool:
-    """Whether there may be something to decide; then `plan` is asked."""
+    """Return whether `plan` may have to decide this request."""
     return purpose_of(request) is not None and asker_of(request) is not None and not is_decided(request)
 
 
 def machine_concerned(request: CertificateRequest) -> str | None:
-    """The Machine that decides about a request; None where it is not ours, or names none as it should."""
+    """Return the Machine that the request concerns; None if the request is not ours or names no valid Machine."""
     purpose, asker = purpose_of(request), asker_of(request)
     if purpose is None or asker is None:
         return None
@@ -105,8 +105,8 @@ def plan(request: CertificateRequest, machine: Machine | None, *, waited: bool =
     """Decide about one request.
 
     Args:
-        machine: that of `machine_concerned`, as it is now; None where there is none.
-        waited: whether the Machine had its time to be registered.
+        machine: the current Machine of `machine_concerned`; None if it does not exist.
+        waited: whether the time for the registration of the Machine has passed.
     """
     purpose, asker = purpose_of(request), asker_of(request)
     if purpose is None or asker is None or is_decided(request):
@@ -121,7 +121,7 @@ def _holder(request: CertificateRequest, asker: Holder, purpose: JoinPurpose, ma
         if purpose is JoinPurpose.AGENT:
             return _kubelet_asks_for_more(request)
         if machine is None:
-            return NotMine()  # a Node that is none of our Machines
+            return NotMine()  # a Node that is not a Machine of ours
     try:
         named = machine_asked_for(request, purpose)
     except Unfit as unfit:
@@ -135,7 +135,12 @@ def _holder(request: CertificateRequest, asker: Holder, purpose: JoinPurpose, ma
 
 
 def _kubelet_asks_for_more(request: CertificateRequest) -> Verdict:
-    """kubelet's identity reads Secrets of its Pods and may be had from any Pod that breaks out: it stays kubelet's."""
+    """Deny a kubelet other certificates than its own.
+
+    A Pod that breaks out can obtain the kubelet's identity, which may read the Secrets of its Pods. So this identity
+    must
+    not lead to further ones.
+    """
     if GROUP_AGENTS not in organizations_of(request):
         return NotMine()
     words = f"a kubelet ({request.spec.username}) does not get the certificate of an agent"
@@ -150,7 +155,7 @@ def _joiner(
     except Unfit as unfit:
         return Deny(Refusal.UNFIT_REQUEST, f"refused: {unfit}")
     if machine is None and not asker.machine_uids and not waited:
-        return Wait()  # for a token of one Machine there was one, and it is gone
+        return Wait()  # a token for one Machine proves that the Machine existed
     if machine is None or machine.metadata.deletion_timestamp is not None:
         return gone(named, machine)
     if asker.machine_uids and asker.machine_uids != (machine.metadata.uid,):
@@ -166,7 +171,7 @@ def _joiner(
 
 
 def gone(name: str, machine: Machine | None) -> Deny:
-    """Return the denial for a Machine that is not there, or is about to go."""
+    """Return the denial for a Machine that is missing or being deleted."""
     if machine is None:
         return Deny(Refusal.MACHINE_NOT_FOUND, f"there is no Machine {name}")
     return Deny(Refusal.MACHINE_DELETED, f"Machine {name} is being deleted")

@@ -1,4 +1,4 @@
-"""What a CertificateSigningRequest asks for, and by whom: parsed once, into types that cannot be wrong."""
+"""Parser of CertificateSigningRequests: the requested certificate and its requester, as validated types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INTRODUCED: Final = "system:bootstrap:"
 _CLIENT_AUTH: Final = "client auth"
 _SERVER_AUTH: Final = "server auth"
 _OF_KEYS: Final = ("digital signature", "key encipherment")
-# One block and nothing beside it: what has two can be read as one by us and as the other by who signs.
+# One PEM block and nothing else: with two blocks the approver and the signer could read different ones.
 _BLOCK: Final = re.compile(
     rb"\s*-----BEGIN CERTIFICATE REQUEST-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END CERTIFICATE REQUEST-----\s*"
 )
@@ -36,15 +36,15 @@ _UNREADABLE: Final = (
 
 
 class Unfit(Exception):
-    """It asks for something else than an agent or a kubelet does; the message says what."""
+    """The request is not one that an agent or a kubelet makes; the message names the difference."""
 
 
 @dataclass(frozen=True)
 class Joiner:
-    """Introduces itself with a bootstrap token.
+    """Requester with a bootstrap token.
 
     Args:
-        machine_uids: the Machines that the token was made for; none for that of a whole site.
+        machine_uids: the Machines that the token is for; empty for a token of a whole site.
     """
 
     machine_uids: tuple[str, ...]
@@ -52,19 +52,19 @@ class Joiner:
 
 @dataclass(frozen=True)
 class Holder:
-    """Has a certificate of a Machine."""
+    """Requester with a certificate of a Machine."""
 
     machine: str
     purpose: JoinPurpose
 
 
 def purpose_of(request: CertificateRequest) -> JoinPurpose | None:
-    """Whose certificate it would be; None for another signer than the two that agents and kubelets ask."""
+    """Return the purpose of the certificate; None for a signer that neither agents nor kubelets use."""
     return PURPOSES.get(request.spec.signer_name)
 
 
 def asker_of(request: CertificateRequest) -> Joiner | Holder | None:
-    """Who asks, as the server has written it; None for somebody who has nothing to do with our Machines."""
+    """Return the requester as the API server recorded it; None for one without a relation to our Machines."""
     user, groups = request.spec.username, request.spec.groups
     if user.startswith(_INTRODUCED) and GROUP_BOOTSTRAP in groups:
         prefix = machine_group("")
@@ -72,7 +72,7 @@ def asker_of(request: CertificateRequest) -> Joiner | Holder | None:
     if not user.startswith(NODE_USER):
         return None
     for group, purpose in ((GROUP_NODES, JoinPurpose.KUBELET), (GROUP_AGENTS, JoinPurpose.AGENT)):
-        if group in groups:  # who is in both has the lesser right
+        if group in groups:  # a requester in both groups has the lesser right
             return Holder(user.removeprefix(NODE_USER), purpose)
     return None
 
@@ -82,10 +82,10 @@ def is_decided(request: CertificateRequest) -> bool:
 
 
 def machine_asked_for(request: CertificateRequest, purpose: JoinPurpose) -> str:
-    """The Machine that the certificate would name.
+    """Return the Machine that the certificate would name.
 
     Raises:
-        Unfit: not a certificate as an agent, or a kubelet, has it.
+        Unfit: not a certificate of an agent or a kubelet.
     """
     _check_usages(request.spec.usages, _CLIENT_AUTH)
     found = _read(request.spec.request)
@@ -95,13 +95,13 @@ def machine_asked_for(request: CertificateRequest, purpose: JoinPurpose) -> str:
 
 
 def serving_names(request: CertificateRequest) -> tuple[str, tuple[x509.DNSName | x509.IPAddress, ...]]:
-    """Return the Machine whose kubelet would serve with the certificate, and all its names and addresses.
+    """Return the Machine of a serving certificate, and all names and addresses of the certificate.
 
     Raises:
-        Unfit: not a serving certificate as a kubelet has it.
+        Unfit: not a serving certificate of a kubelet.
     """
     _check_usages(request.spec.usages, _SERVER_AUTH)
-    if _OF_KEYS[0] not in request.spec.usages:  # its signer demands it
+    if _OF_KEYS[0] not in request.spec.usages:  # required by the signer
         raise Unfit(f"its usages have to be {_SERVER_AUTH} and {_OF_KEYS[0]}, not {_list(request.spec.usages)}")
     found = _read(request.spec.request)
     extensions = _extensions(found)
@@ -116,7 +116,7 @@ def serving_names(request: CertificateRequest) -> tuple[str, tuple[x509.DNSName 
 
 
 def organizations_of(request: CertificateRequest) -> tuple[str, ...]:
-    """The groups that the certificate would be in; none where it cannot be read."""
+    """Return the groups of the certificate; empty if the request cannot be parsed."""
     try:
         return _values(_read(request.spec.request).subject, NameOID.ORGANIZATION_NAME)
     except Unfit:

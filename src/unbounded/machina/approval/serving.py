@@ -1,7 +1,7 @@
-"""Serving certificates of kubelets: for a Node's own name and addresses, and for nothing that is known as another's.
+"""Serving certificates of kubelets: for the names and addresses of a Node that belong to no other part of the cluster.
 
-kubelet writes the addresses of its Node itself. So one of them counts where nothing else in the cluster has it; what
-the Machine's own spec says, which no node can write, counts always. Pure.
+A kubelet reports the addresses of its Node itself. So a reported address counts only if nothing else in the cluster has
+it. Addresses of the Machine's spec, which no node can write, always count. Pure.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from unbounded.machina.approval.request import Holder, Unfit, asker_of, is_decid
 from unbounded.machina.ssh.model import host_port
 
 _API: Final = ("kubernetes", "kubernetes.default")
-_DOMAINS: Final = ("localhost", "svc", "cluster.local")  # those of Services, and of what is no other host
+_DOMAINS: Final = ("localhost", "svc", "cluster.local")  # domains of Services, and names that every host has for itself
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What the cluster knows of names and addresses.
+    """Owners of names and addresses in the cluster.
 
     Args:
-        node: the Node of the Machine as it is now; None where there is none.
+        node: the current Node of the Machine; None if there is none.
         api: names and addresses of the API server and of the cluster's DNS server.
-        machines: what other Machines have by their specs, and which one.
-        nodes: what other Nodes have by their kubelets, and which one.
+        machines: names and addresses in the specs of other Machines: `{name or address: owner}`.
+        nodes: names and addresses that other kubelets report: `{name or address: owner}`.
     """
 
     node: Node | None = None
@@ -43,12 +43,12 @@ class Neighbours:
 
 
 def is_serving(request: CertificateRequest) -> bool:
-    """Return whether there may be something to decide about a serving certificate."""
+    """Return whether `plan_serving` may have to decide this request."""
     return request.spec.signer_name == SIGNER_SERVING and asker_of(request) is not None and not is_decided(request)
 
 
 def machine_serving(request: CertificateRequest) -> str | None:
-    """Return the name of the Machine whose identity asks; None for a bootstrap token, which has none."""
+    """Return the Machine of the requester; None for a bootstrap token, which has none."""
     asker = asker_of(request)
     return asker.machine if isinstance(asker, Holder) else None
 
@@ -59,8 +59,8 @@ def plan_serving(
     """Decide about a request for a serving certificate.
 
     Args:
-        machine: that of `machine_serving`, as it is now; None where there is none.
-        waited: whether the Node had its time to report its addresses.
+        machine: the current Machine of `machine_serving`; None if it does not exist.
+        waited: whether the time for the Node to report its addresses has passed.
     """
     asker = asker_of(request)
     if asker is None or not is_serving(request):
@@ -68,7 +68,7 @@ def plan_serving(
     if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.KUBELET:
         return Deny(Refusal.FOREIGN_IDENTITY, f"{request.spec.username} is no kubelet, which alone serves a node")
     if machine is None:
-        return NotMine()  # a Node that is none of our Machines
+        return NotMine()  # a Node that is not a Machine of ours
     if machine.metadata.deletion_timestamp is not None:
         return gone(machine.name, machine)
     try:
@@ -103,14 +103,16 @@ def _judged(machine: Machine, names: tuple[str, ...], around: Neighbours, *, wai
     if not unknown:
         return Serve(names)
     if not waited and all(map(_is_address, unknown)):
-        return Wait()  # kubelet asks before its Node's status tells of the address
+        return Wait()  # a kubelet may request a certificate before its Node reports the address
     words = f"{', '.join(unknown)}: neither its name ({machine.name}), nor an address of its Node or Machine"
     return Deny(Refusal.UNKNOWN_NAME, words)
 
 
 def addresses_of(machine: Machine) -> Iterator[str]:
-    """Yield the names and addresses that a Machine's spec gives its host: of SSH, and of DHCP leases. Administrators
-    alone write them, while a host that has the token of a site chooses the name of its Machine."""
+    """Yield the names and addresses in a Machine's spec: of SSH and of DHCP leases.
+
+    Only administrators write them. The name of a Machine does not count here: a host with a token of a site chooses it.
+    """
     if machine.spec.ssh is not None:
         with contextlib.suppress(ValueError):
             yield normal(host_port(machine.spec.ssh.host).host)
@@ -119,13 +121,13 @@ def addresses_of(machine: Machine) -> Iterator[str]:
 
 
 def of_other_machines(name: str, machines: Iterable[Machine]) -> dict[str, str]:
-    """Return what other Machines than the one of this name have by their specs: `{name or address: which one}`."""
+    """Return the names and addresses in the specs of all other Machines: `{name or address: owner}`."""
     others = [one for one in machines if one.name != name]
     return {one: f"Machine {other.name}" for other in others for one in (other.name, *addresses_of(other))}
 
 
 def of_other_nodes(name: str, nodes: Iterable[Node]) -> dict[str, str]:
-    """Return what other Nodes than the one of this name have: `{name or address: which one}`."""
+    """Return the names and addresses of all other Nodes: `{name or address: owner}`."""
     found: dict[str, str] = {}
     for node in nodes:
         if node.metadata.name != name:
@@ -135,7 +137,7 @@ def of_other_nodes(name: str, nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def _never(name: str) -> str:
-    """Return why no node may have a name or an address; empty where one may."""
+    """Return why no node may have the name or address; empty if a node may."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -159,7 +161,7 @@ def _text(name: x509.GeneralName) -> str:
 
 
 def normal(text: str) -> str:
-    """Return a name in lower case, or an address in its one form: that of IPv4 also where it is mapped into IPv6."""
+    """Normalize a name to lower case and an address to its canonical form, IPv4-mapped IPv6 to IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

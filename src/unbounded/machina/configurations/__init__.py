@@ -1,12 +1,13 @@
-"""MachineConfigurations: their numbered versions, who uses them, and which Machine is bound to which.
+"""MachineConfigurations: their numbered versions, their users, and the binding of Machines to them.
 
-A version can be edited until an agent has taken its Machine's slot to make a node from it; then it stays as it is, and
-a changed template becomes the next number. Numbers are never used twice. What a Machine is bound to changes nothing on
-its host: its agent takes the newest version, or the one that is named, when it makes the node anew.
+A version can be edited until an agent locks its Machine to make a node from it. Then the version is final, and a
+changed
+template becomes the next number. Numbers are never reused. Binding changes nothing on a host: its agent takes the
+newest version, or the named one, when it recreates the node.
 
-    usage       which Machines use a configuration, and which of its versions
-    plan        pure: plan(seen) -> what becomes of the versions of one configuration
-    binding     pure: bind(machine, configurations) -> what one Machine is bound to
-    versions    the loop over MachineConfigurations
-    binder      the loop over Machines
+    usage       Machines that use a configuration and its versions
+    plan        pure: plan(observed) -> actions on the versions of one configuration
+    binding     pure: bind(machine, configurations) -> binding of one Machine
+    versions    loop over MachineConfigurations
+    binder      loop over Machines
 """

@@ -1,4 +1,4 @@
-"""The loop over Machines: writes what each is bound to, and says so where nothing can be resolved."""
+"""Loop over Machines: binds each to a configuration, and writes a condition if no configuration can be resolved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = Log("configurations")
 
 
 class Binder:
-    """Binds Machines to configurations.
+    """Controller that binds Machines to configurations.
 
     Args:
         versions, machines: indexed as the VersionKeeper needs them.
@@ -64,7 +64,7 @@ class Binder:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         self._candidates.clear()
         with (
             self._configurations.subscribed(self._configuration_changed),
@@ -88,7 +88,7 @@ class Binder:
             self._controller.enqueue(machine.name)
 
     def _version_changed(self, old: Raw | None, new: Raw | None) -> None:
-        """One that comes or goes can be what a Machine waits for."""
+        """Enqueue Machines that may wait for a version that was added or removed."""
         version = new or old
         if version is None or (old is not None and new is not None):
             return
@@ -106,7 +106,7 @@ class Binder:
             return None
         try:
             await self._carry_out(machine)
-        except NotFound:  # it was deleted since
+        except NotFound:  # deleted meanwhile
             return None
         return None
 
@@ -122,7 +122,7 @@ class Binder:
                 return
 
     def _numbers(self, machine: Machine) -> dict[str, frozenset[int]]:
-        """The versions of the configuration that the Machine names; empty where there is none of that name."""
+        """Return the versions of the configuration that the Machine names; empty if there is none of that name."""
         ref = machine.spec.configuration_ref
         if ref is None or self._configurations.get(ref.name) is None:
             return {}
@@ -154,13 +154,13 @@ class Binder:
 
 
 def _selection(configuration: Raw) -> object:
-    """What of a configuration decides which Machines are bound to it."""
+    """Return the parts of a configuration that decide which Machines are bound to it."""
     spec, meta = configuration["spec"], configuration["metadata"]
     return meta["uid"], meta.get("deletionTimestamp"), spec.get("machineSelector"), spec.get("priority")
 
 
 def _concern(machine: Machine | None) -> object:
-    """What of a Machine decides what it is bound to, and what is said of it."""
+    """Return the parts of a Machine that decide its binding and its condition."""
     if machine is None:
         return None
     meta, status = machine.metadata, machine.status

@@ -1,4 +1,4 @@
-"""What a Machine is bound to: what somebody wrote into its spec, else what a selector leads to. Pure."""
+"""Binding of a Machine: to the configuration that the user names in its spec, else to a selecting one. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unbounded.machina.configurations.usage import is_bound_by_us
 
 @dataclass(frozen=True)
 class Candidate:
-    """A MachineConfiguration, as far as Machines are bound to it."""
+    """A MachineConfiguration that selects Machines."""
 
     name: str
     selects: LabelTest
@@ -23,11 +23,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Known:
-    """What there is to be bound to.
+    """Configurations for bindings.
 
     Args:
-        candidates: those that may be bound to, the best first.
-        versions: the numbers of each configuration's versions; a configuration without any has an empty set.
+        candidates: in order of preference.
+        versions: the numbers of each configuration's versions; an empty set for a configuration without versions.
     """
 
     candidates: tuple[Candidate, ...]
@@ -36,14 +36,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Bind:
-    """Write `spec.configurationRef`: the name, and never a version, as the agent takes the newest."""
+    """Write `spec.configurationRef` with the name but without a version, so that the agent takes the newest."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Unbind:
-    """Take back what we wrote there."""
+    """Remove `spec.configurationRef` that the binder wrote."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,19 @@ Decision = Bind | Unbind | Say | Nothing
 
 
 def candidate_of(configuration: MachineConfiguration) -> Candidate | None:
-    """None for a configuration that selects nothing: Machines have to name it, or it is being deleted."""
+    """Return the candidate; None for a configuration that selects nothing or is being deleted."""
     selector = configuration.spec.machine_selector
     if selector is None or configuration.metadata.deletion_timestamp is not None:
         return None
     try:
         selects = label_test(selector_text(selector))
-    except SelectorError:  # an older definition let it through; what it may have meant is not guessed
+    except SelectorError:  # an older CRD admitted the selector; its meaning is not guessed
         return None
     return Candidate(configuration.metadata.name, selects, configuration.spec.priority)
 
 
 def in_order(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The highest priority first, then by name."""
+    """Sort by descending priority, then by name."""
     return tuple(sorted(candidates, key=lambda one: (-one.priority, one.name)))
 
 
@@ -85,7 +85,7 @@ def selecting(labels: Mapping[str, str], candidates: Iterable[Candidate]) -> str
 
 
 def bind(machine: Machine, known: Known) -> Decision:
-    """Decide about one Machine."""
+    """Decide the binding of one Machine."""
     ref = machine.spec.configuration_ref
     if ref is not None and not is_bound_by_us(machine):
         return _say(ref, known)
@@ -105,13 +105,13 @@ def _say(ref: ConfigurationRef, known: Known) -> Say:
         )
     if not numbers:
         return Say(True, f"MachineConfiguration {ref.name} has no version yet")
-    # With the number, so that the agent, which watches its Machine only, hears of a new one.
+    # With the number: the agent watches only its Machine and learns of a new version by it.
     which = f"its newest version, now {max(numbers)}" if ref.version is None else f"its version {ref.version}"
     return Say(False, f"MachineConfiguration {ref.name}: the node is made from {which}")
 
 
 def _unbound(machine: Machine) -> Decision:
-    """A Machine that has nothing to do with configurations hears nothing of them."""
+    """Write no condition for a Machine that has never used a configuration."""
     made = machine.status.configuration
     if made is not None and made.name:
         words = f"its node was made from MachineConfiguration {made.name}, and none selects it now"

@@ -1,4 +1,4 @@
-"""What becomes of the versions of one MachineConfiguration: pure, from what is there and who uses it."""
+"""Actions on the versions of one MachineConfiguration. Pure: from the existing versions and their users."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from unbounded.machina.configurations.usage import Usage, Use
 
-Template = Mapping[str, Any]  # as the server has it, with fields that this version does not know
+Template = Mapping[str, Any]  # as the server stores it, with fields that this version does not know
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Version:
     """A MachineConfigurationVersion.
 
     Args:
-        own: it belongs to this configuration, and not to one of that name before.
-        orphan: it belongs to nobody.
-        going: it is being deleted.
-        announced: it says that it is about to change, so that no node is begun from it.
+        own: this configuration owns the version, and not an earlier one of the same name.
+        orphan: the version has no owner.
+        going: the version is being deleted.
+        announced: the version is about to change, so agents must not make a node from it.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Version:
     template: Template
     deployed: bool = False
     deployed_machines: int = 0
-    in_use: str | None = None  # as its condition says; None where it has none yet
+    in_use: str | None = None  # message of its condition; None if it has no condition yet
     own: bool = True
     orphan: bool = False
     going: bool = False
@@ -36,11 +36,11 @@ class Version:
 
 @dataclass(frozen=True)
 class Seen:
-    """One configuration, its versions, and who uses them.
+    """Observation of one configuration, its versions and their users.
 
     Args:
-        latest: status.latestVersion; 0 where there is none.
-        reserved: a number that this process has written there for a version that it has not made yet.
+        latest: status.latestVersion; 0 if not set.
+        reserved: a number that this process has reserved in the status for a version that does not exist yet.
         going: the configuration is being deleted.
     """
 
@@ -56,7 +56,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Note:
-    """Write into a version's status who uses it."""
+    """Write the users of a version to its status."""
 
     version: Version
     deployed: bool
@@ -65,14 +65,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Make a version that belongs to nobody the configuration's own."""
+    """Make the configuration the owner of a version without an owner."""
 
     version: Version
 
 
 @dataclass(frozen=True)
 class Reserve:
-    """Write status.latestVersion before there is such a version: a number whose version is gone is not used again."""
+    """Write status.latestVersion before the version exists, so that the number of a deleted version is not reused."""
 
     number: int
 
@@ -85,15 +85,19 @@ class Create:
 
 @dataclass(frozen=True)
 class Announce:
-    """Say that a version is about to change. Who takes a Machine's slot for it after that sees it, and who did before
-    is seen by the live look that comes before the change: so what a node is made from does not change under it."""
+    """Announce that a version is about to change.
+
+    An agent that locks its Machine for the version later reads the announcement. A live read before the change finds
+    the
+    agents that did so earlier. So a version never changes under a node that is made from it.
+    """
 
     version: Version
 
 
 @dataclass(frozen=True)
 class Withdraw:
-    """Take back that a version is about to change, as it stays."""
+    """Withdraw the announcement, as the version stays as it is."""
 
     version: Version
 
@@ -106,7 +110,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Delete:
-    """Take away a version that nobody uses: there are more than the history is to hold."""
+    """Delete an unused version beyond the limit of the history."""
 
     version: Version
 
@@ -116,10 +120,10 @@ Action = Note | Adopt | Reserve | Create | Announce | Withdraw | Edit | Delete
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do now, in this order; then look again.
+    """Actions, in this order; observe again after them.
 
     Args:
-        latest, current: what the status is to say once there is nothing to do; 0 for nothing.
+        latest, current: target values of the status once there are no more actions; 0 for none.
     """
 
     actions: tuple[Action, ...]
@@ -128,9 +132,9 @@ class Plan:
 
 
 def plan(seen: Seen) -> Plan:
-    """Decide what the versions of one configuration need next.
+    """Decide the next actions on the versions of one configuration.
 
-    What is known of their use is written first: a version that a node was made from is not edited after that.
+    The users of versions are written first: a version with a node is final.
     """
     notes = tuple(_notes(seen))
     highest = max((version.number for version in seen.versions), default=0)
@@ -144,7 +148,7 @@ def plan(seen: Seen) -> Plan:
 
 
 def name_of(configuration: str, number: int) -> str:
-    """The name of a version."""
+    """Return the name of a version."""
     return f"{configuration}-v{number}"
 
 
@@ -192,7 +196,7 @@ def _withdrawals(seen: Seen, changes: tuple[Action, ...]) -> Iterator[Withdraw]:
 
 
 def _too_many(seen: Seen, newest: Version) -> list[Version]:
-    """Beyond the limit, those that were never deployed first, and of them the oldest."""
+    """Return the versions beyond the limit: never deployed ones first, and of those the oldest."""
     unused = [
         version
         for version in seen.versions

@@ -1,4 +1,4 @@
-"""Which Machines use a configuration: their node is made from it, or somebody has named it in their spec."""
+"""Machines that use a configuration: their node is made from it, or the user names it in their spec."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SHOWN: Final = 5  # names in a message
 
 @dataclass(frozen=True)
 class Use:
-    """Names of Machines, sorted.
+    """Names of the Machines that use a configuration or a version, sorted.
 
     Args:
         made: their node was made from it, or is being made.
-        named: their spec names it, by hand.
+        named: the user names it in their spec.
     """
 
     made: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Use:
 
     @property
     def text(self) -> str:
-        """Who uses it, for people; empty where nobody does."""
+        """Description of the users for a message; empty if there are none."""
         parts = (("the node of {} is made from it", self.made), ("the spec of {} names it", self.named))
         return "; ".join(form.format(shown(names)) for form, names in parts if names)
 
@@ -36,11 +36,11 @@ class Use:
 
 @dataclass(frozen=True)
 class Usage:
-    """Who uses one configuration.
+    """Users of one configuration.
 
     Args:
-        versions: by number.
-        whole: all of them together, and who names it without a version.
+        versions: users by the number of the version.
+        whole: users of any version, and of the configuration without a version.
     """
 
     versions: Mapping[int, Use]
@@ -48,31 +48,34 @@ class Usage:
 
 
 def configurations_of(machine: Machine) -> tuple[str, ...]:
-    """The configurations that a Machine has to do with: what an index needs."""
+    """Return the configurations that a Machine uses or names, as keys of an index."""
     ref = machine.spec.configuration_ref
     names = {ref.name if ref else None, *(name for name, _number in makes(machine))}
     return tuple(sorted(name for name in names if name))
 
 
 def makes(machine: Machine) -> frozenset[tuple[str, int | None]]:
-    """The versions that the node of a Machine is made from: the one that it runs, and while it is made anew also the
-    one that its agent has taken the slot for. By name of the configuration, with their number."""
+    """Return the versions that a Machine's node is made from, as (name of the configuration, number).
+
+    During a recreation these are the version of the running node and the version that the agent has locked the Machine
+    for.
+    """
     active = machine.status.active_operation
     taken = (machine.status.configuration, active.configuration if active is not None else None)
     return frozenset((one.name, one.version) for one in taken if one is not None and one.name)
 
 
 def is_bound_by_us(machine: Machine) -> bool:
-    """Whether `spec.configurationRef` says what a selector led to, and not what somebody wrote there."""
+    """Return whether the binder wrote `spec.configurationRef`, and not the user."""
     ref = machine.spec.configuration_ref
     return ref is not None and ref.version is None and machine.metadata.annotations.get(ANNOTATION_BOUND) == ref.name
 
 
 def usage_of(configuration: str, machines: Iterable[Machine]) -> Usage:
-    """Who uses a configuration.
+    """Return the users of a configuration.
 
     Args:
-        machines: at least those that `configurations_of` leads from to it.
+        machines: at least those that `configurations_of` indexes under it.
     """
     made: dict[int, list[str]] = {}
     named: dict[int, list[str]] = {}
@@ -90,6 +93,6 @@ def usage_of(configuration: str, machines: Iterable[Machine]) -> Usage:
 
 
 def shown(names: tuple[str, ...]) -> str:
-    """A few names, and how many more there are."""
+    """Format the first names and the number of the others."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The loop over MachineConfigurations: brings their versions to what `plan` says, and writes who uses them."""
+"""Loop over MachineConfigurations: brings their versions to the state that `plan` decides, and writes their users."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ Raw = dict[str, Any]
 
 INDEX_CONFIGURATION: Final = "configuration"
 
-CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()  # plain: a template is copied with all that the server knows of it
+CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()  # raw, so that a template keeps all fields that the server knows
 VERSIONS: Final = MACHINE_CONFIGURATION_VERSIONS.raw()
 
 log = Log("configurations")
 
 
 def by_configuration(version: Raw) -> tuple[str, ...]:
-    """Versions by the MachineConfiguration that their label names."""
+    """Return the MachineConfiguration in a version's label, as the key of an index."""
     name = (version["metadata"].get("labels") or {}).get(LABEL_CONFIGURATION)
     return (name,) if name else ()
 
 
 class VersionKeeper:
-    """Keeps the versions of each configuration.
+    """Controller of the versions of each configuration.
 
     Args:
         versions: indexed by INDEX_CONFIGURATION, with `by_configuration`.
@@ -92,7 +92,7 @@ class VersionKeeper:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         self._reserved.clear()
         with (
             self._configurations.subscribed(lambda old, new: self._enqueue(_names(old, new))),
@@ -130,7 +130,7 @@ class VersionKeeper:
         return None
 
     async def _leave(self, configuration: str) -> None:
-        """Of a configuration that is gone, the versions that were kept all the same: nobody changes them any more."""
+        """Withdraw the announcements of a deleted configuration's versions that remain: they cannot change any more."""
         for raw in self._versions.by(INDEX_CONFIGURATION, configuration):
             version = _version(raw, "")
             if version.announced and version.orphan and not version.going:
@@ -150,7 +150,7 @@ class VersionKeeper:
         )
 
     async def _make_sure(self, configuration: str, action: Edit | Delete) -> None:
-        """See that no Machine has begun to use a version before it was announced: what is done cannot be undone."""
+        """Check with a live read that no Machine locked a version before its announcement: edits cannot be undone."""
         machines = (await self._api.list(MACHINES)).items
         use = usage_of(configuration, machines).versions.get(action.version.number, Use())
         if use.made or (use.named and isinstance(action, Delete)):
@@ -196,11 +196,12 @@ class VersionKeeper:
             },
             "spec": {"version": number, "template": template},
         }
-        self._reserved.pop(meta.uid, None)  # for one attempt: what comes of it, the number is not used again
+        # one attempt: after it, the number is not reused, even if the attempt failed
+        self._reserved.pop(meta.uid, None)
         try:
             made = await self._api.create(VERSIONS, body)
         except Transient:
-            self._reserved[meta.uid] = number  # it was not made, and nobody has seen the number
+            self._reserved[meta.uid] = number  # the version was not created, and no client has read the number
             raise
         except AlreadyExists as error:
             raise Rejected(f"the name of version {number} of {meta.name} is taken") from error
@@ -211,7 +212,7 @@ class VersionKeeper:
         await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: said}}})
 
     async def _replace(self, version: Version, template: Raw) -> None:
-        """Put another template in the place of the old one, whole: a merge patch would keep what is not named."""
+        """Replace the whole template: a merge patch would keep the fields that the new one lacks."""
         spec = {"template": _replacing(dict(version.template), template)}
         await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: None}}, "spec": spec})
         log.info("version edited", version=version.name)
@@ -236,7 +237,7 @@ class VersionKeeper:
         self._versions.saw(await self._api.patch(VERSIONS, version.name, body, subresource=subresource))
 
     async def _say(self, raw: Raw, decided: Plan, use: Use) -> None:
-        """Write the status of the configuration where it is not so already."""
+        """Write the status of the configuration if it differs."""
         wanted: Raw = {"latestVersion": decided.latest or None, "currentVersion": decided.current or None}
         status = raw.get("status") or {}
         changed = {key: value for key, value in wanted.items() if status.get(key) != value}
@@ -262,7 +263,7 @@ def _names(*some: Raw | None) -> set[str]:
 
 
 def _concern(machine: Machine | None) -> object:
-    """What of a Machine says something about the use of configurations."""
+    """Return the parts of a Machine that determine the use of configurations."""
     if machine is None:
         return None
     return machine.spec.configuration_ref, makes(machine), machine.metadata.annotations
@@ -298,7 +299,7 @@ def _owner(configuration: MachineConfiguration) -> Raw:
 
 
 def _replacing(old: Raw, new: Raw) -> Raw:
-    """A merge patch that makes `old` into `new`: what is no longer there is taken away by name."""
+    """Return a merge patch that turns `old` into `new`, with null for removed keys."""
     gone: Raw = {key: None for key in old if key not in new}
     kept = {
         key: _replacing(old[key], value) if isinstance(value, dict) and isinstance(old.get(key), dict) else value

@@ -1,4 +1,4 @@
-"""What the scripts on a host answer, read: a line that begins with `unbounded-install:`, and what belongs to it."""
+"""Parser of the answers of scripts on a host: a line that begins with `unbounded-install:`, and its content."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WHY: Final = {
 
 
 def parts_of(stdout: bytes) -> tuple[list[str], bytes] | None:
-    """The words of the answer, and what follows it. What stands before it is of the host's own login."""
+    """Split an answer into the words of its first line and the rest. Output of the host's own login may come before."""
     if (found := _MARK.search(stdout)) is None:
         return None
     return found[1].decode(errors="replace").split(), stdout[found.end() :]
 
 
 def answer(stdout: bytes, hidden: Iterable[Secret] = ()) -> Remote | None:
-    """None where there is no answer that can be understood."""
+    """Parse an answer; return None if there is no valid one."""
     match parts_of(stdout):
         case ["none"], _:
             return NoRun()
@@ -44,7 +44,7 @@ def answer(stdout: bytes, hidden: Iterable[Secret] = ()) -> Remote | None:
 
 
 def _whole_lines(tail: bytes) -> bytes:
-    """Of one that was cut off at its beginning, what comes after the first line: that may begin within a secret."""
+    """Drop the first line of a tail that was cut off at its beginning: the line may begin within a secret."""
     return tail.partition(b"\n")[2] if len(tail) >= TAIL_BYTES else tail
 
 

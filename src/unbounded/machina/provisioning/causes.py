@@ -1,4 +1,4 @@
-"""Why an install on a host failed, as a reason: what its programs say of it, and what the system says to them."""
+"""Reasons of failed installs, from the output of our programs and from messages of the system."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from unbounded.api.conditions import ON_HOST, ConditionReason
 from unbounded.machina.provisioning.progress import CAUSE
 
-_SAID: Final = re.compile(rf"^{CAUSE}(\w+)$", re.MULTILINE)  # install.sh and the agent say it
-_SYSTEM: Final = (  # words of the C library, which programs that are not ours pass on
+_SAID: Final = re.compile(rf"^{CAUSE}(\w+)$", re.MULTILINE)  # lines of install.sh and of the agent
+_SYSTEM: Final = (  # messages of the C library that other programs pass on
     (re.compile(r"No space left on device|Disk quota exceeded"), ConditionReason.DISK_FULL),
 )
 _LAST_LINES: Final = 20
 
 
 def cause_of(tail: str) -> ConditionReason:
-    """Return the reason, from the end of what the install said; Failed where nothing says more."""
+    """Return the reason that the end of the install's output names, or Failed."""
     last = "\n".join(tail.splitlines()[-_LAST_LINES:])
     said = [code for code in _SAID.findall(last) if code in ON_HOST]
     if said:

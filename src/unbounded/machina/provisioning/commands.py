@@ -1,4 +1,4 @@
-"""The command lines that are sent to hosts. They are public there, so what is secret goes by stdin."""
+"""Command lines for hosts. Every user of a host can read them, so secrets go by stdin."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _AS_ROOT: Final = (
 
 @cache
 def script(name: str) -> str:
-    """A file of scripts/."""
+    """Read a file of scripts/."""
     return (files(__package__) / "scripts" / name).read_text()
 
 
 def command(name: str, *words: str) -> str:
-    """A line for the login shell of a user, whichever shell it is, that runs the script of this name as root.
+    """Build the line that runs a script as root under any login shell.
 
     Args:
-        words: its arguments, which need no quotes.
+        words: arguments of the script, which need no quotes.
     Raises:
-        ValueError: they do.
+        ValueError: an argument needs quotes.
     """
     if wrong := [word for word in words if not _NAME.fullmatch(word)]:
         raise ValueError(f"{wrong[0]!r} cannot stand in a command")

@@ -1,4 +1,4 @@
-"""What the rest of machina knows of a run of the install script on a host."""
+"""Types of a run of the install script on a host, for the rest of machina."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from unbounded.api.failures import Rejected
 from unbounded.kube.logs import Secret
 from unbounded.machina.ssh.model import Shell
 
-ANOTHER_MACHINE: Final = 65  # the status of a reset that has left the host alone, as it is another Machine
+ANOTHER_MACHINE: Final = 65  # status of a reset that changed nothing, as the host is another Machine
 
 
 @dataclass(frozen=True)
 class Install:
-    """What is uploaded.
+    """Upload of a run.
 
     Args:
-        uid: the Machine's lasting one; names the folder on the host.
-        attempt: names the run in it.
+        uid: the Machine's durable UID; names the folder on the host.
+        attempt: names the run in the folder.
         config: the agent's JSON.
         script: bash.
         environment: AGENT_VERSION, AGENT_BASE_URL, AGENT_URL, AGENT_DEBUG, AGENT_PREFLIGHT.
-        hidden: what is taken out of everything that is shown, beside what looks like a secret.
+        hidden: secrets to redact from all output, besides text that looks like a secret.
     """
 
     uid: str
@@ -37,7 +37,7 @@ class Install:
 
 @dataclass(frozen=True)
 class NoRun:
-    """Nothing of this Machine runs on the host, or has ended there."""
+    """The host has no run of this Machine, neither a running nor an ended one."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,11 @@ class Running:
 
 @dataclass(frozen=True)
 class Finished:
-    """
+    """A run that has ended.
+
     Args:
         status: of the script.
-        tail: the end of what it said, at most 16 KiB, without secrets.
+        tail: end of the script's output, at most 16 KiB, redacted.
     """
 
     attempt: str
@@ -62,7 +63,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """It neither runs nor has said how it ended: the host was rebooted, or its process was killed."""
+    """A run that stopped without a result: the host was rebooted, or the process was killed."""
 
     attempt: str
     why: str
@@ -72,10 +73,10 @@ Remote = NoRun | Running | Finished | Interrupted
 
 
 class HostRefuses(Rejected):
-    """The host cannot carry it out: sudo wants a password, no bash, full disk, unsupported CPU. In words.
+    """The host cannot run the script: sudo requires a password, no bash, full disk, unsupported CPU.
 
     Args:
-        reason: as condition Provisioning has it.
+        reason: of the condition Provisioning.
     """
 
     def __init__(self, message: str, reason: ConditionReason = ConditionReason.FAILED) -> None:
@@ -84,14 +85,14 @@ class HostRefuses(Rejected):
 
 
 class Installer(Protocol):
-    """Runs of the script, each in a process of its own on the host that outlives the connection."""
+    """Runs of the script. Each is a process of its own on the host that outlives the connection."""
 
     async def look(self, shell: Shell, uid: str) -> Remote:
-        """What is on the host now."""
+        """Observe the run on the host."""
         ...
 
     async def begin(self, shell: Shell, install: Install) -> Remote:
-        """Upload and start, in one session. Where a run is at work nothing is started, and that one is answered.
+        """Upload and start a run in one session. If a run is in progress, start nothing and return that run.
 
         Raises:
             HostRefuses, SshTransient, SshUncertain
@@ -99,17 +100,23 @@ class Installer(Protocol):
         ...
 
     async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> Remote:
-        """Wait until the run that is at work, this one or an earlier, has ended; each line of its progress is told.
-        SshUncertain when the line breaks: it goes on."""
+        """Wait until the current run has ended, this one or an earlier one, and report each line of progress.
+
+        Raises:
+            SshUncertain: the connection broke; the run continues on the host.
+        """
         ...
 
     async def clear(self, shell: Shell, uid: str) -> None:
-        """Remove config, script and log, also after a failure. How the run ended stays until the next begins."""
+        """Remove config, script and log, also after a failure. The result of the run stays until the next run."""
         ...
 
     async def reset(
         self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
     ) -> Finished:
-        """Take the agent and the node off the host: `unbounded-agent reset`, else what we know it is made of. A host
-        that is another Machine than the one of this name stays as it is, and the status is ANOTHER_MACHINE."""
+        """Remove the agent and the node from the host: `unbounded-agent reset`, else all files and units that we know
+        of.
+
+        A host that is another Machine than the named one stays unchanged, and the status is ANOTHER_MACHINE.
+        """
         ...

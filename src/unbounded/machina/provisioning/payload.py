@@ -1,4 +1,4 @@
-"""What is sent to a host to begin a run: a tar of what lies in its folder."""
+"""Upload that begins a run: a tar of the files in the run's folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from unbounded.join.install import exports
 from unbounded.machina.provisioning.commands import script
 from unbounded.machina.provisioning.model import Install
 
-WHOLE: Final = "whole"  # the last one: without it something was cut off
+WHOLE: Final = "whole"  # the last file: a tar without it is incomplete
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 def payload(install: Install, *, limit_s: float, more: dict[str, str] | None = None) -> bytes:
-    """Args:
-        limit_s: after which the host itself stops the script.
-        more: further files beside it.
+    """Build the upload.
+
+    Args:
+        limit_s: time after which the host itself stops the script.
+        more: further files of the folder.
     Raises:
         ValueError: a variable cannot be set in a shell.
     """
@@ -44,4 +46,4 @@ def _environment(install: Install, limit_s: float) -> str:
     for name, value in install.environment.items():
         if not _VARIABLE.fullmatch(name) or "\0" in value:
             raise ValueError(f"{name!r} cannot be set for the install script")
-    return f"limit={max(1, round(limit_s))}\n{exports(install.environment)}"  # run.sh reads the first line itself
+    return f"limit={max(1, round(limit_s))}\n{exports(install.environment)}"  # run.sh parses the first line itself

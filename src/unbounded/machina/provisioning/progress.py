@@ -1,4 +1,4 @@
-"""What is told of a run: lines of its progress, and how it ended, in words."""
+"""Messages about a run: lines of its progress, and its end."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Final
 from unbounded.machina.provisioning.model import Finished
 from unbounded.machina.provisioning.redact import end_of
 
-CAUSE: Final = "unbounded-cause: "  # begins a line that is for cause_of alone
-TIMED_OUT: Final = 124  # the status of a run that the host has stopped, as timeout(1) has it
+CAUSE: Final = "unbounded-cause: "  # prefix of a line that only cause_of reads
+TIMED_OUT: Final = 124  # status of a run that the host stopped, as timeout(1) returns it
 _LINE_BYTES: Final = 300
 _LOG: Final = re.compile(r"\d\d:\d\d:\d\d (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<rest>.*)")
-_TOLD: Final = (  # lines of the agent's log, with one space where it has several, and what they say
+_TOLD: Final = (  # lines of the agent's log, with single spaces, and their form in a condition
     (re.compile(r"progress what=(?P<what>.*)"), "{}"),
     (re.compile(r"step started step=(?P<what>'[^']*'|\S+).*"), "{}"),
     (re.compile(r"step completed step=(?P<what>'[^']*'|\S+).*"), "{}: done"),
 )
 _QUOTED: Final = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-)  # one string; other Python is not read from a host
+)  # one string; no other Python literal of a host is evaluated
 _RULE: Final = re.compile(r"^(?:error|fatal)\b[:\s]", re.IGNORECASE)
 
 
 def line_words(line: str) -> str:
-    """A line of the install script or of the agent's log as a condition shows it; empty where it says nothing."""
+    """Format a line of the install script or of the agent's log for a condition; return "" if it has no content."""
     line = " ".join(line.split())
     if line.startswith(CAUSE):
         return ""
@@ -52,7 +52,7 @@ def _unquoted(text: str) -> str:
 
 
 def end_words(finished: Finished) -> str:
-    """How a run that failed has ended, in a line: what it complained of last, else what it said last."""
+    """Format the end of a failed run in a line: its last error, else its last output."""
     lines = [line.strip() for line in finished.tail.splitlines() if line_words(line)]
     said = next((line for line in reversed(lines) if _RULE.match(line)), lines[-1] if lines else "")
     why = f": {line_words(said)}" if said else ""

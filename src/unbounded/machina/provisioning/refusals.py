@@ -1,4 +1,4 @@
-"""Why a host does not do what it is asked, from what it printed."""
+"""Causes why a host rejects a command, from its output."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _R = ConditionReason
 
 
 class Refusal(NamedTuple):
-    """What a host refuses, for a person and as condition Provisioning has it."""
+    """Cause of a rejected command: a message, and the reason of the condition Provisioning."""
 
     words: str
     reason: ConditionReason = _R.FAILED
 
 
-_ROWS: Final = (  # what one line says
+_ROWS: Final = (  # patterns of one line
     (
-        r"^(?>.*?sudo: ).*(?:password|terminal|tty)",  # atomic: a line with many of them is still read once
+        r"^(?>.*?sudo: ).*(?:password|terminal|tty)",  # atomic, so that a line with many matches is scanned once
         _R.SUDO_REFUSED,
         "sudo asks for a password: let the user run it without one (`USER ALL=(ALL) NOPASSWD: ALL`), or log in as root",
     ),
@@ -41,11 +41,11 @@ _ROWS: Final = (  # what one line says
     (r"This account is|nologin|not available", _R.FAILED, "the user may not run commands there"),
 )
 _LAST_BYTES: Final = 300
-_READ_BYTES: Final = 16384  # of what was said, the last
+_READ_BYTES: Final = 16384  # of the output, from its end
 
 
 def why_refused(status: int | None, stderr: bytes, stdout: bytes) -> Refusal:
-    """Return why a command was refused, with what the host said last."""
+    """Return the cause of a rejected command, with the last output of the host."""
     said = shown(_end(stderr)).strip() or shown(_end(stdout)).strip()
     last = end_of(said.splitlines()[-1] if said else "", _LAST_BYTES)
     for pattern, reason, words in _ROWS:
@@ -58,7 +58,7 @@ def why_refused(status: int | None, stderr: bytes, stdout: bytes) -> Refusal:
 
 
 def _end(said: bytes) -> str:
-    """Without a first line that is not whole, which may begin within a secret, unless there is no other."""
+    """Return the end without a cut first line, which may begin within a secret, unless it is the only line."""
     last = said[-_READ_BYTES:]
     if len(said) > _READ_BYTES:
         last = last.partition(b"\n")[2] or last

@@ -32,26 +32,26 @@ LIMIT_S: Final = 1800.0
 SETTLE_S: Final = 2
 CALL_S: Final = 60.0
 BEGIN_S: Final = 180.0
-SILENCE_S: Final = 60.0  # a point comes every ten seconds
-_OVER_S: Final = 60.0  # of a run on the host, over its limit: to be stopped there and told here
-RESET: Final = "reset"  # its folder on a host
-_ANSWER_BYTES: Final = 2 * TAIL_BYTES  # more is none of ours: a line that says so, and a tail
+SILENCE_S: Final = 60.0  # the host sends a dot every ten seconds
+_OVER_S: Final = 60.0  # beyond a run's limit, for the host to stop the run and report it
+RESET: Final = "reset"  # folder of a reset on a host
+_ANSWER_BYTES: Final = 2 * TAIL_BYTES  # a valid answer is shorter: a line and a tail
 _NEW_ATTEMPT_BYTES: Final = 8
-_RESETS: Final = 2  # begun one after another: the first may have met one that was at work
+_RESETS: Final = 2  # attempts; the first may have met a reset in progress
 
 
 class HostInstaller:
-    """The Installer of model.py.
+    """Implementation of `Installer`.
 
     Args:
-        limit_s: of a run; the host itself stops it then.
-        settle_s: for how long `begin` waits for a run that is short.
+        limit_s: of a run; then the host itself stops it.
+        settle_s: time that `begin` waits for a short run to end.
     """
 
     def __init__(self, *, limit_s: float = LIMIT_S, settle_s: int = SETTLE_S) -> None:
         self._limit_s = limit_s
         self._settle_s = settle_s
-        self._clean: set[str] = set()  # Machines of whose run nothing was left when it ended
+        self._clean: set[str] = set()  # Machines whose run left nothing behind
 
     async def look(self, shell: Shell, uid: str) -> Remote:
         return _read(await shell.run(command("look.sh", uid), limit_s=CALL_S))
@@ -90,7 +90,7 @@ class HostInstaller:
         return found
 
     async def clear(self, shell: Shell, uid: str) -> None:
-        if uid in self._clean:  # what has worked takes everything away itself
+        if uid in self._clean:  # a successful run removes its files itself
             self._clean.discard(uid)
             return
         ended = await shell.run(command("clear.sh", uid), limit_s=CALL_S)
@@ -100,14 +100,18 @@ class HostInstaller:
     async def reset(
         self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
     ) -> Finished:
-        """Raises SshUncertain where it is not known how it ended: another reset goes on with it."""
+        """Reset the host; see `Installer.reset`.
+
+        Raises:
+            SshUncertain: the result of the reset is unknown; another reset resumes it.
+        """
         attempt = secrets.token_hex(_NEW_ATTEMPT_BYTES)
         whose = {"RESET_MACHINE": machine, "RESET_UID": uid}
         install = Install(RESET, attempt, Secret("{}"), script("reset.sh"), whose)
         for _ in range(_RESETS):
             found = await self._reset(shell, install, limit_s, tell)
             if isinstance(found, NoRun) or found.attempt == attempt or found == Finished(found.attempt, 0):
-                break  # else it was another Machine's, and that it did not go well says nothing of this one
+                break  # else the run belonged to another Machine, and its failure does not concern this one
         match found:
             case Finished(status=0):
                 await self._tidied(shell, "forget.sh")
@@ -127,12 +131,12 @@ class HostInstaller:
 
     async def _reset(self, shell: Shell, install: Install, limit_s: float, tell: Callable[[str], None]) -> Remote:
         found = await self._begin(shell, install, limit_s=limit_s, more={"uninstall.sh": uninstall_script()})
-        if isinstance(found, Running):  # perhaps another one, which does as well where it takes the host back
+        if isinstance(found, Running):  # perhaps another Machine's, which suffices if it resets the host
             found = await self._follow(shell, install, tell, limit_s=limit_s)
         return found
 
     async def _tidied(self, shell: Shell, how: str) -> None:
-        with suppress(Failure):  # what is left are empty folders, or a log
+        with suppress(Failure):  # only empty folders or a log remain
             await shell.run(command(how, RESET), limit_s=CALL_S)
 
 
