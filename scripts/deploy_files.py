@@ -53,7 +53,7 @@ RUN python -m venv /opt/unbounded \\
  && /opt/unbounded/bin/pip install --require-hashes --only-binary=:all: --requirement {packages} \\
  && python -m venv /build \\
  && /build/bin/pip install --require-hashes --only-binary=:all: --requirement build-requirements.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml LICENSE README.md ./
 COPY src/ src/
 RUN /build/bin/hatchling build --target wheel --directory /wheel \\
  && /opt/unbounded/bin/pip install --no-deps --no-index /wheel/*.whl \\

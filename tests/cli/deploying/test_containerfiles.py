@@ -65,7 +65,7 @@ def test_a_builder_is_sent_what_is_copied_and_no_keys() -> None:
         for source in shlex.split(rest)[:-1]
     }
     needed = {one for one in let_in if any(source == one or source.startswith(f"{one}/") for source in copied)}
-    assert needed == let_in == {"deploy/images", "pyproject.toml", "README.md", "src"}
+    assert needed == let_in == {"deploy/images", "pyproject.toml", "LICENSE", "README.md", "src"}
     assert [
         source for source in copied if not any(source == one or source.startswith(f"{one}/") for one in needed)
     ] == []
@@ -122,7 +122,7 @@ def test_the_packages_of_clouds_are_in_the_images_that_serve_them(component: str
 def test_the_wheel_holds_all_that_is_read_at_run_time(tmp_path: Path) -> None:
     sources = tmp_path / "source"
     sources.mkdir()
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, sources)
     shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__"))
     build = [str(Path(sys.executable).with_name("hatchling")), "build", "--target", "wheel", "--directory"]

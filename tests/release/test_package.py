@@ -1,0 +1,93 @@
+"""The wheel as other projects meet it: its license, and types that `mypy --strict` of an outside provider checks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+from scripts.deploy_files import ROOT
+from scripts.release import make_wheel
+
+pytestmark = pytest.mark.slow
+
+EPOCH: Final = 1_750_000_000
+SAMPLE: Final = ROOT / "examples" / "provider-plugin" / "src" / "unbounded_process_provider"
+WRONG: Final = """\
+from typing_extensions import reveal_type
+from unbounded.machineops.provider import Instance, Provider, Rate, Throttled
+
+from unbounded_process_provider.provider import LocalProcess
+
+
+class Deaf(LocalProcess):
+    def instance(self, provider_id: int) -> Instance:  # type: ignore[override]
+        return super().instance(str(provider_id))
+
+
+sound: Provider = LocalProcess()
+reveal_type(sound.rates.reads)
+Rate("fast", 1)
+Throttled("later", after_s="soon")
+deaf: Provider = Deaf()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_wheel(tmp_path_factory.mktemp("wheel"), EPOCH)
+
+
+@pytest.fixture
+def outside(wheel: Path, tmp_path: Path) -> Path:
+    """Return a project outside of the tree: the sample provider, and an environment with the wheel and its packages."""
+    project = tmp_path / "project"
+    shutil.copytree(SAMPLE, project / "src" / SAMPLE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = project / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return project
+
+
+def test_the_wheel_holds_the_license_and_the_marker_of_its_types(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = [archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
+        (text,) = [archive.read(name) for name in names if name.endswith(".dist-info/licenses/LICENSE")]
+    assert "unbounded/py.typed" in names
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    assert text == (ROOT / "LICENSE").read_bytes()
+    assert text.split(b"\n", 3)[1:3] == [b" " * 33 + b"Apache License", b" " * 27 + b"Version 2.0, January 2004"]
+
+
+def test_mypy_finds_wrong_types_in_an_outside_provider_and_none_in_the_sample(outside: Path) -> None:
+    (outside / "src" / "wrong.py").write_text(WRONG)
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-pretty", "--hide-error-context"),
+            *("--python-executable", str(outside / ".venv" / "bin" / "python")),
+            *("--cache-dir", str(outside / "cache"), "--no-error-summary", "src"),
+        ],
+        cwd=outside,
+        env={**os.environ, "MYPYPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line for line in ran.stdout.splitlines() if "error:" in line or "Revealed" in line]
+    assert found == [
+        'src/wrong.py:13: note: Revealed type is "unbounded.machineops.provider.Rate"',
+        'src/wrong.py:14: error: Argument 1 to "Rate" has incompatible type "str"; expected "float"  [arg-type]',
+        'src/wrong.py:15: error: Argument "after_s" to "Throttled" has incompatible type "str"; expected "float"'
+        "  [arg-type]",
+        'src/wrong.py:16: error: Incompatible types in assignment (expression has type "Deaf", variable has type'
+        ' "Provider")  [assignment]',
+    ], ran.stdout + ran.stderr
