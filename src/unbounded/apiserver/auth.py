@@ -1,4 +1,4 @@
-"""Who asks, and whether they may: a chain of authenticators, then an authorizer."""
+"""Authentication and authorization of requests: a chain of authenticators, then a chain of authorizers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLUSTER_INFO: Final = f"/api/v1/namespaces/{cluster_info.NAMESPACE}/configmaps/{
 
 @dataclass(frozen=True)
 class User:
-    """Who sent a request."""
+    """The user that sent a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class User:
         return msgspec.Raw(msgspec.json.encode(self.info()))
 
     def info(self) -> dict[str, Any]:
-        """As a UserInfo, which leaves out what is empty."""
+        """Return the user as a UserInfo without empty fields."""
         extra = {key: list(values) for key, values in self.extra.items()}
         told = {"username": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
         return {key: value for key, value in told.items() if value}
@@ -56,9 +56,9 @@ class Connection(Protocol):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a request carries: the verified client certificate as `SSLSocket.getpeercert` tells it, and headers.
+    """Credentials of a request: the verified client certificate in the form of `SSLSocket.getpeercert`, and headers.
 
-    `connection` is the one that the certificate was shown on: all its requests are from the same client.
+    `connection` is the one that presented the certificate: all its requests are from the same client.
     """
 
     certificate: Mapping[str, Any] | None
@@ -68,12 +68,15 @@ class Credentials(msgspec.Struct, frozen=True):
 
 class Authenticator(Protocol):
     def authenticate(self, credentials: Credentials) -> User | None:
-        """The user, or None when these are not credentials of this kind. Raises StatusError (401) for bad ones."""
+        """Return the user, or None if these are not credentials of this kind. Raises StatusError (401) for bad ones."""
         ...
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """What is asked for. `path` is set for what is not a resource, `selector` is the field selector of a list."""
+    """Authorization attributes of a request.
+
+    `path` is set where the request is not for a resource. `selector` is the field selector of a list.
+    """
 
     verb: str
     group: str = ""
@@ -86,7 +89,7 @@ class Attributes(msgspec.Struct, frozen=True):
 
 
 class Decision(NamedTuple):
-    """Whether something is allowed, and why, where there is more to say."""
+    """An authorizer's decision, with its reason where there is one."""
 
     allowed: bool
     reason: str = ""
@@ -97,9 +100,9 @@ class Authorizer(Protocol):
 
 
 class ClientCertificates:
-    """Certificates signed by our authority: the common name is the user, organisations are its groups.
+    """Authenticator by certificates of our authority: the common name is the user, organisations are its groups.
 
-    TLS has verified them when the connection began; whether they are still good is asked for each request.
+    TLS verifies a certificate when the connection begins. Each request checks again that it has not expired.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -141,21 +144,21 @@ _NO_OPINION: Final = Decision(False)
 
 
 class Masters:
-    """Lets the group system:masters do everything; has no opinion of others."""
+    """Authorizer that allows the group system:masters everything and has no opinion of other users."""
 
     def decide(self, user: User, asked: Attributes) -> Decision:  # noqa: ARG002 - the protocol's
         return _ALLOWED if MASTERS in user.groups else _NO_OPINION
 
 
 class Guard:
-    """Authenticates and authorizes requests."""
+    """Authenticate and authorize requests."""
 
     def __init__(self, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> None:
         self._authenticators = authenticators
         self._authorizers = authorizers
 
     def identify(self, credentials: Credentials) -> User:
-        """Raises StatusError (401)."""
+        """Return the user of a request. Raises StatusError (401)."""
         for authenticator in self._authenticators:
             user = authenticator.authenticate(credentials)
             if user is not None:
@@ -163,7 +166,7 @@ class Guard:
         raise status.unauthorized()
 
     def decide(self, user: User, asked: Attributes) -> Decision:
-        """The first authorizer that allows it decides; else the reasons of all."""
+        """Return the first decision that allows the request, else a denial with the reasons of all authorizers."""
         reasons = []
         for authorizer in self._authorizers:
             decision = authorizer.decide(user, asked)
@@ -174,14 +177,14 @@ class Guard:
         return Decision(False, "\n".join(reasons))
 
     def check(self, user: User, asked: Attributes) -> None:
-        """Raises StatusError (403)."""
+        """Authorize a request. Raises StatusError (403)."""
         decision = self.decide(user, asked)
         if not decision.allowed:
             raise refusal(user, asked, decision.reason)
 
 
 def refusal(user: User, asked: Attributes, reason: str = "") -> StatusError:
-    """403 in the words of kube-apiserver."""
+    """Return the error of a denied request (403), worded as by kube-apiserver."""
     more = f": {reason}" if reason else ""
     if asked.path:
         why = f'User "{user.name}" cannot {asked.verb} path "{asked.path}"{more}'

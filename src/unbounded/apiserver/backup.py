@@ -1,8 +1,10 @@
-"""Backups: one file that holds what a data directory needs to be itself again, readable by its owner alone.
+"""Backups of a data directory: one file, readable by its owner alone, from which the directory can be restored.
 
-A gzipped tar of the objects (one consistent state of the database), the keys (without them, kubeconfigs and tokens that
-were handed out would be worth nothing) and the administrator's kubeconfig. Its first member is a manifest with the
-digest of each other one.
+A backup is a gzipped tar of three things:
+- the objects: one consistent state of the database,
+- the keys, without which issued kubeconfigs and tokens would be invalid after a restore,
+- the administrator's kubeconfig.
+Its first member is a manifest with the digest of each other member.
 """
 
 from __future__ import annotations
@@ -35,16 +37,16 @@ MANIFEST: Final = "manifest.json"
 MANIFEST_BYTES: Final = 2**20
 LAYOUT: Final = 1  # of the archive; the database in it has a format of its own
 KEYS: Final = "pki"
-MADE_ANEW: Final = frozenset({"server.crt", "server.key"})  # for the names that the next start wants
+MADE_ANEW: Final = frozenset({"server.crt", "server.key"})  # the next start creates these for its own names
 KUBECONFIG: Final = "kubeconfig"
-DECIDED: Final = ".restored-"  # how the directory begins whose content a restore puts in place
+DECIDED: Final = ".restored-"  # prefix of the directory whose content a restore puts in place
 CHUNK_BYTES: Final = 2**20
-WORK: Final = ".unbounded-backup-"  # how temporary folders begin
+WORK: Final = ".unbounded-backup-"  # prefix of temporary folders
 NAMES: Final = re.compile(rf"{KEYS}/[A-Za-z0-9][-.A-Za-z0-9]*|[A-Za-z0-9][-.A-Za-z0-9]*")
 
 
 class BackupFailed(Exception):
-    """There is no backup, or none that can be used; the message says why and what to do."""
+    """A backup was not made or cannot be used; the message names the cause and the remedy."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup says of itself."""
+    """The manifest of a backup."""
 
     layout: int
     created: datetime
@@ -66,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Content:
-    """What a database holds: its newest revision and how many objects there are."""
+    """The content of a database: its newest revision and the number of objects."""
 
     revision: int
     objects: int
@@ -81,14 +83,14 @@ def back_up(
     staging: Path | None = None,
     work: str = WORK,
 ) -> Manifest:
-    """Write a backup of a data directory, also while a server works on it; it is whole, or not there.
+    """Write a backup of a data directory, also while a server works on it. The file is complete or absent.
 
     Args:
-        force: replace what is there.
-        extras: more files at the top of the data directory, when they are there.
-        staging: the folder where the state is gathered, such as a local one for a target on a share; None for that
-            of the target.
-        work: the start of the names of temporary folders.
+        force: replace an existing file.
+        extras: more files at the top of the data directory, if they exist.
+        staging: the folder where the state is gathered, such as a local one for a target on a share. None is the
+            folder of the target.
+        work: prefix of the names of temporary folders.
     Raises:
         BackupFailed, DataUnusable
     """
@@ -115,10 +117,10 @@ def back_up(
 
 
 def unpack(archive: Path, into: Path, extras: Sequence[str] = ()) -> Manifest:
-    """Put the files of a backup into an empty directory, each checked by its digest, and look through the objects.
+    """Unpack a backup into an empty directory, check each file by its digest, and read all objects.
 
     Raises:
-        BackupFailed: it is not a backup, is damaged, or of a newer version.
+        BackupFailed: the file is not a backup, is damaged, or of a newer version.
         OSError: of the directory.
     """
     with _reading(archive) as tar:
@@ -146,10 +148,10 @@ def unpack(archive: Path, into: Path, extras: Sequence[str] = ()) -> Manifest:
 
 
 def verify(archive: Path) -> Manifest:
-    """Read a backup from end to end, each file against its digest; the objects in it are not looked through.
+    """Read a backup from end to end and check each file by its digest. The objects are not decoded.
 
     Raises:
-        BackupFailed: it is not a backup, is damaged, or of a newer version.
+        BackupFailed: the file is not a backup, is damaged, or of a newer version.
     """
     with _reading(archive) as tar:
         manifest = _manifest_of(archive, tar)
@@ -164,7 +166,7 @@ def verify(archive: Path) -> Manifest:
 
 
 def content_of(path: Path) -> Content:
-    """Read a database from end to end; one of an older format is brought up to date. Raises DataUnusable."""
+    """Read a database from end to end, after migrating an older format. Raises DataUnusable."""
     opened = database.open_database(path)
     try:
         database.check(opened, path)
@@ -197,11 +199,12 @@ def _collect(data: Path, staged: Path, extras: Sequence[str]) -> Manifest:
 
 
 def snapshot(path: Path, target: Path) -> None:
-    """One consistent state of a database, which a server may be writing to.
+    """Copy one consistent state of a database, which a server may be writing to.
 
     Raises sqlite3.Error, OSError, DataUnusable.
     """
-    if os.statvfs(path.parent).f_flag & os.ST_RDONLY:  # SQLite wants to write beside it; but nobody else can either
+    # SQLite needs to write beside the file; on a read-only file system no other process writes either
+    if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
         for suffix in ("-wal", ""):
             if (found := path.with_name(path.name + suffix)).exists():
                 shutil.copyfile(found, target.with_name(target.name + suffix))
@@ -235,7 +238,7 @@ def _member(name: str, size: int, created: datetime) -> tarfile.TarInfo:
 
 
 def _name(archive: Path, target: Path, *, force: bool) -> None:
-    """Give the archive its name; without `force`, nothing is replaced, whoever has been faster."""
+    """Give the archive its name. Without `force`, never replace an existing file, even one made at the same time."""
     if not force:
         try:
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -251,11 +254,11 @@ def _taken(target: Path) -> str:
 
 @contextmanager
 def _reading(archive: Path) -> Iterator[tarfile.TarFile]:
-    """Turn what is wrong with an archive into words."""
+    """Turn errors of reading an archive into BackupFailed."""
     try:
         with gzip.open(archive) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
             yield tar
-            while plain.read(CHUNK_BYTES):  # gzip's own checksum stands at the end
+            while plain.read(CHUNK_BYTES):  # gzip's own checksum follows the data
                 pass
     except FileNotFoundError as error:
         if error.filename != str(archive):
@@ -289,7 +292,7 @@ def _expected(name: str, extras: Sequence[str]) -> bool:
 
 
 def _copy(source: IO[bytes], target: Path, limit: int | None = None) -> Part:
-    """Copy to a new file (0600) and sync it; not much more than `limit` bytes. Returns what was copied."""
+    """Copy to a new file (0600) and sync it. Stop soon after `limit` bytes. Returns the copied file."""
     digest, size = hashlib.sha256(), 0
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:

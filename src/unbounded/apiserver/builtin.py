@@ -26,7 +26,7 @@ TAINT_EFFECTS: Final = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 def _nothing(obj: Object, old: Object | None) -> None:
-    """No decision of the server."""
+    """Decide nothing: the server sets no field of this type."""
 
 
 def _no_rules(_obj: Object, _old: Object | None) -> list[FieldError]:
@@ -35,7 +35,7 @@ def _no_rules(_obj: Object, _old: Object | None) -> list[FieldError]:
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A type that Kubernetes defines: its shape, and what it adds to the common rules."""
+    """A type that Kubernetes defines: its shape, and its additions to the common rules."""
 
     shape: Struct
     generation: bool = False
@@ -109,7 +109,7 @@ def _decide_namespace(obj: Object, old: Object | None) -> None:
 
 
 def _finalize_namespace(obj: Object, old: Object, _now: datetime) -> None:
-    """Only spec.finalizers changes."""
+    """Keep the stored object except for spec.finalizers."""
     wanted = (obj.get("spec") or {}).get("finalizers")
     obj.clear()
     obj.update({**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": wanted} if wanted else {}})
@@ -126,7 +126,7 @@ def _finalizer_names(names: Sequence[str], where: str) -> list[FieldError]:
 
 
 def _rules_namespace_status(obj: Object, _old: Object) -> list[FieldError]:
-    """The phase says what deletionTimestamp says."""
+    """Check that the phase agrees with deletionTimestamp."""
     going = "deletionTimestamp" in obj["metadata"]
     phase, expected = obj["status"].get("phase", ""), "Terminating" if going else "Active"
     if phase == expected:
@@ -156,7 +156,7 @@ def _rules_secret(obj: Object, old: Object | None) -> list[FieldError]:
 
 
 def _decoded_size(encoded: str) -> int:
-    """The bytes that base64 stands for; line breaks do not count."""
+    """Return the number of bytes that base64 text encodes; line breaks do not count."""
     letters = len(encoded) - encoded.count("\n") - encoded.count("\r")
     return letters * 3 // 4 - encoded[-8:].count("=")
 
@@ -218,7 +218,7 @@ def _rules_config_map(obj: Object, old: Object | None) -> list[FieldError]:
     errors += _data_keys("binaryData", binary)
     size = sum(len(v.encode()) for v in data.values()) + sum(map(_decoded_size, binary.values()))
     if size > SECRET_BYTES:
-        errors.append(fields.too_long("[]", SECRET_BYTES))  # so Go shows the path of the whole object
+        errors.append(fields.too_long("[]", SECRET_BYTES))  # Go reports the path of the whole object for this
     return errors if old is None else [*_immutable_data(obj, old, ("data", "binaryData")), *errors]
 
 
@@ -253,7 +253,8 @@ def _rules_node(obj: Object, old: Object | None) -> list[FieldError]:
         errors.append(
             fields.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
         )
-    return errors if old is None else errors * 2  # Kubernetes checks updates of nodes twice, and says so
+    # Kubernetes validates an update of a Node twice and reports each error twice
+    return errors if old is None else errors * 2
 
 
 def _rules_lease(obj: Object, _old: Object | None) -> list[FieldError]:

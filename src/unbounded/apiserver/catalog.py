@@ -1,4 +1,4 @@
-"""Which resources are served: the built-in ones and those of accepted definitions."""
+"""The served resources: built-in ones and those of accepted definitions."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ class Catalog:
         self._builtin = tuple(builtin)
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
         self._defined: dict[str, tuple[Resource, ...]] = {}
-        self._kept: dict[str, Resource] = {}  # by definition: the version in which objects are kept, served or not
+        self._kept: dict[str, Resource] = {}  # by definition: the version in which objects are stored, served or not
         for resource in self._builtin:
             self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
 
     def builtin(self, group: str) -> list[Resource]:
-        """Return what the server has of a group by itself; no definition takes the place of that."""
+        """Return the built-in resources of a group; no definition replaces them."""
         return [resource for resource in self._builtin if resource.group == group]
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._served.get((group, version), {}).get(plural)
 
     def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The resource whose objects say that they are of this version and kind."""
+        """Return the resource whose objects have this apiVersion and kind."""
         group, _, version = api_version.rpartition("/")
         return next((r for r in self._served.get((group, version), {}).values() if r.kind == kind), None)
 
     def version(self, group: str, version: str) -> dict[str, Resource] | None:
-        """Resources of one group and version by plural; None when that is not served."""
+        """Return the resources of one group and version by plural; None if the version is not served."""
         return self._served.get((group, version))
 
     def versions_of(self, resource: Resource) -> Iterator[Resource]:
-        """The same resource in each version in which it is served."""
+        """Yield the same resource in each version in which it is served."""
         for group, version in self._served:
             if group == resource.group and (found := self._served[group, version].get(resource.plural)) is not None:
                 yield found
 
     def groups(self) -> dict[str, list[str]]:
-        """Served groups, each with its versions, the preferred one first; the core group is ''."""
+        """Return the served groups, each with its versions, the preferred one first; the core group is ''."""
         found: dict[str, list[str]] = {}
         for group, version in self._served:
             found.setdefault(group, []).append(version)
@@ -71,7 +71,7 @@ class Catalog:
             yield from resources.values()
 
     def stored(self) -> Iterator[Resource]:
-        """Each resource once, in the version in which it is stored; also those of which no version is served."""
+        """Yield each resource once, in the version in which it is stored, including those without a served version."""
         known = (*self, *self._kept.values())
         by_name = sorted(
             known, key=lambda r: (r.name, r.view is not None, r.version != (r.storage_version or r.version))
@@ -80,15 +80,15 @@ class Catalog:
             yield next(versions)
 
     def by_name(self, name: str) -> Resource | None:
-        """The resource that the store knows by this name."""
+        """Return the resource that has this name in the store."""
         return next((r for r in self.stored() if r.name == name), None)
 
     def stored_of(self, definition: str) -> Resource | None:
-        """The resource of an accepted definition, in the version in which it is stored."""
+        """Return the resource of an accepted definition, in the version in which it is stored."""
         return self._kept.get(definition)
 
     def define(self, definition: str, resources: Iterable[Resource], kept: Resource | None = None) -> None:
-        """Serve what a definition defines, in place of what it defined before; `kept` is how it is stored."""
+        """Serve the resources of a definition in place of its earlier ones; `kept` is the stored version."""
         self._kept.pop(definition, None)
         if kept is not None:
             self._kept[definition] = kept

@@ -1,8 +1,10 @@
-"""Copies the log of SQLite into its database beside the thread that writes, which would have to wait for it.
+"""Copying of SQLite's write-ahead log into its database, beside the writer thread, which would otherwise wait for it.
 
-The writer reports what it has added and goes on; a thread with a connection of its own copies, and syncs the database.
-What came meanwhile is little: the writer copies it itself, and so begins the log from its start again. SQLite would do
-all of this within a commit, and a disk that others use makes that commit take as long as dozens of others.
+The writer reports the size of each commit and continues. A second thread with its own connection copies the log and
+syncs the database. The writer itself copies the small rest, and so restarts the log at its beginning.
+
+SQLite alone would do all of this within a commit. On a disk that others use, that commit takes as long as dozens of
+others.
 """
 
 from __future__ import annotations
@@ -16,19 +18,20 @@ from unbounded.apiserver import database
 from unbounded.apiserver.database import Connection
 from unbounded.kube.logs import Log
 
-COMMIT_BYTES: Final = 4 * database.PAGE_BYTES  # that a commit adds beside the bodies
-PASSES: Final = 2  # the second one copies what came during the first
+COMMIT_BYTES: Final = 4 * database.PAGE_BYTES  # added by a commit beside the bodies
+PASSES: Final = 2  # the second pass copies commits that arrived during the first
 
 log = Log(__name__)
 
 
 class Checkpoints:
-    """The copying of one database. `add` and `end_pass` are for the thread that writes."""
+    """The checkpoints of one database. Only the writer thread calls `add` and `finish`."""
 
     def __init__(self, connect: Callable[[], Connection], log_bytes: int) -> None:
-        """
+        """Connect the checkpoints to a database.
+
         Args:
-            log_bytes: about how long the log gets before it is copied.
+            log_bytes: approximate size of the log at which a checkpoint begins.
         """
         self._connect = connect
         self._log_bytes = log_bytes
@@ -40,20 +43,20 @@ class Checkpoints:
         self._thread.start()
 
     def add(self, size: int) -> None:
-        """Note a commit of about so many bytes."""
+        """Note a commit of about this many bytes."""
         self._added += size + COMMIT_BYTES
         if self._added >= self._log_bytes:
             self._added = 0
             self._wanted.set()
 
     def finish(self, writer: Connection) -> None:
-        """Copy what is left by the connection that writes, if most was copied since the last call."""
+        """Copy the rest with the writer's connection, if most was copied since the last call."""
         if self._copied.is_set():
             self._copied.clear()
             _copy(writer)
 
     def close(self) -> None:
-        """End the thread, when it has done what it is at."""
+        """End the thread after its current copy."""
         self._stopping = True
         self._wanted.set()
         self._thread.join()
@@ -64,7 +67,7 @@ class Checkpoints:
             return
         try:
             connection = self._connect()
-        except sqlite3.Error as error:  # SQLite copies by itself, later and within a commit
+        except sqlite3.Error as error:  # SQLite copies the log itself, later and within a commit
             log.warning("the log of the database is copied within commits", why=database.said(error))
             return
         try:
@@ -78,10 +81,10 @@ class Checkpoints:
 
 
 def _copy(connection: Connection) -> bool:
-    """Copy what can be without waiting for anybody; tells whether that worked."""
+    """Copy as much as is possible without waiting for readers or writers; return whether that worked."""
     try:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    except sqlite3.Error as error:  # the next commit finds out whether anything can be stored
+    except sqlite3.Error as error:  # the next commit detects whether anything can be stored
         log.warning("the log of the database cannot be copied", why=database.said(error))
         return False
     return True

@@ -1,4 +1,4 @@
-"""The objects of one resource as they are now, as they changed, and as they were."""
+"""The objects of one resource: their current state, their changes and their past states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEXES: Final = 8  # of one resource; which fields can be selected may change
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One step of history: `record` replaced `previous`; for a deletion it is the object as it was last seen."""
+    """One step of history: `record` replaced `previous`. For a deletion, `record` is the last state of the object."""
 
     resource: str
     record: Record
@@ -32,7 +32,7 @@ Listener = Callable[[Change], None]
 
 
 class Collection:
-    """The objects of one resource, their order, and the changes that history still holds."""
+    """The objects of one resource in key order, and the changes that history still contains."""
 
     __slots__ = ("changes", "indexes", "keys", "listeners", "records")
 
@@ -61,7 +61,7 @@ class Collection:
         return previous
 
     def having(self, term: Term) -> list[str]:
-        """The keys of the objects in which a field has one value, in order; each field is indexed on first use."""
+        """Return the keys of the objects whose field has this value, in order. Each field is indexed on first use."""
         index = self.indexes.get(term.field)
         if index is None:
             if len(self.indexes) >= INDEXES:
@@ -70,7 +70,7 @@ class Collection:
         return index.keys(term.value)
 
     def since(self, revision: int) -> list[Change]:
-        """Changes after `revision`, oldest first."""
+        """Return the changes after `revision`, oldest first."""
         found = []
         for change in reversed(self.changes):
             if change.revision <= revision:
@@ -84,7 +84,7 @@ class Snapshot:
     """The objects of one resource at one revision, in key order.
 
     Args:
-        having: finds the keys of a term; without it nothing is indexed.
+        having: finds the keys of a term; without it there is no index.
     """
 
     __slots__ = ("_having", "keys", "records", "revision")
@@ -102,7 +102,7 @@ class Snapshot:
         self._having = having
 
     def within(self, prefix: str, start: str = "", term: Term | None = None) -> Iterator[Record]:
-        """Records whose key begins with `prefix`, from key `start` on; with `term`, others may be left out."""
+        """Yield records whose key begins with `prefix`, from key `start` on. With `term`, others may be left out."""
         keys = self.keys if term is None or self._having is None else self._having(term)
         first = bisect_left(keys, max(prefix, start))
         for index in range(first, len(keys)):

@@ -1,4 +1,4 @@
-"""What `kubectl get` prints of the built-in kinds."""
+"""The columns that `kubectl get` prints for built-in kinds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGES: Final = (
 
 
 def duration(seconds: float) -> str:
-    """A length of time as kubectl shows ages: 45s, 3m12s, 5h, 2d4h, 3y20d."""
+    """Format a duration as kubectl shows ages: 45s, 3m12s, 5h, 2d4h, 3y20d."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 def age(moment: str | None, now: datetime | None = None) -> str:
-    """How long ago an RFC 3339 time was."""
+    """Format the age of an RFC 3339 time."""
     if not moment:
         return "<unknown>"
     try:
@@ -111,7 +111,7 @@ NAME: Final = Column(
     "Name",
     format="name",
     description="Name of the object.",
-    cell=lambda o: o["metadata"].get("name", ""),  # reviews have none
+    cell=lambda o: o["metadata"].get("name", ""),  # reviews have no name
 )
 AGE: Final = Column("Age", description="How long ago the object was created.", cell=_age)
 

@@ -10,7 +10,7 @@ from unbounded.apiserver.types import Object
 
 
 def merge_conditions(old: Iterable[Object], new: Iterable[Object], now: datetime) -> list[Object]:
-    """The new conditions over the old; lastTransitionTime moves only with the status."""
+    """Merge new conditions over old ones; lastTransitionTime changes only with the status."""
     merged = {condition["type"]: condition for condition in old}
     for condition in new:
         before = merged.get(condition["type"])

@@ -1,4 +1,4 @@
-"""Server-side apply of a request: from the bytes of a configuration to the object that it makes."""
+"""Server-side apply of a request: from the bytes of an apply configuration to the resulting object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IDENTITY: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 
 
 def read(resource: Resource, document: Document, options: WriteOptions, subresource: str) -> Object:
-    """The configuration, without what cannot be written at this place. Raises StatusError (400)."""
+    """Decode an apply configuration without the fields that this subresource cannot write. Raises StatusError (400)."""
     _check_repeated(document, options)
     config = document.value
     if not isinstance(config, dict):
@@ -37,7 +37,7 @@ def read(resource: Resource, document: Document, options: WriteOptions, subresou
     if meta.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     if subresource:
-        if resource.custom:  # a part of a built-in type may be written with labels and the like
+        if resource.custom:  # a subresource of a built-in type may be written together with labels and the like
             meta = {k: v for k, v in meta.items() if k in _IDENTITY}
         config = {k: v for k, v in config.items() if k in {"apiVersion", "kind", "status"}}
     elif "status" in resource.parts:
@@ -64,7 +64,7 @@ def apply(
     subresource: str,
     time: str,
 ) -> Applied:
-    """The object with the configuration merged into it. Raises StatusError (400, 409)."""
+    """Return the object with the configuration merged into it. Raises StatusError (400, 409)."""
     kind = resource.type
     manager = Manager(options.manager or "", APPLY, subresource)
     try:
@@ -92,12 +92,12 @@ def apply(
 
 
 def _recorded(done: Applied, config: Object, manager: Manager, live: Object) -> Applied:
-    """With the annotation of a client-side apply kept up to date, so that kubectl can go back to that."""
+    """Update the annotation of a client-side apply, so that kubectl can return to client-side apply."""
     if manager.name != KUBECTL or manager.subresource or last_applied(live) is None:
         return done
     meta = done.obj["metadata"]
     annotations = meta.get("annotations") or {}
     if not isinstance(annotations, dict):
-        return done  # which is refused for that
+        return done  # the write is rejected because of it
     text = msgspec.json.encode(config).decode() + "\n"
     return Applied({**done.obj, "metadata": meta | {"annotations": annotations | {LAST_APPLIED: text}}}, done.owners)

@@ -1,6 +1,6 @@
-"""The SQLite file of a data directory: its tables, its format and the way from older ones, and what damage looks like.
+"""The SQLite file of a data directory: its tables, its format, migrations from older formats, and signs of damage.
 
-SQLite does not notice when the disk changes the content of a page, so that every row carries a checksum of its own.
+SQLite does not notice when the disk changes the content of a page. Every row therefore carries its own checksum.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ APPLICATION: Final = 0x756E6264  # PRAGMA application_id since format 2: "unbd"
 COMPACTED: Final = "compacted"
 BUSY_S: Final = 5.0
 PAGE_BYTES: Final = 4096
-CHECKPOINT_PAGES: Final = 8000  # where `checkpoints` has not come to it for long
+CHECKPOINT_PAGES: Final = 8000  # SQLite checkpoints by itself at this size, should `checkpoints` lag far behind
 CACHE_PAGES: Final = 500
 FEW_PAGES: Final = 16
-SPARE: Final = 16  # times the size of the write-ahead log: with less free on the disk, the log stays small
+SPARE: Final = 16  # times the size of the write-ahead log: with less space free on the disk, the log is not extended
 INSERT_ROWS: Final = 128  # the most in one statement; a power of two
 
 _LOG: Final = """
@@ -64,7 +64,7 @@ _WORDS: Final[Mapping[int, str]] = {
 
 
 class Rows(Protocol):
-    """What a statement answers."""
+    """The result of a statement."""
 
     def fetchone(self) -> Any: ...
 
@@ -72,7 +72,7 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """The part of sqlite3.Connection that is used, in autocommit mode. Its failures are sqlite3.Error."""
+    """The part of sqlite3.Connection in use, in autocommit mode. Its failures are sqlite3.Error."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -88,7 +88,7 @@ Connect = Callable[[Path], Connection]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One write: the whole object after it, or, when `deleted`, the object as it was last seen."""
+    """One write: the whole object after the write, or its last state when `deleted`."""
 
     revision: int
     resource: str
@@ -98,22 +98,22 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """The connection that the server uses; may be handed from thread to thread."""
+    """Open the connection that the server uses; several threads may use it in turn."""
     return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
 
 def said(error: BaseException) -> str:
-    """What went wrong, in words for people, with SQLite's own behind them."""
+    """Describe a database error for people, followed by SQLite's own message."""
     code = getattr(error, "sqlite_errorcode", None)
     words = _WORDS.get(code) or _WORDS.get(code & 0xFF) if isinstance(code, int) else None
     return f"{words} ({error})" if words else str(error)
 
 
 def open_database(path: Path, connector: Connect = connect) -> Connection:
-    """Open the file, or make it, bring it to this format, and set how it is written: WAL, synced at each commit.
+    """Open or create the file, migrate it to this format, and configure writing: WAL, synced at each commit.
 
     Raises:
-        DataUnusable: it is of a newer version or another program, is damaged, or cannot be written.
+        DataUnusable: the file is of a newer version or another program, is damaged, or cannot be written.
     """
     try:
         if not path.exists():
@@ -133,19 +133,20 @@ def open_database(path: Path, connector: Connect = connect) -> Connection:
 
 
 def extend_log(database: Connection, path: Path, size: int) -> None:
-    """Give the write-ahead log so many bytes, if there is much room.
+    """Extend the write-ahead log to this many bytes, if the disk has ample space.
 
-    To sync a file that grows, a file system waits for its own journal, and so for all that others write: several times
-    as long as to sync bytes that have their place on the disk. A rolled back transaction leaves the log long.
+    Syncing a file that grows makes the file system wait for its journal, and so for the writes of other programs. That
+    takes several times as long as syncing bytes that are already allocated. A rolled back transaction leaves the log
+    long.
     """
     try:
         free = os.statvfs(path.parent)
         if free.f_bavail * free.f_frsize < SPARE * size:
             return
-        database.execute(f"PRAGMA cache_size = {FEW_PAGES}")  # what does not fit goes to the log at once
+        database.execute(f"PRAGMA cache_size = {FEW_PAGES}")  # pages beyond the cache go to the log at once
         database.execute("BEGIN IMMEDIATE")
         database.execute("INSERT INTO log VALUES (-1, '', '', 0, zeroblob(?), 0)", (size,))
-    except (OSError, sqlite3.Error):  # whether anything can be stored is for real writes to find out
+    except (OSError, sqlite3.Error):  # real writes detect whether anything can be stored
         pass
     finally:
         with suppress(sqlite3.Error):
@@ -165,7 +166,7 @@ def _prepare(database: Connection, path: Path) -> None:
 
 
 def format_of(database: Connection, path: Path) -> int:
-    """The format of a file that is ours; 0 when nothing is in it yet. Raises DataUnusable for any other."""
+    """Return the format of a file that is ours; 0 for an empty file. Raises DataUnusable for any other."""
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
     application = int(database.execute("PRAGMA application_id").fetchone()[0])
     tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -180,7 +181,7 @@ def format_of(database: Connection, path: Path) -> int:
 
 
 def entries(database: Connection, path: Path) -> Iterator[Entry]:
-    """All entries, oldest first. Raises DataUnusable when one is not as it was written."""
+    """Yield all entries, oldest first. Raises DataUnusable if an entry differs from the one written."""
     try:
         for revision, resource, key, deleted, body, checksum in database.execute(
             "SELECT revision, resource, key, deleted, body, checksum FROM log ORDER BY revision"
@@ -189,12 +190,12 @@ def entries(database: Connection, path: Path) -> Iterator[Entry]:
             if _sum_of_entry(entry) != checksum:
                 raise Damaged(path, f"revision {revision} is not as it was written")
             yield entry
-    except (sqlite3.Error, TypeError, ValueError) as error:  # a column may even have changed its type
+    except (sqlite3.Error, TypeError, ValueError) as error:  # damage can even change the type of a column
         raise Damaged(path, said(error)) from error
 
 
 def compacted(database: Connection, path: Path) -> int:
-    """History begins after this revision. Raises DataUnusable."""
+    """Return the revision after which history begins. Raises DataUnusable."""
     try:
         row = database.execute("SELECT value, checksum FROM facts WHERE name = ?", (COMPACTED,)).fetchone()
     except sqlite3.Error as error:
@@ -205,7 +206,7 @@ def compacted(database: Connection, path: Path) -> int:
 
 
 def check(database: Connection, path: Path) -> None:
-    """Look at how the pages hang together, which takes reading all of them. Raises DataUnusable."""
+    """Check the structure of all pages, which reads the whole file. Raises DataUnusable."""
     try:
         found = [row[0] for row in database.execute("PRAGMA quick_check(1)")]
     except sqlite3.Error as error:
@@ -215,9 +216,9 @@ def check(database: Connection, path: Path) -> None:
 
 
 def add(database: Connection, added: Sequence[Entry], table: str = "log") -> None:
-    """Within a transaction.
+    """Insert entries; the caller has begun a transaction.
 
-    Few statements of many rows: after each one this thread waits for its turn among the others of Python.
+    Few statements of many rows: after each statement this thread waits to get Python's lock back from other threads.
     """
     at, rows = 0, INSERT_ROWS
     while at < len(added):
@@ -229,12 +230,12 @@ def add(database: Connection, added: Sequence[Entry], table: str = "log") -> Non
 
 
 def set_compacted(database: Connection, revision: int, table: str = "facts") -> None:
-    """Within a transaction."""
+    """Store the compacted revision; the caller has begun a transaction."""
     database.execute(_ADD_FACT.format(name=table), (COMPACTED, revision, _sum_of_fact(COMPACTED, revision)))
 
 
 def copy_to(database: Connection, target: Path) -> None:
-    """One consistent state of the file as a file of its own (0600), synced; what is there is replaced.
+    """Copy one consistent state of the file to a file of its own (0600), synced. An existing file is replaced.
 
     Raises sqlite3.Error, OSError.
     """
@@ -255,7 +256,7 @@ def _row(entry: Entry) -> tuple[int, str, str, bool, bytes, int]:
 
 
 def _sum_of_entry(entry: Entry) -> int:
-    """Over all columns, so that rows cannot change places."""
+    """Return a checksum over all columns, so that rows cannot be exchanged."""
     head = f"{entry.revision}\0{entry.resource}\0{entry.key}\0{entry.deleted:d}\0"
     return zlib.crc32(entry.body, zlib.crc32(head.encode()))
 
@@ -265,7 +266,7 @@ def _sum_of_fact(name: str, value: int) -> int:
 
 
 def _migrate(database: Connection, path: Path, version: int) -> None:
-    """Bring the file to this format in one transaction; the file as it was stays beside it."""
+    """Migrate the file to this format in one transaction. A copy of the old file stays beside it."""
     if version:
         try:
             copy_to(database, path.with_name(f"{path.name}.format-{version}"))
@@ -285,7 +286,7 @@ def _migrate(database: Connection, path: Path, version: int) -> None:
 
 
 def _first_tables(database: Connection) -> None:
-    """Format 1, as it was."""
+    """Create the tables of format 1."""
     database.execute(
         "CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL,"
         " deleted INTEGER NOT NULL, body BLOB NOT NULL)"
@@ -295,7 +296,7 @@ def _first_tables(database: Connection) -> None:
 
 
 def _add_checksums(database: Connection) -> None:
-    """Format 2: each row has a checksum."""
+    """Migrate to format 2: each row has a checksum."""
     database.execute(_LOG.format(name="log_2"))
     database.execute(_FACTS.format(name="facts_2"))
     rows = database.execute("SELECT revision, resource, key, deleted, body FROM log ORDER BY revision")

@@ -1,4 +1,4 @@
-"""The rules of spec.conversion of a CustomResourceDefinition, in the words of kube-apiserver."""
+"""The rules of spec.conversion of a CustomResourceDefinition, worded as by kube-apiserver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REVIEWS: Final = f"{_PATH}.conversionReviewVersions"
 
 
 def rules(conversion: Mapping[str, Any], old: Object | None) -> list[FieldError]:
-    """Return what is wrong with a conversion; `old` is the definition that is replaced.
+    """Return the errors of a conversion; `old` is the definition that is replaced.
 
     A valid webhook is rejected too, as this server calls none.
     """
@@ -40,7 +40,7 @@ def rules(conversion: Mapping[str, Any], old: Object | None) -> list[FieldError]
 
 
 def default(conversion: Object) -> None:
-    """Fill in the port of a webhook's Service, and drop a webhook of which nothing is said, in place."""
+    """Default the port of a webhook's Service, and drop an empty webhook, in place."""
     if not any((conversion.get("webhook") or {}).values()):
         conversion.pop("webhook", None)
     service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
@@ -82,7 +82,7 @@ def _url_errors(url: str) -> list[FieldError]:
 
 
 def _surplus_errors(parsed: SplitResult, where: str) -> list[FieldError]:
-    """Report the parts of a URL that a webhook's may not have."""
+    """Report the parts of a URL that a webhook's URL may not have."""
     user, at, _ = parsed.netloc.rpartition("@")
     surplus = (
         (user, "user information is"),
@@ -135,7 +135,7 @@ def _review_errors(versions: list[str], needs_known: bool) -> list[FieldError]:
 
 
 def _needs_known_review(old: Object | None) -> bool:
-    """Return whether one version has to be known: an update may keep a list that holds none."""
+    """Return whether one review version must be known: an update may keep a list without a known version."""
     webhook = ((old or {}).get("spec", {}).get("conversion") or {}).get("webhook") or {}
     versions = webhook.get("conversionReviewVersions") or []
     return not versions or bool(set(versions) & set(REVIEWS))

@@ -26,7 +26,7 @@ EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 
 
 def _schema_fields() -> Mapping[str, Field]:
-    """JSONSchemaProps contains itself."""
+    """Return the fields of JSONSchemaProps, which contains itself."""
     schemas = ListOf(SCHEMA_PROPS)
     strings = {"id", "$schema", "$ref", "description", "type", "format", "title", "pattern"}
     integers = {"maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties"}

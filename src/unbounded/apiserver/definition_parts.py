@@ -1,4 +1,4 @@
-"""The rules of what a version of a definition has, or all versions alike: schema, subresources, columns, selectors."""
+"""The rules of those parts of a definition that versions have or share: schema, subresources, columns, selectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCALE_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "statusReplicasPath": (".status",),
     "labelSelectorPath": (".spec", ".status"),
 }
-# What may stand at the root of a schema beside the status subresource, as kube-apiserver names it.
+# The keywords that may be at the root of a schema beside the status subresource, as kube-apiserver names them.
 _ROOT_WORDS: Final = (
     "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern "
     "MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields "
@@ -35,7 +35,7 @@ _AT_ROOT: Final = frozenset(word[0].lower() + word[1:] for word in _ROOT_WORDS.s
 
 
 def draft(schema: Mapping[str, Any], path: str) -> Draft:
-    """The schema, remembered: a definition is judged when it is written and used when it is served.
+    """Return the parsed schema from a cache: a definition is validated when written and used when served.
 
     Raises:
         SchemaError: with the paths under `path`.
@@ -49,7 +49,7 @@ def _draft(schema: bytes, path: str) -> Draft:
 
 
 def shared_parts(versions: list[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the parts that all versions have alike: they are reported once, as parts of spec itself."""
+    """Return the parts that all versions share: errors name them once, as parts of spec itself."""
     first = versions[0] if versions else {}
     return frozenset(part for part in PARTS if first.get(part) and all(v.get(part) == first[part] for v in versions))
 
@@ -57,7 +57,7 @@ def shared_parts(versions: list[Mapping[str, Any]]) -> frozenset[str]:
 def rules_of_parts(
     version: Mapping[str, Any], where: str, parts: frozenset[str], *, has_status: bool
 ) -> list[FieldError]:
-    """Judge some parts of a version: those that are its own, or those that all versions share."""
+    """Validate some parts of a version: its own parts, or those that all versions share."""
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     errors: list[FieldError] = []
     if schema is not None and "schema" in parts:
@@ -81,7 +81,10 @@ def has_status_part(version: Mapping[str, Any]) -> bool:
 
 
 def _rules_root(schema: Mapping[str, Any], at: str) -> list[FieldError]:
-    """With the status subresource, the schema of status is checked by itself: others at the root would be lost."""
+    """Check the root of a schema beside the status subresource.
+
+    The schema of status is checked by itself, so that other keywords at the root would have no effect.
+    """
     if schema.get("type", "object") != "object":
         why = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
         return [fields.invalid(f"{at}.type", schema["type"], why)]

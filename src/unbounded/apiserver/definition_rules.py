@@ -1,4 +1,4 @@
-"""Which CustomResourceDefinitions are valid, in the words and the order of kube-apiserver."""
+"""Validation of CustomResourceDefinitions, in the words and the order of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def decide(obj: Object, old: Object | None) -> None:
 
 
 def rules(obj: Object, old: Object | None) -> list[FieldError]:
-    """The rules in the order in which kube-apiserver reports them."""
+    """Return all errors in the order in which kube-apiserver reports them."""
     spec = obj["spec"]
     versions = spec["versions"] or []
     errors: list[FieldError] = []
@@ -94,7 +94,7 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
 
 
 def _rules_approval(obj: Object, old: Object | None) -> list[FieldError]:
-    """Groups of Kubernetes itself need an approval; an update may leave its state as it was."""
+    """Require an approval for groups of Kubernetes itself; an update may leave the approval as it was."""
     given = _approval(obj)
     if not _PROTECTED.search(obj["spec"]["group"]) or (
         old is not None and _approval_state(_approval(old)) == _approval_state(given)
@@ -134,7 +134,7 @@ def is_established(definition: Mapping[str, Any]) -> bool:
 
 
 def _rules_changes(spec: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
-    """What objects are stored under stays; what they are called and where they stand too, once there can be any."""
+    """Check immutable fields: group and plural always, scope and kind once objects can exist."""
     before = old["spec"]
     kept = [
         ("spec.group", spec["group"], before["group"]),
@@ -219,7 +219,7 @@ def _rules_version(version: Mapping[str, Any], where: str) -> list[FieldError]:
 
 
 def _warning_complaints(text: str) -> list[str]:
-    """Why a text cannot be sent as a warning."""
+    """Return the reasons why a text cannot be sent as a warning."""
     complaints = []
     if len(text.encode()) > WARNING_BYTES:
         complaints.append(f"must be <= {WARNING_BYTES} characters long")
@@ -255,7 +255,7 @@ def _rules_names(names: Mapping[str, Any]) -> list[FieldError]:
 
 
 def advise(obj: Object) -> list[str]:
-    """Formats that are accepted and mean nothing."""
+    """Warn of formats that are accepted and have no effect."""
     schemas = ((v.get("schema") or {}).get("openAPIV3Schema") for v in obj["spec"]["versions"] or ())
     unknown = dict.fromkeys(f for schema in schemas for f in _formats(schema) if f not in _FORMATS)
     return [f'unrecognized format "{name}"' for name in unknown]

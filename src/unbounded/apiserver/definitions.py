@@ -86,7 +86,7 @@ class CustomType:
 
 
 def _keep_all_but_status(obj: Object, old: Object, now: datetime) -> None:
-    """As for built-in types, and metadata stays as it is too."""
+    """Keep everything but the status, as for built-in types; metadata does not change either."""
     obj["metadata"] = dict(old["metadata"])
     keep_all_but_status(obj, old, now)
 
@@ -95,7 +95,7 @@ _STATUS: Final[Mapping[str, Part]] = {"status": Part(_keep_all_but_status)}
 
 
 def unchecked(errors: list[FieldError]) -> list[FieldError]:
-    """What is added when errors that are not of the schema keep rules from being checked."""
+    """Return the notice that rules were not checked because of errors outside of the schema."""
     if any(e.reason in _BLOCKING for e in errors):
         return [FieldError("FieldValueInvalid", "<nil>", f"Invalid value: null: {UNCHECKED}")]
     return []
@@ -126,18 +126,18 @@ DEFINITIONS: Final = Resource(
 
 
 def defined(definition: Mapping[str, Any]) -> list[Resource]:
-    """The resources of an accepted definition, one for each served version, the preferred version first."""
+    """Return the resources of an accepted definition, one for each served version, the preferred version first."""
     served = [v for v in definition["spec"]["versions"] if v["served"]]
     return [_resource(definition, version) for version in sorted(served, key=lambda v: version_order(v["name"]))]
 
 
 def kept(definition: Mapping[str, Any]) -> Resource:
-    """The resource in the version in which its objects are stored from now on, whether or not that is served."""
+    """Return the resource in the version in which objects are stored from now on, served or not."""
     return _resource(definition, _stored(definition))
 
 
 def types(definition: Mapping[str, Any]) -> dict[str, CustomType]:
-    """The types of all versions, by apiVersion: objects may be stored in any of them."""
+    """Return the types of all versions by apiVersion: objects may be stored in any of them."""
     spec = definition["spec"]
     return {f"{spec['group']}/{v['name']}": _type(spec["names"]["kind"], v) for v in spec["versions"]}
 
@@ -183,7 +183,7 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Reso
 
 
 def _columns(version: Mapping[str, Any]) -> list[Column]:
-    """Return the printer columns; those of kube-apiserver's defaults if a path among them cannot be read."""
+    """Return the printer columns, or kube-apiserver's default ones if a path among them cannot be parsed."""
     given = version.get("additionalPrinterColumns")
     if not given or not all(_is_readable(column["jsonPath"]) for column in given):
         return [columns.CUSTOM_AGE]
@@ -209,7 +209,7 @@ def _is_readable(path: str) -> bool:
 
 
 def version_order(name: str) -> tuple[int, int, int, int, str]:
-    """Sorts versions as Kubernetes prefers them: v2, v1, v1beta2, v1beta1, v1alpha1, then other names."""
+    """Return a key that sorts versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, then other names."""
     match = re.fullmatch(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?", name)
     if match is None:
         return (1, 0, 0, 0, name)

@@ -1,4 +1,4 @@
-"""Deleting: at once, or by marking what finalizers still hold."""
+"""Deletion of objects: at once, or by marking an object that has finalizers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from unbounded.apiserver.versions import present, stored_object
 from unbounded.apiserver.writes import Target, is_gone, stored
 
 KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
-AT_ONCE: Final = 200  # deletions of a collection that wait for one commit together
+AT_ONCE: Final = 200  # deletions of a collection that share one commit
 
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a deletion answers: the object while it is held, else (most often) None, which is a Status of success."""
+    """The answer of a deletion: the object while finalizers remain, else (most often) None for a Status of success."""
 
     body: bytes | None
     uid: str
@@ -44,7 +44,7 @@ class Deletes:
         self._now = now
 
     async def delete(self, target: Target, options: DeleteOptions) -> Deleted:
-        """Raises StatusError."""
+        """Delete an object or mark it for deletion. Raises StatusError."""
         resource = target.resource
         current = await self._store.turn(resource.name, target.key)
         if current is None:
@@ -69,20 +69,23 @@ class Deletes:
         return await stored(self._store.write(resource.name, current.key, bare, current.owners))
 
     async def _remove(self, resource: Resource, current: Record, obj: Object, *, dry_run: bool) -> bytes:
-        """Remove an object and return its last body. One with a grace period is first seen without any time left."""
+        """Remove an object and return its last body.
+
+        An object with a grace period is first shown with a grace period of 0.
+        """
         unseen = resource.grace is not None and not metadata.same(obj, current.decode())
         if dry_run:
             return joined(metadata.encode(obj, current.revision), current.owners) if unseen else current.body
         if unseen:
             current = await self._write(resource, current, obj)
             if await self._store.turn(resource.name, current.key) is not current:
-                return current.body  # the next writer has removed it
+                return current.body  # another writer has removed it
         return (await stored(self._store.remove(resource.name, current))).body
 
     async def delete_collection(
         self, resource: Resource, namespace: str, selection: ListOptions, options: DeleteOptions
     ) -> Page:
-        """Delete what matches; the objects as they were before. Raises StatusError."""
+        """Delete the matching objects and return them as they were before. Raises StatusError."""
         page = await self._reads.list(resource, namespace, selection)
         for start in range(0, len(page.records), AT_ONCE):
             chunk = page.records[start : start + AT_ONCE]
@@ -98,7 +101,7 @@ class Deletes:
                 raise
 
     def _mark(self, resource: Resource, obj: Object, options: DeleteOptions) -> None:
-        """Ask an object to go: deletionTimestamp, and the finalizer of its propagation policy."""
+        """Mark an object for deletion: deletionTimestamp, and the finalizer of its propagation policy."""
         meta, policy = obj["metadata"], options.policy
         finalizers = [f for f in meta.get("finalizers", ()) if not policy or f not in _POLICY_FINALIZERS.values()]
         if policy in _POLICY_FINALIZERS and _POLICY_FINALIZERS[policy] not in finalizers:
@@ -127,7 +130,7 @@ _POLICY_FINALIZERS: Final = {"Orphan": metadata.ORPHAN, "Foreground": metadata.F
 
 
 def mark_terminating(definition: Object, now: datetime) -> None:
-    """Say of a definition that its objects are about to be deleted."""
+    """Set the Terminating condition of a definition: its objects are about to be deleted."""
     words = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
     condition = {"type": "Terminating", "status": "True", "reason": "InstanceDeletionPending", "message": words}
     status = definition["status"]
@@ -135,7 +138,7 @@ def mark_terminating(definition: Object, now: datetime) -> None:
 
 
 def check_preconditions(target: Target, meta: dict[str, Any], options: DeleteOptions) -> None:
-    """Raises StatusError (409) where an object is not the one that is to be deleted."""
+    """Raise StatusError (409) if the object does not meet the preconditions of the deletion."""
     resource = target.resource
     if options.uid and options.uid != meta["uid"]:
         why = (

@@ -1,4 +1,4 @@
-"""The data directory as the disk has it: who holds it, and files and directories that survive a loss of power."""
+"""The data directory on disk: its lock, and files and directories that survive a loss of power."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unbounded.kube.durable import sync_directory
 
 
 class DataInUse(Exception):
-    """Another process holds the data directory."""
+    """Another process has locked the data directory."""
 
 
 class DataUnusable(Exception):
@@ -19,7 +19,7 @@ class DataUnusable(Exception):
 
 
 class Damaged(DataUnusable):
-    """A file is not as it was written."""
+    """A file differs from what was written."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is damaged: {why}")
@@ -27,13 +27,13 @@ class Damaged(DataUnusable):
 
 
 def take(directory: Path) -> int:
-    """An exclusive lock on a data directory, which is made if it is not there.
+    """Take an exclusive lock on a data directory, which is created if missing.
 
-    Returns a descriptor that keeps the lock until it is closed, or the process ends.
+    Returns a descriptor that keeps the lock until it is closed or the process ends.
 
     Raises:
-        DataInUse: another process has it.
-        DataUnusable: nothing can be written there.
+        DataInUse: another process has the lock.
+        DataUnusable: the directory cannot be written.
     """
     try:
         make_directory(directory)
@@ -49,14 +49,14 @@ def take(directory: Path) -> int:
         os.close(descriptor)
         by = f"process {holder}" if holder else "another process"
         raise DataInUse(f"{directory} is in use by {by}; stop it, or choose another data directory") from error
-    with suppress(OSError):  # who holds it is for people; a full disk is found out by the first write that matters
+    with suppress(OSError):  # the process ID is for people only; the first write that matters detects a full disk
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
 
 
 def make_directory(path: Path) -> None:
-    """A directory of the owner alone, with all that leads to it; what was made is synced."""
+    """Create a directory that only its owner may use, with its parents; what was created is synced."""
     missing = []
     while not path.exists():
         missing.append(path)

@@ -1,4 +1,4 @@
-"""From the body of a request to an object in its type's form."""
+"""Decoding of request bodies into objects in the form of their type."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kin
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A decoded body, and the bytes that it came from."""
+    """A decoded body, and the bytes that it was decoded from."""
 
     value: Any
     data: bytes
     form: Literal["json", "yaml", "protobuf"] = "json"
-    repeated: tuple[str, ...] = ()  # what is said of the keys that stand twice in YAML
+    repeated: tuple[str, ...] = ()  # messages about duplicate keys in YAML
 
     @property
     def name(self) -> str:
-        """The name that the object is given; '' where there is none."""
+        """The name in the object's metadata; '' where there is none."""
         meta = self.value.get("metadata") if isinstance(self.value, dict) else None
         name = meta.get("name") if isinstance(meta, dict) else None
         return name if isinstance(name, str) else ""
 
     @classmethod
     def read(cls, data: bytes, kind: str, *, yaml: bool = False) -> Document:
-        """Raises StatusError (400) when it is not JSON (or YAML)."""
+        """Decode a body. Raises StatusError (400) if it is not JSON (or YAML)."""
         try:
             if yaml:
                 value, repeated = gojson.decode_yaml(data)
@@ -44,7 +44,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @classmethod
     def read_configuration(cls, data: bytes) -> Document:
-        """The body of a server-side apply, YAML or JSON. Raises StatusError (400)."""
+        """Decode the body of a server-side apply, YAML or JSON. Raises StatusError (400)."""
         try:
             value, repeated = gojson.decode_yaml(data)
         except gojson.Malformed as error:
@@ -53,7 +53,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @classmethod
     def read_protobuf(cls, data: bytes, shape: shapes.Struct) -> Document:
-        """Raises StatusError (400)."""
+        """Decode a body in protobuf. Raises StatusError (400)."""
         try:
             return cls(protobuf.decode(data, shape), data, "protobuf")
         except protobuf.Unreadable as error:
@@ -76,7 +76,7 @@ def _summary(data: bytes) -> str:
 
 
 def ingest(resource: Resource, document: Document, options: WriteOptions) -> Object:
-    """The object that a client sent, decoded, pruned and defaulted. Raises StatusError (400)."""
+    """Return the client's object, decoded, pruned and defaulted. Raises StatusError (400)."""
     obj = _object(resource, document)
     _check_kind(resource, obj, document)
     twice = _repeated(document, obj) if options.validation != "Ignore" else []
@@ -95,7 +95,7 @@ def ingest(resource: Resource, document: Document, options: WriteOptions) -> Obj
 
 
 def _repeated(document: Document, obj: Object) -> list[str]:
-    """What is said of keys that a document gives twice."""
+    """Return the messages about duplicate keys of a document."""
     if document.form == "json":
         return [f'duplicate field "{path}"' for path in gojson.duplicates(document.data, obj)]
     return list(document.repeated)
@@ -104,11 +104,11 @@ def _repeated(document: Document, obj: Object) -> list[str]:
 def ingest_patched(
     resource: Resource, obj: Object, options: WriteOptions, shown: str = "", said: Sequence[str] = ()
 ) -> Object:
-    """A patched object, decoded, pruned and defaulted.
+    """Return a patched object, decoded, pruned and defaulted.
 
     Args:
-        shown: what a refusal repeats; the patched object when it is empty.
-        said: what strict validation says of the patch itself.
+        shown: the text that an error repeats; the patched object when it is empty.
+        said: messages of strict validation about the patch itself.
     Raises:
         StatusError: 422, as kube-apiserver does for patches.
     """
@@ -137,7 +137,7 @@ def ingest_patched(
 
 
 def settle(resource: Resource, obj: Object) -> list[str]:
-    """Decode and default in place; what is said of fields that were left out. Raises WrongType."""
+    """Decode and default an object in place; return messages about the fields that were left out. Raises WrongType."""
     unknown = resource.type.decode(obj)
     obj.setdefault("apiVersion", resource.api_version)
     obj.setdefault("kind", resource.kind)
@@ -164,7 +164,7 @@ def _object(resource: Resource, document: Document) -> Object:
 
 
 def _check_kind(resource: Resource, obj: Object, document: Document) -> None:
-    """Custom resources must say what they are; built-in ones may leave it to the URL."""
+    """Check apiVersion and kind: custom resources require them, built-in ones may leave them to the URL."""
     if obj.get("kind") == resource.kind and obj.get("apiVersion") == resource.api_version:
         return
     for key, expected in (("kind", resource.kind), ("apiVersion", resource.api_version)):

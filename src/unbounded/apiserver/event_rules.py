@@ -1,4 +1,4 @@
-"""Rules of Events, in the words of Kubernetes; events.k8s.io asks for more than the core group."""
+"""Validation of Events, worded as by Kubernetes. events.k8s.io has more rules than the core group."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
 DEFAULT: Final = "default"  # the namespace of Events about cluster-scoped objects
-SYSTEM: Final = "kube-system"  # where such Events stand too, if they have an eventTime
+SYSTEM: Final = "kube-system"  # also allowed for such Events if they have an eventTime
 LIMITS: Final = {"action": 128, "reason": 128, "message": 1024}
 INSTANCE: Final = 128
 TYPES: Final = ("Normal", "Warning")
 
 
 def rules_of_event(event: Object, controller_field: str) -> list[FieldError]:
-    """Return what is wrong with an Event in the form of the core group.
+    """Return the errors of an Event in the form of the core group.
 
     Args:
-        controller_field: what the client calls reportingComponent.
+        controller_field: the name that the client's version has for reportingComponent.
     """
     about = event["involvedObject"].get("namespace", "")
     where = event["metadata"].get("namespace", "")
@@ -31,7 +31,7 @@ def rules_of_event(event: Object, controller_field: str) -> list[FieldError]:
 
 
 def _reported(event: Object, controller_field: str) -> Iterator[FieldError]:
-    """Yield what an Event with an eventTime lacks."""
+    """Yield the fields that an Event with an eventTime lacks."""
     controller, instance = event["reportingComponent"], event["reportingInstance"]
     if not controller:
         yield fields.required(controller_field)
@@ -49,7 +49,7 @@ def _reported(event: Object, controller_field: str) -> Iterator[FieldError]:
 
 
 def rules_of_new_event(event: Object) -> Iterator[FieldError]:
-    """Yield what events.k8s.io asks of a new Event beside that; the Event is in the form of the core group."""
+    """Yield the further errors of a new Event of events.k8s.io. The Event is in the form of the core group."""
     yield from _series(event)
     if not event.get("eventTime"):
         yield fields.required("eventTime")
@@ -61,7 +61,7 @@ def rules_of_new_event(event: Object) -> Iterator[FieldError]:
 
 
 def rules_of_changed_event(event: Object, old: Object) -> Iterator[FieldError]:
-    """Yield what events.k8s.io refuses of a change: of an Event the series alone goes on."""
+    """Yield the errors of a changed Event of events.k8s.io: only the series may change."""
     if event.get("series") != old.get("series"):
         yield from _series(event)
     for name in (

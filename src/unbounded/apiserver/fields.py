@@ -1,4 +1,4 @@
-"""The field errors that built-in validation makes, worded as in Kubernetes' field package."""
+"""The field errors of built-in validation, worded as in Kubernetes' field package."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 
 
 def quoted(value: Any) -> str:
-    """A value as the messages show it: strings quoted, the rest as JSON."""
+    """Format a value as messages show it: strings quoted, the rest as JSON."""
     return msgspec.json.encode(value).decode()
 
 
 def go_text(value: Any) -> str:
-    """A value as Go prints it with %v: map[a:1 b:[x y]]."""
+    """Format a value as Go prints it with %v: map[a:1 b:[x y]]."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{k}:{go_text(v)}' for k, v in sorted(value.items()))}]"
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Finding objects, and who is told of their changes, by the value of one field: without looking at all of them.
+"""Index of objects and of watchers by the value of one field, so that neither is searched as a whole.
 
-An agent watches the operations of its own machine. With thousands of agents, each new watch would look at each
-operation, and each change at each watch.
+An agent watches the operations of its own machine. With thousands of agents and no index, each new watch would visit
+all operations, and each change all watches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Found(Protocol):
-    """A record, as far as it is found here."""
+    """The part of a record that the index needs."""
 
     @property
     def key(self) -> str: ...
@@ -26,7 +26,7 @@ class Found(Protocol):
 
 
 class Field(NamedTuple):
-    """One of the fields that a function finds in an object; without a function, the name."""
+    """One of the fields that a function extracts from an object; without a function, the name."""
 
     extract: Extract | None = None
     position: int = 0
@@ -36,7 +36,7 @@ class Field(NamedTuple):
 
 
 class Term(NamedTuple):
-    """The objects in which a field has this value."""
+    """A field and a value: selects the objects whose field has this value."""
 
     field: Field
     value: str
@@ -47,17 +47,17 @@ class Index:
 
     def __init__(self, field: Field, records: Iterable[Found]) -> None:
         self._field = field
-        self._keys: dict[str, str | set[str]] = {}  # a set only where there are several
+        self._keys: dict[str, str | set[str]] = {}  # a set only where a value has several keys
         for record in records:
             self._add(field.of(record), record.key)
 
     def keys(self, value: str) -> list[str]:
-        """In order."""
+        """Return the keys of a value in order."""
         found = self._keys.get(value, set())
         return [found] if isinstance(found, str) else sorted(found)
 
     def moved(self, before: Found | None, after: Found | None) -> None:
-        """A record has come, gone, or was replaced."""
+        """Update the index after a record was added, removed or replaced."""
         if before is not None:
             self._remove(self._field.of(before), before.key)
         if after is not None:
@@ -79,14 +79,14 @@ class Index:
 
 
 class Audience(Generic[T]):
-    """Who is told of changes: of all, or of those of records that have, or had, one value in a field."""
+    """Listeners for changes: of all records, or of those whose field has, or had, one value."""
 
     def __init__(self) -> None:
         self._of_all: dict[object, T] = {}
         self._of_some: dict[Field, dict[str, dict[object, T]]] = {}
 
     def add(self, listener: T, term: Term | None = None) -> Callable[[], None]:
-        """Returns the way to end."""
+        """Add a listener; returns the function that removes it."""
         token = object()
         if term is None:
             self._of_all[token] = listener
@@ -99,7 +99,7 @@ class Audience(Generic[T]):
         return len(self._of_all) + sum(len(told) for values in self._of_some.values() for told in values.values())
 
     def of(self, before: Found | None, after: Found) -> Iterator[T]:
-        """Who is to be told that `after` took the place of `before`."""
+        """Yield the listeners for the replacement of `before` by `after`."""
         yield from tuple(self._of_all.values())
         for field, values in tuple(self._of_some.items()):
             found = {field.of(after)} if before is None else {field.of(after), field.of(before)}

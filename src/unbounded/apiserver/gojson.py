@@ -1,4 +1,4 @@
-"""JSON and YAML from clients into plain Python values, with errors in the words of Go's decoder."""
+"""Decode JSON and YAML from clients into plain Python values, with the error messages of Go's decoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from unbounded.apiserver import yamldoc
 
-MAX_DEPTH: Final = yamldoc.MAX_DEPTH  # what goes through objects goes down one call, or three, for each level
+MAX_DEPTH: Final = yamldoc.MAX_DEPTH  # code that walks objects recurses one to three calls for each level
 EXPLAINED_BYTES: Final = 128 * 1024
 _SPACES: Final = re.compile(r"[ \t\r\n]*")
 _TEXT: Final = re.compile(r'[^"\\\x00-\x1f]*')
@@ -23,7 +23,7 @@ class Malformed(Exception):
 
 
 def _number(text: str) -> int | float:
-    """Numbers as Go prints them again: a float without a fraction is written as an integer."""
+    """Parse a number as Go would print it: a float without a fraction becomes an integer."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise ValueError(f"number {text} is out of range")
@@ -34,7 +34,7 @@ _decoder: Final = msgspec.json.Decoder(float_hook=_number)
 
 
 def decode(data: bytes) -> Any:
-    """Plain values of a JSON document. Raises Malformed."""
+    """Return the plain values of a JSON document. Raises Malformed."""
     try:
         value = _decoder.decode(data)
     except RecursionError:
@@ -61,9 +61,9 @@ def _members(holder: Any) -> Iterable[Any]:
 
 
 def decode_yaml(data: bytes) -> tuple[Any, list[str]]:
-    """Plain values of a YAML document, and what go-yaml says of the keys that stand twice in it. Raises Malformed.
+    """Return the plain values of a YAML document, and go-yaml's messages about duplicate keys. Raises Malformed.
 
-    JSON is YAML too, and read faster.
+    JSON is YAML too, and is decoded faster.
     """
     if data[:1] == b"{":
         try:
@@ -80,9 +80,9 @@ def decode_yaml(data: bytes) -> tuple[Any, list[str]]:
 
 
 def duplicates(data: bytes, decoded: Any) -> list[str]:
-    """Paths of the object keys that stand twice in a JSON document that `decode` accepted."""
+    """Return the paths of duplicate object keys in a JSON document that `decode` accepted."""
     if len(msgspec.json.encode(decoded)) == len(data):
-        return []  # written compactly and nothing was lost
+        return []  # compact JSON, and nothing was lost
     found: dict[int, tuple[Any, list[str]]] = {}
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _locate(value: Any, path: str, found: dict[int, tuple[Any, list[str]]], path
 
 
 def explain(text: str) -> str:
-    """Why Go's decoder refuses this text; empty when this scanner finds nothing wrong."""
+    """Return the message of Go's decoder about this text; '' if this scanner finds no error."""
     try:
         end = _skip(text, _value(text, 0, 0))
     except Malformed as error:

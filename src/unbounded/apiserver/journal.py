@@ -1,7 +1,7 @@
 """The durable side of the store: an append-only log in SQLite, one writer thread, group commit.
 
-An entry is acknowledged after the transaction that holds it was synced (`synchronous=FULL`, WAL). All entries that
-wait while a commit runs share the next one, so the number of syncs does not grow with the number of writers.
+An entry is acknowledged after the transaction that contains it was synced (`synchronous=FULL`, WAL). All entries that
+wait during a commit share the next one, so that the number of syncs does not grow with the number of writers.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from unbounded.kube.logs import Log
 
 BATCH_ENTRIES: Final = 2000
 BATCH_BYTES: Final = 16 * 2**20
-LOG_BYTES: Final = 12 * 2**20  # about, of the write-ahead log when it is copied into the database
-TRY_AGAIN_S: Final = 1.0  # while nothing can be stored: how often that is tried
+LOG_BYTES: Final = 12 * 2**20  # approximate size of the write-ahead log at which it is copied into the database
+TRY_AGAIN_S: Final = 1.0  # between attempts while nothing can be stored
 
 log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Forget what nobody can ask for any more: history up to `revision`; `dropped` are the rows that go with it."""
+    """A compaction: history up to `revision` becomes unavailable; `dropped` are the rows to delete."""
 
     revision: int
     dropped: tuple[int, ...]
@@ -44,7 +44,7 @@ class Compaction:
 
 @dataclass(slots=True)
 class Commits:
-    """What the writer thread has done."""
+    """Statistics of the writer thread."""
 
     took: Tally = field(default_factory=Tally)
     entries: int = 0
@@ -61,7 +61,7 @@ class _Batch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more may be added."""
+        """Return whether nothing more may be added."""
         return self.is_last or len(self.entries) >= BATCH_ENTRIES or self.size >= BATCH_BYTES
 
 
@@ -69,17 +69,17 @@ Committed = Callable[[Sequence[Entry], BaseException | None], None]
 
 
 class Journal:
-    """The log of one data directory, held by this process alone until `close`."""
+    """The log of one data directory, locked for this process until `close`."""
 
     def __init__(self, directory: Path, connector: Connect = database.connect, *, log_bytes: int = LOG_BYTES) -> None:
-        """Take the directory's lock and open the log, making both if they are not there.
+        """Lock the directory and open the log; both are created if missing.
 
         Raises:
-            DataInUse: another process has it.
-            DataUnusable: written by a newer version, damaged, or it cannot be written.
+            DataInUse: another process has the lock.
+            DataUnusable: written by a newer version, damaged, or not writable.
         """
         self.path = directory / database.FILE
-        self.trouble: str | None = None  # why nothing can be stored at present
+        self.trouble: str | None = None  # the reason why nothing can be stored at present
         self._lock = disk.take(directory)
         try:
             finish_restore(directory)
@@ -97,16 +97,16 @@ class Journal:
         self.commits = Commits()
 
     def compacted(self) -> int:
-        """History begins after this revision. Raises DataUnusable."""
+        """Return the revision after which history begins. Raises DataUnusable."""
         return database.compacted(self._database, self.path)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, oldest first. Only before `start`. Raises DataUnusable when something is damaged."""
+        """Yield all entries, oldest first. Only before `start`. Raises DataUnusable if something is damaged."""
         database.check(self._database, self.path)
         return database.entries(self._database, self.path)
 
     def start(self, committed: Committed) -> None:
-        """Begin to write; `committed` is called in the running event loop, in the order of `append`."""
+        """Start the writer thread; `committed` is called in the running event loop, in the order of `append`."""
         loop = asyncio.get_running_loop()
 
         def report(entries: Sequence[Entry], error: BaseException | None) -> None:
@@ -118,14 +118,14 @@ class Journal:
         self._thread.start()
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Queue writes, which share a transaction; the answer comes through `committed`."""
+        """Queue writes, which share a transaction; the result is passed to `committed`."""
         self._queue.put(entries)
 
     def compact(self, compaction: Compaction) -> None:
         self._queue.put(compaction)
 
     def close(self) -> None:
-        """Write what is queued, then let the data directory go. Blocks for as long as one commit takes."""
+        """Write the queued entries and release the data directory. Blocks for as long as one commit takes."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
@@ -158,13 +158,13 @@ class Journal:
         self._copy_log(batch.size)
 
     def _copy_log(self, added: int) -> None:
-        """Have the log copied when it is long, after a commit that added about so many bytes."""
+        """Start a copy of a long log, after a commit that added about this many bytes."""
         if self._checkpoints is not None:
             self._checkpoints.add(added)
             self._checkpoints.finish(self._database)
 
     def _gather(self) -> _Batch:
-        """What waits to be written, up to one batch; waits for something to come, and for what is about to come."""
+        """Return the queued writes, up to one batch. Waits for the first write and for those about to follow."""
         batch = _Batch()
         self._take_all(batch)
         self._grouping.begin(len(batch.entries))
@@ -184,7 +184,7 @@ class Journal:
             self._take(batch, None)
 
     def _take(self, batch: _Batch, within_s: float | None) -> bool:
-        """Take what comes next, if it comes in time; always where no limit is given."""
+        """Take the next item if it arrives in time; without a limit, wait for it."""
         try:
             item = self._queue.get(timeout=within_s)
         except queue.Empty:
@@ -199,7 +199,7 @@ class Journal:
         return True
 
     def _store(self, work: Callable[[], None]) -> BaseException | None:
-        """Commit `work`, and note whether anything can be stored at all; the error, if it is not durable."""
+        """Commit `work`, and note whether anything can be stored at all. Returns the error if `work` is not durable."""
         error = self._commit(work)
         trouble = None if error is None else database.said(error)
         if error is not None and self.trouble is None:
@@ -210,9 +210,9 @@ class Journal:
         return error
 
     def _commit(self, work: Callable[[], None]) -> BaseException | None:
-        """Run `work` in a transaction; the error, if it is not durable, after rolling back.
+        """Run `work` in a transaction. On an error roll back and return the error.
 
-        Whatever it is, the thread goes on: who waits for a write has to hear of it.
+        The thread survives any error, as the callers that wait for their writes need an answer.
         """
         began = time.perf_counter()
         try:
@@ -233,7 +233,7 @@ class Journal:
         return None
 
     def _write_anything(self) -> None:
-        """Rewrite what is there already, as a trial."""
+        """Rewrite a row that exists already, as a trial."""
         database.set_compacted(self._database, self.compacted())
 
     def _forget(self, compaction: Compaction) -> None:

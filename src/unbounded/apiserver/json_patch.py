@@ -1,7 +1,10 @@
-"""JSON patch (RFC 6902) with the habits of the library that kube-apiserver uses.
+"""JSON patch (RFC 6902) with the deviations of the library that kube-apiserver uses.
 
-Where it is laxer than the RFC: `replace` of a member that is not there adds it, `test` for null holds where there is
-nothing, a negative index counts from the end. Where it is stricter: `add` and `remove` do not reach the whole document.
+Laxer than the RFC:
+- `replace` of a missing member adds it,
+- `test` for null succeeds where there is nothing,
+- a negative index counts from the end.
+Stricter: `add` and `remove` do not accept the whole document.
 """
 
 from __future__ import annotations
@@ -19,15 +22,15 @@ _INDEX: Final = re.compile(r"[-+]?[0-9]{1,18}")
 
 
 class CannotApply(Exception):
-    """The document is not as the patch has it, or the patch makes no sense."""
+    """The document does not fit the patch, or the patch is invalid."""
 
 
 class NotAPatch(Exception):
-    """Not a list of operations; the message is that of Go's decoder."""
+    """The patch is not a list of operations; the message is that of Go's decoder."""
 
 
 def check(patch: Any) -> list[dict[str, Any]]:
-    """The operations of a decoded patch. Raises NotAPatch."""
+    """Return the operations of a decoded patch. Raises NotAPatch."""
     if patch is None:
         return []
     if not isinstance(patch, list):
@@ -49,13 +52,13 @@ def _checked(operation: Any) -> dict[str, Any]:
 
 
 def unknown(patch: Sequence[dict[str, Any] | None]) -> list[str]:
-    """Paths of the members that no operation has."""
+    """Return the paths of members that no operation has."""
     named = ((index, name) for index, operation in enumerate(patch) for name in operation or ())
     return [f"[{index}].{name}" for index, name in named if name not in MEMBERS]
 
 
 def apply(patch: Sequence[dict[str, Any]], document: dict[str, Any]) -> Any:
-    """The patched document; `document` is not used afterwards. Raises CannotApply."""
+    """Return the patched document; `document` is not used afterwards. Raises CannotApply."""
     root: Any = document
     room = MAX_COPIED
     for operation in patch:
@@ -83,7 +86,7 @@ def apply(patch: Sequence[dict[str, Any]], document: dict[str, Any]) -> Any:
 
 
 def _copy(root: Any, source: str, path: str, room: int) -> int:
-    """How many bytes were copied, at most `room`."""
+    """Copy a value; return the number of bytes that were copied, at most `room`."""
     found = _get(root, source)
     size = len(msgspec.json.encode(found))
     if size > room:
@@ -100,7 +103,7 @@ def _source(operation: dict[str, Any]) -> str:
 
 
 def _holder(root: Any, path: str) -> tuple[Any, str]:
-    """The object or list that the last part of a path is in, and that part."""
+    """Return the object or list that the last part of a path is in, and that part."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
     if len(parts) < 2:
         raise CannotApply("the path leads to the whole document")
@@ -113,7 +116,7 @@ def _holder(root: Any, path: str) -> tuple[Any, str]:
 
 
 def _child(holder: Any, part: str) -> Any:
-    """None for a member that is not there."""
+    """Return a member or an element; None for a missing member."""
     if isinstance(holder, dict):
         return holder.get(part)
     if isinstance(holder, list):
@@ -122,7 +125,7 @@ def _child(holder: Any, part: str) -> Any:
 
 
 def _index(part: str, length: int) -> int:
-    """An index of a list, counted from its beginning."""
+    """Return an index of a list, counted from its beginning."""
     if not _INDEX.fullmatch(part):
         raise CannotApply("not an index")
     index = int(part)
@@ -172,7 +175,7 @@ def _test(root: Any, path: str, value: Any) -> None:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Compare as JSON: true is not 1."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):

@@ -1,4 +1,4 @@
-"""The JSONPath of printer columns: fields, indexes, wildcards and equality filters, as far as CRDs may use it."""
+"""The JSONPath of printer columns: fields, indexes, wildcards and equality filters, as far as CRDs may use them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Step = Callable[[Any], Iterable[Any]]
 
 
 class BadPath(Exception):
-    """The path cannot be read."""
+    """The path cannot be parsed."""
 
 
 @lru_cache(maxsize=1024)
 def compile_path(path: str) -> Callable[[Any], list[Any]]:
-    """A function that finds all values of a path such as `.spec.a[?(@.type=="Ready")].status`. Raises BadPath."""
+    """Return a function that finds all values of a path like `.spec.a[?(@.type=="Ready")].status`. Raises BadPath."""
     steps: list[Step] = []
     at = 0
     text = path.strip()

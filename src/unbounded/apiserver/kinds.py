@@ -1,4 +1,4 @@
-"""The built-in types as shapes: what they hold, how their lists merge, and what `explain` says of them."""
+"""Shapes of the built-in types: their fields, the merging of their lists, and their descriptions for `explain`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ METADATA: Final = Field(OBJECT_META, "Standard metadata of the object.")
 
 
 def kind_shape(name: str, about: str, package: str, fields: Mapping[str, Field]) -> Struct:
-    """The shape of a kind: apiVersion, kind, metadata, and its own fields."""
+    """Return the shape of a kind: apiVersion, kind, metadata, and its own fields."""
     return Struct(name, {"apiVersion": API_VERSION, "kind": KIND, "metadata": METADATA, **fields}, about, package)
 
 

@@ -1,4 +1,4 @@
-"""metadata of objects: what the server fills in, what may stand there, and what may change."""
+"""Metadata of objects: the fields that the server sets, the values that are valid, and the changes that are allowed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "block
 _RANDOM: Final = random.Random(os.urandom(32))  # noqa: S311 - uids and names are unique, not secret
 _UID_BITS: Final = 4 << 76 | 2 << 62  # of a UUID: its version and its variant
 _RANDOM_BITS: Final = (1 << 128) - 1 ^ (15 << 76 | 3 << 62)
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, so no words
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes: no vowels, so that no words appear
 
 Object = dict[str, Any]
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with seconds, as metav1.Time."""
+    """Format a time as metav1.Time: RFC 3339 in UTC with seconds."""
     return _timestamp(int(moment.timestamp()))
 
 
@@ -45,7 +45,7 @@ def _timestamp(seconds: int) -> str:
 
 
 def moment(text: str | None) -> datetime | None:
-    """A time as RFC 3339 has it; None for one that Python does not know, such as the year 0."""
+    """Parse an RFC 3339 time; None for one that Python cannot represent, such as the year 0."""
     try:
         found = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
     except ValueError:
@@ -54,12 +54,13 @@ def moment(text: str | None) -> datetime | None:
 
 
 def encode(obj: Object, revision: int) -> bytes:
-    """The stored bytes: apiVersion, kind, metadata first; in metadata name, namespace, uid, resourceVersion first.
+    """Return the stored bytes.
 
-    A revision of 0 is left out, for what is not stored. That order lets a reader exchange apiVersion and
-    resourceVersion without decoding (see store.with_revision).
+    apiVersion, kind and metadata come first; in metadata, name, namespace, uid and resourceVersion do. That order lets
+    a reader replace apiVersion and resourceVersion without decoding (see store.with_revision). A revision of 0 is left
+    out, for objects that are not stored.
     """
-    meta = _HEAD_OF_METADATA | obj["metadata"]  # the first names keep their places
+    meta = _HEAD_OF_METADATA | obj["metadata"]  # the keys of the head keep their positions
     meta["resourceVersion"] = str(revision) if revision else ""
     for key in _FIRST:
         if not meta[key]:
@@ -68,7 +69,7 @@ def encode(obj: Object, revision: int) -> bytes:
 
 
 def same(new: Object, old: Object) -> bool:
-    """Whether nothing but the resourceVersion differs; 1, 1.0 and true are different here."""
+    """Return whether two objects are equal except for the resourceVersion; 1, 1.0 and true differ."""
     left, right = without_revision(new), without_revision(old)
     return left == right and msgspec.json.encode(left, order="sorted") == msgspec.json.encode(right, order="sorted")
 
@@ -81,7 +82,7 @@ def decode(obj: Object, unknown: list[str]) -> None:
     """Bring metadata into its type's form, in place.
 
     Raises:
-        shapes.WrongType: as Go words it.
+        shapes.WrongType: with Go's message.
     """
     given = obj.get("metadata")
     if given is None:
@@ -94,7 +95,7 @@ def decode(obj: Object, unknown: list[str]) -> None:
 
 
 def begin(meta: Object, now: datetime, *, generation: bool) -> None:
-    """What the server sets on a new object, in place."""
+    """Set the server's fields of a new object, in place."""
     for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
         meta.pop(key, None)
     meta["uid"] = new_uid()
@@ -104,18 +105,18 @@ def begin(meta: Object, now: datetime, *, generation: bool) -> None:
 
 
 def new_uid() -> str:
-    """A version 4 UUID (RFC 9562): its version and variant, and random bits."""
+    """Return a version 4 UUID (RFC 9562): its version and variant, and random bits."""
     text = (_RANDOM.getrandbits(128) & _RANDOM_BITS | _UID_BITS).to_bytes(16).hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def generated_name(prefix: str) -> str:
-    """The prefix, cut to fit, and five random letters."""
+    """Return the prefix, cut to fit, and five random letters."""
     return prefix[: 63 - 5] + "".join(_RANDOM.choices(_LETTERS, k=5))
 
 
 def carry_over(meta: Object, old: Object) -> None:
-    """Fill in on an update what a client may leave out, and take what only the server sets, in place."""
+    """Fill in fields that an update may leave out, and restore those that only the server sets, in place."""
     for key in ("uid", "deletionGracePeriodSeconds"):
         if key in old:
             meta.setdefault(key, old[key])
@@ -128,7 +129,7 @@ def carry_over(meta: Object, old: Object) -> None:
 
 
 def shorten(meta: Object, seconds: int | None, now: datetime) -> None:
-    """Give an object that is being deleted less time than it had, in place; more is not given, nor time in the past."""
+    """Shorten the grace period of an object that is being deleted, in place; never extend it or end it in the past."""
     left = meta.get("deletionGracePeriodSeconds")
     if left is None or seconds is None or (seconds := 1 if seconds < 0 else seconds) >= left:
         return
@@ -139,7 +140,7 @@ def shorten(meta: Object, seconds: int | None, now: datetime) -> None:
 
 
 def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldError]:
-    """What may stand in the metadata of any object; names are checked by `name_check`."""
+    """Return the errors of any object's metadata; names are checked by `name_check`."""
     errors: list[FieldError] = []
     name, prefix = meta.get("name", ""), meta.get("generateName", "")
     if prefix:
@@ -162,7 +163,7 @@ def _finalizers(finalizers: Sequence[str]) -> list[FieldError]:
 
 
 def unqualified_finalizers(meta: Mapping[str, Any]) -> list[FieldError]:
-    """Finalizers without a domain, which Kubernetes lets stand only in kinds that are not its oldest."""
+    """Report finalizers without a domain, which Kubernetes rejects except in its oldest kinds."""
     return [
         fields.invalid(f"metadata.finalizers[{index}]", name, UNQUALIFIED)
         for index, name in enumerate(meta.get("finalizers", ()))
@@ -217,7 +218,7 @@ def _owners(references: Sequence[Mapping[str, Any]]) -> list[FieldError]:
 
 
 def _version_of(api_version: str) -> str:
-    """The version in `group/version` or `version`, '' where there is none."""
+    """Return the version in `group/version` or `version`, '' where there is none."""
     return "" if api_version.count("/") > 1 else api_version.rpartition("/")[2]
 
 
@@ -226,7 +227,7 @@ def _shown_owner(reference: Mapping[str, Any]) -> Object:
 
 
 def drop_repeated_owners(meta: Object, *, patched: bool) -> list[str]:
-    """Keep owner references that stand twice once, in place; what the client is told of it."""
+    """Drop duplicate owner references, in place; return the warnings for the client."""
     if "ownerReferences" not in meta:
         return []
     kept: list[Object] = []
@@ -248,7 +249,7 @@ def drop_repeated_owners(meta: Object, *, patched: bool) -> list[str]:
 
 
 def validate_update(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
-    """What an update may not change."""
+    """Return the errors of an update that changes immutable metadata."""
     errors = []
     if "deletionTimestamp" in old:
         added = [f for f in meta.get("finalizers", ()) if f not in old.get("finalizers", ())]
@@ -261,7 +262,7 @@ def validate_update(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[Fie
 
 
 def finalizer_warnings(meta: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[str]:
-    """Kubernetes advises against finalizers without a domain."""
+    """Warn of finalizers without a domain, as Kubernetes does."""
     if not meta.get("finalizers"):
         return []
     before = (old or {}).get("finalizers", ())
@@ -274,7 +275,7 @@ def finalizer_warnings(meta: Mapping[str, Any], old: Mapping[str, Any] | None = 
 
 
 def revision_of(meta: Mapping[str, Any]) -> int:
-    """The resourceVersion that a client sent, 0 when it sent none."""
+    """Return the resourceVersion that a client sent, 0 if it sent none."""
     text = meta.get("resourceVersion", "")
     if not text:
         return 0

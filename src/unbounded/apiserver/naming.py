@@ -1,4 +1,4 @@
-"""Which names, labels, annotations and keys are well formed; each check says what is wrong in Kubernetes' words."""
+"""Validation of names, labels, annotations and keys; each check returns errors worded as by Kubernetes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _config_key: Final = re.compile(_CONFIG_KEY).fullmatch
 
 @lru_cache(maxsize=4096)
 def qualified_name(value: str) -> tuple[str, ...]:
-    """A label or annotation key, a finalizer, a taint: `name` or `dns.prefix/name`."""
+    """Check a label or annotation key, a finalizer or a taint: `name` or `dns.prefix/name`."""
     wrong: list[str] = []
     prefix, slash, name = value.rpartition("/")
     if value.count("/") > 1:
@@ -111,7 +111,7 @@ def qualified_name(value: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def config_key(value: str) -> tuple[str, ...]:
-    """A key in the data of a Secret or ConfigMap."""
+    """Check a key in the data of a Secret or ConfigMap."""
     wrong: list[str] = []
     if len(value.encode()) > 253:
         wrong.append("must be no more than 253 bytes")
@@ -125,7 +125,7 @@ def config_key(value: str) -> tuple[str, ...]:
 
 
 def path_segment(value: str) -> tuple[str, ...]:
-    """What may stand as a name in a URL path."""
+    """Check a name that becomes a segment of a URL path."""
     if value in {".", ".."}:
         return (f"may not be '{value}'",)
     return tuple(f"may not contain '{c}'" for c in "/%" if c in value)

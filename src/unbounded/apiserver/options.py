@@ -1,4 +1,4 @@
-"""The options of requests, read from the query (and, for deletions, from the body) as kube-apiserver reads them."""
+"""Options of requests, parsed from the query (and for deletions from the body) as kube-apiserver does."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from unbounded.apiserver.status import StatusError, bad_request, invalid
 META: Final = "meta.k8s.io"
 INT64_DIGITS: Final = 20  # more than any of them has
 MANAGER_BYTES: Final = 128
-AGENTS: Final = 256  # whose names are remembered
+AGENTS: Final = 256  # User-Agents whose names are cached
 Query = Mapping[str, Sequence[str]]
 Object = dict[str, Any]
 
 
 def first(query: Query, name: str) -> str:
-    """The first value of a parameter, '' when it is absent."""
+    """Return the first value of a parameter, '' if it is absent."""
     values = query.get(name)
     return values[0] if values else ""
 
 
 def flag(query: Query, name: str) -> bool:
-    """A boolean parameter: present and not false or 0."""
+    """Parse a boolean parameter: true if present and not false or 0."""
     return name in query and first(query, name).lower() not in {"false", "0"}
 
 
 def integer(query: Query, name: str) -> int | None:
-    """A whole number, None when absent. Raises StatusError (400)."""
+    """Parse an integer, None if absent. Raises StatusError (400)."""
     text = first(query, name)
     if not text:
         return None
@@ -49,19 +49,21 @@ def integer(query: Query, name: str) -> int | None:
 
 
 def check_timeout(query: Query) -> None:
-    """The `timeout` of a request that is not a watch. Raises StatusError (400)."""
+    """Check the `timeout` of a request that is not a watch. Raises StatusError (400)."""
     text = first(query, "timeout")
     if text and not re.fullmatch(r"([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+|0", text):
         raise bad_request(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """How to create, update or patch. `warnings` collects what the client is told beside the answer.
+    """Options of a create, an update or a patch.
 
-    `prepare` may change what was sent before the type's own rules see it, and `admit` has the last word on what is to
-    be stored; both get what is replaced too (None: nothing), and raise StatusError.
-    `manager` owns the fields that are written; None, for what the server itself writes, leaves no trace. `force` takes
-    the fields of other managers in a server-side apply.
+    - `warnings` collects the warnings that the client gets with the answer.
+    - `prepare` may change the client's object before the type's own rules check it.
+    - `admit` checks last, with the object that is to be stored. Both functions get the replaced object too (None:
+      nothing), and raise StatusError.
+    - `manager` owns the fields that are written. None, for writes of the server itself, records no owner.
+    - `force` takes the fields of other managers in a server-side apply.
     """
 
     dry_run: bool = False
@@ -76,12 +78,12 @@ class WriteOptions(msgspec.Struct, frozen=True):
     def read(
         cls, query: Query, kind: str, warnings: list[str], *, agent: str = "", applies: bool | None = None
     ) -> WriteOptions:
-        """Raises StatusError (422).
+        """Parse the options of a request. Raises StatusError (422).
 
         Args:
             kind: CreateOptions, UpdateOptions or PatchOptions.
             agent: the User-Agent, which names the manager when no parameter does.
-            applies: of a patch, whether it is a server-side apply.
+            applies: whether a patch is a server-side apply; None for other requests.
         """
         if not query and not applies:
             return cls(warnings=warnings, manager=_agent_name(agent))
@@ -109,7 +111,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=AGENTS)
 def _agent_name(agent: str) -> str:
-    """The first part of a User-Agent, as far as it is printable."""
+    """Return the first part of a User-Agent, as far as it is printable."""
     name = "".join(c for c in agent.partition("/")[0] if c.isprintable())
     return name.encode()[:MANAGER_BYTES].decode(errors="ignore")
 
@@ -132,21 +134,21 @@ _DELETE_OPTIONS: Final = Struct(
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """How to delete. `policy` is '' for the default, which is Background.
+    """Options of a deletion. `policy` is '' for the default, which is Background.
 
-    `admit` has the last word on what is to go. It raises StatusError.
+    `admit` checks last, with the object that is to be deleted. It raises StatusError.
     """
 
     dry_run: bool = False
     policy: str = ""
     uid: str = ""
     resource_version: str = ""
-    grace_s: int | None = None  # None leaves it to the object
+    grace_s: int | None = None  # None: the object's own
     admit: Callable[[Object], None] | None = None
 
     @classmethod
     def read(cls, query: Query, body: Any) -> DeleteOptions:
-        """Options from the body, when there is one, else from the query. Raises StatusError."""
+        """Parse options from the body, if there is one, else from the query. Raises StatusError."""
         grace_s = integer(query, "gracePeriodSeconds")
         given = _delete_options(body)
         policy = given.get("propagationPolicy") or first(query, "propagationPolicy")
@@ -170,7 +172,7 @@ class DeleteOptions:
 
 
 def _delete_options(body: Any) -> Object:
-    """The body of a deletion in its type's form. Raises StatusError (400)."""
+    """Return the body of a deletion in its type's form. Raises StatusError (400)."""
     if body is not None and not isinstance(body, dict):
         raise bad_request("the body of the request is not a DeleteOptions object")
     kind = (body or {}).get("kind", "DeleteOptions")
@@ -184,7 +186,7 @@ def _delete_options(body: Any) -> Object:
 
 @dataclass(frozen=True)
 class ListOptions:
-    """What to list or watch, and from which revision. `revision` is None when none was given."""
+    """Options of a list or a watch, and its start revision. `revision` is None if the request has none."""
 
     labels: str = ""
     fields: str = ""
@@ -199,7 +201,7 @@ class ListOptions:
 
     @classmethod
     def read(cls, query: Query, *, watch: bool) -> ListOptions:
-        """Raises StatusError."""
+        """Parse the options of a list or a watch. Raises StatusError."""
         text = first(query, "resourceVersion")
         initial = flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None
         match = first(query, "resourceVersionMatch")
@@ -221,7 +223,7 @@ class ListOptions:
 
 
 def revision(text: str, *, watch: bool = False) -> int | None:
-    """A resourceVersion parameter. Raises StatusError (400), whose words differ for watches."""
+    """Parse a resourceVersion parameter. Raises StatusError (400), whose message differs for watches."""
     if not text:
         return None
     if text.isascii() and text.isdigit() and len(text) < 20:

@@ -1,6 +1,6 @@
-"""Owners of the fields of a resource's objects, after the writes that are not server-side applies.
+"""Field ownership after writes that are not server-side applies.
 
-As in kube-apiserver, no write fails for its managedFields: what nests too deeply to follow leaves them as they are.
+As in kube-apiserver, no write fails because of managedFields: an object that nests too deeply leaves them unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from unbounded.apiserver.types import Object, Resource
 
 
 def of_created(resource: Resource, obj: Object, manager: str | None, time: str, subresource: str = "") -> Owners:
-    """The owner of a new object as its client sent it, with defaults; nobody when the server itself makes it."""
+    """Return the owner of a new object as its client sent it, with defaults; none if the server itself creates it."""
     if manager is None or not resource.type.tracked:
         return NOBODY
     if "status" in resource.parts and "status" in obj:
@@ -35,7 +35,7 @@ def of_updated(
     given: Any,
     time: str,
 ) -> Owners:
-    """The owners of an object that replaces `old`, whose owners are `owners`.
+    """Return the owners of an object that replaces `old`, whose owners are `owners`.
 
     Args:
         given: managedFields that the client sent; it may edit them, except through a subresource.
@@ -44,7 +44,7 @@ def of_updated(
         owners = NOBODY if ownership.is_reset(given) else ownership.accepted(given) or owners
     if manager is None or not owners:
         return owners
-    if "status" in resource.parts and not subresource:  # what happens to the status here is the server's own doing
+    if "status" in resource.parts and not subresource:  # the server itself changes the status here
         old, obj = _without_status(old), _without_status(obj)
     owner = Manager(manager, UPDATE, subresource, resource.api_version)
     try:
@@ -54,7 +54,7 @@ def of_updated(
 
 
 def of_changed(resource: Resource, obj: Object, old: Object, owners: Owners) -> Owners:
-    """The owners of an object that the server itself has edited: what it changed is nobody's any more."""
+    """Return the owners of an object that the server itself has edited: the changed fields lose their owners."""
     if not owners:
         return owners
     try:

@@ -1,4 +1,4 @@
-"""How a patch changes an object: JSON merge patch, JSON patch, strategic merge patch."""
+"""Patches of objects: JSON merge patch, JSON patch, strategic merge patch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Object = dict[str, Any]
 
 
 def apply(kind: str, data: bytes, obj: Object, shape: Struct | None) -> Object:
-    """The patched object; `obj` is not used afterwards.
+    """Return the patched object; `obj` is not used afterwards.
 
     Args:
         kind: the media type of the patch, one of those above.
-        shape: tells the merge keys of a strategic merge patch.
+        shape: has the merge keys of a strategic merge patch.
     Raises:
-        StatusError: the patch cannot be read or applied.
+        StatusError: the patch cannot be parsed or applied.
     """
     patch = _decoded(data)
     try:
@@ -44,7 +44,7 @@ def apply(kind: str, data: bytes, obj: Object, shape: Struct | None) -> Object:
 
 
 def complaints(kind: str, data: bytes) -> list[str]:
-    """What strict validation says of a patch that can be applied: fields given twice, members of no operation."""
+    """Return the messages of strict validation about a patch: duplicate fields, members that no operation has."""
     patch = _decoded(data)
     if kind != JSON:
         return [f'duplicate field "{path}"' for path in gojson.duplicates(data, patch)]
@@ -60,7 +60,7 @@ def _decoded(data: bytes) -> Any:
 
 
 def merge_object(patch: Mapping[str, Any], target: Object) -> Object:
-    """RFC 7396 for objects; changes and returns `target`."""
+    """Merge a patch into an object (RFC 7396); changes and returns `target`."""
     for key, value in patch.items():
         if value is None:
             target.pop(key, None)
@@ -70,7 +70,7 @@ def merge_object(patch: Mapping[str, Any], target: Object) -> Object:
 
 
 def merge(patch: Any, target: Any) -> Any:
-    """RFC 7396."""
+    """Merge a patch into any value (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
     return merge_object(patch, target if isinstance(target, dict) else {})

@@ -24,10 +24,10 @@ from unbounded.kube.durable import write_durably
 CA_DAYS: Final = 3650
 LEAF_DAYS: Final = 365
 RENEW_BEFORE: Final = timedelta(days=60)
-BACKDATE: Final = timedelta(minutes=5)  # clients whose clock is a little behind
+BACKDATE: Final = timedelta(minutes=5)  # for clients whose clock is slightly behind
 ADMIN: Final = "unbounded-admin"
 MASTERS: Final = "system:masters"
-KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"  # as whom the API server talks to kubelets
+KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"  # the API server's user on kubelets
 _PURPOSES: Final = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": ExtendedKeyUsageOID.SERVER_AUTH}
 
 
@@ -55,7 +55,7 @@ class Authority:
         self._key = cast("ec.EllipticCurvePrivateKey", serialization.load_pem_private_key(identity.key, None))
 
     def issue_server(self, hosts: Iterable[str]) -> Identity:
-        """A serving certificate for host names and addresses; kept in `pki/server.*` while it fits them."""
+        """Return a serving certificate for host names and addresses, from `pki/server.*` while that one fits them."""
         names = [_general_name(host) for host in dict.fromkeys(hosts)]
         kept = _load(self.directory / "server")
         if kept is not None and _is_fresh(kept) and _names_of(kept) == set(names):
@@ -65,11 +65,11 @@ class Authority:
         return identity
 
     def issue_client(self, user: str, groups: Iterable[str] = ()) -> Identity:
-        """A client certificate: the common name is the user, organisations are groups."""
+        """Issue a client certificate: the common name is the user, organisations are groups."""
         return self._issue(user, tuple(groups), ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
     def sign(self, request: Request, usages: Collection[str], begin: datetime, end: datetime) -> bytes:
-        """A certificate in PEM for who holds the key of the request: its subject and names, for these usages."""
+        """Sign a certificate (PEM) for the key of a request, with its subject and names, for these usages."""
         builder = (
             x509.CertificateBuilder()
             .subject_name(request.subject)
@@ -99,7 +99,7 @@ class Authority:
         return Identity(self._finish(builder, hosts).public_bytes(serialization.Encoding.PEM), _pem(key))
 
     def _finish(self, builder: x509.CertificateBuilder, names: Collection[x509.GeneralName]) -> x509.Certificate:
-        """A certificate that is no authority, signed."""
+        """Sign a certificate that is not an authority."""
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -108,7 +108,7 @@ class Authority:
 
 
 def server_context(authority: Authority, hosts: Iterable[str]) -> ssl.SSLContext:
-    """TLS for the server. Client certificates are optional here; who needs one is decided for each request."""
+    """Return the TLS context of the server. Client certificates are optional; each request is authorized by itself."""
     authority.issue_server(hosts)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -121,7 +121,7 @@ def server_context(authority: Authority, hosts: Iterable[str]) -> ssl.SSLContext
 
 
 def write_kubeconfig(path: Path, server: str, authority: Authority) -> None:
-    """The administrator's kubeconfig (0600); the client certificate in it is kept while it is valid."""
+    """Write the administrator's kubeconfig (0600); a client certificate in it is kept while it is valid."""
     identity = _kept_admin(path, authority) or authority.issue_client(ADMIN, (MASTERS,))
     config = {
         "apiVersion": "v1",
@@ -236,6 +236,6 @@ def _load(stem: Path) -> Identity | None:
 
 
 def _store(stem: Path, identity: Identity) -> None:
-    """The key first: a certificate without its key is of no use, and is made anew."""
+    """Store a key and its certificate, the key first: a certificate without its key is useless and is issued again."""
     write_durably(stem.with_suffix(".key"), identity.key)
     write_durably(stem.with_suffix(".crt"), identity.certificate)

@@ -1,7 +1,7 @@
-"""Bodies in the protobuf form of Kubernetes, which kubelet and kubectl send by default, into plain JSON values.
+"""Decode bodies in the protobuf form of Kubernetes, the default of kubelet and kubectl, into plain JSON values.
 
-Only reading: answers are JSON, which every client accepts. What a field holds is said by the shape of its type, and
-its number by `field_numbers`; fields without a number there are skipped, as Kubernetes skips those of a newer version.
+There is no encoder: answers are JSON, which every client accepts. The shape of a type describes the fields, and
+`field_numbers` their numbers. Fields without a number there are skipped, as Kubernetes skips those of a newer version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _VARINT, _FIXED64, _BYTES, _END, _FIXED32 = 0, 1, 2, 4, 5
 
 
 class Unreadable(Exception):
-    """Not protobuf. `kind` and `version` are what the envelope says, '' where that cannot be read."""
+    """Not protobuf. `kind` and `version` come from the envelope, '' where it cannot be decoded."""
 
     def __init__(self, why: str, kind: str = "", version: str = "") -> None:
         super().__init__(why)
@@ -46,7 +46,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class _Entry:
-    """A field with a number: its shape, or the plan of a message whose fields stand in its place."""
+    """A field with a number: its shape, or the plan of a message whose fields are inlined."""
 
     name: str
     shape: Shape
@@ -55,13 +55,14 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Fields of a type by number."""
+    """The fields of a type by number."""
 
     name: str
     fields: Mapping[int, _Entry]
 
 
-_PLANS: Final[dict[int, tuple[Struct, _Plan]]] = {}  # by identity; the shape is held, so that no other takes its id
+# by identity; the reference to the shape keeps its id from being used again
+_PLANS: Final[dict[int, tuple[Struct, _Plan]]] = {}
 
 
 def readable(shape: Struct | None) -> bool:
@@ -70,7 +71,7 @@ def readable(shape: Struct | None) -> bool:
 
 
 def decode(data: bytes, expected: Struct) -> dict[str, Any]:
-    """Return the object in an envelope, with apiVersion and kind; of another kind these two alone.
+    """Return the object in an envelope, with apiVersion and kind. For another kind, return only these two.
 
     Raises:
         Unreadable
@@ -146,7 +147,7 @@ def _message(plan: _Plan, data: memoryview, depth: int) -> dict[str, Any]:
 
 
 def _elements(name: str, item: Shape, value: Any, wire: int, depth: int) -> Iterator[Any]:
-    """Yield the element of a repeated field; numbers may come packed, many at once."""
+    """Yield the elements of a repeated field; numbers may be packed, many at once."""
     if isinstance(item, Scalar) and item.json in {"integer", "boolean"} and wire == _BYTES:
         at = 0
         while at < len(value):

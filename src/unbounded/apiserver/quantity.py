@@ -1,4 +1,4 @@
-"""Amounts of resources as Kubernetes writes them: 4, 500m, 1536Mi, 1e3."""
+"""Resource quantities as Kubernetes writes them: 4, 500m, 1536Mi, 1e3."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NANO: Final = 10**9
 
 
 def parse(text: str) -> Fraction | None:
-    """The amount, rounded up to 1e-9; None when the text is no quantity."""
+    """Parse an amount, rounded up to 1e-9; None if the text is not a quantity."""
     match = _TEXT.fullmatch(text)
     if match is None or len(text) > LONGEST:
         return None
@@ -38,7 +38,7 @@ def parse(text: str) -> Fraction | None:
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str | None:
-    """The same amount as Kubernetes writes it, in the kind of unit that it was given in; None for no quantity."""
+    """Return the same amount as Kubernetes writes it, in its kind of unit; None if the text is not a quantity."""
     amount, match = parse(text), _TEXT.fullmatch(text)
     if amount is None or match is None:
         return None
@@ -53,7 +53,7 @@ def canonical(text: str) -> str | None:
 
 
 def _with_unit(count: int, base: int, unit: Callable[[int], str], largest: int) -> str:
-    """The largest unit in which the count is whole."""
+    """Format a count in the largest unit in which it is whole."""
     power = 0
     while power < largest and count % base == 0:
         count //= base

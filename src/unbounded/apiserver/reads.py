@@ -1,4 +1,4 @@
-"""Getting, listing and watching: from memory, as stored bytes."""
+"""Gets, lists and watches: from memory, as stored bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOO_OLD_LIST: Final = "The resourceVersion for the provided list is too old."
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a list. `token` continues it; `remaining` is None where it is not known."""
+    """A part of a list. `token` continues it; `remaining` is None where the number is unknown."""
 
     records: list[Record]
     revision: int
@@ -53,7 +53,7 @@ class Reads:
         self._store = store
 
     async def get(self, resource: Resource, namespace: str, name: str, revision: int | None = None) -> Record:
-        """One object, not older than `revision`. Raises StatusError (404, 504)."""
+        """Return one object, not older than `revision`. Raises StatusError (404, 504)."""
         if revision:
             await self._reach(revision)
         record = self._store.get(resource.name, resource.key(namespace, name))
@@ -62,11 +62,11 @@ class Reads:
         return record
 
     async def list(self, resource: Resource, namespace: str, options: ListOptions) -> Page:
-        """A page of the objects that match. Raises StatusError (400, 410, 504)."""
+        """Return a page of the matching objects. Raises StatusError (400, 410, 504)."""
         selection = select(resource, namespace, options.labels, options.fields)
         if options.token:
             return self._continue(resource, selection, options)
-        limit = 0 if options.revision == 0 else options.limit  # "any version" is always answered whole
+        limit = 0 if options.revision == 0 else options.limit  # "any version" always returns the whole list
         if options.revision:
             await self._reach(options.revision)
         exact = options.match == "Exact" or (options.limit > 0 and not options.match and bool(options.revision))
@@ -77,7 +77,7 @@ class Reads:
         return _page(snapshot, selection, "", limit)
 
     async def watch(self, resource: Resource, namespace: str, options: ListOptions) -> Watch:
-        """A watch that has begun; the caller closes it. Raises StatusError (400, 504)."""
+        """Start a watch; the caller closes it. Raises StatusError (400, 504)."""
         selection = select(resource, namespace, options.labels, options.fields)
         if options.initial and options.revision:
             await self._reach(options.revision)

@@ -30,27 +30,27 @@ class Record(msgspec.Struct, eq=False):
 
     @staticmethod
     def read(entry: Entry) -> Record:
-        """What the journal holds."""
+        """Return the record of an entry of the journal."""
         return Record(entry.key, entry.revision, *split(entry.body))
 
     @property
     def body(self) -> bytes:
-        """The JSON as it is shown and stored; made anew each time, as to keep it would take twice the memory."""
+        """The JSON with managedFields, joined on each use: a cached copy would double the memory."""
         body, self._body = self._body, None
         return body or joined(self.bare, self.owners)
 
     def settle(self) -> None:
-        """The body is wanted no more than that of any other record."""
+        """Drop the cached body: readers need it no more often than that of any other record."""
         self._body = None
 
     def entry(self, resource: str, *, deleted: bool) -> Entry:
-        """What the journal is to hold. Whoever asks for `body` next gets the same bytes: that is the answer."""
+        """Return the entry for the journal. The next reader of `body`, the answer of the write, gets the same bytes."""
         self._body = joined(self.bare, self.owners)
         return Entry(self.revision, resource, self.key, deleted, self._body)
 
     @property
     def namespace(self) -> str:
-        """Empty for cluster-scoped objects."""
+        """The namespace; '' for cluster-scoped objects."""
         return self.key.rpartition("/")[0]
 
     @property
@@ -64,18 +64,18 @@ class Record(msgspec.Struct, eq=False):
         return self._labels
 
     def decode(self) -> dict[str, Any]:
-        """The object as fresh plain JSON, without managedFields."""
+        """Return the object as fresh plain JSON, without managedFields."""
         decoded: dict[str, Any] = msgspec.json.decode(self.bare)
         return decoded
 
     def fields(self, extract: Extract) -> tuple[str, ...]:
-        """What `extract` finds in the object, remembered for as long as the same function asks."""
+        """Return the fields that `extract` finds in the object; cached as long as the same function is used."""
         if self._fields is None or self._fields[0] is not extract:
             self._fields = (extract, extract(self.decode()))
         return self._fields[1]
 
     def at(self, revision: int) -> Record:
-        """The same object under another resourceVersion."""
+        """Return the same object under another resourceVersion."""
         return Record(self.key, revision, with_revision(self.bare, revision), self.owners)
 
 
@@ -91,6 +91,6 @@ _labels_of: Final = msgspec.json.Decoder(_MetadataOnly)
 
 
 def with_revision(body: bytes, revision: int) -> bytes:
-    """The JSON with metadata.resourceVersion replaced; its first mention is that of metadata (see Record)."""
+    """Return the JSON with metadata.resourceVersion replaced; its first mention is that of metadata (see Record)."""
     start = body.index(_RESOURCE_VERSION) + len(_RESOURCE_VERSION)
     return b"%b%d%b" % (body[:start], revision, body[body.index(b'"', start) :])

@@ -1,4 +1,4 @@
-"""Everything that the API can do, without HTTP: reads, writes, deletions, and the housekeeping behind them."""
+"""The whole API without HTTP: reads, writes, deletions, and the background controllers."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def utc_now() -> datetime:
 
 
 def admission(store: Store) -> Mapping[str, Admit]:
-    """Return what completes new objects, by resource."""
+    """Return the functions that complete new objects, by resource."""
     return {NODES.name: taint_new, PODS.name: PodAdmission(store), PRIORITY_CLASSES.name: PriorityClasses(store).admit}
 
 
 class Registry:
-    """The resources of one data directory. `open` begins, `close` ends."""
+    """The resources of one data directory, between `open` and `close`."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Registry:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self, directory: Path) -> None:
-        """Load the data directory, serve what is defined in it, and start housekeeping.
+        """Load the data directory, serve the resources that it defines, and start the controllers.
 
         Raises:
             disk.DataInUse, disk.DataUnusable
@@ -112,7 +112,7 @@ class Registry:
             keeper.begin()
         for name in INITIAL_NAMESPACES:
             await self._ensure_namespace(name)
-            await self._namespaces.ensure_account(name)  # who asks first may already want a token of it
+            await self._namespaces.ensure_account(name)  # the first client may already need a token of this account
         await asyncio.gather(
             *(self._root_ca.ensure(name) for name in INITIAL_NAMESPACES),
             ensure_defaults(self.store, self.writes),
@@ -121,7 +121,7 @@ class Registry:
         self._tasks = [asyncio.create_task(keeper.run(), name=type(keeper).__name__) for keeper in self._keepers]
 
     async def close(self) -> None:
-        """End housekeeping, write what has been begun, and let the data directory go."""
+        """Stop the controllers, write what has begun, and release the data directory."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,11 +1,11 @@
-"""Putting a backup in the place of what a data directory holds: whole or not at all, also when the power goes.
+"""Restore of a backup over a data directory: complete or not at all, also when the power fails.
 
-Everything is unpacked beside its place and checked; then one rename decides. From there on `finish` moves what was
-there aside and the new in its place, and whoever opens the directory next goes on where that was cut off.
+The files are unpacked beside the directory and checked. One rename then decides. From there on `finish` moves the old
+files aside and the new ones in place. After a crash, the next process to open the directory resumes `finish`.
 
-Clients may have seen revisions that the backup knows nothing of. What comes after a restore has to be newer than all of
-them, or a client would take old for new: the revision is raised beyond what can ever have been given out, and history
-up to there counts as compacted, so that a watch from before is answered with 410 and the client lists again.
+Clients may have seen revisions newer than the backup. Revisions after a restore must be newer still, or a client would
+take old objects for new. The restore raises the revision beyond any that can have been used, and marks history up to
+there as compacted. A watch from before gets 410, and its client lists again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from unbounded.kube.durable import move_durably, sync_directory
 STAGING: Final = ".restoring-"
 ASIDE: Final = "before-restore-"
 LOGS: Final = (f"{FILE}-wal", f"{FILE}-shm")  # of the old database, and never of another one
-JUMP: Final = 1_000_000_000  # as etcd's documentation has it for --bump-revision
-REVISIONS_PER_S: Final = 10_000  # more than can be written in a second, so that the clock alone is ahead of them
+JUMP: Final = 1_000_000_000  # as etcd's documentation recommends for --bump-revision
+REVISIONS_PER_S: Final = 10_000  # more than a second can write, so that the clock alone exceeds them
 
 
 Objects = Mapping[tuple[str, str], bytes]  # JSON by resource and key, as in the store
@@ -38,7 +38,7 @@ Objects = Mapping[tuple[str, str], bytes]  # JSON by resource and key, as in the
 
 @dataclass(frozen=True)
 class Put:
-    """An object to write over what the backup holds, or beside it."""
+    """An object to write over one of the backup, or in addition."""
 
     resource: str
     key: str
@@ -50,7 +50,7 @@ Edit = Callable[[Objects], Sequence[Put]]
 
 @dataclass(frozen=True)
 class Restored:
-    """What was done. `aside` is None when there was nothing before."""
+    """The result of a restore. `aside` is None if the directory was empty before."""
 
     manifest: Manifest
     revision: int
@@ -68,7 +68,7 @@ def restore(
 
     Args:
         extras: as in `back_up`.
-        edit: says what else is to be written before anybody sees the objects.
+        edit: returns objects to write before any client sees the restored ones.
     Raises:
         DataInUse: a server works on it.
         BackupFailed: the backup cannot be used; nothing was changed.
@@ -99,7 +99,7 @@ def restore(
 
 
 def finish(data: Path) -> None:
-    """Complete a restore that was decided, and clear away one that was not. The caller holds the lock."""
+    """Complete a restore that was decided, and delete one that was not. The caller holds the lock."""
     for undecided in data.glob(f"{STAGING}*"):
         shutil.rmtree(undecided)
     for decided in sorted(data.glob(f"{DECIDED}*")):
@@ -112,13 +112,13 @@ def finish(data: Path) -> None:
             _put_aside(data / new.name, aside)
             move_durably(new, data / new.name)
         decided.rmdir()
-        with suppress(OSError):  # something is in it, mostly
+        with suppress(OSError):  # usually not empty
             aside.rmdir()
         sync_directory(data)
 
 
 def newest_known(data: Path) -> int:
-    """The newest revision of the present data; 0 when it does not say, being damaged or not there."""
+    """Return the newest revision of the present data; 0 if it is damaged or missing."""
     path = data / FILE
     if not path.exists():
         return 0
@@ -135,7 +135,7 @@ def newest_known(data: Path) -> int:
 
 
 def _begin_anew(path: Path, known: int, edit: Edit, now: datetime) -> int:
-    """Begin after every revision that can have been given out, by this data or by what was lost after the backup."""
+    """Set and return the start of history, after every revision in use by this data or by writes since the backup."""
     revision = max(known + JUMP, int(now.timestamp()) * REVISIONS_PER_S)
     opened = database.open_database(path)
     try:
@@ -175,7 +175,7 @@ def _put_aside(path: Path, aside: Path) -> None:
 
 
 def _free_stamp(data: Path, now: datetime) -> str:
-    """A name for this restore that no earlier one has."""
+    """Return a name for this restore that no earlier one has."""
     base = f"{now:%Y%m%dT%H%M%SZ}"
     taken = {path.name for path in data.iterdir()}
     stamps = (base, *(f"{base}-{number}" for number in range(2, 1000)))

@@ -1,4 +1,4 @@
-"""Which records of a resource a list or a watch is about."""
+"""The records of a resource that a list or a watch selects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether all records under the prefix are meant."""
+        """True if the selection has all records under the prefix."""
         return not self.labels and not self.fields
 
     @property
     def term(self) -> Term | None:
-        """The narrowest of what all these records have in common, to find them by."""
+        """The most selective term that all these records match, for the index."""
         names = (Term(Field(), term.value) for term in self.fields if term.equal and term.field == NAME)
         extract, positions = self.extract, self.positions or {}
         others = (
@@ -50,7 +50,7 @@ class Selection:
         return record.key.startswith(self.prefix) and (self.everything or self.matches(record))
 
     def matches(self, record: Record) -> bool:
-        """Whether labels and fields hold, whatever the namespace."""
+        """Return whether labels and fields match; the namespace is not checked."""
         if self.labels and not selectors.labels_match(self.labels, record.labels):
             return False
         return all((self._value(record, term.field) == term.value) is term.equal for term in self.fields)
@@ -66,7 +66,7 @@ class Selection:
 
 
 def select(resource: Resource, namespace: str, labels: str, fields: str) -> Selection:
-    """Read the selectors of a request. Raises StatusError in the words of kube-apiserver."""
+    """Parse the selectors of a request. Raises StatusError, worded as by kube-apiserver."""
     try:
         by_label = selectors.parse_labels(labels)
         by_field = selectors.parse_fields(fields)
@@ -88,7 +88,7 @@ def _unknown_field(resource: Resource, field: str) -> str:
 
 @lru_cache(maxsize=512)
 def _extractor(selectable: tuple[tuple[str, str], ...]) -> tuple[Extract, Mapping[str, int]]:
-    """One function for the same fields, so that what it found before is found again when a definition has changed."""
+    """Return one function for the same fields, so that cached values survive a change of the definition."""
     paths = [(field, tuple(path.split("."))) for field, path in selectable]
 
     def extract(obj: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed as Kubernetes does, refused in its words, and matched."""
+"""Label and field selectors: parsing as in Kubernetes, with its error messages, and matching."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
 
 
 class BadSelector(Exception):
-    """The selector cannot be read; the message is for the client."""
+    """The selector cannot be parsed; the message is for the client."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Read `app=a,tier in (1,2),!old`. Raises BadSelector."""
+    """Parse `app=a,tier in (1,2),!old`. Raises BadSelector."""
     return _Parser(text).parse() if text.strip() else ()
 
 
@@ -175,7 +175,7 @@ FieldSelector = tuple[FieldTerm, ...]
 
 
 def parse_fields(text: str) -> FieldSelector:
-    r"""Read `metadata.name=a,status.phase!=Failed`; `\,`, `\=` and `\\` stand for themselves. Raises BadSelector."""
+    r"""Parse `metadata.name=a,status.phase!=Failed`; `\,`, `\=` and `\\` are escapes. Raises BadSelector."""
     terms = []
     for part in _split(text):
         match = re.match(r"((?:[^=!\\]|\\.)*?)(!=|==|=)(.*)$", part, re.DOTALL)

@@ -35,7 +35,7 @@ KEEPALIVE_S: Final = 120.0
 
 
 def version() -> dict[str, str]:
-    """What /version says: the Kubernetes version whose behaviour is followed, marked as ours."""
+    """Return the content of /version: the Kubernetes version that the server follows, marked as ours."""
     major, minor = KUBERNETES
     return {
         "major": major,
@@ -51,7 +51,7 @@ def version() -> dict[str, str]:
 
 
 class ApiServer:
-    """Serves one data directory. The kubeconfig of its administrator is `DATA/kubeconfig`."""
+    """A server of one data directory. The kubeconfig of its administrator is `DATA/kubeconfig`."""
 
     def __init__(
         self,
@@ -66,16 +66,17 @@ class ApiServer:
         verify_kubelets: bool = False,
         node_times: NodeTimes = DEFAULT_TIMES,
     ) -> None:
-        """
+        """Configure a server.
+
         Args:
             bind: the address to listen on.
-            port: 0 takes a free one, and the same again on the next start if it is still free.
-            advertise: the host name or address that others use; it stands in the kubeconfig.
+            port: 0 takes a free port, and the same one on the next start if it is still free.
+            advertise: the host name or address for other machines, in the kubeconfig.
             hosts: more names for the serving certificate.
-            connections: how many it has at most; fewer when the system allows fewer open files.
-            address_connections: how many one address has at most; 0 for three quarters of all.
-            verify_kubelets: whether kubelets need a serving certificate that is signed here and names their address.
-            node_times: how long Nodes may be silent, and what follows from it.
+            connections: limit of open connections; lower when the system allows fewer open files.
+            address_connections: limit of open connections of one address; 0 for three quarters of all.
+            verify_kubelets: require kubelets to have a serving certificate that is signed here and names their address.
+            node_times: limits on the silence of Nodes, and its consequences.
         """
         self.data_dir = data_dir
         self.registry = Registry(node_times=node_times)
@@ -102,11 +103,12 @@ class ApiServer:
         return self.data_dir / "kubeconfig"
 
     async def start(self) -> None:
-        """Load the data, listen, and write the kubeconfig; when this returns, requests are answered.
+        """Load the data, listen, and write the kubeconfig. On return, the server answers requests.
 
         Raises:
-            disk.DataInUse, disk.DataUnusable; StatusError: an object of its own cannot be stored; OSError: the address
-                cannot be listened on.
+            disk.DataInUse, disk.DataUnusable
+            StatusError: one of the server's own objects cannot be stored.
+            OSError: the server cannot listen on the address.
         """
         await self.registry.open(self.data_dir)
         try:
@@ -140,7 +142,7 @@ class ApiServer:
             access_log=None,
             keepalive_timeout=KEEPALIVE_S,
             handler_cancellation=True,
-            auto_decompress=False,  # as in Kubernetes; a body of 16 KiB can hold 16 MiB
+            auto_decompress=False,  # as in Kubernetes; a body of 16 KiB can expand to 16 MiB
             logger=connection_log(),
         )
         self._door = Door(self._web, context, limit=self._connections, address_limit=self._address_connections)
@@ -160,14 +162,14 @@ class ApiServer:
         return ConnectionCounts(self._web.count, limits.refused, limits.dropped, self._web.head_deadlines.expired)
 
     async def stop(self) -> None:
-        """End the watches, answer what was begun, and let the data directory go."""
+        """End the watches, answer the running requests, and release the data directory."""
         if self._api is not None:
             self._api.stop()
         if self._door is not None:
             await self._door.close()
             self._door = None
         if self._web is not None:
-            await asyncio.sleep(0)  # what has just been accepted begins
+            await asyncio.sleep(0)  # connections that were just accepted start
             self._web.pre_shutdown()
             await self._web.shutdown(SHUTDOWN_S)
             self._web = None
@@ -181,7 +183,7 @@ class ApiServer:
 
 
 def _last_port(kubeconfig: Path) -> int:
-    """The port of the last start, so that kubeconfigs that were handed out go on working; else 0."""
+    """Return the port of the last start, so that issued kubeconfigs stay valid; else 0."""
     try:
         config = yaml.load(kubeconfig.read_bytes(), Loader=yaml.CSafeLoader)
         return urlsplit(config["clusters"][0]["cluster"]["server"]).port or 0

@@ -1,8 +1,10 @@
-"""Shapes of the built-in types: one description decodes them as Go does, prunes them, and tells OpenAPI about them.
+"""Descriptions of the built-in types, from which the server decodes, prunes and generates OpenAPI.
 
-A shape says which fields an object has and of what type. Decoding with it gives the object as Kubernetes would print
-it again: unknown fields are left out and named, wrong types are refused in the words of Go's decoder, and empty
-values of fields that Go marks `omitempty` disappear.
+A shape has the fields of an object and their types. Decoding with a shape gives the object as Kubernetes would print
+it:
+- unknown fields are left out and reported,
+- wrong types are rejected with the message of Go's decoder,
+- empty values of fields that Go marks `omitempty` are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class WrongType(Exception):
 
 @dataclass(frozen=True)
 class Scalar:
-    """A string, number or boolean, with a further check of its text, and the form in which it is written again."""
+    """A string, number or boolean, with a further check of its text, and its canonical form."""
 
     go: str
     json: str
@@ -35,10 +37,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class ListOf:
-    """An array. With `merge_key`, strategic merge patches match its elements by that field (or are a set, with "").
+    """An array.
 
-    Where that is not by the merge key, server-side apply tells elements apart by the fields `map_keys`, or takes the
-    list `as_set`.
+    With `merge_key`, strategic merge patches match its elements by that field, or by themselves with "".
+    Where server-side apply differs, it matches elements by the fields `map_keys`, or takes the list `as_set`.
     """
 
     item: Shape
@@ -54,14 +56,14 @@ class MapOf:
 
 @dataclass(frozen=True)
 class Anything:
-    """Any JSON value, kept as it is."""
+    """Any JSON value, kept unchanged."""
 
 
 @dataclass(frozen=True)
 class Field:
     """A field of a Struct.
 
-    `keep`: a pointer in Go, so that false, 0, "" and {} are kept. `always`: printed even when it was not given.
+    `keep`: a pointer in Go, so that false, 0, "" and {} are kept. `always`: printed even if it was absent.
     """
 
     shape: Shape
@@ -72,10 +74,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """An object with known fields. `name` is that of the Go type, `about` what `kubectl explain` says of it.
+    """An object with known fields. `name` is that of the Go type, `about` its description for `kubectl explain`.
 
-    `later` gives the fields on first use, for types that contain themselves. `atomic`: it has one owner as a whole
-    in server-side apply.
+    `later` returns the fields on first use, for types that contain themselves. `atomic`: the object has one owner as a
+    whole in server-side apply.
     """
 
     name: str
@@ -87,12 +89,12 @@ class Struct:
 
     @cached_property
     def always(self) -> tuple[tuple[str, Field], ...]:
-        """The fields that are printed in any case."""
+        """The fields that are always printed."""
         return tuple((name, member) for name, member in self.members().items() if member.always)
 
     @cached_property
     def fits(self) -> Mapping[str, Fits]:
-        """For each field, whether a value is as the type holds it already."""
+        """For each field, a function that returns whether a value already has the type's form."""
         return {name: _fitting(member.shape) for name, member in self.members().items()}
 
     def members(self) -> Mapping[str, Field]:
@@ -114,7 +116,7 @@ def _check_base64(text: str) -> None:
 
 
 def _one_line(text: str) -> str:
-    """The same bytes as Go encodes them: without line breaks, and with zeros for the bits that are left over."""
+    """Return base64 as Go encodes the same bytes: without line breaks, and with zeros for unused bits."""
     compact = text.replace("\n", "").replace("\r", "")
     return compact[:-4] + base64.b64encode(base64.b64decode(compact[-4:])).decode()
 
@@ -168,7 +170,7 @@ _EXACT: Final = {"string": str, "boolean": bool, "integer": int}  # the others h
 
 
 def go_type(shape: Shape) -> str:
-    """The Go type that a decoding error names."""
+    """Return the Go type that a decoding error names."""
     match shape:
         case Scalar(go=go):
             return go
@@ -183,10 +185,10 @@ def go_type(shape: Shape) -> str:
 
 
 def decode(shape: Struct, value: Mapping[str, Any], unknown: list[str], *, at: str = "") -> dict[str, Any]:
-    """The object as the type holds it; what the type does not know is left out and its path added to `unknown`.
+    """Return the object in the type's form; unknown fields are left out and their paths added to `unknown`.
 
     Args:
-        at: where in the whole document the value stands, for the paths in `unknown`.
+        at: the path of the value in the whole document, for the paths in `unknown`.
     Raises:
         WrongType: a field has another type.
     """
@@ -196,9 +198,9 @@ def decode(shape: Struct, value: Mapping[str, Any], unknown: list[str], *, at: s
 
 
 def _fitting(shape: Shape) -> Fits:
-    """Whether a value is as its type holds it already, so that nothing would be left out, changed or refused.
+    """Return a function that tells whether decoding a value would change, drop or reject nothing.
 
-    Most are: this is a tenth of what finding it out on the way costs, with paths for what might be wrong.
+    Most values pass. The function costs a tenth of a decoding, which tracks paths for its errors.
     """
     match shape:
         case Scalar():
@@ -304,7 +306,7 @@ def _scalar(shape: Scalar, value: Any, where: str) -> Any:
 
 
 def _canonical(value: str | float) -> str:
-    """An amount as Kubernetes writes it. Raises WrongType."""
+    """Return an amount as Kubernetes writes it. Raises WrongType."""
     text = str(value).strip()
     found = quantity.canonical(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""What the API answers when it does not do what was asked: `Status` objects in the words of kube-apiserver."""
+"""Errors of the API: `Status` objects worded as by kube-apiserver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACKSLASHED: Final = r"\\\1"
 
 
 class StatusError(Exception):
-    """An answer that is not success."""
+    """An answer other than success."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StatusError(Exception):
 
 
 def success(group: str, plural: str, name: str, uid: str) -> dict[str, Any]:
-    """The Status that answers a deletion that is done."""
+    """Return the Status of a completed deletion."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -140,7 +140,7 @@ def unsupported_media(accepted: Iterable[str]) -> StatusError:
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 with a cause for each error; the message says each of them once."""
+    """Return a 422 with a cause for each error; the message contains each of them once."""
     details = _details(name, group, kind)
     details["causes"] = [{"reason": e.reason, "message": e.message, "field": e.field} for e in errors]
     said = list(dict.fromkeys(f"{e.field}: {e.message}" for e in errors))
@@ -158,7 +158,7 @@ def internal(message: str) -> StatusError:
 
 
 def too_new(asked: int, current: int) -> StatusError:
-    """504: the client has seen a newer revision than this server has."""
+    """Return a 504: the client has seen a newer revision than this server has."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     details = {"causes": [cause], "retryAfterSeconds": 1}
@@ -166,14 +166,14 @@ def too_new(asked: int, current: int) -> StatusError:
 
 
 def qualified(word: str, group: str) -> str:
-    """`widgets.example.com`, or `configmaps` of the core group; of kinds in the same way."""
+    """Return `widgets.example.com`, or `configmaps` of the core group; the same for kinds."""
     return f"{word}.{group}" if group else word
 
 
 def warning_headers(texts: Iterable[str]) -> list[str]:
-    """The values of Warning headers (RFC 7234), each text once; long ones are cut as kube-apiserver does.
+    """Return the values of Warning headers (RFC 7234), each text once; long ones are cut as kube-apiserver does.
 
-    Lines and control characters, which a header cannot hold, become spaces.
+    Lines and control characters, which a header cannot contain, become spaces.
     """
     shown = list(dict.fromkeys(_unprintable.sub(" ", text) for text in texts))
     if sum(map(len, shown)) > WARNINGS_CHARACTERS:

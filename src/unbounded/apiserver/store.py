@@ -1,7 +1,7 @@
 """All objects and their recent history, in memory as stored JSON bytes, over the journal.
 
-Reads and watches never touch the disk. A write is visible here only after the journal has it, in the order of
-revisions. Nothing in here knows about kinds: a resource is a string such as `configmaps` or `widgets.example.com`.
+Reads and watches never access the disk. A write becomes visible here only after the journal has stored it, in the order
+of revisions. The store does not know kinds: a resource is a string such as `configmaps` or `widgets.example.com`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NotStored(Exception):
 
 
 class _Write(asyncio.Future[Record]):
-    """A write under way. Who waits for it and is cancelled hears of that when it has ended: nothing stops a write."""
+    """A running write. Cancelling a waiter takes effect only when the write has ended: nothing stops a write."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class Store:
         history_bytes: int = HISTORY_BYTES,
         open_journal: Callable[[Path], Journal] = Journal,
     ) -> None:
-        self.revision = 0  # the newest that is visible
+        self.revision = 0  # the newest visible revision
         self.compacted = 0
         self._history_changes = history_changes
         self._history_bytes = history_bytes
@@ -69,15 +69,15 @@ class Store:
         self._issued = 0
         self._pending: dict[tuple[str, str], asyncio.Future[Record]] = {}
         self._begun: list[Entry] = []
-        self._written: dict[int, Record] = {}  # what is pending, by revision
+        self._written: dict[int, Record] = {}  # pending records by revision
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._journal: Journal | None = None
         self._commits = Commits()
-        self._leftover: list[int] = []  # rows that a compaction did not get to delete
+        self._leftover: list[int] = []  # rows that a compaction failed to delete
 
     async def open(self, directory: Path) -> None:
-        """Take the data directory and load it. Raises DataInUse, DataUnusable."""
+        """Lock the data directory and load it. Raises DataInUse, DataUnusable."""
         journal = await asyncio.to_thread(self._open_journal, directory)
         try:
             await asyncio.to_thread(self._load, journal)
@@ -101,12 +101,12 @@ class Store:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing can be stored at present; reads go on."""
+        """The reason why nothing can be stored at present; reads still work."""
         return self._journal.trouble if self._journal is not None else None
 
     @property
     def commits(self) -> Commits:
-        """What was written to disk since the store was opened."""
+        """Statistics of the commits since the store was opened."""
         return self._commits
 
     @property
@@ -114,11 +114,11 @@ class Store:
         return self._bytes
 
     def objects(self) -> dict[str, int]:
-        """How many objects each resource has."""
+        """Return the number of objects of each resource."""
         return {name: len(collection.records) for name, collection in self._collections.items()}
 
     def resources(self) -> Iterable[str]:
-        """The resources that have, or have had, objects."""
+        """Return the resources that have, or have had, objects."""
         return tuple(self._collections)
 
     def get(self, resource: str, key: str) -> Record | None:
@@ -126,7 +126,7 @@ class Store:
         return None if collection is None else collection.records.get(key)
 
     def snapshot(self, resource: str, revision: int | None = None) -> Snapshot:
-        """The objects at `revision`, by default now.
+        """Return the objects at `revision`, by default the current one.
 
         Raises:
             Compacted: history does not reach back that far.
@@ -148,16 +148,17 @@ class Store:
         return Snapshot(records, sorted(records), revision)
 
     def changes(self, resource: str, since: int) -> list[Change]:
-        """What happened after `since`, oldest first. Raises Compacted."""
+        """Return the changes after `since`, oldest first. Raises Compacted."""
         if since < self.compacted:
             raise Compacted(since, self.compacted)
         return self._collection(resource).since(since)
 
     def listen(self, listener: Listener, resource: str | None = None, term: Term | None = None) -> Callable[[], None]:
-        """Call `listener` for each change from now on (of one resource), at once, in order; returns the way to end.
+        """Call `listener` for each later change (of one resource), at once and in order; returns the function that ends
+        it.
 
         Args:
-            term: changes of objects for which it neither holds nor held may be left out.
+            term: the caller does not need changes of objects that neither match nor matched it.
         """
         if resource is None:
             self._listeners.append(listener)
@@ -165,13 +166,13 @@ class Store:
         return self._collection(resource).listeners.add(listener, term)
 
     def is_written(self, resource: str, key: str) -> bool:
-        """Whether a write of that key is under way: then `turn` waits."""
+        """Return whether a write of that key is running: then `turn` waits."""
         return (resource, key) in self._pending
 
     async def turn(self, resource: str, key: str) -> Record | None:
-        """The current record, when no write of that key is under way.
+        """Wait for running writes of a key, then return its current record.
 
-        A caller that writes before it awaits anything else has replaced exactly what this returned.
+        A caller that writes before its next await replaces exactly this record.
         """
         while (pending := self._pending.get((resource, key))) is not None:
             await asyncio.wait((pending,))
@@ -186,13 +187,13 @@ class Store:
         *,
         deleted: bool = False,
     ) -> asyncio.Future[Record]:
-        """Begin a write, straight after `turn`; the future ends when it is durable and visible.
+        """Begin a write, directly after `turn`; the future completes when the write is durable and visible.
 
         Args:
-            bare: the JSON for the revision that this write gets, without managedFields.
-            owners: what managedFields are to say.
+            bare: returns the JSON for the revision that this write gets, without managedFields.
+            owners: the content of managedFields.
         Raises (from the future):
-            NotStored: it is not durable, and nothing was changed.
+            NotStored: the write is not durable, and nothing was changed.
         """
         loop = asyncio.get_running_loop()
         future = _Write(loop=loop)
@@ -210,17 +211,17 @@ class Store:
         return future
 
     def _hand_over(self) -> None:
-        """Give the journal what has begun in this turn of the event loop at once: that is one wake-up, not many."""
+        """Pass all writes of this turn of the event loop to the journal together, which wakes its thread once."""
         begun, self._begun = self._begun, []
         if self._journal is not None and begun:
             self._journal.append(begun)
 
     def remove(self, resource: str, record: Record) -> asyncio.Future[Record]:
-        """Begin a deletion; watchers see the object as it was stored last, with the finalizer that held it."""
+        """Begin a deletion; watchers get the object as last stored, with its last finalizer."""
         return self.write(resource, record.key, lambda revision: record.at(revision).bare, record.owners, deleted=True)
 
     async def settled(self) -> None:
-        """Wait until every write that has begun before this call is visible or refused."""
+        """Wait until every write that has begun before this call is visible or has failed."""
         if pending := tuple(self._pending.values()):
             await asyncio.wait(pending)
 
@@ -232,7 +233,7 @@ class Store:
             await waiter
 
     def compact(self, revision: int) -> None:
-        """Forget history up to `revision`: older snapshots and watches get Compacted."""
+        """Drop history up to `revision`: older snapshots and watches get Compacted."""
         revision = min(revision, self.revision)
         if revision <= self.compacted:
             return
@@ -250,7 +251,7 @@ class Store:
             self._journal.compact(Compaction(revision, tuple(dropped)))
 
     def replace_in_place(self, resource: str, record: Record) -> None:
-        """Show another body for the same version of an object, as when its schema has gained a default."""
+        """Replace the body of an object's present version, for example when its schema has gained a default."""
         self._collection(resource).put(record)
 
     def _collection(self, resource: str) -> Collection:
@@ -299,7 +300,7 @@ class Store:
                 future.set_result(change.record)
         self._wake()
         self._bound()
-        asyncio.get_running_loop().call_soon(_settle, records)  # when those who waited have answered
+        asyncio.get_running_loop().call_soon(_settle, records)  # after the waiting requests have answered
 
     def _wake(self) -> None:
         if not self._waiters:
@@ -311,7 +312,7 @@ class Store:
                 waiter.set_result(None)
 
     def _bound(self) -> None:
-        """Keep history within its bounds, by halves, so that compaction is rare."""
+        """Limit history by halves, so that compaction is rare."""
         if len(self._history) > self._history_changes:
             self.compact(self._history[len(self._history) // 2].revision)
         if self._bytes > self._history_bytes:

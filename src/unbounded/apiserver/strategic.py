@@ -1,6 +1,6 @@
-"""Strategic merge patch: how Kubernetes patches the types that it knows, by the merge keys of their shapes.
+"""Strategic merge patch: Kubernetes' patch of built-in types, by the merge keys of their shapes.
 
-Directives steer it: $patch (replace, delete), $retainKeys, $setElementOrder/LIST, $deleteFromPrimitiveList/LIST.
+Directives control it: $patch (replace, delete), $retainKeys, $setElementOrder/LIST, $deleteFromPrimitiveList/LIST.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Identity = Callable[[Any], Any]
 
 
 def merge(patch: Mapping[str, Any], target: Object, shape: Shape | None) -> Object:
-    """The patched object; `target` is not used afterwards. Raises StatusError (400, 422)."""
+    """Return the patched object; `target` is not used afterwards. Raises StatusError (400, 422)."""
     if DIRECTIVE in patch:
         return _directed(patch)
     target = _retained(patch, target)
@@ -82,7 +82,7 @@ _DROPPED: Final = object()
 
 
 def _plain(value: Any) -> Any:
-    """What is new to the object, without directives and without nulls of members."""
+    """Return a new value without directives and without members that are null."""
     if isinstance(value, list):
         items = [_plain(item) for item in value]
         return [item for item in items if item is not _DROPPED]
@@ -106,7 +106,7 @@ def _delete_from(target: Object, name: str, values: Any) -> None:
 
 
 def _merged_list(patch: list[Any], target: list[Any], shape: Shape | None) -> list[Any]:
-    """Elements that the patch names stand in its order; the others where they stood, as far as that can be."""
+    """Merge a list: elements of the patch are in its order; the others keep their positions as far as possible."""
     if not isinstance(shape, ListOf) or shape.merge_key is None:
         return patch
     key = shape.merge_key
@@ -128,7 +128,7 @@ def _merged_list(patch: list[Any], target: list[Any], shape: Shape | None) -> li
 
 
 def _without_directives(patch: list[Any], target: list[Any], key: str) -> tuple[list[Any], list[Any], bool]:
-    """What is left of the list, what the patch brings, and whether that takes the place of all that was there."""
+    """Return the remaining elements, the patch's elements, and whether these replace the whole list."""
     added = [item for item in patch if DIRECTIVE not in item]
     replaced = False
     for item in patch:
@@ -146,7 +146,7 @@ def _without_directives(patch: list[Any], target: list[Any], key: str) -> tuple[
 
 
 def _set_order(name: str, order: Any, patch: Any, target: Object, shape: Shape | None) -> None:
-    """Merge a list and put it into the order that the client saw."""
+    """Merge a list and sort it in the order that the client saw."""
     before = target.get(name)
     if not isinstance(order, list) or not all(isinstance(v, list | None) for v in (before, patch)):
         raise bad_request("invalid patch format of setElementOrder list")
@@ -176,7 +176,7 @@ def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None
 
 
 def _in_order(items: list[Any], order: list[Any], before: list[Any], identity: Identity) -> list[Any]:
-    """Those of `order` first, in that order; each of the others goes before the first that stood behind it."""
+    """Sort elements of `order` first, in that order; each other one goes before the first that followed it before."""
     rank = {identity(item): index for index, item in reversed(list(enumerate(order)))}
     place = {identity(item): index for index, item in reversed(list(enumerate(before)))}
     named = sorted((i for i in items if identity(i) in rank), key=lambda i: rank[identity(i)])
@@ -199,7 +199,7 @@ def _key_of(item: Any, key: str) -> Any:
 
 
 def _keyed(items: list[Any], key: str) -> bool:
-    """Whether elements are told apart by `key`, and not by themselves: those of one list are of one kind."""
+    """Return whether elements are identified by `key` instead of by themselves; all elements must be of one kind."""
     if any(isinstance(item, list) for item in items):
         raise rejected_patch()
     if len({type(item) for item in items}) > 1:

@@ -1,4 +1,4 @@
-"""Counting without labels and locks: what is told to it costs less than a microsecond."""
+"""A counter and histogram without labels and locks: an observation takes less than a microsecond."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Tally:
-    """How often something happened, and how long it took: a histogram. One thread tells it; others may read."""
+    """A histogram of durations. One thread adds observations; others may read."""
 
     __slots__ = ("_buckets", "seconds")
 
@@ -27,6 +27,6 @@ class Tally:
         return sum(self._buckets)
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """For each bound, as Prometheus writes it, how many took no longer."""
+        """Return for each bound, as Prometheus writes it, the number of observations up to it."""
         bounds = [*map(str, BOUNDS_S), "+Inf"]
         return list(zip(bounds, accumulate(self._buckets), strict=True))

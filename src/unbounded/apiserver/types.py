@@ -1,4 +1,4 @@
-"""What the registry needs to know of a resource, and the protocol that built-in and custom types meet."""
+"""Resources as the registry sees them, and the protocol of built-in and custom types."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Column:
 
 
 class Type(Protocol):
-    """What makes one type different from others. Methods change the object that they get, in place."""
+    """The behaviour of one type. Methods change the object that they get, in place."""
 
     @property
     def generation(self) -> bool:
-        """Whether metadata.generation counts changes of the desired state."""
+        """True if metadata.generation counts changes of the desired state."""
         ...
 
     @property
@@ -46,35 +46,35 @@ class Type(Protocol):
 
     @property
     def unconditional_update(self) -> bool:
-        """Whether a PUT may leave out the resourceVersion."""
+        """True if a PUT may leave out the resourceVersion."""
         ...
 
     @property
     def create_on_update(self) -> bool:
-        """Whether a PUT of an object that does not exist creates it."""
+        """True if a PUT of an object that does not exist creates it."""
         ...
 
     @property
     def shape(self) -> Struct | None:
-        """The merge keys of strategic merge patches; None refuses them."""
+        """The shape with the merge keys of strategic merge patches; None rejects such patches."""
         ...
 
     @property
     def tracked(self) -> bool:
-        """Whether owners of fields are noted from the creation on, and not from the first server-side apply."""
+        """True if field owners are recorded from the creation on, False if from the first server-side apply."""
         ...
 
     @property
     def merging(self) -> Fields:
-        """How server-side apply merges objects, and by which paths their fields are owned."""
+        """The rules by which server-side apply merges objects, and the paths of their field owners."""
         ...
 
     def empty(self) -> Object:
-        """What an object holds without being told."""
+        """Return the fields of an object to which a client has given nothing."""
         ...
 
     def decode(self, obj: Object) -> list[str]:
-        """Bring a client's object into the type's form; the paths of fields that it does not know.
+        """Bring a client's object into the type's form; return the paths of unknown fields.
 
         Raises:
             shapes.WrongType: a field has the wrong type.
@@ -82,19 +82,19 @@ class Type(Protocol):
         ...
 
     def default(self, obj: Object) -> None:
-        """Fill in what was left out; after `decode`."""
+        """Fill in absent fields, after `decode`."""
         ...
 
     def prepare(self, obj: Object, old: Object | None) -> None:
-        """What the server decides when the object is created (`old` is None) or updated."""
+        """Set the server's fields of a created object (`old` is None) or an updated one."""
         ...
 
     def advise(self, obj: Object) -> list[str]:
-        """What the client is warned of, though the object is accepted."""
+        """Return warnings about an object that is accepted."""
         ...
 
     def validate(self, obj: Object, old: Object | None, warnings: list[str] | None = None) -> list[FieldError]:
-        """What is wrong with the object, metadata apart; `warnings` takes what is wrong and was so before."""
+        """Return the errors of an object without its metadata; `warnings` takes errors that the old object had too."""
         ...
 
 
@@ -104,10 +104,11 @@ def _no_rules(_obj: Object, _old: Object) -> list[FieldError]:
 
 @dataclass(frozen=True)
 class Part:
-    """A subresource of stored objects that shows the whole object and lets a part of it change.
+    """A subresource of stored objects that shows the whole object and allows changes of a part.
 
-    `prepare` brings what was sent, in place, to what may be stored over the old object at this time; `rules` say what
-    is wrong with that beside the rules of the type.
+    `prepare` completes the client's object, in place, to the one that is stored over the old object at this time.
+    `rules`
+    return its errors beyond those of the type's rules.
     """
 
     prepare: Callable[[Object, Object, datetime], None]
@@ -116,7 +117,7 @@ class Part:
 
 
 def keep_all_but_status(obj: Object, old: Object, _now: datetime) -> None:
-    """What the status subresource of built-in types does: metadata may change with it, as in Kubernetes."""
+    """Keep all but the status, for the status subresource of built-in types; metadata may change, as in Kubernetes."""
     status, meta = obj.get("status"), obj["metadata"]
     obj.clear()
     obj.update({**old, "metadata": meta})
@@ -127,7 +128,7 @@ def keep_all_but_status(obj: Object, old: Object, _now: datetime) -> None:
 
 @dataclass(frozen=True)
 class View:
-    """How a resource shows the objects of another one, as which they are stored. Both functions return a new object."""
+    """A resource's view of the objects of another resource, which stores them. Both functions return a new object."""
 
     of: Resource
     shown: Callable[[Object], Object]
@@ -139,11 +140,11 @@ STATUS: Final[Mapping[str, Part]] = {"status": Part(keep_all_but_status)}
 
 @dataclass(frozen=True)
 class Proxied:
-    """A subresource that a kubelet answers.
+    """A subresource that a kubelet serves.
 
     Args:
-        kind: what discovery shows.
-        passes: a path of the kubelet's follows in the URL.
+        kind: the kind in discovery.
+        passes: the rest of the URL is a path on the kubelet.
     """
 
     kind: str
@@ -168,18 +169,19 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     parts: Mapping[str, Part] = field(default_factory=dict)  # subresources that are stored with the object
     storage_version: str = ""
-    stored_type: Type | None = None  # that of the version in which objects are stored, where it is another one
+    stored_type: Type | None = None  # the type of the stored version, where it is another one
     selectable: Mapping[str, str] = field(default_factory=dict)  # field of a selector: dotted path in the object
     columns: tuple[Column, ...] = ()
     custom: bool = False
     deprecation: str = ""
     schema: Mapping[str, Any] | None = None  # the OpenAPI schema of custom types
     asked: Mapping[str, Resource] = field(default_factory=dict)  # subresources that are created and not stored
-    proxied: Mapping[str, Proxied] = field(default_factory=dict)  # subresources that a kubelet answers
+    proxied: Mapping[str, Proxied] = field(default_factory=dict)  # subresources that a kubelet serves
     accepting: bool = True  # False while its definition is being deleted
-    grace: Callable[[Object, int | None], int] | None = None  # seconds that a deletion leaves an object; None: none
+    # returns the grace period of a deletion in seconds; None: no grace
+    grace: Callable[[Object, int | None], int] | None = None
     view: View | None = None  # of another resource's objects
-    shows_deleted: bool = False  # whether a deletion answers the object even when it is gone
+    shows_deleted: bool = False  # whether a deletion returns the object even when it is gone
 
     @cached_property
     def api_version(self) -> str:
@@ -194,12 +196,12 @@ class Resource:
 
     @cached_property
     def name(self) -> str:
-        """The resource across versions, such as `widgets.example.com`: what the store knows."""
+        """The name of the resource in the store for all versions, such as `widgets.example.com`."""
         return qualified(self.plural, self.group) if self.view is None else self.view.of.name
 
     @cached_property
     def prefix(self) -> bytes:
-        """How the JSON of an object in this version begins (see metadata.encode)."""
+        """The first bytes of an object's JSON in this version (see metadata.encode)."""
         return b'{"apiVersion":"%b","kind":"%b",' % (self.api_version.encode(), self.kind.encode())
 
     def key(self, namespace: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Between the version in which an object is stored and the one in which it is asked for."""
+"""Conversion between the stored version of an object and the requested one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from unbounded.apiserver.types import Object, Resource, Type
 
 
 def present(resource: Resource, body: bytes) -> bytes:
-    """Stored JSON as the resource's version shows it; most often the same bytes."""
+    """Return stored JSON in the resource's version; usually the same bytes."""
     if body.startswith(resource.prefix):
         return body
     return msgspec.json.encode(_converted(resource, msgspec.json.decode(body)))
 
 
 def stored_object(resource: Resource, record: Record) -> Object:
-    """A fresh copy of a stored object, in the resource's version, without managedFields."""
+    """Return a fresh copy of a stored object, in the resource's version, without managedFields."""
     obj = record.decode()
     return obj if obj["apiVersion"] == resource.api_version else _converted(resource, obj)
 
@@ -35,12 +35,12 @@ def _converted(resource: Resource, obj: Object) -> Object:
 
 
 def without_kind(resource: Resource, body: bytes) -> bytes:
-    """An item of a list of built-in objects, which does not repeat apiVersion and kind."""
+    """Return an item of a list of built-in objects, which does not repeat apiVersion and kind."""
     return b"{" + body[len(resource.prefix) :] if body.startswith(resource.prefix) else body
 
 
 def to_stored(resource: Resource, obj: Object) -> None:
-    """Bring an object into the version in which it is stored, in place; what that does not know is left out."""
+    """Convert an object to its stored version, in place; fields unknown there are left out."""
     if resource.view is not None:
         stored = resource.view.stored(obj)
         obj.clear()
@@ -51,15 +51,15 @@ def to_stored(resource: Resource, obj: Object) -> None:
 
 
 def is_stored_version(resource: Resource, record: Record) -> bool:
-    """Whether an object is stored in the version in which it would be stored now."""
+    """Return whether the object's stored version is the one that a write would use now."""
     return record.bare.startswith(b'{"apiVersion":"%b"' % resource.stored_as.encode())
 
 
 def refresh(store: Store, resource: str, types: Mapping[str, Type]) -> None:
-    """Show objects that were stored under an older schema as the present one decodes them, without writing them.
+    """Decode objects that were stored under an older schema with the present one, without writing them.
 
     Args:
-        types: by apiVersion; each object is shown as the version in which it is stored has it.
+        types: by apiVersion; each object is decoded by the version in which it is stored.
     """
     for record in list(store.snapshot(resource).within("")):
         obj, before = record.decode(), record.decode()

@@ -1,4 +1,4 @@
-"""Watches: what one client sees of the changes of a resource, in order, none lost and none twice."""
+"""Watches: one client's view of the changes of a resource, in order, none lost and none twice."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Seen(NamedTuple):
 
 
 class Overrun(Exception):
-    """The client reads more slowly than events come; the watch is over."""
+    """The client reads more slowly than events arrive; the watch is over."""
 
 
 def seen(change: Change, selection: Selection) -> Seen | None:
-    """How a change looks through a selection: what leaves it is deleted there, with its last state inside."""
+    """Return a change's event for a selection. An object that leaves it is DELETED, with its last state inside."""
     record, previous = change.record, change.previous
     if not record.key.startswith(selection.prefix):
         return None
@@ -47,23 +47,26 @@ def seen(change: Change, selection: Selection) -> Seen | None:
 class Watch:
     """Events for one client, queued up to a bound.
 
-    It begins with the objects that exist (when no revision, or 0, was asked for, or initial events were), or with the
-    changes after the revision asked for. `compacted` is set when history does not reach back that far; `on_overrun` is
-    called when the bound is passed, as the reader may be stuck in the middle of a write.
+    The watch begins in one of two ways:
+    - with the existing objects, if the request has no revision or 0, or asks for initial events,
+    - with the changes after the requested revision.
+
+    `compacted` is set if history does not reach back that far. `on_overrun` is called when the bound is exceeded, as
+    the reader may hang in the middle of a write.
     """
 
     def __init__(self, store: Store, resource: Resource, selection: Selection, options: ListOptions) -> None:
         self._store = store
         self._selection = selection
         self._queue: deque[Seen] = deque()
-        self._bytes = 0  # and below, of what came since the last take; what it began with does not count
+        self._bytes = 0  # and below, of events since the last take; the initial ones do not count
         self._heard = 0
         self._ready = asyncio.Event()
         self._overrun = False
         self.on_overrun: Callable[[], None] | None = None
         self.closed = False
         self.compacted: Compacted | None = None
-        self.initial_until: int | None = None  # after these events the list is whole, and a bookmark says so
+        self.initial_until: int | None = None  # after these events the list is complete, and a bookmark reports it
         self._after = 0
         self._begin(resource, options)
         self._stop = store.listen(self._hear, resource.name, selection.term)
@@ -105,7 +108,7 @@ class Watch:
         self._ready.set()
 
     def take(self) -> list[Seen]:
-        """What has come, oldest first; empty when nothing has. Raises Overrun."""
+        """Return the queued events, oldest first; none if the queue is empty. Raises Overrun."""
         if self._overrun:
             raise Overrun
         events = list(self._queue)
@@ -115,7 +118,7 @@ class Watch:
         return events
 
     def progress(self) -> int:
-        """The revision up to which everything was taken; only when `take` left nothing behind."""
+        """Return the revision up to which everything was taken; valid only if `take` left nothing behind."""
         return max(self._store.revision, self._after)
 
     async def wait(self) -> None:
@@ -123,7 +126,7 @@ class Watch:
         await self._ready.wait()
 
     def close(self) -> None:
-        """Hear nothing more. Also wakes who waits."""
+        """Stop receiving events, and wake a waiting reader."""
         self.closed = True
         self._stop()
         self._ready.set()

@@ -1,4 +1,4 @@
-"""Creating, updating and patching: one step of an object after another, each on what the last one left."""
+"""Creates, updates and patches: a sequence of steps on an object, each on the result of the one before."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from unbounded.apiserver.versions import is_stored_version, present, stored_obje
 
 Admit = Callable[[Object, Object | None], None]
 NAME_ATTEMPTS: Final = 8
-OBJECT_BYTES: Final = 3 * 2**19  # what etcd takes by default
+OBJECT_BYTES: Final = 3 * 2**19  # etcd's default limit
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a write answers: the object's JSON in the version of the request."""
+    """The result of a write: the object's JSON in the version of the request."""
 
     body: bytes
     created: bool = False
@@ -54,21 +54,22 @@ class Writes:
     def __init__(
         self, store: Store, now: Callable[[], datetime], admission: Mapping[str, Admit] = MappingProxyType({})
     ) -> None:
-        """
+        """Configure the writes of one store.
+
         Args:
-            admission: completes or refuses new and changed objects of a resource; others pay nothing for it.
+            admission: by resource, completes or rejects new and changed objects; other resources have no extra cost.
         """
         self._store = store
         self._now = now
         self._admission = admission
 
     async def create(self, resource: Resource, namespace: str, document: Document, options: WriteOptions) -> Outcome:
-        """Raises StatusError."""
+        """Create an object. Raises StatusError."""
         obj = documents.ingest(resource, document, options)
         return await self.create_object(resource, namespace, obj, options)
 
     def review(self, resource: Resource, subresource: str, document: Document, options: WriteOptions) -> Object:
-        """What is asked and not stored, with its owner, as it would be created. Raises StatusError."""
+        """Return a review as it would be created, with its field owner; it is not stored. Raises StatusError."""
         obj = documents.ingest(resource, document, options)
         obj["metadata"].pop("managedFields", None)
         time = metadata.timestamp(self._now())
@@ -115,7 +116,7 @@ class Writes:
             current = await self._store.turn(resource.name, key) if waits else self._store.get(resource.name, key)
             if current is None:
                 if waits:
-                    self._admit(resource, namespace, meta["name"])  # again: who knows what has happened meanwhile
+                    self._admit(resource, namespace, meta["name"])  # again, as the state may have changed meanwhile
                 return await self._insert(resource, key, obj, owners, options)
             taken = meta["name"]
             if generated:
@@ -132,7 +133,7 @@ class Writes:
         return Outcome(present(resource, record.body), created=True)
 
     async def update(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
-        """Raises StatusError."""
+        """Replace an object. Raises StatusError."""
         resource = target.resource
         obj = documents.ingest(resource, document, options)
         meta = obj["metadata"]
@@ -140,7 +141,7 @@ class Writes:
         _place(resource, target.namespace, meta)
         current = await self._store.turn(resource.name, target.key)
         if current is None:
-            if meta.get("uid"):  # of an object that is gone
+            if meta.get("uid"):  # the client means an object that is gone
                 raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], ""))
             if not resource.type.create_on_update or target.subresource:
                 raise status.not_found(resource.group, resource.plural, target.name)
@@ -153,13 +154,13 @@ class Writes:
         return await self._replace(target, obj, old, current, asked, options)
 
     async def patch(self, target: Target, kind: str, data: bytes, options: WriteOptions) -> Outcome:
-        """Raises StatusError."""
+        """Patch an object. Raises StatusError."""
         resource = target.resource
         current = await self._store.turn(resource.name, target.key)
         if current is None:
             raise status.not_found(resource.group, resource.plural, target.name)
         live = stored_object(resource, current)
-        if kind == patches.JSON and current.owners:  # the one kind of patch that can look at what is there
+        if kind == patches.JSON and current.owners:  # the one kind of patch that can test existing fields
             live["metadata"]["managedFields"] = current.owners.shown()
         try:
             patched = patches.apply(kind, data, live, resource.type.shape)
@@ -175,7 +176,7 @@ class Writes:
         return await self._replace(target, obj, old, current, _asked_revision(target, meta), options)
 
     async def apply(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
-        """Server-side apply: create the object, or change what the manager owns of it. Raises StatusError."""
+        """Server-side apply: create the object, or change the fields that the manager owns. Raises StatusError."""
         resource = target.resource
         config = configurations.read(resource, document, options, target.subresource)
         current = await self._store.turn(resource.name, target.key)
@@ -198,9 +199,9 @@ class Writes:
         return await self._replace(target, obj, old, current, metadata.revision_of(meta), options, done.owners)
 
     async def change(self, target: Target, edit: Callable[[Object], None]) -> Record | None:
-        """Let the server itself edit an object as it is stored; None when it does not exist (any more).
+        """Edit a stored object on behalf of the server itself; None if the object does not exist (any more).
 
-        No rules are checked; an edit that changes nothing writes nothing. Raises NotStored.
+        The rules are not checked, and an edit without a change writes nothing. Raises NotStored.
         """
         resource = target.resource
         current = await self._store.turn(resource.name, target.key)
@@ -225,7 +226,7 @@ class Writes:
         options: WriteOptions,
         applied: Owners | None = None,
     ) -> Outcome:
-        """Put `obj` in the place of `old`; nothing was awaited since `current` was read.
+        """Replace `old` by `obj`. The caller has awaited nothing since it read `current`.
 
         `applied` are its owners after an apply.
         """
@@ -268,7 +269,7 @@ class Writes:
         return Outcome(present(resource, record.body))
 
     def _admit(self, resource: Resource, namespace: str, name: str) -> None:
-        """Whether something may be created there. Raises StatusError (403, 404)."""
+        """Check whether an object may be created there. Raises StatusError (403, 404)."""
         if not resource.accepting:
             why = "create not allowed while custom resource definition is terminating"
             raise status.forbidden(resource.group, resource.plural, name, why)
@@ -294,7 +295,7 @@ class Writes:
 
 
 async def stored(future: asyncio.Future[Record]) -> Record:
-    """Wait for a write, which nothing ends before its time. Raises StatusError (500) when it was not stored."""
+    """Wait for a write, which cannot be cancelled. Raises StatusError (500) if it was not stored."""
     try:
         return await future
     except NotStored as error:
@@ -302,7 +303,10 @@ async def stored(future: asyncio.Future[Record]) -> Record:
 
 
 def _encoded(obj: Object, owners: Owners, revision: int) -> bytes:
-    """What a client's write stores. Raises StatusError (413): many patches can make an object of any size."""
+    """Return the bytes that a client's write stores.
+
+    Raises StatusError (413), as many patches can make an object of any size.
+    """
     bare = metadata.encode(obj, revision)
     if len(bare) + owners.size > OBJECT_BYTES:
         raise status.too_large(OBJECT_BYTES)
@@ -310,14 +314,14 @@ def _encoded(obj: Object, owners: Owners, revision: int) -> bytes:
 
 
 def is_gone(obj: Object) -> bool:
-    """Whether an object is being deleted and nothing holds it any more."""
+    """Return whether an object is being deleted and has no finalizer or grace period left."""
     meta = obj["metadata"]
     held = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
     return "deletionTimestamp" in meta and not held and not meta.get("deletionGracePeriodSeconds")
 
 
 def _asked_revision(target: Target, meta: Object) -> int:
-    """The version that a client means to replace, 0 for any. Raises StatusError (400, 422)."""
+    """Return the revision that a client wants to replace, 0 for any. Raises StatusError (400, 422)."""
     asked = metadata.revision_of(meta)
     if not asked and not target.resource.type.unconditional_update:
         errors = [fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
@@ -326,7 +330,7 @@ def _asked_revision(target: Target, meta: Object) -> int:
 
 
 def _unstored(obj: Object, owners: Owners, revision: int) -> bytes:
-    """The answer of a write that leaves nothing behind. Raises StatusError (413)."""
+    """Return the answer of a write that is not stored. Raises StatusError (413)."""
     bare = _encoded(obj, owners, revision)
     if not owners:
         return bare
@@ -366,7 +370,7 @@ def _errors(resource: Resource, obj: Object, old: Object | None, warnings: list[
 
 
 def _any_name(name: str) -> tuple[str, ...]:
-    """An update does not judge the name again."""
+    """Accept any name: an update does not validate the name again."""
     return naming.path_segment(name)
 
 
@@ -386,7 +390,7 @@ def _wrong_uid(target: Target, asked: Any, uid: str) -> str:
 
 
 def _storage_prefix(resource: Resource) -> str:
-    """Return where Kubernetes keeps objects: by group only those that definitions define, and definitions."""
+    """Return Kubernetes' storage prefix: by group only for definitions and the resources that they define."""
     if resource.custom or resource.group == "apiextensions.k8s.io":
         return f"{resource.group}/{resource.plural}"
     return {"nodes": "minions", "services": "services/specs"}.get(resource.name, resource.plural)

@@ -1,4 +1,4 @@
-"""YAML from clients into plain values, as Kubernetes reads it, in one pass and within bounds.
+"""YAML from clients into plain values, as Kubernetes parses it, in one pass and within bounds.
 
 Scalars are resolved as go-yaml v2 does: YAML 1.1's booleans, no dates, no numbers in base 60.
 """
@@ -27,16 +27,16 @@ _BOOLEANS: Final = {
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _INTEGER: Final = re.compile(r"[-+]?(0b[01]+|0o[0-7]+|0x[0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_INTEGER_CHARACTERS: Final = 70  # what is longer is no 64-bit integer in any base
+_INTEGER_CHARACTERS: Final = 70  # longer text is no 64-bit integer in any base
 _WHOLE: Final = 1e21  # up to here Go prints a float without a fraction as an integer
 
 
 class BadYaml(Exception):
-    """Not YAML, or more than is read."""
+    """Not YAML, or larger than the limits."""
 
 
 def decode(data: bytes) -> tuple[Any, list[str]]:
-    """The value of the one document in `data`, and what go-yaml says of keys that stand twice. Raises BadYaml."""
+    """Return the value of the one document in `data`, and go-yaml's messages about duplicate keys. Raises BadYaml."""
     try:
         parser = yaml.CSafeLoader(data)
         try:
@@ -49,13 +49,13 @@ def decode(data: bytes) -> tuple[Any, list[str]]:
 
 
 class _Reader:
-    """Builds values from the events of the parser."""
+    """Build values from the events of the parser."""
 
     def __init__(self, next_event: Callable[[], Any]) -> None:
         self.repeated: list[str] = []
         self._next = next_event
         self._nodes = 0
-        self._anchors: dict[str, tuple[Any, int]] = {}  # value, and how many nodes it has
+        self._anchors: dict[str, tuple[Any, int]] = {}  # value, and its number of nodes
 
     def document(self) -> Any:
         self._next()  # the stream begins
@@ -125,7 +125,7 @@ class _Reader:
 
 
 def _merged(value: Any) -> dict[str, Any]:
-    """What `<<` brings: a mapping, or several, of which the first one with a key counts."""
+    """Return the result of `<<`: a mapping, or several, of which the first with a key wins."""
     found: dict[str, Any] = {}
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, dict):
@@ -154,7 +154,7 @@ def _scalar(event: Any) -> Any:
 
 
 def _plain(text: str) -> Any:
-    """A scalar without quotes and tag."""
+    """Resolve a scalar without quotes and tag."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
@@ -176,7 +176,7 @@ def _integer(text: str) -> int | float:
 
 
 def _finite(value: float) -> int | float:
-    """As Go prints it again: a float without a fraction is written as an integer."""
+    """Return a number as Go prints it: a float without a fraction becomes an integer."""
     if not math.isfinite(value):
         raise BadYaml("number is out of range")
     return int(value) if value.is_integer() and abs(value) < _WHOLE else value
