@@ -1,6 +1,6 @@
-"""What a node is put together from beside its root file system: where it comes from, and the cache that keeps it.
+"""Artifacts of a node besides its root file system: their sources, and the cache that stores them.
 
 sources    the table of URLs: pure
-checksums  what a source publishes beside an artifact: pure
-cache      artifacts by digest, shared by the slots; fetched when they are not there
+checksums  parsing of a source's published checksums: pure
+cache      artifacts by digest, shared by the slots; fetched when absent
 """

@@ -1,4 +1,4 @@
-"""Artifacts by digest, shared by the slots: from the disk when they are there, else fetched, checked and kept."""
+"""Artifacts by digest, shared by the slots: read from the disk when present, else fetched, verified and stored."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ log = Log("agent")
 
 LARGEST_BYTES: Final = 1 << 30
 PATIENT: Final = Patience()
-BRIEF: Final = replace(PATIENT, connect_s=3.0, silence_s=5.0, attempts=1)  # for what is on the disk already
-_STEP: Final = 10  # per cent between two lines of progress
+BRIEF: Final = replace(PATIENT, connect_s=3.0, silence_s=5.0, attempts=1)  # for artifacts that are already on the disk
+_STEP: Final = 10  # per cent between two progress messages
 
 
 class _Given(Note, frozen=True, kw_only=True, tag="artifact"):
-    """Args:
-    checked: the source published this digest.
+    """Record of the blob that an artifact's URL delivered.
+
+    Args:
+        checked: the source published this digest.
     """
 
     checked: bool
@@ -41,7 +43,7 @@ class Fetched:
     """An artifact on this disk.
 
     Args:
-        checked: its sha256 was published by its source, and is right.
+        checked: verified against the sha256 that its source published.
     """
 
     artifact: Artifact
@@ -51,9 +53,11 @@ class Fetched:
 
 
 class ArtifactCache:
-    """Args:
-    web: an open Web, as patient as a download needs.
-    brief: one that gives up soon; for questions whose answer is on the disk.
+    """Cache of the artifacts of all slots.
+
+    Args:
+        web: an open Web, as patient as a download needs.
+        brief: one with short limits, for checksums of artifacts that are on the disk.
     """
 
     def __init__(self, shelf: Shelf, web: Web, brief: Web) -> None:
@@ -63,12 +67,15 @@ class ArtifactCache:
         self._turns: dict[Digest, asyncio.Lock] = {}  # two artifacts may be one file
 
     async def get(self, artifact: Artifact, tell: Tell) -> Fetched:
-        """The artifact, whole and checked. What a URL gave that names its version is not asked for again, nor what
-        has the digest that the configuration wants.
+        """Return the artifact, complete and verified.
+
+        An artifact on the disk is not fetched again if its URL names the version, or if the configuration names its
+        digest.
 
         Raises:
-            Rejected: it is not to be had, or is not what its source publishes; the message says what, and from where.
-            Transient: its source does not answer, and it is not on the disk.
+            Rejected: the source does not have it, or not with its published digest; the message names artifact and
+                source.
+            Transient: the source does not answer, and the artifact is not on the disk.
         """
         held = await to_its_end(self._held, artifact)
         if held is not None and (artifact.fixed or artifact.sha256):
@@ -93,14 +100,14 @@ class ArtifactCache:
         return Fetched(artifact, self._shelf.path(digest), digest, given.checked or bool(artifact.sha256))
 
     async def _published(self, artifact: Artifact, held: bool) -> Digest | None:
-        """The digest that it has to have; None where neither the configuration nor the source has one."""
+        """Return the required digest; None where neither configuration nor source has one."""
         if artifact.sha256:
             return Digest("sha256", artifact.sha256)
         url, named = artifact.checksum_url, shown(artifact.checksum_url)
         web = self._brief if held else self._web
         try:
             text = await web.again(named, lambda: _text(web, url))
-        except (Missing, Denied):  # stores of objects answer 403 for what is not there
+        except (Missing, Denied):  # object stores answer 403 for missing objects
             return None
         return Digest("sha256", sha256_in(text, artifact.file_name, named))
 
@@ -113,7 +120,7 @@ class ArtifactCache:
             await to_its_end(place.replace, self._shelf.path(digest))
             return await self._noted(artifact, digest, checked=False)
         async with self._turns.setdefault(wanted, asyncio.Lock()):
-            if not await to_its_end(self._shelf.whole, wanted):  # it may have come under another URL
+            if not await to_its_end(self._shelf.whole, wanted):  # another URL may have delivered it
                 await self._download(artifact, wanted, self._shelf.path(wanted), tell)
         return await self._noted(artifact, wanted, checked=True)
 
@@ -134,15 +141,17 @@ class ArtifactCache:
 
 @dataclass(frozen=True)
 class Kept:
-    """Args:
-    checked: as Fetched has it.
+    """An artifact found on this disk by its name.
+
+    Args:
+        checked: as in Fetched.
     """
 
     checked: bool
 
 
 def kept(shelf: Shelf, artifact: Artifact) -> Kept | None:
-    """Whether it is on this disk by its name; nothing is read back, and nothing noted. Blocks."""
+    """Return the artifact if this disk has it by name; nothing is verified or written. Blocks."""
     given = shelf.note(_Given, _key(artifact))
     digest = parsed(given.blobs[0]) if given and given.blobs else None
     if given is None or digest is None or _is_another(artifact, digest) or not shelf.path(digest).is_file():
@@ -151,7 +160,7 @@ def kept(shelf: Shelf, artifact: Artifact) -> Kept | None:
 
 
 def _is_another(artifact: Artifact, digest: Digest) -> bool:
-    """The configuration wants other content than this."""
+    """Return whether the configuration requires another digest than this."""
     return bool(artifact.sha256) and digest.hex != artifact.sha256
 
 

@@ -1,4 +1,4 @@
-"""The sha256 that a project publishes beside a release: one alone, or a list as sha256sum writes it. Pure."""
+"""The sha256 that a project publishes with a release: a single one, or a list in the format of sha256sum. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LINE: Final = re.compile(r"([0-9A-Fa-f]{64})(?:[ \t]+\*?(\S.*?))?\s*")
 
 
 def sha256_in(text: str, file_name: str, where: str) -> str:
-    """The digest of a file, 64 digits in lower case.
+    """Return the digest of a file, 64 digits in lower case.
 
     Args:
-        where: it came from, for the message.
+        where: source of the text, for the message.
     Raises:
-        Rejected: none is there for this file.
+        Rejected: the text has none for this file.
     """
     found = [match.groups() for line in text.splitlines() if (match := _LINE.fullmatch(line))]
     named = [digest for digest, name in found if name and name.rpartition("/")[2] == file_name]

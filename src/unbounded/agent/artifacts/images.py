@@ -1,6 +1,6 @@
-"""Images of root file systems: their layers as they came, by digest; unpacked anew for each slot.
+"""Images of root file systems: their compressed layers by digest, unpacked for each slot.
 
-Layers are kept and not trees: unpacking reads less from the disk than copying a tree would.
+The cache stores layers and not trees: unpacking reads less from the disk than copying a tree would.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ log = Log("agent")
 
 LARGEST_BYTES: Final = 32 << 30
 LAYERS_AT_ONCE: Final = 3
-_STEP: Final = 10  # per cent between two lines of progress
+_STEP: Final = 10  # per cent between two progress messages
 
 
 class _Meant(Note, frozen=True, kw_only=True, tag="image"):
-    """Args:
-    blobs: the layers, the lowest first.
-    top: what the reference named, perhaps an index.
-    digest: of the image.
+    """Record of the image that a reference resolved to.
+
+    Args:
+        blobs: the layers, the lowest first.
+        top: digest of the reference's manifest, perhaps an index.
+        digest: of the image.
     """
 
     top: str
@@ -44,9 +46,11 @@ class _Meant(Note, frozen=True, kw_only=True, tag="image"):
 
 @dataclass(frozen=True)
 class CachedImage:
-    """Args:
-    layers: files, the lowest first.
-    stale: empty, or why it could not be looked up whether the reference still means this image.
+    """An image whose layers are on this disk.
+
+    Args:
+        layers: files, the lowest first.
+        stale: why the registry could not confirm that the reference still names this image; empty when it did.
     """
 
     digest: str
@@ -55,9 +59,11 @@ class CachedImage:
 
 
 class ImageCache:
-    """Args:
-    web, brief: as ArtifactCache has them.
-    logins: for registries; none where images are public.
+    """Cache of the images of all slots.
+
+    Args:
+        web, brief: as in ArtifactCache.
+        logins: for registries; none where images are public.
     """
 
     def __init__(self, shelf: Shelf, web: Web, brief: Web, logins: Logins | None = None) -> None:
@@ -67,10 +73,11 @@ class ImageCache:
         self._logins = logins
 
     async def get(self, reference: str, platform: Platform, tell: Tell) -> CachedImage:
-        """What the reference means now; what it meant, while the registry does not answer.
+        """Return the image that the reference names now; while the registry does not answer, the one that it named
+        last.
 
         Raises:
-            Rejected: no such image, none for this platform, or it is not what its digest says.
+            Rejected: no such image, none for this platform, or a digest does not match.
             Transient: the registry does not answer, and the image is not on the disk.
         """
         wanted = Reference.parse(reference)
@@ -100,7 +107,7 @@ class ImageCache:
 
     async def _still(self, wanted: Reference, held: _Meant) -> bool:
         if wanted.digest is not None:
-            return True  # a digest means the same for ever
+            return True  # a digest never changes its meaning
         return str(await Registry(self._brief, wanted, self._logins).top()) == held.top
 
     async def _pull(self, wanted: Reference, platform: Platform, key: str, tell: Tell) -> _Meant:
@@ -138,7 +145,7 @@ class ImageCache:
 
 
 def kept_image(shelf: Shelf, wanted: Reference, platform: Platform) -> bool:
-    """Whether all its layers are on this disk by their names; nothing is read back. Blocks."""
+    """Return whether all layers of the image are on this disk by name; nothing is verified. Blocks."""
     meant = shelf.note(_Meant, _key(wanted, platform))
     layers = [parsed(text) for text in meant.blobs] if meant else []
     return bool(layers) and all(layer is not None and shelf.path(layer).is_file() for layer in layers)

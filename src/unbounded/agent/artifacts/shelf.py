@@ -1,7 +1,7 @@
-"""A folder of blobs by digest, and of notes that say what a URL or a reference gave. Methods block.
+"""Folder of blobs by digest, and of notes that record which blobs a URL or a reference delivered. Methods block.
 
-sha256-DIGITS     a blob; what has this name was whole and on the disk when it got it
-notes/KIND-HASH   what a source gave; its time of change is when it was last used
+sha256-DIGITS     a blob; it was complete and flushed to the disk before it got this name
+notes/KIND-HASH   the record of one source; its mtime is the time of its last use
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ N = TypeVar("N", bound="Note")
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
-    """What a source gave.
+    """Record of the blobs of one source.
 
     Args:
         source: URL, or reference and platform.
-        blobs: digests of all that it needs.
+        blobs: digests of all blobs of the source.
     """
 
     source: str
@@ -43,7 +43,7 @@ class Shelf:
         self._notes = root / "notes"
 
     def open(self) -> None:
-        """Make the folders. Raises Transient where the disk refuses."""
+        """Create the folders. Raises Transient where the disk refuses."""
         try:
             self._notes.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -53,11 +53,13 @@ class Shelf:
         return self.root / digest.file_name
 
     def fresh(self, key: str) -> Path:
-        """Where something grows whose digest nobody knows yet."""
+        """Return the path of a download whose digest is still unknown."""
         return self.root / f"fresh-{_hashed(key)}"
 
     def whole(self, digest: Digest) -> bool:
-        """Whether the blob is there and still what it was; one that is not is removed, so that it is fetched again."""
+        """Return whether the blob is present and matches its digest; a damaged blob is removed, so that it is fetched
+        again.
+        """
         path = self.path(digest)
         try:
             with path.open("rb") as file:
@@ -72,7 +74,7 @@ class Shelf:
         return True
 
     def note(self, kind: type[N], key: str) -> N | None:
-        """What was noted; None when there is nothing, or nothing that this version reads."""
+        """Return the note of a source; None when there is none that this version can read."""
         path = self._note(key)
         try:
             found = msgspec.json.decode(path.read_bytes(), type=kind)
@@ -81,8 +83,8 @@ class Shelf:
         return found if found.format <= FORMAT else None
 
     def used(self, key: str) -> None:
-        """What is noted was used now."""
-        with suppress(OSError):  # a disk that refuses this only makes it look older
+        """Record that a source was used now."""
+        with suppress(OSError):  # a disk that refuses this only makes the note appear older
             os.utime(self._note(key))
 
     def remember(self, key: str, note: Note) -> None:
@@ -93,10 +95,10 @@ class Shelf:
         return self._notes / f"{kind}-{_hashed(rest)}"
 
     def collect(self, keep: int) -> None:
-        """Forget all but the notes of each kind that were used last, and the blobs that no note needs any more.
+        """Remove all notes but the most recently used ones of each kind, and the blobs without a note.
 
         Args:
-            keep: how many notes of each kind stay.
+            keep: number of notes of each kind that stay.
         """
         kinds: dict[str, list[Path]] = {}
         for path in sorted(self._notes.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True):
@@ -126,7 +128,7 @@ class _AnyNote(msgspec.Struct):
 
 
 def parsed(text: str) -> Digest | None:
-    """A digest that was noted; None when it cannot be one."""
+    """Return a digest from a note; None for an invalid one."""
     try:
         return Digest.parse(text)
     except Unusable:

@@ -1,4 +1,4 @@
-"""Where each artifact of a node comes from: a table, and the places for version and architecture in a URL. Pure."""
+"""Sources of a node's artifacts: a table, and the placeholders for version and architecture in a URL. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from unbounded.api.fields import RELEASE_VERSION
 from unbounded.join.agent_config import Source
 
 KUBERNETES: Final = ("kubelet", "kubectl", "kube-proxy")
-SANDBOX: Final = "1.0.0"  # of images/sandbox
+SANDBOX: Final = "1.0.0"  # version of images/sandbox
 _PLACE: Final = re.compile(r"%(?:\[([0-9]+)\])?([sv])|\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class _Published:
-    """How a project publishes its releases.
+    """Layout of the URLs of one project's releases.
 
     Args:
         base: of its URLs; BaseURL replaces it.
         path: below the base.
         checksum: of the file with the sha256; `*` is the artifact's own URL.
-        order: what the places of a URL with as many plain %s stand for, one after the other.
+        order: meaning of the plain %s in a URL that has as many of them, from left to right.
     """
 
     base: str
@@ -76,9 +76,9 @@ class Artifact:
 
     Args:
         name: kubelet, kubectl, kube-proxy, containerd, runc, cni, crictl or sandbox.
-        checksum_url: where its sha256 would be published.
-        fixed: the URL names the version, so what it gives does not change.
-        sha256: what it has to be, whatever is published; empty where nobody says.
+        checksum_url: URL of its sha256, if the project publishes one.
+        fixed: the URL names the version, so its content does not change.
+        sha256: required digest, which overrides a published one; empty where the configuration names none.
     """
 
     name: str
@@ -90,27 +90,28 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """As lists of checksums call it."""
+        """Name of the file in lists of checksums."""
         return self.shown.rpartition("/")[2]
 
     @property
     def shown(self) -> str:
-        """The URL for people."""
+        """URL for messages."""
         return shown(self.url)
 
 
 def shown(url: str) -> str:
-    """A URL for people: without its query, which may be what opens the door."""
+    """Return a URL for messages: without its query, which may hold a credential."""
     return url.partition("?")[0]
 
 
 def artifacts(goal: NodeGoal, arch: str) -> tuple[Artifact, ...]:
-    """All that every node needs; the sandbox image is in some node images, and beside (`sandbox_artifact`).
+    """Return the artifacts that every node needs. The sandbox image is not among them, as some node images contain it
+    (`sandbox_artifact`).
 
     Args:
         arch: amd64, arm64.
     Raises:
-        Rejected: a URL has places that mean nothing, or a version is none; the message names its key.
+        Rejected: a URL has an unknown placeholder, or a version is invalid; the message names its key.
     """
     downloads = goal.downloads
     version = _checked("Kubernetes", goal.kubernetes_version)
@@ -124,7 +125,7 @@ def artifacts(goal: NodeGoal, arch: str) -> tuple[Artifact, ...]:
 
 
 def sandbox_artifact(goal: NodeGoal, arch: str) -> Artifact | None:
-    """Return the archive of the sandbox image; None where no mirror is named, so that the node image has to hold it.
+    """Return the archive of the sandbox image; None where no mirror is named: then the node image has to contain it.
 
     Raises:
         Rejected: as artifacts does.
@@ -136,13 +137,13 @@ def sandbox_artifact(goal: NodeGoal, arch: str) -> Artifact | None:
 
 
 def crictl_version(kubernetes: str) -> str:
-    """crictl is released once for each minor version of Kubernetes. Raises Rejected as artifacts does."""
+    """Return crictl's version: one release for each minor version of Kubernetes. Raises Rejected as artifacts does."""
     major, minor = _checked("Kubernetes", kubernetes).split(".")[:2]
     return f"{major.removeprefix('v')}.{minor}.0"
 
 
 def _checked(key: str, version: str) -> str:
-    """A version as it may stand in a URL; Machines and slots may be older than the checks of their versions."""
+    """Return a version that is safe in a URL; Machines and slots may be older than the validation of their versions."""
     if not re.fullmatch(RELEASE_VERSION, version):
         raise Rejected(f"Downloads.{key}.Version {version!r}: a version such as 1.34.0")
     return version
@@ -173,15 +174,16 @@ _KEYS: Final = {
 
 
 def _beside(url: str, checksum: str) -> str:
-    """The URL of a checksum, with the query of the artifact's."""
+    """Return the URL of a checksum, with the query of the artifact's URL."""
     path, mark, query = url.partition("?")
     path = checksum.replace("*", path) if "*" in checksum else f"{path.rpartition('/')[0]}/{checksum}"
     return f"{path}{mark}{query}"
 
 
 def _filled(url: str, values: Mapping[str, str], order: tuple[str, ...], key: str) -> str:
-    """A URL with its places filled: {version}, {arch} and {name}; %[1]s, %[2]s and %[3]s, which mean the same; or %s in
-    the order of the project's own URLs."""
+    """Return a URL with its placeholders filled: {version}, {arch} and {name}; %[1]s, %[2]s and %[3]s with the same
+    meaning; or %s in the order of the project's own URLs.
+    """
     plain = [match for match in _PLACE.finditer(url) if match.group(2) and not match.group(1)]
     turns = iter(order if len(plain) == len(order) else ("version", "arch", "name"))
 

@@ -1,8 +1,8 @@
-"""What runs all the time: the agent's identity, its caches, and around them all that it carries out.
+"""The agent's long-running process: its identity, its caches, and the controllers that use them.
 
-identity   the agent's certificate, got with a bootstrap token and renewed by itself
-register   the Machine that a host is, made where nobody has made it
-notify     what systemd hears: that the daemon is up, and that its loop turns
-reporting  what the Machine's status says of the agent
-daemon     puts everything together, and runs until it is told to stop
+identity   the agent's certificate, requested with a bootstrap token and renewed automatically
+register   the Machine of this host, created where there is none
+notify     notifications to systemd: readiness, and a watchdog for the event loop
+reporting  the agent's part of the Machine's status
+daemon     assembles these and runs until it is stopped
 """

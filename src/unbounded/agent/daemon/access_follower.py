@@ -1,8 +1,11 @@
-"""Follows the cluster's API server address, CA and DNS server on a node that stays as it is.
+"""Updates a node in place when the cluster's API server address, CA or DNS server changes.
 
-A change is taken only from an API server that the agent trusts already, and only after the agent has read its own
-Machine by it. kubelet then gets new files and is restarted, with its Pods running on; the agent restarts with the new
-configuration. What cannot be taken yet is said in the condition ClusterAccessCurrent, and the host stays as it is.
+A change is accepted only from an API server that the agent already trusts, and only after the agent has read its own
+Machine through the new access. kubelet then gets new files and is restarted, while its Pods run on; the agent restarts
+with the new configuration.
+
+A change that cannot be accepted yet is reported in the condition ClusterAccessCurrent,
+and the host stays unchanged.
 """
 
 from __future__ import annotations
@@ -50,37 +53,37 @@ from unbounded.kube.port import Api
 
 log = Log("agent")
 
-LOOK_S: Final = 300.0  # each look is two reads
+LOOK_S: Final = 300.0  # each comparison is two reads
 AFTER_TROUBLE_S: Final = 60.0
 
 Probe = Callable[[AgentConfig], Awaitable[None]]
 
 
 class AccessNodes(Protocol):
-    """What a node's slots have to offer for this."""
+    """Slots of a node whose access can be replaced."""
 
     def applied(self, slot: Slot) -> Applied | None: ...
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
-        """kubelet in a whole slot uses this from now on; where it runs it is restarted."""
+        """Give kubelet in a complete slot this access; restart it where it runs."""
         ...
 
     async def succeed(
         self, slot: Slot, access: ClusterAccess, kubelet_access: CertificateAccess | None, node_uid: str
     ) -> None:
-        """kubelet in a whole slot belongs to another cluster from now on, where its Node has this UID.
+        """Move kubelet in a complete slot to another cluster, where its Node has this UID.
 
         Args:
-            kubelet_access: its certificate there; None where a program gives it its credential.
+            kubelet_access: its certificate there; None where a program supplies its credential.
         """
         ...
 
 
 async def published_access(api: Api) -> ClusterAccess:
-    """Return what the cluster publishes; what it does not publish is empty.
+    """Return the access that the cluster publishes; unpublished fields are empty.
 
     Raises:
-        Rejected: what it publishes cannot be used.
+        Rejected: a published value is invalid.
     """
     try:
         server, ca_pem = await _place(api)
@@ -108,12 +111,14 @@ async def _dns(api: Api) -> str:
 
 
 class AccessFollower:
-    """Args:
-    lock: the host's lock, given who wants it.
-    probe: reads the agent's own Machine as a configuration says; raises what went wrong.
-    held_back: why the node is somebody else's now; empty when it is not.
-    restart: starts this daemon anew.
-    moving: returns whether the Machine names a successor of this API server; then the address is not followed here.
+    """Follows the published access on this host.
+
+    Args:
+        lock: the host's lock; its argument names the holder.
+        probe: reads the agent's own Machine with a configuration; raises what failed.
+        held_back: why another controller owns the node now; empty when none does.
+        restart: restarts this daemon.
+        moving: returns whether the Machine names a successor of this API server; then the address is not followed here.
     """
 
     def __init__(
@@ -142,7 +147,7 @@ class AccessFollower:
         self._restart = restart
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         while True:
             wait_s = LOOK_S
             try:
@@ -154,7 +159,7 @@ class AccessFollower:
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
     async def look(self) -> None:
-        """Compare once, and follow."""
+        """Compare once, and follow a change."""
         published = await published_access(self._api)
         known, used = self._known(), access_of_config(self._config)
         desired = desired_access(used, published, known)
@@ -187,7 +192,7 @@ class AccessFollower:
                 raise Transient("a recreation of the node is under way")
             for slot in behind:
                 await self._nodes.follow_access(slot, desired)
-            kept = kept_config(self._layout) or self._config  # perhaps with another public key of releases by now
+            kept = kept_config(self._layout) or self._config  # the public key of releases may have changed since
             keep_config(self._layout, config_with(kept, desired))
 
     async def _say(self, reason: ConditionReason, text: str) -> None:

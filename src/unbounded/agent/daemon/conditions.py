@@ -1,4 +1,4 @@
-"""Conditions of a Machine that follow from what its host is like now."""
+"""Conditions of a Machine that depend on the present state of its host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbounded.api.conditions import ConditionType
 
 
 def host_conditions(layout: Layout, types: Collection[str]) -> tuple[Says, ...]:
-    """Return what the host has to say; blocking.
+    """Return conditions about the host. Blocking.
 
     Args:
         types: of the conditions that the Machine has.

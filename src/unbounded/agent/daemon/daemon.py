@@ -1,7 +1,7 @@
-"""The daemon, put together: an identity, three watches, and around them the operations and the care for the node.
+"""The assembled daemon: an identity, three watches, and the controllers of operations and node that use them.
 
-What of its host it needs comes in `Parts`; all that it knows of the cluster comes through the three caches, each of one
-object or of the operations on one Machine. Whatever else it wants to know, it reads when it needs it.
+`Parts` holds all that it needs of its host. Its view of the cluster comes through three caches, each of one object or
+of the operations on one Machine. It reads everything else on demand.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ MOVE_AGAIN_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Parts:
-    """What a daemon needs of its host.
+    """Host-side dependencies of a daemon.
 
     Args:
         running: the executable of this process.
-        version: of the agent that runs.
+        version: of the running agent.
         devices: keeps the machine's /dev up to date; None where there is no machine.
-        access: whose kubelets follow the cluster's address and CA, and move to another one; None where nothing is
-            followed.
-        started_s: how long this process took to start, which is recorded; 0 where nobody knows.
+        access: slots whose kubelets follow the cluster's address and CA, and move to another cluster; None to follow
+            nothing.
+        started_s: duration of this process's start, which is recorded; 0 where unknown.
     """
 
     layout: Layout
@@ -102,7 +102,7 @@ class Parts:
 
 
 def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
-    """The real ones."""
+    """Return the parts of this host."""
     layout, commands = Layout(), HostCommands()
     units = Systemctl(commands)
     nodes = HostNodes(layout, commands, units)
@@ -145,10 +145,10 @@ class AgentCaches:
 
 
 async def run(parts: Parts) -> None:
-    """Look after this host's node and carry out its operations, until cancelled.
+    """Reconcile this host's node and execute its operations, until cancelled.
 
     Raises:
-        Rejected: `start` has not come so far that there is anything to look after.
+        Rejected: no `start` has stored a configuration.
     """
     config = config_of_this_host(parts.layout)
     if parts.started_s:
@@ -168,7 +168,7 @@ async def run(parts: Parts) -> None:
 
 
 async def _moved(parts: Parts, config: AgentConfig) -> None:
-    """Complete a move to another API server, however often that has to be tried: nothing else runs before."""
+    """Complete a move to another API server, with retries without end: nothing else runs before."""
     while parts.access is not None:
         try:
             await finish_succession(parts.layout, config, parts.access, partial(host_lock, parts.layout))
@@ -189,10 +189,10 @@ async def _joined(parts: Parts, config: AgentConfig, health: Health) -> None:
 
 
 class Daemon:
-    """The work of an agent that can speak to its API server.
+    """Controllers of an agent that can reach its API server.
 
     Args:
-        caches: own ones where none are given; whoever gives them does not run them.
+        caches: None for caches of its own; caches of a caller are not run here.
         now: the API server's time, as the host's clock may be wrong.
     """
 
@@ -222,7 +222,7 @@ class Daemon:
         self._events = EventRecorder(api, "unbounded-agent")
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         layout = self._parts.layout
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="events")
@@ -354,7 +354,7 @@ class Daemon:
         }
 
     def _goal(self) -> NodeGoal | None:
-        """Return the goal of the node, or None where no slot is whole: an upgrade is fetched by its settings."""
+        """Return the node's goal; None where no slot is complete. An upgrade is downloaded with its settings."""
         try:
             whole = [one for slot in Slot if (one := self._parts.nodes.applied(slot)) is not None]
         except Rejected as error:
@@ -381,7 +381,9 @@ class Daemon:
         )
 
     def _settled(self) -> bool:
-        """Whether the API knows of the end of a reset, and nobody waits for this agent any more."""
+        """Return whether the API server has the end of a reset, and no operation or claim depends on this agent any
+        more.
+        """
         open_ones = (one for one in self._caches.operations.all() if not one.terminal and one.claimed)
         if any(one.spec.operation_kind == OperationKind.AGENT_RESET for one in open_ones):
             return False
@@ -390,7 +392,7 @@ class Daemon:
 
 
 def run_daemon(environ: Mapping[str, str]) -> int:
-    """The command `daemon`: run until SIGTERM or SIGINT; the exit status."""
+    """Run the command `daemon` until SIGTERM or SIGINT; return its exit status."""
     try:
         return asyncio.run(until_signal(run(parts_of_this_host(environ))))
     except Rejected as error:

@@ -1,4 +1,4 @@
-"""Who the agent is to the API server: introduced by a bootstrap token once, and by its own certificate from then on."""
+"""The agent's identity at the API server: a bootstrap token for its first request, its own certificate from then on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from unbounded.kube.logs import Log, Secret
 from unbounded.kube.port import Api
 
 USER_AGENT: Final = "unbounded-agent"
-LOOK_S: Final = 3600.0  # the wall clock may be set while we sleep, and hosts are suspended
+LOOK_S: Final = 3600.0  # the wall clock may be set during a sleep, and hosts are suspended
 WAITS_S: Final = 15.0
 A_PERSON: Final = "a person, as machina approves only what bootstrap tokens ask for"
 RENEWAL: Final = Backoff(base_s=60.0, max_s=3600.0)
@@ -51,11 +51,11 @@ log = Log("agent")
 
 
 class Identity:
-    """The agent's own certificate, as the API client asks for it; renewed ahead of time.
+    """The agent's own certificate for the API client; renewed ahead of its expiry.
 
     Args:
-        files: where it is kept.
-        held: the one to begin with.
+        files: where it is stored.
+        held: the present certificate.
     """
 
     def __init__(self, files: Files, held: Held, machine: str, *, now: WallClock = utc_now) -> None:
@@ -68,7 +68,7 @@ class Identity:
         return Login(certificate=self._held.certificate)
 
     def refused(self, login: Login) -> bool:
-        """Whether another process of this host has put a new certificate in its place."""
+        """Return whether another process of this host has replaced the certificate, and use the new one."""
         there = self._files.held()
         if there is None or there.certificate == login.certificate:
             return False
@@ -76,7 +76,7 @@ class Identity:
         return True
 
     async def keep_renewed(self, api: Api) -> None:
-        """Renew the certificate when its time has come, until cancelled."""
+        """Renew the certificate when due, until cancelled."""
         failures = 0
         while True:
             left_s = (self._held.renewal() - self._now()).total_seconds()
@@ -99,7 +99,7 @@ class Identity:
 
 
 def rejoin_words(machine: str) -> str:
-    """What a person does for an agent whose certificate has run out."""
+    """Return the remedy for an agent whose certificate has expired."""
     return (
         f"the agent's certificate has run out: raise spec.joinCounter of Machine {machine}, and run"
         " `unbounded-agent start` with a new bootstrap token"
@@ -109,7 +109,7 @@ def rejoin_words(machine: str) -> str:
 async def identity_when_joined(
     layout: Layout, machine: str, *, now: WallClock = utc_now, look_s: float = WAITS_S
 ) -> Identity:
-    """The same for the daemon, which waits until there is a certificate that is good, and says what it waits for."""
+    """Wait until the agent has a valid certificate and return its identity. The log names the reason of the wait."""
     said = ""
     while True:
         try:
@@ -122,17 +122,18 @@ async def identity_when_joined(
 
 
 def has_joined(layout: Layout) -> bool:
-    """Whether this host has its agent's certificate, of whichever Machine, also when it has run out, and as far as this
-    user may see."""
-    return os.path.exists(certificate_file(layout.identity, AGENT))  # Path.exists raises for who may not look
+    """Return whether this host has an agent's certificate that the caller's user can see: of any Machine, also an
+    expired one.
+    """
+    return os.path.exists(certificate_file(layout.identity, AGENT))  # Path.exists raises for a user without permission
 
 
 def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> Identity:
-    """The identity of an agent that has joined.
+    """Return the identity of an agent that has joined.
 
     Raises:
-        Rejected: it has not, or its certificate has run out.
-        Transient: the disk does not tell.
+        Rejected: the agent has not joined, or its certificate has expired.
+        Transient: the disk cannot be read.
     """
     files = Files(layout.identity, agent_identity(machine))
     held = files.held()
@@ -144,18 +145,18 @@ def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> Id
 
 
 def client_config(config: AgentConfig, credentials: Credentials) -> ClientConfig:
-    """The API server of the agent's configuration, and who we are there."""
+    """Return the client settings of the configured API server, with these credentials."""
     ca = base64.b64decode(config.cluster.ca_cert_base64)
     return ClientConfig(server=config.kubelet.api_server.rstrip("/"), credentials=credentials, ca=ca)
 
 
 def introduction(config: AgentConfig, token: Secret | None) -> Credentials:
-    """What the host shows as long as it has no certificate.
+    """Return the credentials of a host that has no certificate yet.
 
     Args:
-        token: a bootstrap token from elsewhere (attestation); None for what the configuration has.
+        token: a bootstrap token from attestation; None for the configuration's credential.
     Raises:
-        Rejected: there is nothing to show.
+        Rejected: there is no credential.
     """
     auth = config.kubelet.auth
     text = token.reveal() if token is not None else auth.bootstrap_token
@@ -178,8 +179,8 @@ def _plugin(credential: ExecCredential, server: str) -> ExecPlugin:
 
 
 async def verified(config: AgentConfig, token: Secret) -> AgentConfig:
-    """Return the configuration with the CA that the cluster has signed with the token, where it signs; the token is not
-    sent for that.
+    """Return the configuration with the CA that the cluster has signed with the token, where it signs. The token is not
+    sent for this.
 
     Raises:
         Rejected: the server does not know the token, or has another CA.
@@ -206,13 +207,13 @@ async def join(
     now: WallClock = utc_now,
     within_s: float = WITHIN_S,
 ) -> None:
-    """Make sure that there is the Machine, and that the agent holds a certificate that is good; cut off anywhere, it
-    goes on with the same request.
+    """Ensure that the Machine exists and that the agent has a valid certificate. An interrupted call resumes with the
+    same request.
 
     Args:
         token: from attestation; None for the credential of the configuration.
     Raises:
-        Rejected: the certificate was denied, or the host may not ask: the message has the remedy.
+        Rejected: the certificate was denied, or the host may not request one: the message has the remedy.
         Transient, Uncertain: no answer, or no decision yet.
     """
     wanted = agent_identity(config.machine_name)
@@ -244,7 +245,9 @@ def _make_it(refused: Rejected) -> str:
 
 
 async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
-    """Whether there is nothing for `join` to do; an API server that does not answer keeps nobody from going on."""
+    """Return whether `join` has nothing to do. An API server that does not answer counts as yes, so that a start
+    continues.
+    """
     held = Files(layout.identity, agent_identity(config.machine_name)).held()
     if held is None or not held.is_good(now()):
         return False
@@ -256,7 +259,7 @@ async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc
 
 
 async def is_registered(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
-    """Whether the Machine is there still, as an agent sees it that has joined."""
+    """Return whether the Machine still exists, as an agent that has joined reads it."""
     async with connected(layout, config, now=now) as api:
         try:
             await api.get(MACHINES, config.machine_name)
@@ -267,10 +270,10 @@ async def is_registered(layout: Layout, config: AgentConfig, *, now: WallClock =
 
 @asynccontextmanager
 async def connected(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> AsyncIterator[HttpApi]:
-    """The API as the agent that has joined; without renewal, for short work.
+    """Open the API with the identity of the agent that has joined; without renewal, for short work.
 
     Raises:
-        Rejected: the agent has no certificate that is good.
+        Rejected: the agent has no valid certificate.
     """
     identity = identity_of(layout, config.machine_name, now=now)
     async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api:
@@ -280,8 +283,11 @@ async def connected(layout: Layout, config: AgentConfig, *, now: WallClock = utc
 async def kubelet_access(
     api: Api, layout: Layout, config: AgentConfig, *, tell: Tell = silent, now: WallClock = utc_now
 ) -> KubeletAccess:
-    """How the kubelet of a slot that is made anew introduces itself: by the program of the configuration where there
-    is one, else by a certificate that the agent itself asks for; raises as `join`."""
+    """Return the credential of kubelet in a slot that is about to be built.
+
+    It is the program of the configuration where there is one, else a certificate that the agent requests. Raises as
+    `join`.
+    """
     if (program := exec_access(config)) is not None:
         return program
     wanted = kubelet_identity(config.machine_name)
@@ -290,7 +296,7 @@ async def kubelet_access(
 
 
 def exec_access(config: AgentConfig) -> ExecAccess | None:
-    """The program that the configuration names for kubelet."""
+    """Return the program that the configuration names for kubelet."""
     told = config.kubelet.auth.exec_credential
     if told is None:
         return None

@@ -1,4 +1,4 @@
-"""Logins for registries follow their Secrets, so that a password that is replaced needs no other node."""
+"""Update of registry logins from their Secrets, so that a changed password needs no new node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY_S: Final = 300.0
 
 
 async def follow_logins(nodes: Nodes, secrets: PullSecrets, lock: Lock, *, every_s: float = EVERY_S) -> NoReturn:
-    """Bring changed logins into the slots until cancelled; kubelet reads them at each pull."""
+    """Copy changed logins into the slots until cancelled; kubelet reads them at each pull."""
     while True:
         await asyncio.sleep(every_s)
         for slot in Slot:
@@ -29,7 +29,7 @@ async def follow_logins(nodes: Nodes, secrets: PullSecrets, lock: Lock, *, every
 
 
 async def _follow(slot: Slot, nodes: Nodes, secrets: PullSecrets, lock: Lock) -> None:
-    """Compare what a slot has with its Secrets; what this host keeps may be another slot's, which is being built."""
+    """Compare the slot's own logins with its Secrets; the host's copy may belong to a slot that is being built."""
     applied = nodes.applied(slot)
     if applied is None or not named(applied.goal.settings):
         return
@@ -37,7 +37,7 @@ async def _follow(slot: Slot, nodes: Nodes, secrets: PullSecrets, lock: Lock) ->
     if logins == await asyncio.to_thread(nodes.logins, slot):
         return
     async with lock("logins of the node"):
-        if nodes.applied(slot) != applied:  # recreated meanwhile, with logins of its own
+        if nodes.applied(slot) != applied:  # recreated in between, with logins of its own
             return
         await secrets.keep(logins)
         await nodes.configure(slot, applied.goal.settings)

@@ -1,6 +1,6 @@
-"""A host whose Machine is deleted: nothing is made or taken away because of it, and a person is told.
+"""Report of a deleted Machine on its host: the agent changes nothing and informs the user.
 
-The agent does not make the Machine again by itself: whoever deleted it may have meant it.
+The agent does not create the Machine again: the deletion may be intended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = Log("agent")
 
 
 class Missing:
-    """Says it in the log, and in a file that `unbounded-agent status` reads, for as long as it is so."""
+    """Reports a deleted Machine in the log and in a file that `unbounded-agent status` reads, while it is missing."""
 
     def __init__(self, machines: Cache[Machine], machine: str, layout: Layout) -> None:
         self._machines = machines
@@ -27,7 +27,7 @@ class Missing:
         self._told = False
 
     async def run(self) -> None:
-        """Until cancelled; the cache has to be synced."""
+        """Run until cancelled; the cache has to be synced."""
         try:
             with self._machines.subscribed(lambda _old, _new: self._look()):
                 self._look()

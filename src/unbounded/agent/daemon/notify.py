@@ -1,4 +1,4 @@
-"""What the daemon tells systemd: that it is up, and that its loop still turns."""
+"""Notifications to systemd: the daemon is ready, and its event loop is alive."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final
 
 from unbounded.kube.logs import Log
 
-_TIMES: Final = 3  # as often as systemd wants to hear of it
+_TIMES: Final = 3  # watchdog messages in each interval of systemd
 
 log = Log("agent")
 
 
 class Notifier:
-    """sd_notify(3). Where nobody listens, nothing is sent.
+    """Sender of sd_notify(3) messages. Without a socket it sends nothing.
 
     Args:
-        address: $NOTIFY_SOCKET: a path, or a name that begins with @.
-        watchdog_s: within which systemd wants to hear that the daemon is alive; None where it does not.
+        address: $NOTIFY_SOCKET: a path, or an abstract name that begins with @.
+        watchdog_s: systemd's watchdog interval; None for no watchdog.
     """
 
     def __init__(self, address: str = "", watchdog_s: float | None = None) -> None:
@@ -33,7 +33,7 @@ class Notifier:
         return cls(environ.get("NOTIFY_SOCKET", ""), int(told) / 1e6 if told.isdigit() else None)
 
     def tell(self, *states: str) -> None:
-        """Send states such as READY=1; trouble is logged, as nothing else could be done about it."""
+        """Send states such as READY=1; an error is only logged, as there is no remedy."""
         if not self._address:
             return
         try:
@@ -44,8 +44,9 @@ class Notifier:
             log.warning("systemd could not be told", error=error, states=list(states))
 
     async def keep_alive(self) -> None:
-        """Say at once that the daemon is up, and then, from the loop itself, that this turns. A loop that hangs says
-        nothing; an API server that is away is no reason for silence."""
+        """Report readiness at once, and then from the event loop that it is alive. A hanging loop sends nothing; an API
+        server that does not answer is no reason to stop.
+        """
         self.tell("READY=1", "WATCHDOG=1")
         while self._every_s is not None:
             await asyncio.sleep(self._every_s)

@@ -1,4 +1,4 @@
-"""The Machine that this host is: made by the agent where nobody has made it before."""
+"""The Machine of this host, created by the agent where there is none."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from unbounded.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
-_OURS: Final = frozenset({LABEL_SITE, LABEL_MACHINE})  # the Machine itself says these
+_OURS: Final = frozenset({LABEL_SITE, LABEL_MACHINE})  # fields of the Machine have these already
 
 log = Log("agent")
 
 
 async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Rejected | None:
-    """Make the Machine of this host where there is none.
+    """Create the Machine of this host unless it exists.
 
-    It is not looked for before: a bootstrap token reads no Machine.
+    There is no read before: a bootstrap token may not read Machines.
 
     Args:
-        api: with the bootstrap token's identity, or another one that may make Machines.
-        token_id: what the new Machine names as its bootstrap token; empty for none.
+        api: with the bootstrap token's identity, or another one that may create Machines.
+        token_id: bootstrap token that the new Machine names; empty for none.
     Returns:
-        None where the Machine is there now, else why this host may not make it; it may be there all the same.
+        None where the Machine exists now, else why this host may not create it; it may exist all the same.
     Raises:
-        Rejected: there are no Machines on this API server.
+        Rejected: the API server has no Machine resource.
         Transient, Uncertain: no answer.
     """
     name = config.machine_name
@@ -48,7 +48,7 @@ async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Reje
 
 
 def manifest(config: AgentConfig, *, token_id: str = "") -> dict[str, Any]:
-    """The Machine as its agent knows it: its name, its site, and how it becomes a node."""
+    """Return the Machine as its agent knows it: its name, its site, and the settings of its node."""
     kubelet, version = config.kubelet, config.cluster.version
     labels = {key: value for key, value in kubelet.labels.items() if key not in _OURS}
     site = kubelet.labels.get(LABEL_SITE)

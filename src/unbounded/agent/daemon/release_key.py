@@ -1,8 +1,8 @@
-"""The public key that releases of the agent have to be signed by, on a host that has joined.
+"""The public key that verifies signatures of agent releases, on a host that has joined.
 
-The host keeps it as Upgrade.PublicKey of its configuration, and takes over the one that the cluster publishes: at each
-look, and before each AgentUpgrade. The ConfigMap is read from the API server that the agent trusts already, and no node
-may write it. Where none is published any more the host keeps its own: only root on the host takes a key away.
+The host stores it as Upgrade.PublicKey of its configuration, and adopts the one that the cluster publishes: at each
+poll, and before each AgentUpgrade. The ConfigMap is read from the API server that the agent already trusts, and no
+node may write it. Where none is published any more the host keeps its own: only root on the host removes a key.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ _ANY: Final = "any release may run: neither this host nor the cluster names a ke
 
 
 class ReleaseKey:
-    """Args:
-    lock: the host's lock, given who wants it.
-    is_reported: returns whether the Machine has the condition; without a key it gets none.
+    """Follows the published public key.
+
+    Args:
+        lock: the host's lock; its argument names the holder.
+        is_reported: returns whether the Machine has the condition; without a key it gets none.
     """
 
     def __init__(self, api: Api, layout: Layout, desk: Desk, *, lock: Lock, is_reported: Callable[[], bool]) -> None:
@@ -58,7 +60,7 @@ class ReleaseKey:
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
     async def look(self) -> None:
-        """Take over the published key once, and report it in the condition ReleaseKeyCurrent."""
+        """Adopt the published key once, and report it in the condition ReleaseKeyCurrent."""
         try:
             key, published = await self._followed()
         except Rejected as error:
@@ -71,16 +73,16 @@ class ReleaseKey:
         await self._say(ConditionReason.APPLIED, words)
 
     async def current(self) -> str:
-        """Return the key in force, after the published one was taken over; empty where any release may run.
+        """Adopt the published key and return the key in force; empty where any release may run.
 
         Raises:
-            Rejected: what is published is no such key, or may not be read.
-            Transient: no answer, or the host is held by somebody else.
+            Rejected: the published key is invalid, or may not be read.
+            Transient: no answer, or another process holds the host's lock.
         """
         return (await self._followed())[0]
 
     async def _followed(self) -> tuple[str, str]:
-        """Return the key of this host from now on, and the published one."""
+        """Return the key of this host after the update, and the published one."""
         published = await self._published()
         own = config_of_this_host(self._layout).upgrade.public_key
         if not published or published == own:

@@ -1,5 +1,4 @@
-"""What the agent says of itself in its Machine's status: its version, which boot of the host this is, and which
-API server and CA it uses."""
+"""The agent's part of its Machine's status: its version, the host's boot id, and the API server and CA that it uses."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ log = Log("agent")
 
 
 class Reporter:
-    """Writes when the Machine says something else, and at no other time."""
+    """Writes the agent's status fields whenever the Machine's differ from them, and never otherwise."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Reporter:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; the cache has to be synced."""
+        """Run until cancelled; the cache has to be synced."""
         stop = self._machines.subscribe(self._changed)
         try:
             await self._controller.run()
@@ -64,6 +63,7 @@ class Reporter:
         machine = self._machines.get(name)
         if machine is None or not self._differs(machine):
             return
-        patch: dict[str, Any] = {"status": {"agent": self._wanted}}  # no version: nobody else writes these
+        # without a resourceVersion: no other component writes these fields
+        patch: dict[str, Any] = {"status": {"agent": self._wanted}}
         self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
         log.info("reported", machine=name, version=self._wanted["version"])

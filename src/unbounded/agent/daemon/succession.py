@@ -1,9 +1,9 @@
 """The move of a host to another API server, on which its Machine and its Node have other UIDs.
 
-The agent believes the successor that its Machine names, as the API server that it trusts already shows it, and nothing
-else. It requests certificates for the successor through that server, proves by reading its Machine there that it is
-the right one, and then writes its configuration: that is the commit. `finish` at the next start does the rest before
-anything else runs, so that nothing takes the Node of the other server for a lost one.
+The agent trusts only a successor that its Machine names, read from the API server that it already trusts. It requests
+certificates for the successor through that server. It proves the successor by reading its own Machine there, and then
+writes its configuration, which commits the move. At the next start, `finish` does the rest before anything else runs.
+Otherwise the node's controllers would take the Node of the other server for a lost one.
 """
 
 from __future__ import annotations
@@ -67,11 +67,13 @@ def _digest(successor: Successor) -> str:
 
 
 class Succession:
-    """Args:
-    machines: of the server that is trusted; it has this host's Machine alone.
-    lock: the host's lock, given who wants it.
-    held_back: why the node is somebody else's now; empty when it is not.
-    restart: starts this daemon anew.
+    """Moves this host's agent to the successor that its Machine names.
+
+    Args:
+        machines: of the trusted server; it has this host's Machine alone.
+        lock: the host's lock; its argument names the holder.
+        held_back: why another controller owns the node now; empty when none does.
+        restart: restarts this daemon.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Succession:
         self._restart = restart
 
     async def run(self) -> None:
-        """Work until cancelled; the cache has to be synced."""
+        """Run until cancelled; the cache has to be synced."""
         changed = asyncio.Event()
         changed.set()
         with self._machines.subscribed(lambda _old, _new: changed.set()):
@@ -116,11 +118,11 @@ class Succession:
                     changed.set()
 
     async def follow(self, successor: Successor) -> None:
-        """Move the agent's configuration; the daemon that starts then moves the rest.
+        """Move the agent's configuration; the daemon that starts next moves the rest.
 
         Raises:
-            Rejected: the successor is not what the Machine says, or refuses.
-            Transient: the node is somebody else's now, or there is no answer.
+            Rejected: the successor has another Machine than named, or refuses the agent.
+            Transient: another controller owns the node now, or there is no answer.
         """
         access = access_of_successor(successor)
         if access_of_config(self._config).same(access):
@@ -142,7 +144,7 @@ class Succession:
         await self._restart()
 
     async def _report(self, error: Exception) -> None:
-        """Have the Machine say why, on the server before, for the person who waits there."""
+        """Report the cause in the Machine's status on the old server, for the user that follows the move there."""
         used = access_of_config(self._config).server
         says = Says(
             ConditionType.CLUSTER_ACCESS_CURRENT,
@@ -157,7 +159,7 @@ class Succession:
         return await good_certificate(self._api, files, wanted, approver=MIGRATE)
 
     async def _check(self, config: AgentConfig, agent: Held, successor: Successor) -> None:
-        """Read this Machine there, as the agent that has moved will."""
+        """Read this Machine from the successor with the identity that the agent will have there."""
         login = Fixed(Login(certificate=agent.certificate))
         async with HttpApi(client_config(config, login), user_agent=USER_AGENT) as api:
             try:
@@ -169,11 +171,11 @@ class Succession:
 
 
 async def finish_succession(layout: Layout, config: AgentConfig, nodes: AccessNodes, lock: Lock) -> None:
-    """Complete a move whose configuration is written, and forget one that did not come so far.
+    """Complete a move whose configuration is written; discard one that was not committed.
 
     Raises:
-        Rejected: what the move needs is not on the disk.
-        Transient: kubelet does not start, or another process has the host.
+        Rejected: a file of the move is missing.
+        Transient: kubelet does not start, or another process holds the host's lock.
     """
     try:
         successor = msgspec.json.decode(layout.succession.read_bytes(), type=Successor)
@@ -198,7 +200,8 @@ async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, succe
     for slot in Slot:
         applied = nodes.applied(slot)
         if applied is not None:
-            uid = successor.node_uid if applied.node_uid else ""  # what never had a Node still joins
+            # a slot that never registered a Node joins like a new one
+            uid = successor.node_uid if applied.node_uid else ""
             await nodes.succeed(slot, access_of_successor(successor), kubelet, uid)
     for purpose, content in held.items():
         write_durably(certificate_file(layout.identity, purpose), content)

@@ -1,1 +1,1 @@
-"""The real parts behind the agent's ports: commands, and systemd through systemctl."""
+"""Implementations of the agent's ports on the host: commands, and systemd through systemctl."""

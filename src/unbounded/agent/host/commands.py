@@ -1,4 +1,4 @@
-"""Programs of the host, run to their end, within a limit."""
+"""Programs of the host, run to their end within a time limit."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _BUNDLED: Final = ("LD_LIBRARY_PATH", "LD_LIBRARY_PATH_ORIG")
 
 
 class HostCommands:
-    """Runs in the agent's own environment, less what its packaging added to it; sessions of their own, so that what a
-    program started ends with it when it is killed."""
+    """Run programs in the agent's own environment, without the variables that its packaging adds.
+
+    Each program gets its own session. A kill ends all processes of the session.
+    """
 
     async def run(
         self,
@@ -64,18 +66,20 @@ class HostCommands:
 
 
 async def _started(starting: Coroutine[Any, Any, Process]) -> Process:
-    """The process. A start that is itself cancelled would wait for all that was begun to let go of its output."""
+    """Return the started process. A cancelled start would otherwise wait until its children close their output."""
     task = asyncio.create_task(starting)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with contextlib.suppress(OSError):  # it could not be started
+        with contextlib.suppress(OSError):  # the program could not be started
             await _end(await task)
         raise
 
 
 async def _communicated(process: Process, stdin: bytes | None) -> tuple[bytes, bytes]:
-    """What it printed, once it has ended and all that it started has let go of its output; or nothing of it is left."""
+    """Return stdout and stderr once the process has exited and all its children have closed their output. On any error,
+    kill the whole session.
+    """
     try:
         async with asyncio.TaskGroup() as tasks:
             out, err = (tasks.create_task(_tail(stream)) for stream in (process.stdout, process.stderr))
@@ -88,16 +92,16 @@ async def _communicated(process: Process, stdin: bytes | None) -> tuple[bytes, b
 
 
 async def _end(process: Process) -> None:
-    """Kill it and what it started: its group is there while any member is, also when it has ended itself."""
+    """Kill the process and its children: its group exists while any member does, even after the leader has exited."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):  # who left the group may keep its output open
+    with contextlib.suppress(TimeoutError):  # a process that left the group may keep the output open
         async with asyncio.timeout(_REAP_S):
             await process.wait()
 
 
 async def _tail(stream: asyncio.StreamReader | None) -> bytes:
-    """The end of what is printed: whoever prints without end does not fill the memory."""
+    """Return the end of the output: an endless one does not fill the memory."""
     kept = bytearray()
     while stream is not None and (piece := await stream.read(_PIECE)):
         kept += piece
@@ -108,14 +112,16 @@ async def _tail(stream: asyncio.StreamReader | None) -> bytes:
 async def _feed(stream: asyncio.StreamWriter | None, content: bytes) -> None:
     if stream is None:
         return
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it did not want all of it
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the program does not read all of its input
         stream.write(content)
         await stream.drain()
     stream.close()
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Programs of the host must not load the libraries that come with the packaged agent."""
+    """Return the environment of a program, without the library paths of the packaged agent: host programs must not load
+    its libraries.
+    """
     own = {name: value for name, value in os.environ.items() if name not in _BUNDLED}
     if original := os.environ.get("LD_LIBRARY_PATH_ORIG"):
         own["LD_LIBRARY_PATH"] = original

@@ -14,7 +14,7 @@ _YES: Final = frozenset({"1", "t", "true"})
 
 
 def host_facts(layout: Layout, environment: Mapping[str, str]) -> HostFacts:
-    """Look at the host.
+    """Read the facts from the host.
 
     Args:
         environment: of the agent's process: AGENT_OCI_IMAGE, AGENT_DISABLE_OCI_IMAGE.

@@ -1,4 +1,4 @@
-"""What is mounted below a folder of the host, and how it is let go."""
+"""Mounts below a folder of the host, and their removal."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 def unescaped(field: str) -> str:
-    """A path as the kernel prints it in /proc: blanks and backslashes as octal numbers (proc_pid_mountinfo(5))."""
+    """Return a path that the kernel printed in /proc with octal escapes for blanks and backslashes
+    (proc_pid_mountinfo(5)).
+    """
     return _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), field)
 
 
 def mounts_below(folder: Path, mountinfo: str) -> tuple[str, ...]:
-    """Mount points at a folder and below, the last mounted first, from the text of /proc/self/mountinfo."""
+    """Return the mount points at a folder and below, the last mounted first, from the text of /proc/self/mountinfo."""
     points = [unescaped(line.split(" ")[4]) for line in mountinfo.splitlines() if line.count(" ") > 4]
     whole = str(folder)
     return tuple(point for point in reversed(points) if point == whole or point.startswith(f"{whole}/"))
 
 
 async def unmount_below(layout: Layout, commands: Commands, folder: Path) -> None:
-    """Let go of all that is mounted there; it is somebody else's, and stays as it is. What is in use loses its name at
-    once, and ends with its last user.
+    """Unmount all mounts at a folder and below. The mounted content belongs to others and is not changed.
+
+    A mount in use is detached at once (umount --lazy) and ends with its last user.
 
     Raises:
-        Transient: something stays mounted.
+        Transient: a mount remains.
     """
     for point in mounts_below(folder, _mountinfo(layout)):
         log.info("unmounted before its folder is removed", path=point)

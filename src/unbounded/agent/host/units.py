@@ -1,4 +1,4 @@
-"""systemd through systemctl: of the host, or of a running nspawn machine."""
+"""systemd through systemctl: the host's manager, or that of a running nspawn machine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from unbounded.agent.ports import Commands, UnitFacts
 from unbounded.api.failures import Transient
 
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result"
-_SHORT_S: Final = 120.0  # under emulation with other work beside it, a question to systemd took 40 s
+_SHORT_S: Final = 120.0  # under emulation on a loaded host, one systemctl query took 40 s
 _NOT_LOADED: Final = ("not loaded", "does not exist", "not found")
 
 
 class Systemctl:
-    """Args:
-    machine: the nspawn machine whose manager is meant; empty for the host's own.
+    """Units of one service manager.
+
+    Args:
+        machine: nspawn machine of the manager; empty for the host's own.
     """
 
     def __init__(self, commands: Commands, *, machine: str = "") -> None:
@@ -60,7 +62,7 @@ class Systemctl:
         await self._call("enable", "--quiet", "--", *units)
 
     async def disable(self, *units: str) -> None:
-        for unit in units:  # one that is not there must not keep the others
+        for unit in units:  # a missing unit must not stop the others
             said = await self._commands.run(*self._prefix, "disable", "--quiet", "--", unit, check=False)
             if not said.ok and not any(words in said.stderr for words in _NOT_LOADED):
                 raise Transient(f"systemctl disable {unit}: {said.stderr.strip()}")
