@@ -1,8 +1,8 @@
 """Address and CA of the API server, and the cluster's DNS server: used by a host, and published by the cluster. Pure.
 
-The cluster publishes them where a new host reads them: in ConfigMap cluster-info (kube-root-ca.crt where there is
-none) and in Service kube-dns. The host follows the CA as published. Address and DNS server may be specific to this
-host; it follows them only when the published value changes.
+The cluster publishes them where a new host reads them: in ConfigMap cluster-info (kube-root-ca.crt where there is none)
+and in Service kube-dns. The host follows the CA as published. Address and DNS server may be specific to this host; it
+follows them only when the published value changes.
 """
 
 from __future__ import annotations

@@ -226,8 +226,7 @@ def token_of(answer: Token, config: AgentConfig) -> Secret:
     """Return the token of an attestation, which is sealed together with the cluster's CA.
 
     The configuration may have crossed an unprotected network segment. An attacker's CA that is added to the right one
-    is
-    as dangerous as one in its place.
+    is as dangerous as one in its place.
 
     Raises:
         Rejected: the configuration has a CA that was not sealed.

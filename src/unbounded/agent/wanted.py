@@ -42,8 +42,7 @@ async def named_goal(api: Api, base: NodeGoal) -> NodeGoal:
     """Return the goal of a node that is built now, after recording its configuration version in the Machine's status.
 
     machina does not change a version that a Machine's status names. A read after that write detects a change in
-    between;
-    a changed version is recorded and read again.
+    between; a changed version is recorded and read again.
 
     Raises:
         Rejected, Transient: as `wanted_goal`; Transient also where the version changes at each read.

@@ -4,8 +4,7 @@ A change is accepted only from an API server that the agent already trusts, and 
 Machine through the new access. kubelet then gets new files and is restarted, while its Pods run on; the agent restarts
 with the new configuration.
 
-A change that cannot be accepted yet is reported in the condition ClusterAccessCurrent,
-and the host stays unchanged.
+A change that cannot be accepted yet is reported in the condition ClusterAccessCurrent, and the host stays unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The public key that verifies signatures of agent releases, on a host that has joined.
 
 The host stores it as Upgrade.PublicKey of its configuration, and adopts the one that the cluster publishes: at each
-poll, and before each AgentUpgrade. The ConfigMap is read from the API server that the agent already trusts, and no
-node may write it. Where none is published any more the host keeps its own: only root on the host removes a key.
+poll, and before each AgentUpgrade. The ConfigMap is read from the API server that the agent already trusts, and no node
+may write it. Where none is published any more the host keeps its own: only root on the host removes a key.
 """
 
 from __future__ import annotations

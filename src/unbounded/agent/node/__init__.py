@@ -1,9 +1,9 @@
-"""One slot: what stands in it, how it is built, started, stopped and removed.
+"""One slot of a node: its files, and how it is built, started, stopped and removed.
 
 nodes       HostNodes, the port `Nodes`
-building    a slot from scratch, beside its place
+building    a slot from scratch, in a work folder that is renamed when complete
 running     its machine and the services inside
-applied     what a slot was made from, on disk
-files, kubelet, containerd, nspawn, nvidia   what is written for it: pure
-devices     what of the host is passed on to it
+applied     the record of a slot's build, on disk
+files, kubelet, containerd, nspawn, nvidia   contents of its files: pure
+devices     devices of the host that the machine gets
 """

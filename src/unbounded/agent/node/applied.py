@@ -1,4 +1,4 @@
-"""What a slot was made from, as a file with its sha256 beside it. It is written last and removed first."""
+"""The record of a slot's build: a file with its sha256 in a second one. It is written last and removed first."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class _Header(msgspec.Struct):
 
 
 def read_applied(layout: Layout, slot: Slot) -> Applied | None:
-    """None where the slot is not whole.
+    """Return the record of a slot's build; None where the slot is incomplete.
 
     Raises:
-        Rejected: the file is not what its checksum says, is none of this kind, or is from a later agent.
+        Rejected: the file does not match its checksum, has another format, or is from a later agent.
     """
     path = layout.applied(slot)
     try:
@@ -48,7 +48,7 @@ def read_applied(layout: Layout, slot: Slot) -> Applied | None:
 def _check(path: Path, content: bytes) -> None:
     try:
         said = _sidecar(path).read_text().split()
-    except FileNotFoundError:  # between the two, when the power went
+    except FileNotFoundError:  # power was lost between the two writes
         log.warning("the checksum of a slot's description is missing; it is taken as it is", path=str(path))
         return
     if said[:1] != [hashlib.sha256(content).hexdigest()]:
@@ -56,7 +56,7 @@ def _check(path: Path, content: bytes) -> None:
 
 
 def write_applied(layout: Layout, slot: Slot, applied: Applied) -> None:
-    """Durably. A loss of power leaves the one before, this one, or either without its checksum."""
+    """Write the record durably. A loss of power leaves the previous one, this one, or either without its checksum."""
     path = layout.applied(slot)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = msgspec.json.format(msgspec.json.encode(applied), indent=2)
@@ -66,7 +66,7 @@ def write_applied(layout: Layout, slot: Slot, applied: Applied) -> None:
 
 
 def remove_applied(layout: Layout, slot: Slot) -> None:
-    """From here on the slot does not count as whole."""
+    """Remove the record. From then on the slot is incomplete."""
     if layout.applied(slot).parent.is_dir():
         remove_durably(layout.applied(slot))
         remove_durably(_sidecar(layout.applied(slot)))

@@ -1,4 +1,4 @@
-"""Binaries into a slot, from artifacts as they came. Blocks."""
+"""Installation of a slot's binaries from their artifacts. Blocks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LARGEST_BYTES: Final = 4 << 30  # of an archive's content
 
 @dataclass(frozen=True)
 class Placing:
-    """Where an artifact goes.
+    """Destination of an artifact.
 
     Args:
         into: a directory for an archive's files, a path for a binary.
-        below: the directory of the archive whose files are meant; empty for those at its top.
-        needs: files that must be among them; none for a binary that is no archive.
+        below: the archive's directory whose files are installed; empty for its top.
+        needs: files that the archive must contain; none for a binary that is no archive.
     """
 
     into: str
@@ -46,10 +46,10 @@ PLACES: Final[Mapping[str, Placing]] = {
 
 
 def install(fetched: Fetched, root: Path) -> None:
-    """Put an artifact into the root file system of a slot.
+    """Install an artifact into the root file system of a slot.
 
     Raises:
-        Rejected: the archive lacks what is needed, or holds more than regular files; the message names it.
+        Rejected: the archive lacks a required file, or has members other than regular files; the message names it.
         Transient: the disk refuses.
     """
     place = PLACES[fetched.artifact.name]
@@ -80,7 +80,7 @@ def _unpack(path: Path, place: Placing, tree: SystemTree) -> None:
 
 
 def _wanted(member: Member) -> bool:
-    """Whether it is a file. Raises Rejected for what has no business in such an archive."""
+    """Return whether the member is a regular file. Raises Rejected for types that such an archive must not contain."""
     if member.kind is Kind.FOLDER or not member.names:
         return False
     if member.kind is not Kind.FILE or "\\" in member.names[-1]:

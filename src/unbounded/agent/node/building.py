@@ -1,4 +1,4 @@
-"""A slot from scratch: fetched, put together beside its place, renamed when it is on the disk, then called whole."""
+"""Build of a slot from scratch: download, assembly in a work folder, sync, rename, and then the record of the build."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from unbounded.kube.durable import sync_directory
 from unbounded.kube.threads import to_its_end
 
 AT_ONCE: Final = 6
-KEPT: Final = 3  # of each artifact and of images: the slot in use, the one before, and one that is being tried
+KEPT: Final = 3  # of each artifact and of images: for the slot in use, the one before, and one on trial
 
 
 @dataclass
 class Building:
-    """One slot on its way."""
+    """A slot that is being built."""
 
     slot: Slot
     goal: NodeGoal
     access: KubeletAccess
-    place: Path  # what is built
+    place: Path  # root file system in the work folder
     images: ImageCache
     artifacts: ArtifactCache
     image: CachedImage | None = None
@@ -54,8 +54,10 @@ class Building:
 
 
 class Builder:
-    """Args:
-    arch: amd64, arm64.
+    """Builder of slots.
+
+    Args:
+        arch: amd64, arm64.
     """
 
     def __init__(
@@ -68,13 +70,13 @@ class Builder:
         self._trust = trust
 
     async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> Applied:
-        """Make it; nothing of the slot may be there. What was made is whole, and on the disk.
+        """Build the slot, of which no file may exist. The returned slot is complete and synced to the disk.
 
         Raises:
-            Transient, Rejected: with the step's name before the words.
+            Transient, Rejected: the message begins with the name of the step.
         """
         wanted = artifacts(goal, self._arch)
-        node_flags(goal)  # both refuse before anything is fetched
+        node_flags(goal)  # both reject before any download
         require_usable(goal.settings)
         shelf = Shelf(self._layout.artifacts)
         work = workspace(self._layout, slot)
@@ -103,7 +105,7 @@ class Builder:
             raise Transient(f"{work}: {error.strerror}") from error
 
     def _steps(self, wanted: tuple[Artifact, ...]) -> list[Step[Building]]:
-        """The slot is made from scratch, so nothing is present before; and it is removed as a whole."""
+        """Return the build's steps. No step is present before, and a slot is removed as a whole."""
         steps = [_step("image", self._fetch_image), _step("root file system", self._make_rootfs, "image")]
         for artifact in wanted:
             fetching = f"fetch {artifact.name}"
@@ -169,7 +171,7 @@ class Builder:
                 tree.link(path, target)
 
     def _settle(self, building: Building, applied: Applied) -> None:
-        """One sync for all of it; then its name; then the word that it is whole."""
+        """Sync the file system once, rename the work folder, and write the record of the build."""
         place = self._layout.rootfs(building.slot)
         sync_file_system(building.place)
         try:
@@ -190,7 +192,7 @@ async def _never(_: Building) -> bool:
 
 
 async def _nothing(_: Building) -> None:
-    """It goes with the slot."""
+    """Do nothing: the result of a step is removed with the slot."""
 
 
 def _holds_sandbox(root: Path) -> bool:

@@ -1,8 +1,8 @@
-"""Files that a person changed inside a slot, which the next recreation discards.
+"""Files that a user changed inside a slot, and that the next recreation discards.
 
-The agent records the files of SCOPE once the slot's first start has succeeded, as the first boot writes some of its
-own, and again each file that it writes itself. What differs later, and is not among what a running node writes, is a
-person's doing: a file is compared by mode, size and time of change, a link by its target.
+The agent records the files of SCOPE after the slot's first start, because the first boot writes some of its own. It
+records a file again after each write of its own. A later difference is a user's change, unless a running node writes
+that file. Files are compared by mode, size and mtime, links by their target.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unbounded.kube.logs import Log
 log = Log("agent")
 
 SCOPE: Final = ("etc", "opt", "root", "usr/local")
-_OWN: Final = (  # what a running node, its Pods and its driver write
+_OWN: Final = (  # written by a running node, its Pods and its driver
     "etc/machine-id", "etc/.updated", "etc/.pwd.lock", "etc/ld.so.cache", "etc/resolv.conf", "etc/mtab",
     "etc/adjtime", "etc/cni/*", "etc/cdi/*", "etc/containerd/*", "etc/ssh/ssh_host_*", "etc/kubernetes/manifests/*",
     "opt/cni/*", "opt/containerd/*", "root/.bash_history", "root/.cache/*", "root/.kube/cache/*", "*/.unfinished-*",
@@ -34,12 +34,12 @@ _OWN: Final = (  # what a running node, its Pods and its driver write
 _DRIVER: Final = "/run/host-nvidia/"
 _SHOWN: Final = 8  # names in a message
 
-Entry = tuple[int, int, int, str]  # mode, size and time of change of a file; mode and target of a link
+Entry = tuple[int, int, int, str]  # mode, size and mtime of a file; mode and target of a link
 Files = dict[str, Entry]
 
 
 def record(layout: Layout, slot: Slot) -> None:
-    """Record the slot's files unless that was done already; blocking."""
+    """Record the slot's files unless they are recorded already; blocking."""
     if not layout.state.is_dir() or layout.slot_files(slot).exists():
         return
     _write(layout, slot, dict(_files(layout.rootfs(slot))))
@@ -49,7 +49,7 @@ def record_again(layout: Layout, slot: Slot, paths: Iterable[str]) -> None:
     """Record files that the agent itself has written or removed; blocking.
 
     Args:
-        paths: as seen inside the slot.
+        paths: inside the slot.
     """
     known = _read(layout, slot)
     if known is None:
@@ -64,12 +64,12 @@ def record_again(layout: Layout, slot: Slot, paths: Iterable[str]) -> None:
 
 
 def forget(layout: Layout, slot: Slot) -> None:
-    """Drop the record of a slot that is removed."""
+    """Remove the record of a slot that is removed."""
     layout.slot_files(slot).unlink(missing_ok=True)
 
 
 def changed_by_hand(layout: Layout, slot: Slot) -> tuple[str, ...] | None:
-    """Return what was changed, in words: `/etc/motd (changed)`; None where nothing was recorded. Blocking."""
+    """Return the changed files for a message: `/etc/motd (changed)`; None where the slot has no record. Blocking."""
     before = _read(layout, slot)
     if before is None:
         return None
@@ -81,7 +81,7 @@ def changed_by_hand(layout: Layout, slot: Slot) -> tuple[str, ...] | None:
 
 
 def node_says(layout: Layout) -> tuple[Says, ...]:
-    """Return the condition NodeModified; nothing where no slot has a record. Blocking."""
+    """Return the condition NodeModified; none where no slot has a record. Blocking."""
     says = []
     for slot in Slot:
         changed = changed_by_hand(layout, slot) if layout.applied(slot).exists() else None

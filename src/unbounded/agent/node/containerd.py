@@ -88,8 +88,10 @@ version = 2
 
 
 def files(*, nvidia: bool) -> tuple[SlotFile, ...]:
-    """Args:
-    nvidia: the host has an NVIDIA GPU, and the image the container runtime for it.
+    """Return containerd's files.
+
+    Args:
+        nvidia: the host has an NVIDIA GPU, and the image the container runtime for it.
     """
     return (
         SlotFile(f"/etc/systemd/system/{UNIT}", SERVICE.encode()),

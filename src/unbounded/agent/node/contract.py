@@ -1,6 +1,6 @@
-"""The contract of node images: files, versions and architecture that a root file system needs so that Pods run in it.
+"""The contract of node images: files, versions and architecture of a root file system in which Pods can run.
 
-`observe` reads a root file system, `faults` is pure. images/README.md shows the contract to authors of images.
+`observe` reads a root file system, `faults` is pure. images/README.md documents the contract for authors of images.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from unbounded.agent.node import sandbox
 from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
 
-LEAST_SYSTEMD: Final = 244  # delegates cgroups of version 2 as runc needs it
+LEAST_SYSTEMD: Final = 244  # first version that delegates cgroups v2 as runc needs it
 _MACHINES: Final = {"amd64": 62, "arm64": 183}  # ELF: EM_X86_64, EM_AARCH64
 _SYSTEMD: Final = re.compile(rb"libsystemd-(?:shared|core)-([0-9]{3})")
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """A file that the contract asks for.
+    """A file that the contract requires.
 
     Args:
         paths: any one of them is enough.
@@ -65,7 +65,7 @@ REQUIREMENTS: Final = (
 
 @dataclass(frozen=True)
 class Fault:
-    """A clause of the contract that an image breaks.
+    """A clause of the contract that an image violates.
 
     Args:
         name: of the clause, such as `hosts`.
@@ -77,13 +77,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What a root file system shows.
+    """Observed properties of a root file system.
 
     Args:
-        present: names of the requirements whose file is there.
-        machine: of its systemd, as ELF numbers it; None where that is no ELF file.
-        systemd: its version; 0 where the file does not show it.
-        sandbox_fault: why the sandbox image cannot be used; empty where it can.
+        present: names of the requirements with a file.
+        machine: ELF machine number of its systemd; None where that is no ELF file.
+        systemd: its version; 0 where the file does not contain it.
+        sandbox_fault: why the sandbox image is unusable; empty where it is usable.
     """
 
     present: frozenset[str]
@@ -115,7 +115,7 @@ def observe(root: Path, arch: str) -> ImageFacts:
 
 
 def faults(facts: ImageFacts, arch: str) -> tuple[Fault, ...]:
-    """Return what a root file system lacks. Pure.
+    """Return the violated clauses. Pure.
 
     Args:
         arch: of the host, amd64 or arm64.
@@ -140,7 +140,7 @@ def require(root: Path, arch: str) -> None:
     """Check a root file system. Blocks.
 
     Raises:
-        Rejected: it breaks the contract; the message names each clause.
+        Rejected: it violates the contract; the message names each clause.
     """
     if found := faults(observe(root, arch), arch):
         broken = "; ".join(f"{one.name}: {one.message}" for one in found)
@@ -148,7 +148,7 @@ def require(root: Path, arch: str) -> None:
 
 
 def _shortest(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """One path for each file name."""
+    """Return one path for each file name."""
     return tuple({path.rpartition("/")[2]: path for path in reversed(paths)}.values())[::-1]
 
 

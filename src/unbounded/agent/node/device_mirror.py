@@ -1,7 +1,7 @@
 """Devices that appear on the host while a machine runs: disks of CSI, iSCSI and RBD, VFIO groups, GPUs.
 
-systemd-nspawn gives a machine a /dev of its own, with the nodes that were there at its start. `sync_devices` brings
-that /dev up to date: nodes and the links to them. What programs in the machine made for themselves stays.
+systemd-nspawn gives a machine a /dev of its own, with the device nodes that existed at its start. `sync_devices`
+updates that /dev: device nodes and the links to them. Entries that programs in the machine made stay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEPTH: Final = 4  # disk/by-path/NAME, rbd/POOL/NAMESPACE/IMAGE
 
 @dataclass(frozen=True)
 class Entry:
-    """A node or a symbolic link below /dev.
+    """A device node or a symbolic link below /dev.
 
     Args:
         kind: stat.S_IFBLK, stat.S_IFCHR or stat.S_IFLNK.
@@ -49,7 +49,7 @@ class Entry:
     target: str = ""
 
     def same(self, other: Entry | None) -> bool:
-        """Return whether both lead to the same device."""
+        """Return whether both refer to the same device."""
         return other is not None and (self.kind, self.number, self.target) == (other.kind, other.number, other.target)
 
 
@@ -62,10 +62,10 @@ class Changes:
 
 
 def plan(host: Mapping[str, Entry], machine: Mapping[str, Entry], alive: frozenset[Number]) -> Changes:
-    """Return what makes the machine's /dev show the host's devices.
+    """Return the changes after which the machine's /dev has the host's devices.
 
     Args:
-        host: what is to be seen of the host, see `shared`.
+        host: entries of the host that machines get, see `shared`.
         alive: numbers of the block devices that the kernel has.
     """
     gone = {path for path, entry in machine.items() if entry.kind == stat.S_IFBLK and entry.number not in alive}
@@ -81,7 +81,7 @@ def plan(host: Mapping[str, Entry], machine: Mapping[str, Entry], alive: frozens
 
 
 def shared(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return what of the host's /dev machines get: disks, devices for workloads, and links to either."""
+    """Return the entries of the host's /dev that machines get: disks, devices for workloads, and links to either."""
     devices = {path: entry for path, entry in entries.items() if _is_shared(path, entry)}
     links = {path: entry for path, entry in entries.items() if entry.kind == stat.S_IFLNK}
     return devices | {path: entry for path, entry in links.items() if _followed(path, entry) in devices}
@@ -94,12 +94,12 @@ def _is_shared(path: str, entry: Entry) -> bool:
 
 
 def _followed(path: str, link: Entry) -> str:
-    """Where below /dev a link leads, by its text alone."""
+    """Return the path below /dev that a link points to, from its text alone."""
     return os.path.relpath(os.path.normpath(PurePosixPath("/dev", path).parent / link.target), "/dev")
 
 
 def sync_devices(host_dev: Path, machine_root: Path, block: Path) -> Changes:
-    """Bring a running machine's /dev up to date; blocking.
+    """Update a running machine's /dev; blocking.
 
     Args:
         machine_root: `/proc/PID/root` of a process in the machine.
@@ -112,7 +112,7 @@ def sync_devices(host_dev: Path, machine_root: Path, block: Path) -> Changes:
         found = shared(dict(_entries(host_dev, None)))
         changes = plan(found, dict(_entries(Path(), dev)), _alive(block))
         for path in changes.remove:
-            with suppress(OSError):  # one that nspawn has bound stays until the machine starts anew
+            with suppress(OSError):  # a device that nspawn has bind-mounted stays until the machine's next start
                 _at(dev, path, _unlink)
         for path, entry in changes.add:
             try:
@@ -130,7 +130,7 @@ def _alive(block: Path) -> frozenset[Number]:
 
 
 def _entries(top: Path, dir_fd: int | None) -> Iterator[tuple[str, Entry]]:
-    """Nodes and links below a /dev, by their path there; links are not followed."""
+    """Yield device nodes and links below a /dev with their paths; links are not followed."""
     start = "." if dir_fd is not None else str(top)
     for folder, folders, files, here in os.fwalk(start, dir_fd=dir_fd, follow_symlinks=False):
         inside = os.path.relpath(folder, start)
@@ -138,7 +138,7 @@ def _entries(top: Path, dir_fd: int | None) -> Iterator[tuple[str, Entry]]:
         links = [name for name in folders if stat.S_ISLNK(os.lstat(name, dir_fd=here).st_mode)]
         folders[:] = [name for name in folders if depth < _DEPTH and (depth or name not in _OTHERS)]
         for name in (*files, *links):
-            with suppress(OSError):  # gone since
+            with suppress(OSError):  # removed in between
                 entry = _entry(name, here)
                 if entry is not None:
                     yield (name if inside == "." else f"{inside}/{name}"), entry
@@ -169,7 +169,7 @@ def _make(entry: Entry, name: str, folder: int) -> None:
 
 
 def _at(dev: int, path: str, act: Callable[[str, int], None]) -> None:
-    """Do something to a name in its folder; folders that are missing are made, and links on the way are refused."""
+    """Apply an action to a name in its folder. Missing folders are created, and links on the way are rejected."""
     *folders, name = path.split("/")
     here = os.dup(dev)
     try:

@@ -1,4 +1,4 @@
-"""Waits for devices that appear on the host or leave it, so that the machine's /dev follows at once."""
+"""Watch for devices that appear on the host or leave it, so that the machine's /dev follows at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from unbounded.kube.logs import Log
 
 log = Log("agent")
 
-SETTLE_S: Final = 0.2  # a disk comes with its partitions, and udev makes its links
-POLL_S: Final = 60.0  # for nodes that no event tells of, such as those of nvidia-modprobe
+SETTLE_S: Final = 0.2  # a disk appears together with its partitions, and udev then makes its links
+POLL_S: Final = 60.0  # for device nodes without an event, such as those of nvidia-modprobe
 _UEVENT: Final = 15  # NETLINK_KOBJECT_UEVENT
-_GROUPS: Final = 1 | 2  # of the kernel, and of udev after it has made the links
+_GROUPS: Final = 1 | 2  # events of the kernel, and those of udev, sent after it has made the links
 _LARGEST: Final = 1 << 16
 _SUBSYSTEMS: Final = tuple(
     f"SUBSYSTEM={name}\0".encode() for name in ("block", "vfio", "vfio-dev", "misc", "drm", "infiniband", "nvidia")
@@ -25,20 +25,22 @@ _SUBSYSTEMS: Final = tuple(
 
 
 def concerns_devices(event: bytes) -> bool:
-    """Return whether a kernel event tells of a device that machines may get."""
+    """Return whether a kernel event concerns a device that machines may get."""
     return any(one in event for one in _SUBSYSTEMS)
 
 
 class DeviceWatch:
-    """Args:
-    sync: brings the /dev of whatever machine runs up to date.
+    """Runs `sync` whenever devices of the host change.
+
+    Args:
+        sync: updates the /dev of the running machine.
     """
 
     def __init__(self, sync: Callable[[], Awaitable[None]]) -> None:
         self._sync = sync
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         with _events() as events:
             while True:
                 try:
@@ -50,7 +52,7 @@ class DeviceWatch:
 
 @contextlib.contextmanager
 def _events() -> Iterator[socket.socket | None]:
-    """The kernel's events; None where they cannot be had, and the poll alone has to do."""
+    """Open the socket of kernel events; None where it is not available, so that only the poll remains."""
     try:
         events = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, _UEVENT)
         events.bind((0, _GROUPS))
@@ -63,7 +65,7 @@ def _events() -> Iterator[socket.socket | None]:
 
 
 async def _change(events: socket.socket | None) -> None:
-    """Return when there is a reason to look."""
+    """Return when devices may have changed."""
     if events is None:
         await asyncio.sleep(POLL_S)
         return
@@ -83,7 +85,7 @@ async def _received(events: socket.socket) -> bytes:
     except OSError as error:
         if error.errno != errno.ENOBUFS:
             raise
-        return _SUBSYSTEMS[0]  # more came than fits: anything may have changed
+        return _SUBSYSTEMS[0]  # the buffer overflowed: any device may have changed
 
 
 def _drained(events: socket.socket) -> None:

@@ -9,27 +9,27 @@ from typing import Final
 
 from unbounded.agent.layout import Layout
 
-GLOBS: Final = ("nvidia*", "nvidia-caps/*", "kfd", "dri/*", "infiniband/*", "kvm", "fuse")  # nspawn gives tun itself
+GLOBS: Final = ("nvidia*", "nvidia-caps/*", "kfd", "dri/*", "infiniband/*", "kvm", "fuse")  # nspawn provides tun itself
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Paths as the host has them, such as /dev/nvidia0; sorted.
+    """Paths on the host, such as /dev/nvidia0; sorted.
 
     Args:
-        character: GPUs with their companions, InfiniBand, KVM, fuse.
+        character: GPUs with their control devices, InfiniBand, KVM, fuse.
     """
 
     character: tuple[str, ...] = ()
 
     @property
     def nvidia(self) -> bool:
-        """A GPU itself, not only the driver's control device."""
+        """True where there is a GPU itself, not only the driver's control device."""
         return any(path.removeprefix("/dev/nvidia").isdigit() for path in self.character)
 
 
 def look_for_devices(layout: Layout) -> Devices:
-    """What is there now. Directories, links and what cannot be read are left out."""
+    """Return the present devices. Directories, links and unreadable entries are omitted."""
     dev = layout.at("/dev")
     character = {path for glob in GLOBS for path in dev.glob(glob) if _is(path, stat.S_ISCHR)}
     return Devices(_named(character, layout))

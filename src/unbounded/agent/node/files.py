@@ -1,4 +1,4 @@
-"""All that is written into a slot beside its image and binaries. Pure; paths are those inside the machine."""
+"""All files of a slot besides its image and binaries. Pure; paths are those inside the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.agent.node.slot_file import SlotFile
 HOST_RESOLVE: Final = "/run/host-resolve"
 _SYSTEM: Final = "/etc/systemd/system"
 MASKED: Final = (
-    "systemd-resolved.service",  # the machine is in the host's network, where the host's own answers
+    "systemd-resolved.service",  # the machine shares the host's network, where the host's own service answers
     "systemd-networkd.service",
     "systemd-networkd.socket",
     "systemd-networkd-wait-online.service",
@@ -33,9 +33,11 @@ FOLDERS: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class HostNames:
-    """Args:
-    hostname: of the host; the machine has the same.
-    machine_id: of the host; the machine's is made from it.
+    """Names of a host.
+
+    Args:
+        hostname: of the host; the machine has the same.
+        machine_id: of the host; the machine's is derived from it.
     """
 
     hostname: str
@@ -44,12 +46,12 @@ class HostNames:
 
 @dataclass(frozen=True)
 class Resolver:
-    """How the machine asks for names: through the host's own file, so that it follows when that changes.
+    """The machine's DNS resolution: through the host's own file, so that it follows changes of that file.
 
     Args:
-        bind: the folder of the host's file; None where that lies in /etc itself, which is not shown to the machine.
-        link: what /etc/resolv.conf points at; empty where it is a copy.
-        content: the copy; it is made anew when the machine starts.
+        bind: the folder of the host's file; None where that is /etc itself, which is not bind-mounted.
+        link: target of /etc/resolv.conf; empty where it is a copy.
+        content: the copy, which is refreshed at each start of the machine.
         pods: the file for Pods that use the host's DNS.
     """
 
@@ -60,15 +62,17 @@ class Resolver:
 
 
 def resolver(target: str, names: frozenset[str], content: bytes) -> Resolver:
-    """Args:
-    target: where the host's /etc/resolv.conf is, links followed.
-    names: files in the folder of that.
-    content: of it.
+    """Return the machine's DNS resolution for a host.
+
+    Args:
+        target: path of the host's /etc/resolv.conf, with links followed.
+        names: files in its folder.
+        content: of the file.
     """
     folder, _, name = target.rpartition("/")
     if not folder.startswith("/run/"):
         return Resolver(None, "", content, "/etc/resolv.conf")
-    # systemd-resolved keeps the real servers beside the stub, which Pods cannot reach
+    # systemd-resolved writes the real servers to another file than the stub, which Pods cannot reach
     pods = "resolv.conf" if "resolv.conf" in names else name
     return Resolver(Bind(folder, HOST_RESOLVE), f"{HOST_RESOLVE}/{name}", b"", f"{HOST_RESOLVE}/{pods}")
 
@@ -84,10 +88,12 @@ def slot_files(
     address: str = "",
     logins: bytes = b"",
 ) -> tuple[SlotFile, ...]:
-    """Args:
-    nvidia: the host has an NVIDIA GPU.
-    address: of the Node; empty for kubelet's choice.
-    logins: for registries, as this host keeps them.
+    """Return the files of a slot.
+
+    Args:
+        nvidia: the host has an NVIDIA GPU.
+        address: of the Node; empty for kubelet's choice.
+        logins: for registries, as stored on this host.
     """
     return (
         SlotFile("/etc/hostname", f"{host.hostname}\n".encode()),
@@ -105,16 +111,16 @@ def slot_files(
 
 
 def masked_parameters(names: Iterable[str]) -> Mapping[str, str]:
-    """Return symbolic links, by path, that leave these files of an image's sysctl.d without effect.
+    """Return symbolic links, by path, that disable these files of an image's sysctl.d.
 
-    The machine has the host's network, so its systemd-sysctl would change the host. The unit itself stays: CNIs write a
-    file and restart it.
+    The machine has the host's network, so its systemd-sysctl would change the host. The unit itself stays enabled: CNIs
+    write a file and restart it.
     """
     return {f"/etc/sysctl.d/{name}": "/dev/null" for name in names if name.endswith(".conf")}
 
 
 def slot_links(access: KubeletAccess, resolve: Resolver) -> Mapping[str, str]:
-    """Symbolic links, by path: what is masked, what starts by itself, and names."""
+    """Return symbolic links, by path: masked units, enabled units, and DNS."""
     wanted = f"{_SYSTEM}/multi-user.target.wants"
     return {
         **{f"{_SYSTEM}/{unit}": "/dev/null" for unit in MASKED},
@@ -125,5 +131,5 @@ def slot_links(access: KubeletAccess, resolve: Resolver) -> Mapping[str, str]:
 
 
 def machine_id(host: str, slot: str) -> str:
-    """Another one than the host's, and the same whenever this slot is built on this host."""
+    """Return the machine id of a slot: other than the host's, and the same for each build of this slot on this host."""
     return hashlib.sha256(f"unbounded-agent {host.strip()} {slot}".encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What the container runtime was told of the host's GPUs, as the condition GPUsDescribed says it."""
+"""Result of the CDI generation for the host's GPUs, and the condition GPUsDescribed that reports it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SHOWN: Final = 8  # names in a message
 
 
 class Described(msgspec.Struct, frozen=True):
-    """How the last description of the GPUs to a machine went.
+    """Result of the last CDI generation for a machine.
 
     Args:
         devices: qualified names of CDI, such as `nvidia.com/gpu=0`.
-        error: why there is none; empty where there is one.
+        error: why there is no specification; empty where there is one.
     """
 
     devices: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ def devices_of(specification: bytes | None) -> Described:
 
 
 def write_described(layout: Layout, described: Described | None) -> None:
-    """Record it for the daemon; None for a host without GPUs."""
+    """Write the result for the daemon; None for a host without GPUs."""
     if not layout.state.is_dir():
         return
     if described is None:
@@ -58,7 +58,7 @@ def write_described(layout: Layout, described: Described | None) -> None:
 
 
 def read_described(layout: Layout) -> Described | None:
-    """Return what was recorded; None where nothing was."""
+    """Return the recorded result; None where there is none."""
     try:
         return msgspec.json.decode(layout.gpus.read_bytes(), type=Described)
     except (OSError, msgspec.DecodeError):
@@ -66,10 +66,10 @@ def read_described(layout: Layout) -> Described | None:
 
 
 def gpus_say(described: Described | None, *, cards: int, driver: str, said: bool) -> Says | None:
-    """Return the condition; None for a host that has no NVIDIA GPUs, and never said that it had.
+    """Return the condition; None for a host without NVIDIA GPUs whose Machine never had the condition.
 
     Args:
-        cards: on the PCI bus.
+        cards: number on the PCI bus.
         driver: version of the loaded kernel driver; empty without one.
         said: the Machine has the condition.
     """

@@ -1,4 +1,4 @@
-"""What kubelet says of its own health, and how it ended. Its port is the host's, as the machine is in its network."""
+"""Health of kubelet, and the cause of its last exit. It listens in the host's network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST: Final = 400
 
 
 async def kubelet_trouble(port: int = PORT) -> str:
-    """Why kubelet is not well, in words; empty when it says that it is."""
+    """Return why kubelet is not healthy; empty when it reports that it is."""
     try:
         async with asyncio.timeout(ANSWER_S):
             status, said = await _asked(port)
@@ -28,7 +28,7 @@ async def kubelet_trouble(port: int = PORT) -> str:
 
 
 def last_words(lines: str) -> str:
-    """Return the line with which kubelet ended last, of what it wrote; empty where there is none."""
+    """Return the line of kubelet's output that shows the cause of its last exit; empty where there is none."""
     found = _LAST_WORDS.findall(lines)
     return str(found[-1]).removeprefix('"command failed" ')[:_LONGEST] if found else ""
 
@@ -50,7 +50,7 @@ async def _asked(port: int) -> tuple[int, str]:
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """All that it says, up to a limit."""
+    """Return the response, up to a size limit."""
     content = b""
     while len(content) < _MOST and (part := await reader.read(_MOST - len(content))):
         content += part

@@ -68,7 +68,7 @@ def configuration_file(document: bytes) -> SlotFile:
 
 
 def unit_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
-    """The unit and its drop-ins."""
+    """Return the unit and its drop-ins."""
     folder = f"/etc/systemd/system/{UNIT}.d"
     return (
         SERVICE_FILE,
@@ -79,7 +79,7 @@ def unit_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
 
 
 def node_drop_in(goal: NodeGoal) -> SlotFile:
-    """What kubelet registers its Node as."""
+    """Return the drop-in with the labels and taints of kubelet's Node."""
     return _drop_in(f"/etc/systemd/system/{UNIT}.d/20-node-config.conf", "KUBELET_NODE_ARGS", node_flags(goal))
 
 
@@ -89,7 +89,7 @@ def kubeconfig_flags(access: KubeletAccess) -> list[str]:
 
 
 def node_flags(goal: NodeGoal) -> list[str]:
-    """Raises Rejected where there is a label with which kubelet would not start: a Machine may have one."""
+    """Return kubelet's flags. Raises Rejected for a label with which kubelet would not start."""
     if refused := [key for key in sorted(goal.labels) if not taken_by_kubelet(key)]:
         raise Rejected(f"node labels {', '.join(refused)}: {NOT_TAKEN}")
     flags = [f"--config={CONFIG}", f"--hostname-override={goal.machine}"]
@@ -101,10 +101,10 @@ def node_flags(goal: NodeGoal) -> list[str]:
 
 
 def configuration(goal: NodeGoal, resolv_conf: str) -> bytes:
-    """KubeletConfiguration, as JSON.
+    """Return the KubeletConfiguration as JSON.
 
     Args:
-        resolv_conf: for Pods that use the host's DNS; the file must not name the host's own stub.
+        resolv_conf: for Pods that use the host's DNS; it must not name the host's own stub.
     """
     document: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -136,7 +136,7 @@ def configuration(goal: NodeGoal, resolv_conf: str) -> bytes:
 
 
 def credential_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
-    """What kubelet shows to the API server: for its owner's eyes only."""
+    """Return kubelet's credentials for the API server, readable by their owner only."""
     match access:
         case TokenAccess(token=token):
             return (SlotFile(BOOTSTRAP, kubeconfig(goal, {"token": token.reveal()}), 0o600),)
@@ -154,12 +154,12 @@ _CARRIED: Final = "kubelet-client-carried-over.pem"
 
 
 def links(access: KubeletAccess) -> Mapping[str, str]:
-    """Symbolic links, by path: kubelet takes its certificate through one, and replaces that when it renews it."""
+    """Return symbolic links, by path: kubelet reads its certificate through one, and replaces it at renewal."""
     return {CERTIFICATE: _CARRIED} if isinstance(access, CertificateAccess) else {}
 
 
 def kubeconfig(goal: NodeGoal, user: Mapping[str, Any]) -> bytes:
-    """As JSON, which is YAML."""
+    """Return a kubeconfig as JSON, which is YAML."""
     cluster = {"server": goal.api_server, "certificate-authority-data": base64.b64encode(goal.ca_pem.encode()).decode()}
     return _json(
         {
@@ -185,7 +185,9 @@ def _exec(access: ExecAccess) -> dict[str, Any]:
 
 
 def _drop_in(path: str, variable: str, flags: list[str]) -> SlotFile:
-    """Flags in a variable that the unit splits at spaces; none of them may hold one."""
+    """Return a drop-in that sets a variable to flags. The unit splits the variable at spaces, so no flag may contain
+    one.
+    """
     word = unit_word(f"{variable}={' '.join(flags)}")
     return SlotFile(path, f"[Service]\nEnvironment={word}\n".encode())
 

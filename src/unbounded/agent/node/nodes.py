@@ -50,12 +50,14 @@ _GPU_S: Final = 60.0
 
 
 class HostNodes:
-    """Args:
-    units: the host's service manager.
-    inside: that of a slot's machine.
-    arch: amd64, arm64; this host's own when it is not given.
-    trust: authorities of the mirrors and registries.
-    health: why kubelet is not well.
+    """The slots of this host.
+
+    Args:
+        units: the host's service manager.
+        inside: that of a slot's machine.
+        arch: amd64, arm64; None for this host's own.
+        trust: authorities of the mirrors and registries.
+        health: returns why kubelet is not healthy.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class HostNodes:
         self._running = Running(layout, commands, units, managers, limits or Limits(), self._durations)
 
     async def look(self, slot: Slot) -> SlotFacts:
-        """Raises Rejected as `applied` does."""
+        """Return the observed state of a slot. Raises Rejected as `applied` does."""
         applied = self.applied(slot)
         seen = SlotFacts(slot, exists=_filled(self._layout, slot), applied=applied)
         if not await self._running.active(slot):
@@ -184,7 +186,7 @@ class HostNodes:
         remove = sandbox.remove_command(ran.stdout.strip())
         try:
             await self._running.run_inside(slot, *remove, timeout_s=sandbox.REMOVE_S)
-        except Failure as failure:  # kubelet removes sandboxes of Pods that it does not know
+        except Failure as failure:  # kubelet removes sandboxes of unknown Pods
             log.warning("the sandbox of the proof is not removed", error=failure, slot=slot)
         return ""
 
@@ -222,7 +224,7 @@ class HostNodes:
             return tree.read(pull_secrets.RESPONSE) or b""
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
-        """kubelet in a whole slot uses this API server, CA and DNS server; where it runs it is restarted."""
+        """Give kubelet in a complete slot this API server, CA and DNS server; restart it where it runs."""
         applied = self._whole(slot, "its kubelet cannot follow the cluster's CA")
         goal = goal_with(applied.goal, access)
         await to_its_end(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
@@ -234,10 +236,10 @@ class HostNodes:
     async def succeed(
         self, slot: Slot, access: ClusterAccess, kubelet_access: CertificateAccess | None, node_uid: str
     ) -> None:
-        """kubelet in a whole slot belongs to another cluster from now on, where its Node has this UID.
+        """Move kubelet in a complete slot to another cluster, where its Node has this UID.
 
         Args:
-            kubelet_access: its certificate there; None where a program gives it its credential.
+            kubelet_access: its certificate there; None where a program supplies its credential.
         """
         applied = self._whole(slot, "its kubelet cannot move to another cluster")
         goal = goal_with(applied.goal, access)
@@ -271,7 +273,7 @@ class HostNodes:
         return applied
 
     def _put(self, slot: Slot, files: tuple[SlotFile, ...], links: Mapping[str, str]) -> None:
-        """Durably."""
+        """Write files and links durably."""
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
             for file in files:
                 tree.put(file.path, file.content, mode=file.mode)
@@ -284,7 +286,7 @@ class HostNodes:
         return read_applied(self._layout, slot)
 
     async def _prepare(self, slot: Slot) -> None:
-        """Let the slot fit the host as it is now: devices and the driver change with a reboot."""
+        """Adapt the slot to the host's present state: devices and the driver may change with a reboot."""
         devices = await asyncio.to_thread(look_for_devices, self._layout)
         driver = nvidia.Libraries()
         if devices.nvidia:
@@ -296,7 +298,7 @@ class HostNodes:
             await self._units.reload()
 
     async def show_devices(self) -> None:
-        """Bring the /dev of the machine that runs up to date. Raises OSError where it ended meanwhile."""
+        """Update the /dev of the running machine. Raises OSError where it ended in between."""
         for slot in Slot:
             if self._layout.rootfs(slot).is_dir() and (leader := await self._running.leader(slot)):
                 root, block = self._layout.at(f"/proc/{leader}/root"), self._layout.at("/sys/dev/block")
@@ -308,11 +310,13 @@ class HostNodes:
     async def _show_devices(self, slot: Slot) -> None:
         try:
             await self.show_devices()
-        except OSError as failure:  # what needs no disks works without them, and the daemon tries again
+        except OSError as failure:  # Pods without such devices run all the same, and the daemon retries
             log.warning("devices do not reach the machine", error=failure, slot=slot)
 
     async def _describe_gpus(self, slot: Slot) -> None:
-        """Tell the container runtime of the GPUs. A node without this still runs what needs none."""
+        """Generate the GPUs' CDI specification for the container runtime. Without it, the node still runs Pods without
+        GPUs.
+        """
         devices = await asyncio.to_thread(look_for_devices, self._layout)
         described: Described | None = None
         if devices.nvidia:
@@ -351,7 +355,7 @@ _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFI
 
 
 def _good(pem: str, now: WallClock) -> bool:
-    """Whether it holds a certificate that is still good, and a key."""
+    """Return whether the PEM has an unexpired certificate, and a key."""
     found = _CERTIFICATE.search(pem)
     try:
         certificate = x509.load_pem_x509_certificate(found.group().encode()) if found else None

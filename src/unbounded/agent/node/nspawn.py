@@ -1,4 +1,4 @@
-"""The machine's settings for systemd-nspawn, and what is changed of its unit. Pure."""
+"""The machine's settings for systemd-nspawn, and the drop-in of its unit. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOP_S: Final = 30
 
 @dataclass(frozen=True)
 class Bind:
-    """Something of the host that is seen inside, read only."""
+    """A read-only bind mount of a host path in the machine."""
 
     source: str
     target: str
@@ -29,7 +29,9 @@ def unit_of(slot: str) -> str:
 
 
 def settings(devices: Devices, binds: Iterable[Bind]) -> str:
-    """The .nspawn file: no user namespace, the host's network, all capabilities, as kubelet and the CNI need them."""
+    """Return the .nspawn file: no user namespace, the host's network, all capabilities, as kubelet and the CNI need
+    them.
+    """
     lines = [
         "[Exec]",
         "Boot=yes",
@@ -52,13 +54,13 @@ def settings(devices: Devices, binds: Iterable[Bind]) -> str:
 
 
 def override(slot: Slot) -> str:
-    """The drop-in of its unit. The host's firewall is nobody's business here.
+    """Return the drop-in of the machine's unit. It does not change the host's firewall.
 
-    All devices are allowed: those that come later have numbers that nobody knows yet. Which of them the machine sees
-    is decided by what is put into its /dev.
+    All devices are allowed, because the numbers of later devices are unknown. The machine sees only those that are
+    placed into its /dev.
 
-    Two machines would be two kubelets of one Node: systemd itself keeps them apart, whatever was enabled when the
-    power went.
+    Two machines would be two kubelets of one Node. systemd itself keeps them apart with Conflicts=, even where both
+    were enabled when the power failed.
     """
     lines = [
         "[Unit]",
@@ -71,7 +73,7 @@ def override(slot: Slot) -> str:
         f"TimeoutStopSec={STOP_S}s",
         "Environment=SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1",
         "Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
-        "ExecStartPre=-/usr/bin/machinectl terminate %i",  # one that a crash left registered
+        "ExecStartPre=-/usr/bin/machinectl terminate %i",  # for a machine that a crash left registered
         "DeviceAllow=block-* rwm",
         "DeviceAllow=char-* rwm",
     ]
@@ -79,5 +81,5 @@ def override(slot: Slot) -> str:
 
 
 def _escaped(path: str) -> str:
-    """A path in a Bind: a colon would part source from target."""
+    """Return a path for Bind=, where an unescaped colon separates source and target."""
     return path.replace("\\", "\\\\").replace(":", "\\:")

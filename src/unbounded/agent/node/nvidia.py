@@ -1,4 +1,4 @@
-"""The NVIDIA driver's libraries, which are the host's and must be those of its kernel module. Pure."""
+"""Libraries of the NVIDIA driver, which have to match the host's kernel module and so come from the host. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from typing import Final
 from unbounded.agent.node.nspawn import Bind
 
 SHOWN: Final = "/run/host-nvidia"
-PLACE: Final = "/usr/local/lib"  # on ldconfig's own list
+PLACE: Final = "/usr/local/lib"  # in ldconfig's default list
 SPECIFICATION: Final = "/etc/cdi/nvidia.yaml"
 _PREFIXES: Final = (
     "libnvidia-", "libcuda", "libEGL_nvidia", "libGLX_nvidia", "libGLESv2_nvidia", "libnvcuvid", "libnvoptix"
 )  # fmt: skip
 _TAGS: Final = {"amd64": "x86-64", "arm64": "AArch64"}
 _LINE: Final = re.compile(r"\s*(\S+) \(([^)]*)\) => (/\S+)")
-# nvidia-ctk adds hooks that change what the machine may not change; these two do not
+# nvidia-ctk adds hooks that modify files which the machine may not modify; these two do not
 _HOOKS: Final = ("enable-cuda-compat", "disable-device-node-modification", "chmod")
 
 
 @dataclass(frozen=True)
 class Libraries:
-    """Args:
-    binds: the host's directories, read only.
-    links: by path inside, where they lead.
+    """Libraries of the driver for a machine.
+
+    Args:
+        binds: the host's directories, read only.
+        links: symbolic links, by path inside, with their targets.
     """
 
     binds: tuple[Bind, ...] = ()
@@ -33,10 +35,10 @@ class Libraries:
 
 
 def libraries(told: str, arch: str) -> Libraries:
-    """What of the driver the host has.
+    """Return the driver's libraries on the host.
 
     Args:
-        told: what `ldconfig -p` printed; the first of several with one name counts, as it does for the loader.
+        told: output of `ldconfig -p`; the first of several entries with one name counts, as for the loader.
     """
     found: dict[str, str] = {}
     for line in told.splitlines():
@@ -53,6 +55,6 @@ def libraries(told: str, arch: str) -> Libraries:
 
 
 def cdi_commands() -> tuple[tuple[str, ...], ...]:
-    """Ways to write the list of devices for containers, the best first; older tools know fewer flags."""
+    """Return commands that write the CDI specification, the best first; older tools know fewer flags."""
     generate = ("nvidia-ctk", "cdi", "generate", f"--output={SPECIFICATION}")
     return (*generate, *(f"--disable-hook={hook}" for hook in _HOOKS)), generate

@@ -1,10 +1,10 @@
-"""Logins for registries: Secrets of the cluster, brought to this host and into its slot.
+"""Registry logins: Secrets of the cluster, copied to this host and into its slot.
 
 The agent fetches the node's image with them, and kubelet pulls the images of Pods.
 
-kubelet asks a credential provider for them. That is a script which prints a file that root alone may read, so that no
-login stands in an object of the API, in a command line or in an environment. kubelet asks by the registry that an image
-names, and so has none for a mirror of it: containerd finds that in the mirror's hosts.toml.
+kubelet requests them from a credential provider, a script that prints a file which only root can read. So no login is
+in an API object, in a command line or in an environment. kubelet requests by the registry in an image's name, and so
+has no login for a mirror of it: containerd reads that from the mirror's hosts.toml.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _MATCH: Final = re.compile(r"[A-Za-z0-9*]([-A-Za-z0-9.*]*[A-Za-z0-9*])?(:[0-9]{1
 _API: Final = "credentialprovider.kubelet.k8s.io/v1"
 
 
-Bring = Callable[[NodeSettings], Awaitable[bytes]]  # what PullSecrets.bring does
+Bring = Callable[[NodeSettings], Awaitable[bytes]]  # signature of PullSecrets.bring
 
 
 async def bring_none(_settings: NodeSettings) -> bytes:
-    """Stand for a host that has no API to read Secrets from."""
+    """Return no logins, for a host that has no API to read Secrets from."""
     return b""
 
 
@@ -57,24 +57,25 @@ def named(settings: NodeSettings) -> tuple[str, ...]:
 
 
 class PullSecrets:
-    """Keeps the logins of a node's Secrets on this host, for root alone."""
+    """Copies the logins of a node's Secrets to this host, readable by root only."""
 
     def __init__(self, api: Api, layout: Layout) -> None:
         self._api = api
         self._layout = layout
 
     async def bring(self, settings: NodeSettings) -> bytes:
-        """Read the Secrets, and keep their logins; return them. The caller has the host's lock.
+        """Read the Secrets, store their logins and return them. The caller holds the host's lock.
 
         Raises:
-            Rejected: a Secret is not there, may not be read, or holds no logins; the message names the field.
+            Rejected: a Secret does not exist, may not be read, or has no logins; the message names the field.
         """
         logins = await self.read(settings)
         await self.keep(logins)
         return logins
 
     async def read(self, settings: NodeSettings) -> bytes:
-        """Return the logins of the Secrets, as kubelet's provider prints them; empty where the settings name none.
+        """Return the logins of the Secrets in the output format of kubelet's provider; empty where the settings name
+        none.
 
         Raises:
             Rejected: as `bring` does.
@@ -85,7 +86,7 @@ class PullSecrets:
         return msgspec.json.encode(_response(logins)) if named(settings) else b""
 
     async def keep(self, logins: bytes) -> None:
-        """Keep what `read` returned for the slots that are built or configured from now on."""
+        """Store the result of `read` for the next slots that are built or configured."""
         await to_its_end(self._keep, logins)
 
     async def _logins_of(self, name: str) -> Logins:
@@ -118,7 +119,7 @@ class PullSecrets:
 
 
 def kept(layout: Layout) -> bytes:
-    """Return the logins that this host keeps; empty for none."""
+    """Return the logins stored on this host; empty for none."""
     try:
         return layout.pull_secrets.read_bytes()
     except FileNotFoundError:
@@ -126,18 +127,18 @@ def kept(layout: Layout) -> bytes:
 
 
 def kept_logins(layout: Layout) -> Logins:
-    """Return the logins that this host keeps, for the agent's own download of an image."""
+    """Return the logins stored on this host, for the agent's own download of an image."""
     return parsed(kept(layout))
 
 
 def parsed(response: bytes) -> Logins:
-    """Return the logins of what the provider prints; none of nothing."""
+    """Return the logins in the provider's output; none for an empty one."""
     auth = msgspec.json.decode(response)["auth"] if response else {}
     return Logins(tuple((key, Login(one["username"], Secret(one["password"]))) for key, one in auth.items()))
 
 
 def _response(logins: Logins) -> dict[str, Any]:
-    """Return what the provider prints: all logins, of which kubelet takes those of the image's registry."""
+    """Return the provider's output: all logins, from which kubelet takes those of the image's registry."""
     auth = {
         registry: {"username": login.user, "password": login.password.reveal()} for registry, login in logins.entries
     }
@@ -149,7 +150,7 @@ def files(response: bytes) -> tuple[SlotFile, ...]:
     """Return the provider, its configuration and its logins.
 
     Args:
-        response: as this host keeps it.
+        response: as stored on this host.
     """
     auth = msgspec.json.decode(response)["auth"] if response else {}
     provider = {"name": PROVIDER, "matchImages": sorted(auth), "defaultCacheDuration": "0s", "apiVersion": _API}

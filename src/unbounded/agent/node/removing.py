@@ -1,4 +1,4 @@
-"""Taking away what is left of a slot. Nothing that is mounted from elsewhere is ever deleted."""
+"""Removal of a slot's files. Content that is mounted from elsewhere is never deleted."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PAUSE_S: Final = 2.0
 
 
 def workspace(layout: Layout, slot: str) -> Path:
-    """Where a slot is built, beside its place."""
+    """Return the work folder in which a slot is built, a sibling of its final path."""
     return layout.machines / f".building-{slot}"
 
 
 def _doomed(slot: str) -> str:
-    """Begins the names of trees that are being removed; no machine can have such a name."""
+    """Return the name prefix of trees that are being removed, which no machine can have as its name."""
     return f".removing-{slot}-"
 
 
 async def remove_trees(layout: Layout, commands: Commands, slot: str) -> None:
-    """The root file system, and what was being built or removed; they lose their names first. And the lock of a
-    systemd-nspawn that was killed.
+    """Remove the root file system, half-built and half-removed ones, and the lock of a killed systemd-nspawn. Trees are
+    renamed before their removal.
 
     Raises:
-        Transient: something is left, and what.
+        Transient: the message names what remains.
     """
     if not layout.machines.is_dir():
         return
@@ -47,7 +47,9 @@ async def remove_trees(layout: Layout, commands: Commands, slot: str) -> None:
 
 
 def remove_settings(layout: Layout, slot: str) -> bool:
-    """What the host's systemd has of a slot, as files; whether there was any, and `disable` and `reload` are due."""
+    """Remove the slot's files of the host's systemd. Return whether there were any, so that `disable` and `reload` are
+    due.
+    """
     nspawn, override = layout.nspawn(slot), layout.override(slot)
     removed = [path.parent.is_dir() and remove_durably(path) for path in (nspawn, override)]
     if override.parent.is_dir() and not any(override.parent.iterdir()):
@@ -66,7 +68,7 @@ def _rename(path: Path, target: Path) -> None:
 
 
 async def _delete(layout: Layout, commands: Commands, path: Path) -> None:
-    """Retried: a file system that was just left may be busy for a moment."""
+    """Delete a tree, with retries: a file system that was just unmounted may be busy for a moment."""
     for attempt in range(1, TRIES + 1):
         await unmount_below(layout, commands, path)
         try:

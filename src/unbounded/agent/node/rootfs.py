@@ -1,4 +1,4 @@
-"""A root file system in a fresh directory: from the layers of an image, or by debootstrap."""
+"""Root file system in a new directory: from the layers of an image, or by debootstrap."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _UBUNTU: Final = {"amd64": "http://archive.ubuntu.com/ubuntu", "arm64": "http://
 
 @dataclass(frozen=True)
 class Distribution:
-    """What debootstrap makes.
+    """Distribution that debootstrap installs.
 
     Args:
-        mirror: empty for debootstrap's own choice.
+        mirror: empty for debootstrap's default.
     """
 
     suite: str
@@ -38,7 +38,7 @@ class Distribution:
 
 
 def distribution(os_release: str, arch: str) -> Distribution:
-    """Debian on Debian, in the host's release; Ubuntu 24.04 elsewhere. Pure.
+    """Return the distribution: on Debian the host's own release, elsewhere Ubuntu 24.04. Pure.
 
     Args:
         os_release: content of the host's /etc/os-release.
@@ -51,10 +51,10 @@ def distribution(os_release: str, arch: str) -> Distribution:
 
 
 async def unpack_image(layers: Sequence[Path], target: Path, tell: Tell) -> None:
-    """Put the layers on each other. What was begun is removed when this is cancelled.
+    """Unpack the layers on top of each other. A cancelled call removes what it has unpacked.
 
     Raises:
-        Rejected: they are no root file system that can be used.
+        Rejected: they are no usable root file system.
         Transient: the disk refuses.
     """
     stop = Stop()
@@ -68,14 +68,16 @@ async def unpack_image(layers: Sequence[Path], target: Path, tell: Tell) -> None
 
 
 def add_hosts(root: Path) -> None:
-    """Write /etc/hosts, which no package of Debian brings and containerd copies into every Pod sandbox."""
+    """Write /etc/hosts. No package of Debian contains the file, and containerd copies it into every Pod sandbox."""
     with closing(SystemTree(root)) as tree:
         if not tree.has(_HOSTS):
             tree.put(_HOSTS, b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 
 
 async def debootstrap(commands: Commands, target: Path, made: Distribution, arch: str, cache: Path, tell: Tell) -> None:
-    """Raises Transient with debootstrap's last words, Rejected where the host has no debootstrap."""
+    """Install the distribution. Raises Transient with debootstrap's last lines, Rejected where the host has no
+    debootstrap.
+    """
     tell(f"debootstrap of {made.suite} begins; it takes some minutes")
     await asyncio.to_thread(cache.mkdir, mode=0o700, parents=True, exist_ok=True)
     argv = ["debootstrap", "--variant=minbase", f"--arch={arch}", f"--cache-dir={cache}"]

@@ -1,4 +1,4 @@
-"""A slot's machine and the services in it: up, down, and by force where they do not go. Every wait has a limit."""
+"""Start and stop of a slot's machine and its services, with kills where they do not stop. Every wait has a limit."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ _UP: Final = frozenset({"active", "activating", "reloading", "deactivating"})
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds. `boot_s` and `service_s` are the floors of limits that grow with what this host needed before.
+    """Limits in seconds. `boot_s` and `service_s` are the floors of limits that grow with this host's earlier
+    durations.
 
     Args:
-        poll_s: between two looks.
+        poll_s: between two observations.
         start_s, boot_s: for the machine's unit, and until it answers.
-        vanish_s: until one that was terminated is gone.
+        vanish_s: until a terminated machine is gone.
         service_s: until a service is active.
         service_stop_s: for a service to stop; its own unit kills it before.
-        kill_s: for processes to be gone that were killed.
+        kill_s: until killed processes are gone.
         stop_s: for the machine to power off; its own unit kills it before.
     """
 
@@ -56,8 +57,10 @@ class Limits:
 
 
 class Running:
-    """Args:
-    inside: the service manager of a slot's machine.
+    """The machines of all slots, and their services.
+
+    Args:
+        inside: the service manager of a slot's machine.
     """
 
     def __init__(
@@ -77,12 +80,12 @@ class Running:
         self._durations = durations
 
     async def boot_id(self, slot: Slot) -> str:
-        """Of the machine that is there, whether it answers or not; empty when none is."""
+        """Return the boot id of the machine, whether it answers or not; empty when there is none."""
         leader = await self.leader(slot)
         return own_boot_id(self._layout.at(f"/proc/{leader}")) if leader else ""
 
     async def leader(self, slot: Slot) -> str:
-        """The first process of the machine; empty when there is none."""
+        """Return the pid of the machine's first process; empty when there is none."""
         try:
             ran = await self._commands.run(
                 "machinectl", "show", "--property=Leader", "--value", "--", slot, check=False
@@ -93,11 +96,11 @@ class Running:
         return told if ran.ok and told.isdigit() else ""
 
     async def active(self, slot: Slot) -> bool:
-        """The machine's unit is up, or on its way up or down."""
+        """Return whether the machine's unit is active, activating or deactivating."""
         return (await self._units.look(unit_of(slot))).active in _UP
 
     async def run_inside(self, slot: Slot, *argv: str, timeout_s: float) -> str:
-        """What a command in the machine printed. Raises Transient as Commands.run."""
+        """Run a command in the machine and return its output. Raises Transient as Commands.run."""
         return (await self.execute_inside(slot, *argv, timeout_s=timeout_s)).stdout
 
     async def execute_inside(
@@ -111,21 +114,21 @@ class Running:
     async def service_active(self, slot: Slot, unit: str) -> bool:
         try:
             return (await self._inside(slot).look(unit)).active == "active"
-        except Failure:  # no machine, or none that answers
+        except Failure:  # no machine, or one that does not answer
             return False
 
     async def journal(self, slot: Slot, unit: str) -> str:
-        """Return what a service wrote last since the machine's boot; empty where that cannot be read."""
+        """Return a service's last output since the machine's boot; empty where the journal cannot be read."""
         told = ("journalctl", "--boot", "--quiet", "--no-pager", "--output=cat", f"--lines={_LINES}", f"--unit={unit}")
         try:
             return (await self.execute_inside(slot, *told, timeout_s=_READ_S, check=False)).stdout
         except Failure:
             return ""
 
-    # Up
+    # Start
 
     async def start(self, slot: Slot) -> None:
-        """The machine answers. Raises Transient when it does not within the limits."""
+        """Start the machine and wait until it answers. Raises Transient when it does not within the limits."""
         was_up = await self.active(slot)
         await self._at_boot("enable", TARGET, unit_of(slot))
         self._sync_enabled()
@@ -143,7 +146,7 @@ class Running:
             await self._until(lambda: self._answers(slot), boot_s, f"{slot}: the machine does not answer")
 
     async def _host_boot(self) -> tuple[float, ...]:
-        """How long the host's own systemd took to boot: a machine's does much the same."""
+        """Return how long the host's own systemd took to boot: a machine's needs about as long."""
         properties = ("UserspaceTimestampMonotonic", "FinishTimestampMonotonic")
         shown = await self._commands.run("systemctl", "show", f"--property={','.join(properties)}", check=False)
         found = dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
@@ -151,28 +154,28 @@ class Running:
         return ((ended - began) / 1e6,) if 0 < began < ended else ()
 
     async def _at_boot(self, verb: str, *units: str) -> None:
-        """Enable or disable. The manager need not read all its units anew for what counts at the next boot only."""
+        """Enable or disable units. The manager is not reloaded, as only the next boot uses the result."""
         ran = await self._commands.run("systemctl", verb, "--quiet", "--no-reload", "--", *units, check=False)
         if not ran.ok and not (verb == "disable" and "does not exist" in ran.stderr):
             raise Transient(f"systemctl {verb} {' '.join(units)}: {ran.stderr.strip()}")
 
     async def start_service(self, slot: Slot, unit: str) -> None:
-        """The service is active. Raises Transient with what its manager says about it."""
+        """Start a service and wait until it is active. Raises Transient with its manager's message."""
         inside, within_s = self._inside(slot), self._durations.limit(Work.SERVICE, floor=self.limits.service_s)
         async with self._durations.measured(Work.SERVICE, within_s):
-            with suppress(Transient):  # what counts is what is seen
+            with suppress(Transient):  # the observed state counts
                 await inside.start(unit, timeout_s=within_s)
             await self._until(
                 lambda: self.service_active(slot, unit), within_s, f"{slot}: {unit} does not become active"
             )
 
     async def restart_service(self, slot: Slot, unit: str) -> None:
-        """The service runs with its files as they are now. Raises Transient as `start_service`."""
+        """Restart a service with its files as they are now. Raises Transient as `start_service`."""
         await self._inside(slot).restart(unit, timeout_s=self.limits.service_s)
         await self.start_service(slot, unit)
 
     async def reread(self, slot: Slot) -> None:
-        """A machine that runs reads its units again, for when they are started the next time."""
+        """Reload the units of a running machine, for their next start."""
         if await self.boot_id(slot):
             await self._inside(slot).reload()
 
@@ -201,10 +204,10 @@ class Running:
     async def _vanished(self, slot: Slot) -> bool:
         return not await self._registered(slot)
 
-    # Down
+    # Stop
 
     async def stop_services(self, slot: Slot) -> None:
-        """kubelet, then containerd; by force where they do not stop. Raises Transient where even that does not help."""
+        """Stop kubelet, then containerd; kill those that do not stop. Raises Transient where a killed one remains."""
         if not await self.active(slot):
             return
         for unit in (kubelet.UNIT, containerd.UNIT):
@@ -213,7 +216,7 @@ class Running:
     async def _stop_service(self, slot: Slot, unit: str) -> None:
         try:
             await self._inside(slot).stop(unit, timeout_s=self.limits.service_stop_s)
-        except Transient as failure:  # it hangs, or the machine's own manager does
+        except Transient as failure:  # the service hangs, or the machine's own manager does
             log.warning("service does not stop; its processes are killed", error=failure, slot=slot, unit=unit)
         else:
             return
@@ -222,7 +225,7 @@ class Running:
         await self._until(lambda: _empty(group), self.limits.kill_s, f"{slot}: {unit} cannot be killed")
 
     async def _group(self, slot: Slot, unit: str) -> Path:
-        """The control group of a service inside, as the host sees it."""
+        """Return the control group of a service in the machine, as a path of the host."""
         argv = ("systemctl", "show", "--property=ControlGroup", "--value", "--", unit_of(slot))
         told = (await self._commands.run(*argv)).stdout.strip()
         roots = (self._layout.at("/sys/fs/cgroup/unified"), self._layout.at("/sys/fs/cgroup"))
@@ -230,10 +233,10 @@ class Running:
         return root / told.strip("/") / "payload" / "system.slice" / unit
 
     async def stop(self, slot: Slot) -> None:
-        """The machine is down, and not started at boot, also after a loss of power.
+        """Stop the machine and disable its start at boot, durably.
 
         Raises:
-            Transient: it cannot be ended, or would be back at the next boot.
+            Transient: the machine does not end, or would start at the next boot.
         """
         unit = unit_of(slot)
         enabled: Transient | None = None
@@ -248,7 +251,7 @@ class Running:
             log.warning("machine does not power off; it is ended by force", error=failure, slot=slot)
             await self._force(slot)
         registered, _ = await asyncio.gather(self._registered(slot), self._units.reset_failed(unit))
-        if registered:  # by somebody else than the unit
+        if registered:  # not by the unit
             await self._force(slot)
             await self._units.reset_failed(unit)
         if enabled is not None:
@@ -256,7 +259,7 @@ class Running:
         self._sync_enabled()
 
     def _sync_enabled(self) -> None:
-        """systemd does not sync the links that say what starts at boot."""
+        """Sync the links that start units at boot, which systemd does not."""
         wants = self._layout.units / f"{TARGET}.wants"
         if wants.is_dir():
             sync_directory(wants)
@@ -280,7 +283,8 @@ class Running:
 
 
 def own_boot_id(process: Path) -> str:
-    """The boot id that a machine's process sees; empty before nspawn has laid the machine's own over the host's.
+    """Return the boot id that a machine's process sees; empty until nspawn has mounted the machine's own over the
+    host's.
 
     Args:
         process: its folder below /proc.
@@ -290,7 +294,7 @@ def own_boot_id(process: Path) -> str:
         if not any(line.split()[4] == BOOT_ID for line in mounts):
             return ""
         return (process / "root" / BOOT_ID.lstrip("/")).read_text().strip()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return ""
 
 
@@ -299,7 +303,7 @@ async def _empty(group: Path) -> bool:
 
 
 def processes(group: Path) -> list[int]:
-    """Of a control group and those below it; none where there is no such group."""
+    """Return the processes of a control group and of its descendants; none where there is no such group."""
     found: list[int] = []
     for folder, _, _ in os.walk(group):
         with suppress(OSError):
@@ -308,9 +312,9 @@ def processes(group: Path) -> list[int]:
 
 
 def kill_group(group: Path) -> None:
-    """SIGKILL for every process of a control group."""
+    """Send SIGKILL to every process of a control group."""
     with suppress(OSError):
-        (group / "cgroup.kill").write_text("1")  # since Linux 5.14; nothing can be forked away from it
+        (group / "cgroup.kill").write_text("1")  # since Linux 5.14; it also catches forks
     for process in processes(group):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""The sandbox image, which every Pod's sandbox starts from, and the proof that a node runs one. Pure.
+"""The sandbox image of every Pod, and a test that a node can run one. Pure.
 
-The image is an archive in the slot: the node image brings it, else the artifact mirror. containerd imports it at each
+The image is an archive in the slot: from the node image, else from the artifact mirror. containerd imports it at each
 start under a name that no registry can have, so that it is never pulled.
 """
 
@@ -18,9 +18,9 @@ ARCHIVE: Final = "/usr/share/unbounded/sandbox.tar"
 NAME: Final = "sandbox.invalid/unbounded/sandbox"  # RFC 2606: nothing resolves below .invalid
 IMAGE: Final = f"{NAME}:node"
 PROOF: Final = "unbounded-sandbox-proof"
-RUN_S: Final = 120.0  # as long as kubelet waits for the runtime
+RUN_S: Final = 120.0  # kubelet's own timeout for the runtime
 REMOVE_S: Final = 20.0
-MARGIN_S: Final = 10.0  # for crictl to say that its time is over
+MARGIN_S: Final = 10.0  # for crictl to report its timeout
 _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _CRICTL: Final = ("/usr/local/bin/crictl", "--runtime-endpoint", _SOCKET, "--timeout", "10s")
 _ERROR: Final = re.compile(r'level=(?:error|fatal) msg="((?:[^"\\]|\\.)*)"')
@@ -29,10 +29,9 @@ _RUNTIME_DEFAULT: Final = 0  # SecurityProfile.ProfileType of the CRI
 
 
 def pod_config(uid: str) -> bytes:
-    """Return the sandbox that proves a node: in the host's network, so that it needs no CNI configuration.
+    """Return the config of the test sandbox: in the host's network, so that it needs no CNI configuration.
 
-    It has the seccomp profile that kubelet gives to each sandbox: a runc that was built without seccomp runs all
-    others.
+    It has the seccomp profile that kubelet sets for each sandbox: a runc without seccomp runs all others.
     """
     config = {
         "metadata": {"name": PROOF, "namespace": "unbounded", "uid": uid, "attempt": 0},
@@ -48,23 +47,23 @@ def pod_config(uid: str) -> bytes:
 
 
 def run_command() -> tuple[str, ...]:
-    """Run a sandbox whose config comes on standard input; crictl prints its ID."""
+    """Return the command that runs a sandbox with the config on standard input; crictl prints its ID."""
     return (*_CRICTL, "runp", "--cancel-timeout", f"{RUN_S:.0f}s", "/dev/stdin")
 
 
 def remove_command(sandbox_id: str) -> tuple[str, ...]:
-    """Stop and remove a sandbox."""
+    """Return the command that stops and removes a sandbox."""
     return (*_CRICTL, "rmp", "--force", sandbox_id)
 
 
 def crictl_error(stderr: str) -> str:
-    """Return the words of crictl, and of containerd in them, without the log format around."""
+    """Return the message of crictl, and of containerd in it, without the log format."""
     found = _ERROR.findall(stderr)
     return re.sub(r"\\(.)", r"\1", found[-1]) if found else " ".join(stderr.split())[-400:]
 
 
 def archive_fault(content: bytes | None, arch: str) -> str:
-    """Return why an archive cannot be the sandbox image of a host; empty where it can.
+    """Return why an archive is unusable as the sandbox image of a host; empty where it is usable.
 
     Args:
         content: None where there is no archive.
@@ -83,7 +82,7 @@ def archive_fault(content: bytes | None, arch: str) -> str:
 
 
 def _architectures(tar: tarfile.TarFile) -> Iterator[str]:
-    """Architectures of the images in an OCI archive, or in one of `docker save`."""
+    """Yield the architectures of the images in an OCI archive, or in one of `docker save`."""
     if "index.json" in tar.getnames():
         yield from _of_index(tar, _json(tar, "index.json"), depth=3)
         return

@@ -26,23 +26,23 @@ UNITS: Final = ("containerd.service", "kubelet.service")
 FLAGS: Final = "/etc/systemd/system/kubelet.service.d/30-settings.conf"
 CA_FOLDER: Final = "/etc/unbounded/authorities"
 CERTS: Final = "/etc/containerd/certs.d"
-_SYSTEM_CERTS: Final = "/etc/ssl/certs:/etc/pki/tls/certs"  # where Go looks by itself
+_SYSTEM_CERTS: Final = "/etc/ssl/certs:/etc/pki/tls/certs"  # Go's default folders
 _ALWAYS_DIRECT: Final = ("localhost", "127.0.0.0/8", "::1", ".svc")
 _OWN: Final = "node_ip"  # a flag of kubelet, and no field of KubeletConfiguration
 
 
 def require_usable(settings: NodeSettings) -> None:
-    """Refuse settings that the schema let through and that no node could use.
+    """Reject settings that pass the schema and that no node could use.
 
     Raises:
-        Rejected: the message names each field and what would be right.
+        Rejected: the message names each field and a valid value.
     """
     if wrong := list(faults(settings)):
         raise Rejected("; ".join(wrong))
 
 
 def faults(settings: NodeSettings) -> Iterator[str]:
-    """Yield what is wrong with settings that the schema let through: the field, and what would be right."""
+    """Yield faults of settings that pass the schema: the field, and a valid value."""
     kubelet, containerd = settings.kubelet or KubeletSettings(), settings.containerd
     if kubelet.node_ip and not _is_address_or_network(kubelet.node_ip):
         yield f"kubelet.nodeIP {kubelet.node_ip!r}: an address such as 10.0.0.5, or a network such as 10.0.0.0/16"
@@ -76,14 +76,14 @@ def _is_pem(text: str) -> bool:
 def changed_files(
     before: NodeGoal, after: NodeGoal, address: str, logins: bytes
 ) -> tuple[tuple[SlotFile, ...], tuple[str, ...]]:
-    """Return the files that bring a slot to other settings, and the paths of those that it has to lose."""
+    """Return the files that change between two goals of a slot, and the paths of those to remove."""
     wanted = files(after, address, logins)
     there = {file.path for file in wanted}
     return wanted, tuple(file.path for file in files(before, "", b"") if file.path not in there)
 
 
 def kubelet_fields(settings: NodeSettings) -> dict[str, Any]:
-    """Return the fields of KubeletConfiguration that the settings give."""
+    """Return the settings' fields of KubeletConfiguration."""
     if settings.kubelet is None:
         return {}
     fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(settings.kubelet, **{_OWN: None}))
@@ -91,11 +91,11 @@ def kubelet_fields(settings: NodeSettings) -> dict[str, Any]:
 
 
 def files(goal: NodeGoal, address: str, logins: bytes) -> tuple[SlotFile, ...]:
-    """Return the files of a goal's settings; kubelet's own configuration is not among them.
+    """Return the files of a goal's settings, without kubelet's own configuration.
 
     Args:
         address: of the Node; empty for kubelet's choice.
-        logins: of the Secrets that the settings name, as this host keeps them.
+        logins: of the settings' Secrets, as stored on this host.
     """
     settings = goal.settings
     node_ip = (f"--node-ip={address}",) if address else ()
@@ -116,7 +116,7 @@ def drop_in(unit: str) -> str:
 
 
 def environment(goal: NodeGoal) -> Mapping[str, str]:
-    """Return the variables of containerd and kubelet."""
+    """Return the environment variables of containerd and kubelet."""
     found: dict[str, str] = {}
     if (proxy := goal.settings.proxy) is not None and (proxy.http or proxy.https):
         given = (("HTTP_PROXY", proxy.http), ("HTTPS_PROXY", proxy.https), ("NO_PROXY", ",".join(direct(goal))))
@@ -127,14 +127,14 @@ def environment(goal: NodeGoal) -> Mapping[str, str]:
 
 
 def direct(goal: NodeGoal) -> tuple[str, ...]:
-    """Return what is reached without a proxy: what the settings name, the API server, the node and the cluster."""
+    """Return the hosts that need no proxy: those of the settings, the API server, the node and the cluster."""
     named = goal.settings.proxy.no_proxy if goal.settings.proxy else ()
     server = urlsplit(goal.api_server).hostname or ""
     return tuple(dict.fromkeys((*named, server, goal.machine, *_ALWAYS_DIRECT, f".{goal.cluster_domain}")))
 
 
 def added_trust(settings: NodeSettings, trust: Trust | None = None) -> Trust:
-    """Return whom the agent's downloads trust."""
+    """Return the authorities that the agent's downloads trust."""
     return dataclasses.replace(trust or Trust(), added=(settings.ca_bundle or "").encode())
 
 
@@ -154,7 +154,7 @@ def _registries(settings: NodeSettings) -> tuple[Registry, ...]:
 
 
 def _registry(registry: Registry, logins: Logins) -> Iterator[SlotFile]:
-    """hosts.toml, and the authorities that it names; root alone may read it where it holds a login."""
+    """Yield hosts.toml and the authorities that it names; only root can read it where it holds a login."""
     folder, text, mode = f"{CERTS}/{registry.name}", "", 0o644
     for number, host in enumerate(registry.hosts):
         text += f'[host.{_toml(host.url)}]\n  capabilities = ["pull", "resolve"]\n'
@@ -170,9 +170,9 @@ def _registry(registry: Registry, logins: Logins) -> Iterator[SlotFile]:
 
 
 def _authorization(host: RegistryHost, logins: Logins) -> str:
-    """Return the header that containerd shows to this host alone; empty where no login is for it.
+    """Return the authorization header that containerd sends to this host alone; empty without a login for it.
 
-    kubelet gives containerd the login of the registry that an image names, never that of a mirror.
+    kubelet passes containerd the login of the registry in an image's name, never that of a mirror.
     """
     parts = urlsplit(host.url)
     repositories = f"{parts.path.strip('/')}/".removeprefix("v2/").strip("/")
@@ -181,4 +181,4 @@ def _authorization(host: RegistryHost, logins: Logins) -> str:
 
 
 def _toml(text: str) -> str:
-    return msgspec.json.encode(text).decode()  # a basic string of TOML is written as one of JSON
+    return msgspec.json.encode(text).decode()  # TOML's basic strings have the syntax of JSON's

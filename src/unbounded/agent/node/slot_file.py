@@ -1,4 +1,4 @@
-"""A file of a slot, and words of unit files in it."""
+"""A file of a slot, and the escaping of words in unit files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SlotFile:
-    """A file that is written into a slot; mode in full."""
+    """A file that is written into a slot, with its full mode."""
 
     path: str
     content: bytes
@@ -15,6 +15,6 @@ class SlotFile:
 
 
 def unit_word(text: str) -> str:
-    """Return one word of a unit file (systemd.syntax(7), systemd.unit(5))."""
+    """Return the text as one word of a unit file (systemd.syntax(7), systemd.unit(5))."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""What a slot takes from its host: names, resolver, and what is shown to the machine."""
+"""Inputs of a slot from its host: names, DNS resolution, bind mounts and devices of the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULES: Final = "/lib/modules"
 
 
 class Surroundings:
-    """Looks when it is asked; methods block for as long as reading small files takes."""
+    """Reads the host at each call; methods block for as long as reading small files takes."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -46,7 +46,7 @@ class Surroundings:
         return resolver(f"/{target.relative_to(os.path.realpath(self._layout.root))}", names, content)
 
     def address(self, goal: NodeGoal) -> str:
-        """Return the address that the Node is to have; empty for kubelet's choice.
+        """Return the address of the Node; empty for kubelet's choice.
 
         Raises:
             Rejected: the host has no address in the network that kubelet.nodeIP names.
@@ -55,7 +55,7 @@ class Surroundings:
         return address_in(wanted) if "/" in wanted else wanted
 
     def files(self, slot: Slot, devices: Devices, driver: Libraries) -> Mapping[Path, str]:
-        """What systemd and nspawn are to read for the slot, by path."""
+        """Return the files of the slot for the host's systemd and nspawn, by path."""
         modules = (Bind(MODULES, MODULES),) if self._layout.at(MODULES).is_dir() else ()
         own = self.resolver().bind
         binds = (*modules, *((own,) if own else ()), *driver.binds)
@@ -65,7 +65,7 @@ class Surroundings:
         }
 
     def write(self, wanted: Mapping[Path, str]) -> bool:
-        """Whether something had to be changed."""
+        """Write these files where they differ; return whether any did."""
         changed = {path: text for path, text in wanted.items() if _text(path) != text}
         for path, text in changed.items():
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class Surroundings:
         return bool(changed)
 
     def refresh(self, slot: Slot, driver: Libraries) -> None:
-        """What inside a slot that does not run follows the host: the copy of the resolver's file, the driver."""
+        """Update host-dependent files inside a stopped slot: the copy of resolv.conf, the links of the driver."""
         resolve = self.resolver()
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
             if not resolve.link and tree.read("/etc/resolv.conf") != resolve.content:
@@ -94,7 +94,7 @@ class Surroundings:
 
 
 def address_in(network: str) -> str:
-    """Return the address from which this host reaches a network, which has to be one of that network. Sends nothing."""
+    """Return the address of this host in a network. Sends nothing."""
     there = ip_network(network, strict=False)
     family = socket.AF_INET6 if there.version == 6 else socket.AF_INET
     try:
