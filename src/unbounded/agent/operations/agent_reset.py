@@ -1,9 +1,8 @@
-"""AgentReset: everything of the agent is taken off its host, and the operation is Complete before the daemon stops.
+"""AgentReset: removes the agent from its host. The operation is Complete before the daemon stops.
 
-By the time of the last write the release and the certificate are gone from the disk: what that write takes is loaded,
-and the certificate is in memory. A daemon that is ended before its own files go carries on when it is back. Losing
-power in the moment between their going and the last write leaves an operation that nobody ends; the steward does, with
-ExecutorLost.
+Release and certificate are gone from the disk at the last write: its code is loaded before, and the certificate is in
+memory. A daemon that is killed before its own files are removed resumes at its next start. A loss of power between
+their removal and the last write leaves an open operation, which the supervisor ends with ExecutorLost.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MEANING: Final[Mapping[str, str]] = {
     RESOURCES_LEFT: "A reset could not remove everything; the message names what is left, and the agent stays.",
 }
 FAREWELL_S: Final = 600.0
-# In a unit of its own, as the daemon does not live to see the end of it.
+# In a transient unit of its own, as it outlives the daemon.
 _PART: Final = f"systemctl stop {DAEMON_UNIT}; systemctl daemon-reload; systemctl reset-failed {DAEMON_UNIT}; exit 0"
 _LOOK_S: Final = 0.2
 
@@ -65,8 +64,10 @@ PROCEDURE: Final = Procedure(
 
 
 class AgentReset:
-    """The work of the executor; `desk` is the Machine's. `gone` is set once nothing is left, so that the daemon parts
-    (`farewell`), and touches nothing on the host any more."""
+    """The executor's work for AgentReset; `desk` writes the Machine's status.
+
+    `gone` is set once nothing is left. The daemon then stops (`farewell`) and changes nothing on the host any more.
+    """
 
     def __init__(self, resetting: Resetting, desk: Desk) -> None:
         self._resetting = replace(resetting, by_daemon=True)
@@ -99,7 +100,9 @@ class AgentReset:
         return None
 
     async def _report(self) -> None:
-        """Say on the Machine that the host has no node. The operation is proof enough where that fails."""
+        """Report in the Machine's status that the host has no node. An error is ignored, as the operation's status
+        suffices.
+        """
         try:
             await self._desk.report((taken_back(),), None, None)
         except Failure as error:
@@ -112,11 +115,12 @@ def _progress(target: Target) -> Callable[[str], None]:
 
 
 async def farewell(work: AgentReset, settled: Callable[[], bool], commands: Commands) -> None:
-    """Runs beside the daemon's work: when a reset is through and the API knows, the daemon's own unit is stopped, which
-    ends this process, and systemd is reloaded: the unit's file is gone by then.
+    """Stop the daemon's own unit once a reset is complete and its operation has ended, which ends this process.
+
+    systemd is reloaded, as the unit's file is gone by then. This runs concurrently with the daemon's work.
 
     Args:
-        settled: the operation has ended in the API, and the Machine's slot is given back.
+        settled: returns whether the operation has ended in the API and the Machine's claim is released.
     """
     await work.gone.wait()
     for _ in range(round(FAREWELL_S / _LOOK_S)):

@@ -1,4 +1,7 @@
-"""AgentUpgrade: reads how far an upgrade is, and takes its next step. What follows is `agent.upgrade.procedure`."""
+"""AgentUpgrade: observes the progress of an upgrade and executes its next action.
+
+`agent.upgrade.procedure` has the table of its stages.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ from unbounded.operations.record import run_of
 
 log = Log("agent")
 
-_ROOM_S: Final = 60.0  # of a deadline, beside the health window
+_ROOM_S: Final = 60.0  # part of a deadline beyond the health window
 _KEY_PAUSES_S: Final = (1.0, 5.0, 15.0)
-_OVERDUE_ROOM_S: Final = 120.0  # for the way back to be gone, and seen
+_OVERDUE_ROOM_S: Final = 120.0  # time for a rollback to complete and to be observed
 _FAILED: Final = {
     table.DOWNLOAD_FAILED: Seen.FETCH_FAILED,
     table.UNUSABLE_RELEASE: Seen.UNUSABLE,
@@ -46,13 +49,13 @@ _FAILED: Final = {
 
 
 def trial_limit_s(window_s: int, start_s: float = BOUNDS[Work.DAEMON].floor) -> float:
-    """How long after the switch a release with this health window is proven, or has been taken back."""
+    """Return the seconds from the switch until a release with this health window is proven or rolled back."""
     return overdue_s(window_s, start_s) + _OVERDUE_ROOM_S
 
 
 @dataclass
 class _Job:
-    """A release on its way to the slot: beside the engine, as it may take long."""
+    """Download of a release into its slot, outside of the engine, as it may take long."""
 
     uid: str
     task: asyncio.Task[None] | None = None
@@ -63,21 +66,21 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Window:
-    """When this process was first seen healthy on the loop's clock; it begins anew with each process."""
+    """Time of the event loop at which this process was first observed healthy; each process starts a new window."""
 
     uid: str
     since: float
 
 
 class AgentUpgrade:
-    """Made once by the daemon.
+    """The executor's work for AgentUpgrade; the daemon creates it once.
 
     Args:
-        ground: the one that Health has too.
-        api: as the new version is to reach it; a read of it is part of being healthy.
-        tasks: what a download runs in.
-        key: returns the public key that a release has to be signed by, empty where any may run; raises a Failure.
-        fetch: brings the archive; another one where there is no network.
+        ground: the same object as Health's.
+        api: with the access of the new version; the health check reads it.
+        tasks: runs downloads.
+        key: returns the public key that verifies releases, empty where any may run; raises a Failure.
+        fetch: downloads the archive; replaceable where there is no network.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class AgentUpgrade:
     def _window_s(self) -> int:
         return self._settings.health_window_seconds or DEFAULT_WINDOW_S
 
-    # What follows
+    # Port of the executor
 
     def procedure(self, operation: MachineOperation) -> Procedure:
         run = run_of(operation)
@@ -125,7 +128,7 @@ class AgentUpgrade:
         return trial.window_s if trial is not None else 0
 
     def _refuse(self, operation: MachineOperation) -> None:
-        """Raises Refusal for what cannot be carried out, before anything is."""
+        """Raise Refusal for an operation that cannot be executed, before its first action."""
         if wrong := invalid(operation, Executor.AGENT):
             raise Refusal(INVALID_PARAMETERS, wrong)
         scheme = urlsplit(operation.spec.parameters["downloadURL"].strip()).scheme
@@ -142,7 +145,7 @@ class AgentUpgrade:
             )
             raise Refusal(INVALID_PARAMETERS, text)
 
-    # How far it is
+    # Observation
 
     async def observe(self, target: Target) -> Sight:
         return await asyncio.to_thread(self._look, target, asyncio.get_running_loop().time())
@@ -154,7 +157,7 @@ class AgentUpgrade:
         except Rejected as failure:
             if self._ground.releases.selection().on_trial or target.run.stage != table.DOWNLOADING:
                 return _sight(Seen.UNREADABLE, str(failure))
-            trial = None  # it tells of a trial that is over, and is about to be replaced
+            trial = None  # an earlier trial that has ended; this operation will replace it
         if self._job is not None and self._job.uid == uid and (trial is None or trial.uid != uid):
             return _sight(self._job.fact, self._job.detail or "the release is being fetched", self._job.progress)
         if trial is None or trial.uid != uid:
@@ -195,10 +198,10 @@ class AgentUpgrade:
         return _sight(Seen.DUE, f"{name} was healthy for {now - self._window.since:.0f} s")
 
     def _is(self, trial: Trial) -> bool:
-        """Whether this process is the release."""
+        """Return whether this process is the release on trial."""
         return self._ground.releases.colour_of(self._ground.running) == trial.release
 
-    # The next step
+    # Actions
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         _in_time(before)
@@ -239,7 +242,7 @@ class AgentUpgrade:
 
     @contextlib.asynccontextmanager
     async def _held(self, before: float) -> AsyncIterator[None]:
-        """Hold the host while the action may still begin. What was read before that may be gone."""
+        """Hold the host's lock, if it is free while the action may still begin. Values read before may be stale."""
         left_s = before - asyncio.get_running_loop().time()
         async with self._ground.held(WHO, within_s=min(max(left_s, 0.0), WITHIN_S)):
             yield
@@ -250,7 +253,7 @@ class AgentUpgrade:
             raise Transient("there is no release of this operation on the host")
         return trial
 
-    # Fetching, beside the engine
+    # Download, outside of the engine
 
     async def _fetch(self, operation: MachineOperation, before: float) -> None:
         uid = operation.metadata.uid
@@ -275,8 +278,9 @@ class AgentUpgrade:
         )
 
     async def _key_in_force(self) -> str:
-        """Return the public key that the release has to be signed by. An API server that is away for a moment is asked
-        again, as the source of the release is."""
+        """Return the public key that verifies the release. Errors of the API server are retried, as those of the
+        release's source are.
+        """
         for pause_s in _KEY_PAUSES_S:
             try:
                 return await self._key()
@@ -286,7 +290,7 @@ class AgentUpgrade:
         return await self._key()
 
     async def _run_job(self, job: _Job, operation: MachineOperation) -> None:
-        """Ends with the release in its slot, or with the fact that says why not."""
+        """Download the release into its slot, or record why that failed."""
 
         def told(done: int, total: int | None) -> None:
             job.progress = shown_progress(done, total)
@@ -303,7 +307,7 @@ class AgentUpgrade:
             job.fact, job.detail = Seen.FETCH_FAILED, f"{type(error).__name__}; the agent's log has more"
 
     async def _end_job(self) -> None:
-        """Nothing is being fetched on return: the next job uses the same files."""
+        """Cancel the download and wait for its end: the next job uses the same files."""
         if self._job is not None and self._job.task is not None:
             self._job.task.cancel()
             await asyncio.wait({self._job.task})
@@ -312,7 +316,7 @@ class AgentUpgrade:
     async def _discard(self, target: Target, before: float) -> None:
         await self._end_job()
         async with self._held(before):
-            with contextlib.suppress(Rejected):  # what cannot be read is not of this operation
+            with contextlib.suppress(Rejected):  # an unreadable trial does not belong to this operation
                 trial = self._ground.store.read()
                 if trial is not None and trial.uid == target.operation.metadata.uid:
                     discard(self._ground, trial)
@@ -324,7 +328,7 @@ def _in_time(before: float) -> None:
 
 
 def _staged(trial: Trial, target: Target) -> Sight:
-    """A release that lies in its slot, and is not in use."""
+    """Return the observation of a release that is in its slot and not in use."""
     operation = target.operation
     if trial.progress is Progress.STAGED:
         return _sight(Seen.STAGED, f"the release lies in {trial.release}")

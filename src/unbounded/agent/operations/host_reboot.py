@@ -1,7 +1,7 @@
-"""HostReboot from inside, where neither a provider nor a BMC could do it: done when the host has another boot id.
+"""HostReboot from inside, for a host without provider and BMC: complete when the host has another boot id.
 
-The boot id that was noted with the first intent says which boot is to end. An ask names it, and is refused by any other
-boot; so it may be repeated, and the host is never rebooted twice.
+The boot id stored with the first intent is that of the boot to end. A request names it, and a host with another boot id
+rejects the request. So requests may be repeated, and the host never reboots twice.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ HOST_REBOOT: Final = Procedure(
         (REBOOTING, Seen.SAME): Step(REBOOTING, ask=REBOOT),
         (REBOOTING, Seen.OTHER): Step(COMPLETE, seen=SEEN_BOOTED),
     },
-    actions={REBOOT: Repeat.SETS_STATE},  # the state is: not this boot
+    actions={REBOOT: Repeat.SETS_STATE},  # the desired state is: another boot
     proof=frozenset({SEEN_BOOTED}),
     polls_s=(1.0, 2.0, 5.0),
 )
 
 
 def host_boot_id(layout: Layout) -> str:
-    """The boot id of the host that runs."""
+    """Return the boot id of the running host."""
     return layout.at("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class HostReboot:
-    """The work.
+    """The executor's work for HostReboot.
 
     Args:
-        boot_id: of the host, read now.
+        boot_id: reads that of the host.
     """
 
     def __init__(self, commands: Commands, boot_id: Callable[[], str]) -> None:
@@ -83,7 +83,7 @@ class HostReboot:
             raise Transient(f"the boot that was to end has ended: this one is {now}")
         try:
             ran = await self._commands.run("systemctl", "reboot", timeout_s=_COMMAND_S, check=False)
-        except Transient as error:  # it took too long, and may have been heard
+        except Transient as error:  # it timed out, and systemd may have received it
             raise Uncertain(f"whether systemd reboots the host is not known: {error}") from error
         if not ran.ok:
             raise Transient(f"systemctl reboot: status {ran.status}: {' '.join(ran.stderr.split())[-300:]}")

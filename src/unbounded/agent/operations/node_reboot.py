@@ -1,7 +1,7 @@
-"""NodeReboot: kubelet and containerd stop, the nspawn machine stops, and both come back; the root file system stays.
+"""NodeReboot: stops kubelet, containerd and the nspawn machine, and starts them again on the same root file system.
 
-Where it is comes from looking: the boot id of the nspawn machine that was noted with the first intent tells whether the
-machine that runs is still the old one, however often the agent or the host was cut off in between.
+Its progress is observed: the boot id of the nspawn machine is stored with the first intent. It shows whether the
+running machine is still the old one, after any number of restarts of agent or host in between.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ MEANING: Final[Mapping[str, str]] = {
 SEEN_BOOTED: Final = "kubelet and containerd run, in a machine with another boot id"
 SEEN_RENEWED: Final = "the Node's lease was renewed after that"
 
-ATTEMPTS: Final = 6  # a cut-off counts as one
-NO_BOOT: Final = "none"  # noted for a machine that did not run when the operation began
+ATTEMPTS: Final = 6  # an interrupted one counts
+NO_BOOT: Final = "none"  # stored for a machine that did not run when the operation began
 _LEASES: Final = "kube-node-lease"
 
 Lock = Callable[[str], AbstractAsyncContextManager[None]]
 
 
 class Seen(StrEnum):
-    """What one look at the node finds; before and after are told apart by the boot id."""
+    """Observed states of the node; the boot id distinguishes those before the reboot from those after it."""
 
-    SERVES = "Serves"  # as before: kubelet and containerd run
-    HALF = "Half"  # as before, and one of them runs
-    IDLE = "Idle"  # as before, and neither of them runs
+    SERVES = "Serves"  # old boot; kubelet and containerd run
+    HALF = "Half"  # old boot; one of them runs
+    IDLE = "Idle"  # old boot; neither of them runs
     DOWN = "Down"
-    COMES_UP = "ComesUp"  # another boot; kubelet or containerd do not run yet
-    UP = "Up"  # another boot, and both run
-    RENEWED = "Renewed"  # and the Node's lease was renewed
+    COMES_UP = "ComesUp"  # new boot; kubelet or containerd do not run yet
+    UP = "Up"  # new boot; both run
+    RENEWED = "Renewed"  # new boot; kubelet has renewed the Node's lease
 
 
-_BEFORE: Final = (Seen.IDLE, Seen.HALF, Seen.SERVES)  # by how many of the two run
+_BEFORE: Final = (Seen.IDLE, Seen.HALF, Seen.SERVES)  # index: how many of the two run
 
 _STOP_SERVICES: Final = Step(STOPPING_SERVICES, ask=STOP_SERVICES)
 _STOP_MACHINE: Final = Step(STOPPING_MACHINE, ask=STOP_MACHINE)
@@ -89,7 +89,7 @@ _ROWS: Final[Mapping[str, Mapping[Seen, Step]]] = {
         Seen.SERVES: _STOP_SERVICES,
         Seen.HALF: _STOP_SERVICES,
         Seen.IDLE: _STOP_MACHINE,
-        Seen.DOWN: _STOP_MACHINE,  # it may hang, and only seem to be down
+        Seen.DOWN: _STOP_MACHINE,  # it may hang and only appear to be down
         **_AFTER,
     },
     STOPPING_SERVICES: {
@@ -132,7 +132,7 @@ NODE_REBOOT: Final = Procedure(
             limit_s=180.0,
             ask_again_s=5.0,
             attempts=ATTEMPTS,
-            otherwise=_STOP_MACHINE,  # whatever hangs in it ends with it
+            otherwise=_STOP_MACHINE,  # hung processes end with the machine
             cancel=Cancel.UNDO,
             undo=_UNDO,
         ),
@@ -141,7 +141,7 @@ NODE_REBOOT: Final = Procedure(
             limit_s=240.0,
             ask_again_s=5.0,
             attempts=ATTEMPTS,
-            otherwise=_START,  # the node serves again, and the operation says that it failed
+            otherwise=_START,  # the node serves again, and the operation fails
             cancel=Cancel.UNDO,
             undo=_UNDO,
         ),
@@ -162,17 +162,17 @@ NODE_REBOOT: Final = Procedure(
     table={(stage, fact): step for stage, row in _ROWS.items() for fact, step in row.items()},
     actions=dict.fromkeys((STOP_SERVICES, STOP_MACHINE, START), Repeat.SETS_STATE),
     proof=frozenset({SEEN_BOOTED, SEEN_RENEWED}),
-    polls_s=(0.0, *[0.05] * 4, 0.1, 0.2, 0.4, 0.8, 1.0, 2.0),  # what is asked here is done when it is answered
+    polls_s=(0.0, *[0.05] * 4, 0.1, 0.2, 0.4, 0.8, 1.0, 2.0),  # each action here has taken effect when its call returns
 )
 
 
 class NodeReboot:
-    """The work, on the slots of this host.
+    """The executor's work for NodeReboot, on the slots of this host.
 
     Args:
-        lock: the host's lock, given who wants it.
-        node: the Node of this Machine as it is known; it tells two whole slots apart where neither runs.
-        durations: of earlier work on this host, from which the limits of stages follow.
+        lock: the host's lock; its argument names the holder.
+        node: returns this Machine's cached Node, which decides between two complete slots where neither runs.
+        durations: of earlier work on this host, from which the stages' limits follow.
         logins: brings the logins of the settings' Secrets to this host.
     """
 
@@ -195,7 +195,7 @@ class NodeReboot:
         self._logins = logins
         self._leases: dict[str, Renewals] = {}
         self._durations = durations or Durations()
-        self._started_at: float | None = None  # of the machine whose lease is waited for
+        self._started_at: float | None = None  # of the machine whose lease is awaited
 
     def procedure(self, operation: MachineOperation) -> Procedure:  # noqa: ARG002  # as the Protocol has it
         return procedure(self._durations)
@@ -217,7 +217,7 @@ class NodeReboot:
         return Sight(fact, detail=f"{words}{lease}", where=where, boot_id=before)
 
     def _time_renewal(self, fact: Seen) -> None:
-        """Record how long kubelet took from the start of the machine to the lease, or that it took too long."""
+        """Record the time from the machine's start until kubelet renewed the lease, or that it exceeded its limit."""
         if self._started_at is None or fact not in (Seen.UP, Seen.RENEWED):
             return
         spent_s = asyncio.get_running_loop().time() - self._started_at
@@ -245,7 +245,7 @@ class NodeReboot:
         return whole
 
     async def _look(self) -> SlotFacts:
-        """The slot that the node is in."""
+        """Observe the node's slot."""
         facts = [await self._nodes.look(slot) for slot in self._whole()]
         if len(facts) == 1:
             return facts[0]
@@ -253,7 +253,7 @@ class NodeReboot:
         return next(one for one in facts if one.slot == home)
 
     async def _home(self) -> Slot:
-        """Its name alone, which most often needs no look."""
+        """Return the node's slot, most often without an observation."""
         whole = self._whole()
         return whole[0] if len(whole) == 1 else (await self._look()).slot
 
@@ -265,7 +265,7 @@ class NodeReboot:
         return self._leases[uid]
 
     async def _read_lease(self, leases: Renewals, boot_id: str) -> str:
-        """Note when the lease was renewed; in words, why that is not known."""
+        """Record the lease's renewal time; return why it is unknown, empty where it is known."""
         try:
             lease = await self._api.get(LEASES, self._machine, namespace=_LEASES)
         except NotFound:
@@ -298,7 +298,7 @@ class NodeReboot:
             self._started_at = asyncio.get_running_loop().time()
 
     async def _take_settings(self, slot: Slot) -> None:
-        """Bring the slot that is down to its configuration's newest settings. The reboot goes on without them."""
+        """Apply its configuration's newest settings to the stopped slot. On an error, the reboot continues."""
         if (await self._nodes.look(slot)).running:
             return
         try:
@@ -316,7 +316,7 @@ class NodeReboot:
 
 
 def procedure(durations: Durations) -> Procedure:
-    """Return the procedure, with the limits that this host needs; the operation's own deadline bounds them all."""
+    """Return the procedure with this host's limits; the operation's own deadline bounds them all."""
     limits = {STARTING: Kind.START, UNDOING: Kind.START, VERIFYING: Kind.RENEWAL}
     stages = NODE_REBOOT.stages
     raised = {name: replace(stages[name], limit_s=durations.limit(kind)) for name, kind in limits.items()}
@@ -324,19 +324,21 @@ def procedure(durations: Durations) -> Procedure:
 
 
 class Renewals:
-    """Whether kubelet of another boot has renewed its Node's lease: what the lease said while none ran has changed.
+    """Detector of a lease renewal by kubelet of the new boot: the renewal time differs from that while no kubelet ran.
 
-    Times of another clock are only told apart, never compared. Who was not there while none ran (the agent was started
-    in between) waits for one change more.
+    Times of another clock are only compared for equality. An agent that started after the stop has no earlier renewal
+    time, and waits for one change more.
     """
 
     def __init__(self) -> None:
-        self._before: str | None = None  # what it says without that kubelet's doing
+        self._before: str | None = None  # renewal time that another kubelet wrote
         self._renewed_in = ""
 
     def note(self, renewal: str, boot_id: str) -> None:
-        """Args:
-        boot_id: of the machine in which kubelet runs again; empty while it does not.
+        """Record a renewal time.
+
+        Args:
+            boot_id: of the machine in which kubelet runs again; empty while it does not.
         """
         if not boot_id or self._before is None:
             self._before = renewal

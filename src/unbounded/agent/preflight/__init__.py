@@ -1,12 +1,12 @@
-"""Whether a host can become a node: looked at before anything on it is changed, and told to people and programs.
+"""Preflight: checks before any change that a host can become a node, and reports for users and programs.
 
-report   what was found, what of it counts, and both outputs: pure
-seen     what is looked at, as data
-host     the checks of the host: pure
-wanted   the checks of what the configuration names, such as URLs: pure
+report   findings, verdict, and output as text and JSON: pure
+seen     observations, as data
+host     checks of the host: pure
+wanted   checks of the configuration's values, such as URLs: pure
 look     reads the host
-reach    asks the network
-run      all of it: `run_preflight`
+reach    sends requests to the network
+run      the whole preflight: `run_preflight`
 
-Nothing that is told holds a secret or an address: reports are pasted into tickets.
+A report contains no secret and no address, as users paste reports into tickets.
 """

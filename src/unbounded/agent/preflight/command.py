@@ -27,7 +27,7 @@ def run(
     colour: bool,
     layout: Layout | None = None,
 ) -> int:
-    """Print what this host lacks; the exit status."""
+    """Print the report of this host; return the exit status."""
     layout = layout or Layout()
     commands = HostCommands()
     config: AgentConfig | Rejected

@@ -1,4 +1,4 @@
-"""The checks of a host: what was seen of it in, findings out."""
+"""Checks of a host: from observations to findings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from unbounded.agent.steps.sysctl import KUBELET, REMEDY
 
 LEAST_BYTES: Final = 8 << 30
 LEAST_INODES: Final = 200_000  # a root file system has about 30,000, and there are two
-LEAST_SYSTEMD: Final = 239  # .nspawn files with SystemCallFilter
+LEAST_SYSTEMD: Final = 239  # needed for SystemCallFilter in .nspawn files
 ARCHITECTURES: Final = ("x86_64", "aarch64")
 TRIED: Final = ("debian", "ubuntu", "azurelinux", "mariner", "fedora", "rhel")
-CONTROLLERS: Final = ("cpu", "memory", "pids")  # without these kubelet does not start
+CONTROLLERS: Final = ("cpu", "memory", "pids")  # kubelet does not start without these
 
 
 def host_findings(host: Host, goal: NodeGoal | None, *, debootstrap: bool = False) -> Iterator[Finding]:
-    """Args:
-    goal: what the node is to be made from; None where the configuration cannot be read.
+    """Yield the findings about a host.
+
+    Args:
+        goal: of the node; None where the configuration cannot be read.
     """
     yield privileged(host)
     yield from packages(host, debootstrap=debootstrap)
@@ -78,7 +80,7 @@ def _system_faults(host: Host) -> Iterator[tuple[str, str]]:
 
 
 def kernel_parameters(host: Host) -> Iterator[Finding]:
-    """Parameters without whose values kubelet exits at each start."""
+    """Yield findings about kernel parameters with whose values kubelet exits at each start."""
     name = "kernel-parameters"
     fixed = [one for one in host.refused if not one.settable]
     for one in fixed:
@@ -114,7 +116,7 @@ def swap(host: Host) -> Finding:
 def disk(host: Host) -> Iterator[Finding]:
     name, target = "disk-space", "/var/lib"
     free = f"{host.free_bytes / (1 << 30):.1f} GiB free"
-    told = warning if any(found.applied for found in host.slots.values()) else error  # a node is there already
+    told = warning if any(found.applied for found in host.slots.values()) else error  # the host has a node already
     if host.free_bytes < LEAST_BYTES:
         yield told(name, target, f"{free}: two root file systems and images need {LEAST_BYTES >> 30} GiB")
     elif 0 < host.free_inodes < LEAST_INODES:
@@ -151,7 +153,7 @@ def nvidia(host: Host) -> Finding:
 
 
 def slots(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
-    """What is on this host already, beside what is wanted."""
+    """Yield findings about existing slots of this host, compared with the goal."""
     name = "nspawn-machine-provisioning"
     if host.resetting:
         yield error(name, "reset", "a reset has begun and not ended: finish it with `unbounded-agent reset`")

@@ -1,4 +1,4 @@
-"""Reads the host: what is in files of /proc, /sys, /dev and /etc, and what systemd says. Nothing is changed."""
+"""Reads the host: files of /proc, /sys, /dev and /etc, and the state of systemd. It changes nothing."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from unbounded.api.failures import Failure, Rejected
 
 WRITTEN: Final = ("/etc", "/etc/systemd/system", "/usr/local", "/var/lib", "/run")
 NVIDIA_VENDOR: Final = "0x10de"
-_DISPLAY: Final = "0x03"  # begins the class of what computes or shows pictures
+_DISPLAY: Final = "0x03"  # prefix of PCI class codes of display controllers
 _CALL_S: Final = 10.0
 
 
 async def look(layout: Layout, commands: Commands, units: Units) -> Host:
-    """The host as it is now; what cannot be read is as if it were not there."""
+    """Return the observed state of the host. An unreadable value counts as absent."""
     has = Programs(layout, commands, units).has
     release = _os_release(layout.at("/etc/os-release"))
     version, controllers = _cgroups(layout)
@@ -47,7 +47,7 @@ async def look(layout: Layout, commands: Commands, units: Units) -> Host:
         free_bytes=free_bytes,
         free_inodes=free_inodes,
         unwritable=_unwritable(layout),
-        refused=sysctl.refused_by_kubelet(layout) if os.geteuid() == 0 else (),  # others may set nothing
+        refused=sysctl.refused_by_kubelet(layout) if os.geteuid() == 0 else (),  # other users may set none
         graphics=graphics(layout),
         slots={slot: await _slot(layout, units, slot) for slot in Slot},
         resetting=layout.reset_state.exists(),
@@ -68,7 +68,9 @@ def _os_release(path: Path) -> dict[str, str]:
 
 
 def _cgroups(layout: Layout) -> tuple[int, frozenset[str]]:
-    """Version, and controllers where it is 2. Where both are mounted, version 1 holds the controllers."""
+    """Return the cgroup version, and the controllers of version 2. Where both are mounted, version 1 has the
+    controllers.
+    """
     mounts = [line.split() for line in _text(layout.at("/proc/self/mounts")).splitlines()]
     kinds = {fields[1]: fields[2] for fields in mounts if len(fields) > 2}
     if kinds.get("/sys/fs/cgroup") == "cgroup2":
@@ -88,13 +90,13 @@ def _swaps(path: Path) -> tuple[str, ...]:
 
 
 def _unwritable(layout: Layout) -> tuple[str, ...]:
-    if os.geteuid() != 0:  # that is another check's error, and would be all that there is here
+    if os.geteuid() != 0:  # another check reports the missing privilege; without it, this list would hold every folder
         return ()
     return tuple(path for path in WRITTEN if layout.at(path).is_dir() and not os.access(layout.at(path), os.W_OK))
 
 
 def graphics(layout: Layout) -> Graphics:
-    """NVIDIA's cards, their devices, and the driver."""
+    """Return NVIDIA's cards, their devices, and the driver."""
     cards = [
         device
         for device in layout.at("/sys/bus/pci/devices").glob("*")
@@ -111,7 +113,7 @@ async def _slot(layout: Layout, units: Units, slot: Slot) -> Found:
         applied = read_applied(layout, slot)
         return Found(exists, applied, running=applied is not None and await _active(units, unit_of(slot)))
     except Rejected as failure:
-        unseen = isinstance(failure.__cause__, PermissionError)  # by others than root
+        unseen = isinstance(failure.__cause__, PermissionError)  # only root can read it
         return Found(exists, broken="" if unseen else str(failure))
 
 

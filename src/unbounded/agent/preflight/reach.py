@@ -1,4 +1,7 @@
-"""Asks the network for what the configuration names. Of an answer only its status is taken, and of trouble its kind."""
+"""Requests to all network services that the configuration names.
+
+It keeps only the status of an answer, and only the kind of an error.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,13 @@ from unbounded.fetch.web import Patience, Trust, Web
 
 CALL_S: Final = 15.0
 PATIENCE: Final = Patience(connect_s=8.0, silence_s=10.0, attempts=1)
-UNPUBLISHED: Final = (401, 403, 404, 407, 410)  # for a checksum: with these the download goes on without one
+# for a checksum: with these statuses, the download continues without one
+UNPUBLISHED: Final = (401, 403, 404, 407, 410)
 _KEYS: Final = {"containerd": "Containerd", "runc": "Runc", "cni": "CNI", "crictl": "Crictl", "sandbox": "Sandbox"}
 
 
 async def api_server(url: str, ca_pem: bytes) -> Reached:
-    """`/readyz` of the API server, with the authority of the configuration."""
+    """Request `/readyz` of the API server, verified by the configuration's CA."""
     what, key = "API server", "Kubelet.ApiServer"
     async with Web(Trust(authorities={"": ca_pem}), PATIENCE) as web:
         found = await _asked(web, f"{url.rstrip('/')}/readyz", what, key)
@@ -44,13 +48,13 @@ async def api_server(url: str, ca_pem: bytes) -> Reached:
 
 
 async def attestation(url: str) -> Reached:
-    """Whoever answers for Attest.URL; it refuses a GET, which is an answer."""
+    """Request Attest.URL; its rejection of a GET counts as an answer."""
     async with Web(None, PATIENCE) as web:
         return await _asked(web, f"{url.rstrip('/')}/attest", "attestation", "Attest.URL")
 
 
 async def artifact(web: Web, shelf: Shelf, wanted: Artifact) -> Reached:
-    """Whether it is on this host, or could be fetched, and checked."""
+    """Request the artifact and its checksum, unless this host has the artifact."""
     what, key = f"{wanted.name} {wanted.version}", f"Downloads.{_KEYS.get(wanted.name, 'Kubernetes')}"
     if (there := await asyncio.to_thread(kept, shelf, wanted)) is not None:
         return Reached(what, key, kept=True, unchecked=not there.checked)
@@ -62,7 +66,7 @@ async def artifact(web: Web, shelf: Shelf, wanted: Artifact) -> Reached:
 
 
 async def image(web: Web, shelf: Shelf, reference: str, platform: Platform, logins: Logins) -> Reached:
-    """Whether the image is on this host, or the registry has it for this platform."""
+    """Request the image for this platform, unless this host has it."""
     what, key = "image of the root file system", "OCIImage"
     try:
         wanted = Reference.parse(reference)
@@ -80,7 +84,7 @@ async def image(web: Web, shelf: Shelf, reference: str, platform: Platform, logi
 
 
 def _proxy(web: Web, text: str) -> str:
-    """Return the key of the proxy through which a URL is asked for; empty for none."""
+    """Return the configuration key of a URL's proxy; empty for none."""
     try:
         url = URL(text)
     except ValueError:
@@ -112,7 +116,7 @@ def _failed(what: str, key: str, failure: BaseException) -> Reached:
 
 
 def _trouble(failure: BaseException) -> Trouble | None:
-    """What an exception and its causes say of the way there; None when they say nothing of it."""
+    """Return the kind of network error in an exception and its causes; None where there is none."""
     for one in _causes(failure):
         match one:
             case aiohttp.ClientConnectorDNSError():

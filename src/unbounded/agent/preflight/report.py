@@ -1,4 +1,4 @@
-"""What a preflight found, what of it counts, and how it is told: as text, and as JSON."""
+"""Findings of a preflight, its verdict, and its output as text and JSON."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check has to say about one thing.
+    """Result of one check for one target.
 
     Args:
         name: of the check, one of CHECKS.
-        target: what was looked at, such as `/var/lib` or `Kubelet.ApiServer`; never an address.
-        message: what is wrong and what would help; for `ok`, what is there.
-        ignored: it was an error, and the user said that it does not count.
+        target: checked thing, such as `/var/lib` or `Kubelet.ApiServer`; never an address.
+        message: fault and remedy; for `ok`, the observed state.
+        ignored: an error that the user chose to ignore.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Ignored:
 
     @classmethod
     def parse(cls, text: str) -> Ignored:
-        """Names with commas between, or `all`.
+        """Parse check names separated by commas, or `all`.
 
         Raises:
             ValueError: there is no such check.
@@ -93,7 +93,7 @@ class Ignored:
 
 @dataclass(frozen=True)
 class Report:
-    """Findings in the order of CHECKS, with what the user wants to ignore marked."""
+    """Findings in the order of CHECKS; those that the user ignores are marked."""
 
     findings: tuple[Finding, ...]
     fail_on_warnings: bool = False
@@ -103,18 +103,18 @@ class Report:
         return any(self.counts(one) for one in self.findings)
 
     def counts(self, finding: Finding) -> bool:
-        """Whether this one is a reason to go no further."""
+        """Return whether this finding makes the preflight fail."""
         if finding.severity is Severity.WARNING:
             return self.fail_on_warnings and not finding.ignored
         return finding.severity is Severity.ERROR
 
     def reasons(self) -> str:
-        """Why it failed, in one line."""
+        """Return why the preflight failed, in one line."""
         return "; ".join(f"{one.name}: {one.message}" for one in self.findings if self.counts(one))
 
 
 def report(findings: Iterable[Finding], ignored: Ignored, *, fail_on_warnings: bool = False) -> Report:
-    """Errors that are ignored become warnings, and say so."""
+    """Return the report, with ignored errors as warnings that are marked."""
 
     def judged(one: Finding) -> Finding:
         if one.severity is Severity.ERROR and one.name in ignored.names:
@@ -126,7 +126,7 @@ def report(findings: Iterable[Finding], ignored: Ignored, *, fail_on_warnings: b
 
 
 def as_json(told: Report) -> str:
-    """{status, checks, summary}, in one indented document."""
+    """Return {status, checks, summary} as one indented document."""
     counted = _summary(told.findings)
     document = {
         "status": "failed" if told.failed else "ok",
@@ -150,7 +150,7 @@ def as_json(told: Report) -> str:
 
 
 def as_text(told: Report, *, colour: bool = False) -> str:
-    """A line for each finding, and one that sums up."""
+    """Return a line for each finding, and a summary line."""
     counted = _summary(told.findings)
     lines = [_line(one, colour=colour) for one in told.findings]
     verdict = "this host cannot become a node yet" if told.failed else "this host can become a node"

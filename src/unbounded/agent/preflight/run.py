@@ -1,4 +1,4 @@
-"""The preflight itself: looks at the host, asks the network, and puts a report together."""
+"""The preflight: observes the host, requests network services, and assembles the report."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ async def run_preflight(
     ignored: Ignored = NOTHING,
     fail_on_warnings: bool = False,
 ) -> Report:
-    """Whether `start` would work with this configuration on this host; nothing is changed.
+    """Check that `start` would succeed with this configuration on this host; return the report. Nothing is changed.
 
     Args:
-        config: or why there is none that can be used, which is reported with all that can be told without.
-        unknown_keys: of its file, in words.
+        config: the error where there is no valid one, which is reported with the checks that need none.
+        unknown_keys: messages about unknown keys of its file.
     """
     host = await look(layout, commands, units)
     if isinstance(config, Rejected):
@@ -62,10 +62,12 @@ async def run_preflight(
 
 @dataclass(frozen=True)
 class _Answers:
-    """Args:
-    image: None where the configuration names none.
-    attestation: None where a token or a program is configured.
-    sandbox: None where no mirror is named for the sandbox image.
+    """Answers of all network services.
+
+    Args:
+        image: None where the configuration names none.
+        attestation: None where a token or a program is configured.
+        sandbox: None where no mirror is named for the sandbox image.
     """
 
     server: Reached
@@ -82,7 +84,7 @@ async def _findings(
     named = list(wanted.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
     try:
         files, sandbox = artifacts(goal, facts.arch), sandbox_artifact(goal, facts.arch)
-    except Rejected as failure:  # it says which URL
+    except Rejected as failure:  # its message names the URL
         files, sandbox, named = (), None, [error("agent-config", "configuration", _without_urls(str(failure)))]
     logins = await asyncio.to_thread(kept_logins, layout)
     answers = await _ask(config, goal, facts.arch, (files, sandbox), Shelf(layout.artifacts), host, logins)
@@ -95,14 +97,14 @@ async def _findings(
 
 
 def _made(host: Host, goal: NodeGoal) -> bool:
-    """Whether `start` would make no slot here, so that it fetches nothing."""
+    """Return whether `start` would build no slot here and so fetch nothing."""
     one, two = (
         SlotFacts(slot, exists=found.exists, applied=found.applied, running=found.running)
         for slot, found in ((slot, host.slots.get(slot, Found())) for slot in Slot)
     )
     try:
         return not choose(one, two, goal).build
-    except Rejected:  # another Machine's; that is a finding of its own
+    except Rejected:  # the slot is another Machine's, which has a finding of its own
         return False
 
 
@@ -115,10 +117,10 @@ async def _ask(
     host: Host,
     logins: Logins,
 ) -> _Answers:
-    """All at once. What a node is made from is not asked for where there is one that `start` would leave as it is.
+    """Send all requests concurrently. Where `start` would keep the present node, its inputs are not requested.
 
     Args:
-        parts: what every node is made from, and the sandbox image where a mirror is named for it.
+        parts: artifacts of every node, and the sandbox image where a mirror is named for it.
     """
     made = _made(host, goal)
     files, sandbox = parts
@@ -164,5 +166,5 @@ def _named(config: AgentConfig, host: Host, answers: _Answers, *, debootstrap: b
 
 
 def _without_urls(message: str) -> str:
-    """The key is what is to be corrected; its value stands in the file."""
+    """Remove URLs from a message: the key is enough to correct the value in the file."""
     return _URL.sub("…", message)

@@ -1,4 +1,4 @@
-"""What a preflight looks at, as data: a host, and the answers of what its configuration names."""
+"""Observations of a preflight, as data: a host, and the answers of network services."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from unbounded.agent.steps.sysctl import Refused
 
 @dataclass(frozen=True)
 class Graphics:
-    """Args:
-    cards: NVIDIA's on the PCI bus.
-    devices: /dev/nvidia0 and so on.
-    driver: version of the loaded kernel driver; empty without one.
+    """NVIDIA hardware and driver of a host.
+
+    Args:
+        cards: NVIDIA's on the PCI bus.
+        devices: /dev/nvidia0 and so on.
+        driver: version of the loaded kernel driver; empty without one.
     """
 
     cards: int = 0
@@ -25,12 +27,12 @@ class Graphics:
 
 @dataclass(frozen=True)
 class Found:
-    """What is found of a slot on the disk.
+    """Observed state of a slot on the disk.
 
     Args:
-        exists: there is a root file system, whole or not.
+        exists: there is a root file system, complete or not.
         running: its nspawn machine is up.
-        broken: why what it was made from cannot be read; empty where it can.
+        broken: why the record of its build cannot be read; empty where it can.
     """
 
     exists: bool = False
@@ -41,22 +43,24 @@ class Found:
 
 @dataclass(frozen=True)
 class Host:
-    """Args:
-    system: ID of os-release, such as debian; like: what it is derived from.
-    arch: as the kernel says it.
-    init: name of the process with number 1.
-    manager: the program that installs packages; empty without one that is known.
-    programs: those that were looked for and are there.
-    systemd: its version; 0 where it does not say.
-    cgroup_version: 2, 1, or 0 without any.
-    controllers: of the unified hierarchy.
-    swaps: files and devices in use.
-    docker: its units that are active.
-    free_bytes, free_inodes: below /var/lib.
-    unwritable: folders that start writes to and cannot.
-    refused: kernel parameters with whose values kubelet does not start.
-    resetting: a reset has begun and not ended.
-    tpm: there is one that the kernel manages.
+    """Observed state of a host.
+
+    Args:
+        system: ID of os-release, such as debian; like: its ID_LIKE.
+        arch: in the kernel's words.
+        init: name of the process with number 1.
+        manager: the package manager; empty without a supported one.
+        programs: required programs that are installed.
+        systemd: its version; 0 where unknown.
+        cgroup_version: 2, 1, or 0 without any.
+        controllers: of the unified hierarchy.
+        swaps: files and devices in use.
+        docker: its active units.
+        free_bytes, free_inodes: below /var/lib.
+        unwritable: folders that start needs to write to and cannot.
+        refused: kernel parameters with values that kubelet rejects.
+        resetting: a reset has begun and not ended.
+        tpm: there is one that the kernel manages.
     """
 
     uid: int = 0
@@ -82,7 +86,7 @@ class Host:
 
 
 class Trouble(StrEnum):
-    """Why something on the network is not to be had: words without an address."""
+    """Causes why a network service is unavailable, in words without an address."""
 
     NONE = ""
     UNRESOLVED = "its name cannot be resolved"
@@ -98,15 +102,15 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True)
 class Reached:
-    """One thing on the network, and how it answered.
+    """Answer of one network service.
 
     Args:
-        what: for people, such as `kubelet 1.34.0`.
-        key: of the configuration, where it is named.
+        what: for messages, such as `kubelet 1.34.0`.
+        key: of the configuration that names it.
         status: of HTTP; 0 where there was no answer.
-        kept: it is in the cache of this host, and was not asked for.
-        unchecked: nobody has published a sha256 of it, and the configuration names none.
-        proxy: key of the proxy through which it is asked for; empty for a direct connection.
+        kept: the host's cache has the content, so that there was no request.
+        unchecked: the source publishes no sha256 of it, and the configuration names none.
+        proxy: key of the request's proxy; empty for a direct connection.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""The checks of what the configuration names: how each answered in, findings out."""
+"""Checks of the services that the configuration names: from their answers to findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFUSED: Final = (401, 403)
 
 
 def api_server(reached: Reached) -> Finding:
-    """Any answer but a 5xx is one of an API server: before the host has joined, 401 and 403 are what to expect."""
+    """Accept any answer but a 5xx as that of an API server: before the host has joined, 401 and 403 are expected."""
     name = "api-server-reachable"
     if reached.trouble:
         return error(name, reached.key, _said(reached))
@@ -30,7 +30,7 @@ def api_server(reached: Reached) -> Finding:
 
 
 def image(reached: Reached | None, *, debootstrap: bool) -> Finding:
-    """A refused login is a warning: `start` reads the Secrets of the cluster after this, when the host has joined.
+    """Report a rejected login as a warning: `start` reads the cluster's Secrets later, when the host has joined.
 
     Args:
         reached: None where the configuration names no image.
@@ -47,17 +47,17 @@ def image(reached: Reached | None, *, debootstrap: bool) -> Finding:
 
 
 def artifact(reached: Reached) -> Finding:
-    """A file of a release; `what` begins with its name."""
+    """Check a file of a release; `what` begins with its name."""
     own = reached.what.partition(" ")[0]
     return _artifact(next(name for name, artifacts in ARTIFACTS.items() if own in artifacts), reached)
 
 
 def sandbox(reached: Reached | None, *, has_image: bool) -> Finding:
-    """The archive of the sandbox image, which a node image may hold.
+    """Check the archive of the sandbox image, which a node image may contain.
 
     Args:
         reached: None where no mirror is named for it.
-        has_image: the root file system comes from a node image, whose files show when it is unpacked.
+        has_image: the root file system comes from a node image, whose files are unknown until it is unpacked.
     """
     name = "cri-artifacts"
     if reached is None:
@@ -85,7 +85,7 @@ def _artifact(name: str, reached: Reached) -> Finding:
 
 
 def _named(reached: Reached) -> str:
-    """Return the keys of the configuration that lead there."""
+    """Return the configuration keys that name the service."""
     return f"{reached.key}, through {reached.proxy}" if reached.proxy else reached.key
 
 
@@ -100,7 +100,7 @@ def _said(reached: Reached) -> str:
 
 
 def configuration(config: AgentConfig, unknown_keys: Iterable[str], *, joined: bool) -> Iterator[Finding]:
-    """One that can be used, and what is odd about it.
+    """Yield findings about a valid configuration.
 
     Args:
         joined: the host has a certificate of its own.
@@ -122,7 +122,7 @@ def configuration(config: AgentConfig, unknown_keys: Iterable[str], *, joined: b
 
 
 def attestation(config: AgentConfig, host: Host, reached: Reached | None) -> Iterator[Finding]:
-    """Nothing where a token or a program is configured."""
+    """Yield findings about attestation; none where a token or a program is configured."""
     name = "attestation"
     if not config.attest.url:
         return
@@ -137,6 +137,6 @@ def attestation(config: AgentConfig, host: Host, reached: Reached | None) -> Ite
 
 
 def not_checked(names: Iterable[str]) -> Iterator[Finding]:
-    """What needs a configuration, where there is none that can be used."""
+    """Yield findings for checks that need a configuration, where there is no valid one."""
     for name in names:
         yield warning(name, "configuration", "not checked: the configuration cannot be used")

@@ -1,6 +1,6 @@
-"""The way back: what makes a host what it was before `start`, for the command and for AgentReset alike.
+"""Reset: restores a host to its state before `start`, for the command and for AgentReset.
 
 network   interfaces, policy routing and mounts that a node leaves on its host
-parts     what reset takes away, in its order
-reset     the whole, with the marker that keeps others away and what is told at the end
+parts     the parts that a reset removes, in order
+reset     the whole reset, with the marker that excludes other commands, and the final report
 """

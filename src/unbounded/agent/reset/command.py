@@ -13,14 +13,14 @@ from unbounded.agent.steps.host import Host
 
 
 def resetting(layout: Layout) -> Resetting:
-    """This host."""
+    """Return the reset of this host."""
     commands = HostCommands()
     units = Systemctl(commands)
     return Resetting(Host(layout, commands, units), HostNodes(layout, commands, units))
 
 
 def run(layout: Layout | None = None) -> int:
-    """Take this host back, and print what is left; the exit status."""
+    """Reset this host and print what remains; return the exit status."""
 
     async def main() -> int:
         done = await reset(resetting(layout or Layout()), Progress())

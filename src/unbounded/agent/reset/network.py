@@ -1,4 +1,4 @@
-"""What a node leaves on the network of its host: which interfaces, rules and tables are a node's, and how they go."""
+"""Network state that a node leaves on its host: interfaces, rules and tables of a node, and their removal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _WIREGUARD: Final = re.compile(r"wg[0-9]+")
 KEYS: Final = ("/etc/wireguard/server.priv", "/etc/wireguard/server.pub")
 TABLES: Final = range(51820, 51900)
 FAMILIES: Final = ("-4", "-6")
-ROUNDS: Final = 8  # of removing rules: somebody who still adds them is not outrun
+ROUNDS: Final = 8  # of removing rules: the limit against a process that still adds them
 
 
 class Rule(msgspec.Struct, frozen=True, order=True):
-    """A rule of policy routing that leads into a node's table."""
+    """A policy routing rule that selects a node's table."""
 
     family: str
     priority: int
@@ -34,7 +34,7 @@ class Table(msgspec.Struct, frozen=True, order=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is on a host of the kinds that a node leaves."""
+    """Network state of the kinds that a node leaves."""
 
     interfaces: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[Table, ...] = ()
 
     def without(self, other: Left) -> Left:
-        """What is here and not in the other."""
+        """Return the items that the other does not have."""
         return Left(
             interfaces=_rest(self.interfaces, other.interfaces),
             keys=_rest(self.keys, other.keys),
@@ -56,19 +56,19 @@ def _rest(these: tuple[Any, ...], those: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def is_nodes(interface: str) -> bool:
-    """Whether an interface of this name is one that a node makes."""
+    """Return whether an interface of this name is one that a node creates."""
     return interface in FIXED or _WIREGUARD.fullmatch(interface) is not None
 
 
 def nodes_rules(family: str, told: str) -> tuple[Rule, ...]:
-    """From `ip -json -N rule show`: the rules that lead into a node's table."""
+    """Return the rules that select a node's table, from `ip -json -N rule show`."""
     seen = ((entry.get("priority"), _number(entry.get("table"))) for entry in _entries(told))
     rules = {Rule(family, priority, table) for priority, table in seen if priority is not None and table in TABLES}
     return tuple(sorted(rules))
 
 
 def nodes_tables(family: str, told: str) -> tuple[Table, ...]:
-    """From `ip -json -N route show table all`: the node's tables that hold routes."""
+    """Return the node's tables that have routes, from `ip -json -N route show table all`."""
     numbers = {_number(entry.get("table")) for entry in _entries(told)}
     return tuple(Table(family, number) for number in sorted(numbers) if number in TABLES)
 
@@ -85,10 +85,10 @@ def _number(table: object) -> int:
 
 
 async def look(layout: Layout, commands: Commands, *, with_routes: bool) -> Left:
-    """What is there now.
+    """Return the present state.
 
     Args:
-        with_routes: rules and tables too, for which `ip` is asked.
+        with_routes: include rules and tables, for which `ip` runs.
     """
     folder = layout.at("/sys/class/net")
     interfaces = sorted(one.name for one in folder.iterdir() if is_nodes(one.name)) if folder.is_dir() else []
@@ -103,7 +103,7 @@ async def look(layout: Layout, commands: Commands, *, with_routes: bool) -> Left
 
 async def _ip(commands: Commands, family: str, *arguments: str) -> str:
     ran = await commands.run("ip", "-json", "-N", family, *arguments, check=False)
-    return ran.stdout if ran.ok else "[]"  # a kernel without this family
+    return ran.stdout if ran.ok else "[]"  # the kernel lacks this address family
 
 
 async def remove_interfaces(commands: Commands, names: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ async def flush_tables(commands: Commands, tables: Iterable[Table]) -> None:
 
 
 async def _each(commands: Commands, asks: Iterable[tuple[str, ...]]) -> None:
-    """Ask for each, whatever becomes of the others."""
+    """Run each command, whether or not others fail."""
     wrong = []
     for argv in asks:
         try:

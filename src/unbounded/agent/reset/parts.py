@@ -1,5 +1,7 @@
-"""What a reset takes away, part by part in the order of PARTS. Each part succeeds where there is nothing to take away,
-and each may be cut off anywhere and done again."""
+"""Parts that a reset removes, in the order of PARTS.
+
+Each part succeeds where there is nothing to remove, and can be interrupted anywhere and run again.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,11 @@ log = Log("agent")
 
 @dataclass(frozen=True)
 class Resetting:
-    """A host that is taken back.
+    """A host that is being reset.
 
     Args:
-        by_daemon: the daemon does it, and its unit is to be ended properly: systemd forgets that unit, and with it its
-            watchdog, only when `farewell` has it reloaded.
+        by_daemon: the daemon runs the reset and its unit still has to stop properly. systemd forgets the unit and its
+            watchdog only at the reload in `farewell`.
     """
 
     host: Host
@@ -50,8 +52,10 @@ class Resetting:
 
 @dataclass(frozen=True)
 class Part:
-    """Args:
-    remove: what of it is left, as (name, why); or it raises.
+    """One part of a reset.
+
+    Args:
+        remove: returns what remains, as (name, why); or raises.
     """
 
     name: str
@@ -66,17 +70,17 @@ async def _stop_machines(resetting: Resetting) -> list[Leftover]:
 
 
 async def _stop(resetting: Resetting, slot: Slot) -> None:
-    """Gently as far as its services go along; `stop` ends by force what does not."""
+    """Stop the services gently where possible; `stop` kills what remains."""
     try:
         if (await resetting.nodes.look(slot)).running:
             await resetting.nodes.stop_services(slot)
-    except Failure as error:  # or nobody knows what the slot is
+    except Failure as error:  # or the slot's state is unknown
         log.warning("services do not stop", slot=slot, error=error)
     await resetting.nodes.stop(slot)
 
 
 async def _remove_configuration(resetting: Resetting) -> list[Leftover]:
-    """First what says that a slot is whole: without its configuration it is not."""
+    """Remove the records of complete slots first: a slot without its configuration is incomplete."""
     for slot in Slot:
         remove_applied(resetting.layout, slot)
         remove_settings(resetting.layout, slot)
@@ -155,10 +159,10 @@ async def _take_back_host(resetting: Resetting) -> list[Leftover]:
 
 
 def own_files(layout: Layout) -> tuple[Path, ...]:
-    """Links, files and folders that are the agent's alone, in the order in which they go: first what takes long, and
-    then at once all that a daemon could not come back without.
+    """Return the agent's own links, files and folders in the order of removal.
 
-    Not among them is Layout.etc, which says until the end that a reset is under way.
+    First come those that take long, and then all without which a daemon could not start again. Layout.etc is not among
+    them: its marker shows until the end that a reset is under way.
     """
     return (
         layout.cache,
@@ -188,7 +192,7 @@ async def _remove_agent(resetting: Resetting) -> list[Leftover]:
 
 
 def remove_tree(path: Path) -> None:
-    """Take a file, link or folder away; nothing happens where there is none."""
+    """Remove a file, link or folder, if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
         sync_directory(path.parent)
@@ -207,7 +211,7 @@ async def _reload(resetting: Resetting) -> list[Leftover]:
 
 
 async def _stop_machined(resetting: Resetting) -> None:
-    """What runs only for machines, where it did not run before and nobody else has one."""
+    """Stop systemd-machined, if it did not run before and no other machine needs it."""
     found = BEFORE.read(resetting.layout)
     if found is None or not found.idle:
         return

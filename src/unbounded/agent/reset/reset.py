@@ -1,4 +1,4 @@
-"""A whole reset: the marker, the parts between, and what is told about it."""
+"""A whole reset: the marker, the parts, and the final report."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class _Marker(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Done:
-    """What a reset did.
+    """Result of a reset.
 
     Args:
-        left: what could not be removed; the agent, its records and the marker stayed then, so that it can be repeated.
-        packages: that a start installed, which stay.
-        spared: what looks like a node's, and was there before a start.
+        left: what could not be removed; the agent, its records and the marker then remain for the next attempt.
+        packages: that a start installed, which remain.
+        spared: node-like items that existed before a start.
     """
 
     left: tuple[Leftover, ...] = ()
@@ -58,7 +58,7 @@ class Done:
         return not self.left
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield lines of the report for users."""
         for one in self.left:
             yield f"could not be removed: {one}"
         if self.packages:
@@ -71,18 +71,18 @@ class Done:
 
 
 def is_under_way(layout: Layout) -> bool:
-    """A reset was begun, and has not come to its end."""
+    """Return whether a reset has begun and not ended."""
     return layout.reset_state.exists()
 
 
 def refuse_if_under_way(layout: Layout) -> None:
-    """For all who would change what is being taken away. Raises Rejected."""
+    """Raise Rejected while a reset is under way, for all commands that would change what it removes."""
     if is_under_way(layout):
         raise Rejected(f"a reset of this host was begun and is not finished: run `{COMMAND}` first")
 
 
 def has_traces(layout: Layout) -> bool:
-    """Whether an agent was started here, this one or the public one, and not taken back wholly."""
+    """Return whether an agent, this one or the public one, was started here and not fully reset."""
     slots = [path for slot in Slot for path in (layout.rootfs(slot), layout.nspawn(slot), layout.applied(slot))]
     own = (layout.config, layout.state, layout.current, layout.units / DAEMON_UNIT, layout.reset_state)
     records = layout.changes.is_dir() and any(layout.changes.iterdir())
@@ -90,15 +90,16 @@ def has_traces(layout: Layout) -> bool:
 
 
 async def reset(resetting: Resetting, tell: Tell) -> Done:
-    """The command: has the daemon stopped, so that it does not build again what goes.
+    """Run the command `reset`: stop the daemon, so that it does not rebuild what is removed, and then remove all parts.
 
     Raises:
-        Transient: somebody else holds the host, or the daemon does not stop; nothing was taken away, and what ran runs.
+        Transient: another process holds the host's lock, or the daemon does not stop; nothing was removed, and stopped
+            units run again.
     """
     async with AsyncExitStack() as held:
         stopped: list[str] = []
         try:
-            if await _daemon_holds(resetting):  # its end sets the host free; for anybody else it need not go
+            if await _daemon_holds(resetting):  # its end frees the lock; another holder would not justify the stop
                 await _stop_daemon(resetting, stopped)
             await held.enter_async_context(host_lock(resetting.layout, COMMAND))
             await _stop_daemon(resetting, stopped)
@@ -114,20 +115,20 @@ async def _daemon_holds(resetting: Resetting) -> bool:
 
 
 async def _stop_daemon(resetting: Resetting, stopped: list[str]) -> None:
-    """The daemon, and what would start it again.
+    """Stop the daemon, and the units that would start it again.
 
     Args:
-        stopped: is told before each that it is, as one whose stopping was cut off may have stopped.
+        stopped: receives each unit before its stop, as an interrupted stop may have taken effect.
     """
     units = resetting.host.units
     for unit in (RECOVERY_TIMER, RECOVERY_UNIT, DAEMON_UNIT):
         if (await units.look(unit)).active in _RUNS:
             stopped.append(unit)
-        await units.stop(unit)  # also one that is between two starts
+        await units.stop(unit)  # also ends a unit that waits for its restart
 
 
 async def _start_again(resetting: Resetting, stopped: Sequence[str]) -> None:
-    """The reset did not come to be: a host must not stay without its daemon for that."""
+    """Start the units again after a failed reset: a host must not remain without its daemon."""
     for unit in reversed(stopped):
         try:
             await resetting.host.units.start(unit)
@@ -138,15 +139,15 @@ async def _start_again(resetting: Resetting, stopped: Sequence[str]) -> None:
 
 
 async def take_back(resetting: Resetting, tell: Tell) -> Done:
-    """The parts in their order; the caller holds the host's lock. Cut off anywhere, it is finished by the next call.
+    """Remove all parts in order; the caller holds the host's lock. The next call completes an interrupted one.
 
-    What cannot be removed keeps nothing else from going, but for the agent itself, which has to do it again.
+    A part that cannot be removed does not stop the others. Only the agent itself then remains, for the next attempt.
     """
     layout = resetting.layout
     if this_release() is not None:
-        await asyncio.to_thread(load_everything)  # what is not in memory by then cannot be imported any more
+        await asyncio.to_thread(load_everything)  # modules that are not loaded by then cannot be imported any more
     if not has_traces(layout):
-        await SURVEY.add(resetting.host, tell)  # no node was here: what looks like one's is somebody else's
+        await SURVEY.add(resetting.host, tell)  # there was no node here: node-like items belong to others
     make_folders(layout.etc, mode=0o700)
     write_durably(layout.reset_state, msgspec.json.encode(_Marker()))
     known = Done(packages=installed_by_us(layout), spared=spared(layout))
@@ -174,12 +175,15 @@ async def _walk(parts: Sequence[Part], resetting: Resetting, tell: Tell) -> list
 
 
 async def _remove_records(resetting: Resetting) -> list[Leftover]:
-    """The folders that there were not before, the marker and the records; without records what is surely ours."""
+    """Remove the folders that did not exist before, the marker and the records. Without records, remove those that are
+    certainly the agent's.
+    """
     layout = resetting.layout
     found = BEFORE.read(layout)
     made = tuple(Path(folder) for folder in found.folders) if found else _surely_ours(layout)
     remove_empty(made)
-    for path in (layout.reset_state, layout.changes, layout.etc, layout.run):  # the survey outlives all that it spares
+    # the survey is removed after all that it spares
+    for path in (layout.reset_state, layout.changes, layout.etc, layout.run):
         remove_tree(path)
     remove_empty(made)
     return []

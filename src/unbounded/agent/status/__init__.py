@@ -1,6 +1,6 @@
-"""What runs on this host, for a person who stands before it: without the API server, and mostly without root.
+"""State of this host for a local user: without the API server, and mostly without root.
 
-state    what is told, as data
+state    the state, as data
 look     reads it from files and from systemd
 show     as text and as JSON
 """

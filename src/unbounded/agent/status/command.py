@@ -12,7 +12,7 @@ from unbounded.agent.status.show import as_json, as_text
 
 
 def run(*, json: bool, layout: Layout | None = None) -> int:
-    """Print the state of this host; the exit status."""
+    """Print the state of this host; return the exit status."""
     commands = HostCommands()
     looking = Looking(layout or Layout(), Systemctl(commands), lambda slot: Systemctl(commands, machine=slot))
     state = asyncio.run(looking.state())

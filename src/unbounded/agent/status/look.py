@@ -1,4 +1,4 @@
-"""Reads the state of this host. Nothing here asks the API server, and nothing that cannot be read is an error."""
+"""Reads the state of this host. It sends no request to the API server, and an unreadable value is not an error."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ T = TypeVar("T")
 
 
 class Looking:
-    """Args:
-    inside: the service manager of a running nspawn machine, by the name of its slot.
+    """Reader of this host's state.
+
+    Args:
+        inside: returns the service manager of a running nspawn machine, by the name of its slot.
     """
 
     def __init__(self, layout: Layout, units: Units, inside: Callable[[str], Units]) -> None:
@@ -45,7 +47,7 @@ class Looking:
         self._unknown: list[str] = []
 
     async def state(self) -> State:
-        """Everything, as it is now."""
+        """Return the whole present state."""
         layout, build = self._layout, this_build()
         config = self._try("configuration", lambda: kept_config(layout), None)
         machine = config.machine_name if config else ""
@@ -76,7 +78,7 @@ class Looking:
         return otherwise
 
     async def _ask(self, what: str, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
-        """Ask systemd, where it runs."""
+        """Query systemd, where it runs."""
         try:
             if not _there(self._layout.at(SYSTEMD)):
                 self._unknown.append("units: systemd does not run here")
@@ -145,7 +147,7 @@ class Looking:
         )
 
     def _upgrade(self) -> Upgrade | None:
-        """The trial that is not over; the file stays after it."""
+        """Return the open trial; its file remains after it has ended."""
         trial = TrialStore(self._layout).read()
         chosen = Slots(self._layout).selection()
         if trial is None or (chosen.last_good == trial.release and chosen.current == trial.release):
@@ -161,7 +163,7 @@ class Looking:
 
 
 def _there(path: Path) -> bool:
-    """Unlike Path.exists, raises where it cannot be told."""
+    """Return whether a path exists. Unlike Path.exists, raise where that cannot be determined."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

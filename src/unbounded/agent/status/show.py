@@ -14,7 +14,7 @@ def as_json(state: State) -> str:
 
 
 def as_text(state: State) -> str:
-    """One line for each fact, the name of it first."""
+    """Return a line for each fact, which begins with its name."""
     return "\n".join(f"{name + ':':<12}{fact}".rstrip() for name, fact in _lines(state))
 
 

@@ -1,4 +1,4 @@
-"""What `status` tells, as data; its JSON is this with names in camelCase."""
+"""The state of a host as data; its JSON has the same names in camelCase."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Program(_Part, frozen=True, kw_only=True):
-    """The release that answers."""
+    """The running release."""
 
     version: str
     build: str = ""
@@ -21,8 +21,8 @@ class Node(_Part, frozen=True, kw_only=True):
 
     Args:
         exists: it has a root file system.
-        whole: what it was made from is known, and it may be used.
-        unchecked: artifacts in it that nobody published a sha256 of.
+        whole: the record of its build is readable, and the slot usable.
+        unchecked: artifacts in it without a published sha256.
         machine: state of its nspawn machine's unit; kubelet, containerd: of theirs, empty where it does not run.
     """
 
@@ -40,8 +40,10 @@ class Node(_Part, frozen=True, kw_only=True):
 
 
 class Daemon(_Part, frozen=True, kw_only=True):
-    """Args:
-    active, enabled: in systemd's words; `not-found` for a host without the unit.
+    """The agent's daemon.
+
+    Args:
+        active, enabled: in systemd's words; `not-found` for a host without the unit.
     """
 
     active: str = ""
@@ -51,9 +53,11 @@ class Daemon(_Part, frozen=True, kw_only=True):
 
 
 class Releases(_Part, frozen=True, kw_only=True):
-    """Args:
-    current, last_good: blue or green; empty where a link is missing.
-    blue, green: their versions; empty for an empty slot.
+    """Installed releases of the agent.
+
+    Args:
+        current, last_good: blue or green; empty where a link is missing.
+        blue, green: their versions; empty for an empty slot.
     """
 
     current: str = ""
@@ -72,7 +76,7 @@ class Upgrade(_Part, frozen=True, kw_only=True):
 
 
 class Recreation(_Part, frozen=True, kw_only=True):
-    """A node that is being made anew, or the last time that this failed.
+    """A recreation under way, or the last one that failed.
 
     Args:
         phase: empty for one that failed.
@@ -87,13 +91,15 @@ class Recreation(_Part, frozen=True, kw_only=True):
 
 
 class State(_Part, frozen=True, kw_only=True):
-    """Args:
-    machine: name of the Machine; empty on a host that was not started.
-    missing: what to do about a Machine that was deleted; empty for one that is there.
-    certificate_ends: RFC 3339; empty without a certificate.
-    holder: who changes the host now.
-    resetting: a reset has begun and not ended.
-    unknown: what could not be read, and why.
+    """State of a host.
+
+    Args:
+        machine: name of the Machine; empty on a host without a start.
+        missing: remedy where the Machine was deleted; empty otherwise.
+        certificate_ends: RFC 3339; empty without a certificate.
+        holder: process that holds the host's lock.
+        resetting: a reset has begun and not ended.
+        unknown: unreadable values, with causes.
     """
 
     program: Program
