@@ -1,4 +1,4 @@
-"""The credential of the kubelet in a new slot: the one that it had, or a fresh one."""
+"""kubelet's credential in a new slot: the previous one, or a fresh one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ Fresh = Callable[[Tell], Awaitable[KubeletAccess]]
 AccessFor = Callable[[Slot, int, Tell], Awaitable[KubeletAccess]]
 """(the slot that the node leaves, the attempt, progress) → how kubelet introduces itself in the new slot."""
 
-LEAST: Final = timedelta(hours=1)  # of life: kubelet renews its certificate by itself long before
+LEAST: Final = timedelta(hours=1)  # remaining validity; kubelet renews its certificate long before
 
 
 def carried_or(nodes: Nodes, fresh: Fresh, *, now: WallClock = utc_now) -> AccessFor:
-    """kubelet's certificate from the old slot while it is good, else a fresh credential.
+    """Return a source of credentials: kubelet's certificate from the old slot while it is valid, else a fresh
+    credential.
 
-    After a failed attempt it is a fresh one: the old certificate may have been what was wrong.
+    After a failed attempt it is a fresh one: the old certificate may have been the cause.
     """
 
     async def access(source: Slot, attempt: int, tell: Tell) -> KubeletAccess:
@@ -33,7 +34,7 @@ def carried_or(nodes: Nodes, fresh: Fresh, *, now: WallClock = utc_now) -> Acces
 
 
 def good_for(access: CertificateAccess, now: datetime) -> timedelta:
-    """How long a certificate is still good; nothing for one that cannot be read."""
+    """Return the remaining validity of a certificate; zero for an unreadable one."""
     try:
         leaf = x509.load_pem_x509_certificates(access.pem.reveal().encode())[0]
     except (ValueError, IndexError):

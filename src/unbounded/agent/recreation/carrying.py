@@ -1,4 +1,4 @@
-"""One pass over a recreation that is under way: look, plan, hold the Machine's slot, act, write the next phase."""
+"""One reconcile pass over a recreation under way: observe, plan, claim the Machine, act, write the next phase."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
 NODE_LEASES: Final = "kube-node-lease"
-AGAIN: Final = Backoff(base_s=2.0, max_s=60.0)  # after a step of the host that failed
+AGAIN: Final = Backoff(base_s=2.0, max_s=60.0)  # after a failed step on the host
 
 log = Log("agent")
 
 
 @dataclass
 class _Memory:
-    """What this process knows of the phase; lost in a crash, and nothing rests on it then."""
+    """State of this process about the current phase; a crash loses it, and no decision depends on it then."""
 
     phase: Phase | None = None
     spent_s: float = 0.0
@@ -68,7 +68,7 @@ class _Memory:
             self.failures, self.error, self.hopeless, self.said = 0, "", False, ""
 
     def count(self, now: float, *, readable: bool) -> None:
-        """Time without the API does not count: nothing can be proven then."""
+        """Count the time in this phase. Time without the API server does not count: nothing can be proven then."""
         if readable:
             self.spent_s += now - self.looked_at
         self.looked_at = now
@@ -104,7 +104,7 @@ class Carrier:
         self._memory = _Memory()
 
     async def carry_on(self, transition: Transition, node: Node | None) -> float | None:
-        """Do the next step; gives back when to look again, None to wait for a change of the Machine."""
+        """Execute the next step; return the seconds until the next pass, None to wait for a change of the Machine."""
         memory, now = self._memory, asyncio.get_running_loop().time()
         memory.enter(transition.phase, now)
         try:
@@ -124,13 +124,13 @@ class Carrier:
         return await self._act(step, transition)
 
     async def _give_way(self, transition: Transition, holder: str) -> None:
-        """Somebody has taken the slot: nothing more is done until it is free; a change of the Machine tells."""
+        """Pause the recreation while another operation has the claim; its release is a change of the Machine."""
         log.warning("recreation waits: another operation has the Machine", machine=self._machine, holder=holder)
-        self._memory.phase = None  # its time begins anew
+        self._memory.phase = None  # its time starts over
         await self._desk.report((report.in_progress(transition, f"waiting, as {holder}"),), None, None)
 
     async def _look(self, transition: Transition, node: Node | None) -> Seen:
-        """What is seen of both slots, and of the node where that is to be proven."""
+        """Observe both slots, and the node where it is to be proven."""
         memory = self._memory
         source = await self._nodes.look(transition.source)
         target = await self._nodes.look(transition.target)
@@ -146,7 +146,7 @@ class Carrier:
         return Seen(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
 
     async def _sandbox_trouble(self, transition: Transition, here: SlotFacts) -> str:
-        """Prove a new slot by a Pod sandbox. The old one served before, and may be of an agent that proved none."""
+        """Prove a new slot by a Pod sandbox. The old one served before, and may be from an agent without this proof."""
         if transition.phase is not Phase.VERIFYING:
             return ""
         if not here.kubelet or not here.containerd:
@@ -207,7 +207,7 @@ class Carrier:
             self._memory.said = text
 
     async def _end(self, transition: Transition, left: str = "") -> float | None:
-        """The last phase is done: say how it went, give the slot back, and forget it."""
+        """End after the last phase: report the result, release the claim, and remove the record."""
         good = not transition.failure
         failed = None if good else self._failed(transition)
         applied = self._nodes.applied(transition.target if good else transition.source)

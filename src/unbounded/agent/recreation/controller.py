@@ -1,4 +1,4 @@
-"""When a node is made anew, and the loop that does it: every pass looks at the world as it is, also after a restart."""
+"""The loop of recreations: decides when one begins and runs it. Each pass observes everything, also after a restart."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations.gates import is_paused
 
 AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
-HELD_BACK_S: Final = 10.0  # between looks while a pause or a missing configuration holds a recreation back
-CHANGED_S: Final = 0.5  # until the next look where a configuration changed while a recreation began
-RESOLUTION_S: Final = 0.05  # a wait that a clock can tell from none
+HELD_BACK_S: Final = 10.0  # between passes while a pause or a missing configuration blocks a recreation
+CHANGED_S: Final = 0.5  # until the next pass where a configuration changed while a recreation began
+RESOLUTION_S: Final = 0.05  # shortest wait that the clock resolves
 _KEY: Final = "node"
 
 log = Log("agent")
@@ -64,22 +64,22 @@ log = Log("agent")
 
 @dataclass(frozen=True)
 class RecreationCaches:
-    """What a recreation reads: the agent's own Machine, and the Node of that name."""
+    """Caches of a recreation: the agent's own Machine, and the Node of that name."""
 
     machines: Cache[Machine]
     nodes: Cache[Node]
 
 
 class Recreation:
-    """Makes the node of one Machine anew when its Node is gone, in the other slot, and proves it.
+    """Recreates the node of one Machine in the other slot when its Node is gone, and proves the new node.
 
     Args:
-        access: how kubelet introduces itself in the new slot; see access.carried_or.
-        lock: the host's lock, given who wants it; None for that of the layout.
-        book: where its state is; None for the files of the layout.
+        access: supplies kubelet's credential in the new slot; see access.carried_or.
+        lock: the host's lock; its argument names the holder; None for that of the layout.
+        book: stores its state; None for the files of the layout.
         durations: of earlier work on this host, from which limits follow.
         logins: brings the logins of the settings' Secrets to this host.
-        more: further conditions of this host, given the types that the Machine has.
+        more: returns further conditions of this host, given the types that the Machine has.
     """
 
     def __init__(
@@ -119,22 +119,22 @@ class Recreation:
         self._lock = lock or partial(host_lock, layout)
         self._follower = Follower(api, machine, nodes, self._lock, self._not_ours)
         self._keeper = Keeper(nodes, self._lock, limits, self._not_ours)
-        self._since: dict[str, float] = {}  # since when this process knows something, by what it is
+        self._since: dict[str, float] = {}  # start of each condition on the process's clock, by its name
         self._controller: Controller[str] = Controller(
             "node recreation", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
         )
 
     async def run(self) -> None:
-        """Work until cancelled; the caches have to be synced."""
+        """Run until cancelled; the caches have to be synced."""
         caches = self._caches
         with caches.machines.subscribed(self._machine_changed), caches.nodes.subscribed(self._node_changed):
             self._controller.enqueue(_KEY)
             await self._controller.run()
 
     async def resume(self) -> None:
-        """Take the Machine's slot again for what is under way; to be called before operations are claimed.
+        """Claim the Machine again for a recreation under way; call this before operations are claimed.
 
-        It goes on until the API has answered. Whoever has the slot by then keeps it, and the recreation waits.
+        It retries until the API server answers. Another holder by then keeps the claim, and the recreation waits.
         """
         failures = 0
         while True:
@@ -144,7 +144,7 @@ class Recreation:
                     await self._desk.hold(transition, report.in_progress(transition))
             except (
                 Rejected
-            ) as error:  # what is on disk cannot be read, or may not be said: a pass says so in the status
+            ) as error:  # an unreadable record, or a rejected write; the next pass reports it in the status
                 log.warning("a recreation cannot be gone on with", machine=self._name, error=error)
             except Failure as error:
                 failures += 1
@@ -170,7 +170,7 @@ class Recreation:
             transition = self._book.current()
             failed = self._book.failed()
             whole = [slot for slot in Slot if self._nodes.applied(slot) is not None]
-        except Rejected as error:  # what is on this host's disk cannot be read
+        except Rejected as error:  # a record on this host's disk is unreadable
             await self._desk.report((report.broken(str(error)),), None, None)
             raise
         node = self._caches.nodes.get(self._name)
@@ -186,7 +186,7 @@ class Recreation:
         return None if home is None else await self._look_after(machine, home, node, failed)
 
     async def _home(self, whole: list[Slot], node: Node | None) -> Slot | None:
-        """The slot that the node is in; None while no slot is whole."""
+        """Return the node's slot; None while no slot is complete."""
         if len(whole) < 2:
             return whole[0] if whole else None
         facts = [await self._nodes.look(slot) for slot in whole]
@@ -196,7 +196,7 @@ class Recreation:
         applied = self._nodes.applied(home)
         if applied is None:
             return 0.0
-        keep_s = await self._keep(machine, home)  # before anything is read of the API, which may be away
+        keep_s = await self._keep(machine, home)  # before any API read, as the API server may not answer
         wanted = await self._wanted(machine, applied)
         again_s = self._resolver.again_s(machine)
         boot_id = (await self._nodes.look(home)).boot_id if needs_boot_id(applied, failed, node) else ""
@@ -231,7 +231,7 @@ class Recreation:
         return min(waits_s, default=None)
 
     def _time_first_ready(self, node: Node) -> None:
-        """Record how long the host's first Node takes, so that the first recreation knows what to expect."""
+        """Record how long the host's first Node takes, as an estimate for the first recreation."""
         if self._durations.known(Work.READY):
             return
         now = asyncio.get_running_loop().time()
@@ -241,11 +241,11 @@ class Recreation:
             self._durations.completed(Work.READY, now - since)
 
     async def _keep(self, machine: Machine, home: Slot) -> float | None:
-        """Start what is down of the node; in how many seconds to look again, None where there is to be no node."""
+        """Start stopped parts of the node; return the seconds until the next check, None without a node to run."""
         return max(await self._keeper.keep(home), RESOLUTION_S) if _is_node(machine) else None
 
     def _not_ours(self) -> str:
-        """Why the node is left as it is, whether it runs or not; empty when it is to serve."""
+        """Return why this loop may not start the node's parts; empty where it may."""
         machine = self._caches.machines.get(self._name)
         if machine is None or machine.metadata.deletion_timestamp:
             return "there is no Machine"
@@ -259,10 +259,10 @@ class Recreation:
     async def _report(
         self, applied: Applied, wanted: Desired | Unresolved, failed: Failed | None, refused: str
     ) -> None:
-        """Bring the Machine's status up to date; a live read only where the cached one shows a difference.
+        """Update the Machine's status; read it live only where the cached one differs.
 
         Args:
-            refused: why labels and taints of the Node do not follow.
+            refused: why labels and taints of the Node cannot be updated.
         """
         if isinstance(wanted, Unresolved):
             known, pending = None, report.unresolved(wanted.why)
@@ -288,21 +288,21 @@ class Recreation:
             await self._desk.report((report.came_back(home, failed),), None, None)
         return 0.0
 
-    # Beginning
+    # Start of a recreation
 
     async def _begin(
         self, cached: Machine, home: Slot, applied: Applied, wanted: Desired | Unresolved, decided: Recreate
     ) -> float:
-        """Decide, on what the API says now: the slot is taken, then the decision is on disk, and then it is begun.
+        """Decide by live reads. Claim the Machine, write the decision to disk, and begin.
 
-        The slot says which version the node is made from, and from then on machina leaves that as it is. So what is
-        wanted is read once more after that: where it has changed in between, it is decided anew.
+        The claim names the configuration version of the new node; machina then does not change that version. A read
+        after the claim detects a change in between. If the version has changed, the decision is made again.
         """
         machine, node = await self._live(cached.name)
         if machine is None or machine.metadata.deletion_timestamp or not _is_node(machine):
             return HELD_BACK_S
         if decided.lost_node and node is not None and node.metadata.uid == decided.lost_node:
-            return HELD_BACK_S  # the cache is behind
+            return HELD_BACK_S  # the cache lags behind
         wanted = await self._wanted(machine, applied, fresh=True)
         held = await self._held_back(machine, wanted)
         if held or isinstance(wanted, Unresolved):
@@ -329,7 +329,7 @@ class Recreation:
         return 0.0
 
     async def _say_what_is_discarded(self, machine: Machine, why: str) -> str:
-        """Bring the host's conditions up to date once more; return the cause with what a person changed in the slot."""
+        """Update the host's conditions once more; return the cause together with the user's changes in the slot."""
         says = tuple(await asyncio.to_thread(self._more, [one.type for one in machine.status.conditions]))
         if says:
             await self._desk.report(says, None, None)
@@ -341,7 +341,7 @@ class Recreation:
         return "; ".join((why, *changed))
 
     async def _held_back(self, machine: Machine, wanted: Desired | Unresolved) -> str:
-        """What a recreation that is due waits for; empty when it can begin."""
+        """Return what blocks a recreation that is due; empty when it can begin."""
         if isinstance(wanted, Unresolved):
             return wanted.why
         if is_paused(machine.metadata.annotations):
@@ -368,7 +368,7 @@ class Recreation:
             return machine, None
 
     def _age(self, what: str, *, so: bool = True) -> float:
-        """Seconds since this process knows that something is so; what is not so any more is forgotten."""
+        """Return the seconds since this process first observed a condition; a condition that ends is forgotten."""
         if not so:
             self._since.pop(what, None)
             return 0.0
@@ -377,7 +377,7 @@ class Recreation:
 
 
 def choose_home(facts: list[SlotFacts], node: Node | None) -> Slot:
-    """Which of two whole slots the node is in: the one that runs, else the one that registered the Node."""
+    """Return which of two complete slots holds the node: the running one, else the one that registered the Node."""
     running = [one.slot for one in facts if one.running]
     if len(running) == 1:
         return running[0]
@@ -386,12 +386,14 @@ def choose_home(facts: list[SlotFacts], node: Node | None) -> Slot:
 
 
 def _is_node(machine: Machine) -> bool:
-    """Whether the Machine is to be a node at all."""
+    """Return whether the Machine should be a node."""
     return machine.spec.kubernetes is not None or machine.spec.configuration_ref is not None
 
 
 def _decides(machine: Machine) -> object:
-    """What of a Machine a decision rests on; its other changes, our own writes among them, wake nobody."""
+    """Return the fields of a Machine that a decision uses; other changes, such as the agent's own writes, start no
+    pass.
+    """
     meta, status = machine.metadata, machine.status
     pending = pending_said(machine)
     return (meta.uid, meta.generation, meta.annotations, meta.deletion_timestamp, status.active_operation, pending)

@@ -1,4 +1,4 @@
-"""What a recreation writes on its Machine: the slot, taken and given back, conditions, and the history."""
+"""Writer of the Machine's status for recreations: the claim (activeOperation), conditions, and the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _REPORTS: Final = 5
 
 
 class Desk:
-    """Writes rest on what was read just before: a change in between is a Conflict, and the pass is made again."""
+    """Writes with the resourceVersion of a read just before: a change in between is a Conflict, and the pass is
+    repeated.
+    """
 
     def __init__(self, api: Api, machine: str, *, now: WallClock) -> None:
         self._api = api
@@ -45,13 +47,13 @@ class Desk:
         return rfc3339(self._wall())
 
     def holder_name(self) -> str:
-        """How others read who has the slot."""
+        """Name of the recreation in the claim."""
         return f"{self._machine}-recreation"
 
     async def hold(self, transition: Transition, says: Says) -> str:
-        """Have the slot, and say how far it is; empty, or who else has it.
+        """Take the claim or keep it, and report the progress. Return the other holder; empty where the claim is taken.
 
-        A Machine that is gone has no slot that could be lost: what was begun is carried through.
+        A deleted Machine has no claim to lose: a recreation under way is completed.
         """
         raw = await self._read()
         if raw is None:
@@ -66,14 +68,14 @@ class Desk:
         return ""
 
     async def say(self, transition: Transition, says: Says) -> None:
-        """Say how far it is, where it has the slot."""
+        """Report the progress if this recreation has the claim."""
         raw = await self._read()
         if raw is not None and _holder(raw) == transition.uid:
             await self._patch(raw, status_change(raw, (says,), None, None, now=self.now()))
 
     async def end(self, transition: Transition, says: Iterable[Says], applied: Applied | None, wanted: Desired | None,
                   phase: OperationPhase) -> bool:  # fmt: skip
-        """Give the slot back, with the result in the history; False when somebody else has it."""
+        """Release the claim and add the result to the history. Return False when another operation has the claim."""
         raw = await self._read()
         if raw is None:
             return True
@@ -87,8 +89,9 @@ class Desk:
         return True
 
     async def report(self, says: Iterable[Says], applied: Applied | None, wanted: Desired | None) -> None:
-        """Conditions, configuration and image; nothing is written when they say so already. Where others write at the
-        same time, such as at the daemon's start, it is written anew at once."""
+        """Update conditions, configuration and image; write nothing where they are equal already. On a Conflict, such
+        as with other writers at the daemon's start, retry at once.
+        """
         told = tuple(says)
         for left in range(_REPORTS, 0, -1):
             raw = await self._read()
@@ -103,19 +106,21 @@ class Desk:
                 return
 
     async def name(self, configuration: ConfigurationId) -> None:
-        """Say which version the first node is made from, before it is: there is no slot that could say so yet."""
+        """Record the configuration version of the first node before its build: there is no claim that could name it
+        yet.
+        """
         status = {"configuration": msgspec.to_builtins(configuration)}
         with suppress(NotFound):
             await self._api.patch(MACHINES, self._machine, {"status": status}, subresource="status")
 
     async def free_leftover(self) -> None:
-        """Give back a slot that a recreation took and nobody carries on."""
+        """Release the claim of a recreation that is no longer under way."""
         raw = await self._read()
         if raw is not None and self.is_leftover(msgspec.convert(raw, Machine)):
             await self._patch(raw, {"activeOperation": None})
 
     def is_leftover(self, machine: Machine) -> bool:
-        """Whether the slot is a recreation's of this agent; to be asked while none is under way."""
+        """Return whether the claim belongs to a recreation of this agent; call this while none is under way."""
         active = machine.status.active_operation
         return active is not None and active.kind == NODE_RECREATION and active.executor == self._executor
 

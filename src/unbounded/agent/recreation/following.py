@@ -1,6 +1,6 @@
-"""Labels and taints of a node that serves: they follow what is wanted, and no node is made anew for them.
+"""Labels and taints of a serving node: they are updated in place, without a recreation.
 
-What is on the Node and came from elsewhere stays: only what the slot was described with, and is not any more, goes.
+Labels and taints from elsewhere stay on the Node. Only those of the slot's goal that are no longer desired are removed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ log = Log("agent")
 
 
 def differs(made: NodeGoal, wanted: NodeGoal) -> bool:
-    """Whether there is something to follow."""
+    """Return whether labels or taints differ."""
     return made.labels != wanted.labels or sorted(made.taints) != sorted(wanted.taints)
 
 
 def node_change(node: Mapping[str, Any], made: NodeGoal, wanted: NodeGoal) -> dict[str, Any]:
-    """What has to change on the Node, for a merge patch; empty when it is as it is wanted.
+    """Return the merge patch for the Node; empty when it has the desired labels and taints.
 
     Args:
-        made: what the slot was described with.
+        made: goal with the labels and taints that the slot has now.
     """
     labels = label_changes(node["metadata"].get("labels") or {}, made.labels, wanted.labels)
     before = list((node.get("spec") or {}).get("taints") or ())
@@ -41,9 +41,11 @@ def node_change(node: Mapping[str, Any], made: NodeGoal, wanted: NodeGoal) -> di
 
 
 class Follower:
-    """Args:
-    lock: the host's lock, given who wants it.
-    held_back: why the node is somebody else's now.
+    """Updates labels and taints of this Machine's Node.
+
+    Args:
+        lock: the host's lock; its argument names the holder.
+        held_back: returns why another controller owns the node now.
     """
 
     def __init__(self, api: Api, machine: str, nodes: Nodes, lock: Lock, held_back: Callable[[], str]) -> None:
@@ -56,8 +58,8 @@ class Follower:
         self._refused = ""
 
     async def follow(self, home: Slot, uid: str, made: NodeGoal, wanted: NodeGoal) -> str:
-        """Bring labels and taints of the Node up to date, and those that the slot would register with; in words, why
-        that may not be. What was refused is not asked for again until something else is wanted.
+        """Update labels and taints of the Node, and those with which the slot would register. Return why the API server
+        rejects them. A rejected update is not repeated until the desired ones change.
 
         Args:
             uid: of the Node that the slot registered.
@@ -68,7 +70,7 @@ class Follower:
         if held := self._held_back():
             return held
         try:
-            node_flags(wanted)  # the next start of kubelet has them too
+            node_flags(wanted)  # the next start of kubelet uses them, too
             if await self._patch(uid, made, wanted):
                 log.info("labels and taints of the Node follow", machine=self._machine, slot=str(home))
         except Rejected as error:
@@ -80,7 +82,7 @@ class Follower:
         return ""
 
     async def _patch(self, uid: str, made: NodeGoal, wanted: NodeGoal) -> bool:
-        """Whether something had to be changed. It rests on what was read: a change in between is a Conflict."""
+        """Patch the Node; return whether it differed. A change since the read is a Conflict."""
         try:
             node = await self._api.get(NODES.raw(), self._machine)
         except NotFound:

@@ -1,7 +1,7 @@
-"""The node that is there keeps serving: a machine or a service that is down, and should be up, is started again.
+"""Restart of a present node: a machine or a service that should run and does not is started again.
 
-An operation that was ended between its stop and its start leaves a machine that is down, and disabled at boot; so does
-a `poweroff` inside. Whatever it was, it is found by looking, and not by who did it.
+An operation that was interrupted between its stop and its start leaves a machine that is stopped and disabled at boot;
+so does a `poweroff` inside. The observed state counts, whatever its cause.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from unbounded.api.failures import Failure
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.logs import Log
 
-AGAIN: Final = Backoff(base_s=20.0, max_s=600.0)  # between starts of one that does not stay up
+AGAIN: Final = Backoff(base_s=20.0, max_s=600.0)  # between starts of a node that does not stay up
 
 log = Log("agent")
 
 
 def down(facts: SlotFacts) -> str:
-    """What of a node does not run, in words; empty for one that serves."""
+    """Return which part of a node does not run; empty for a node that serves."""
     if not facts.running:
         return "its machine does not run"
     missing = [name for name, runs in (("containerd", facts.containerd), ("kubelet", facts.kubelet)) if not runs]
@@ -32,8 +32,10 @@ def down(facts: SlotFacts) -> str:
 
 
 class Keeper:
-    """Args:
-    held_back: why the node is somebody else's now; empty when it is ours to start.
+    """Restarts stopped parts of the node.
+
+    Args:
+        held_back: returns why another controller owns the node now; empty when none does.
     """
 
     def __init__(self, nodes: Nodes, lock: Lock, limits: Limits, held_back: Callable[[], str]) -> None:
@@ -41,12 +43,12 @@ class Keeper:
         self._lock = lock
         self._limits = limits
         self._held_back = held_back
-        self._starts = 0  # since it was last seen to stay up
-        self._not_before: float | None = None  # of the next start; None while it is not known to be down
+        self._starts = 0  # since it last stayed up
+        self._not_before: float | None = None  # earliest time of the next start; None while it is not known to be down
         self._up_since: float | None = None
 
     async def keep(self, home: Slot) -> float:
-        """Look at the node, and start what is down; gives back in how many seconds to look again."""
+        """Observe the node, and start stopped parts; return the seconds until the next check."""
         if self._held_back():
             self._not_before = None
             return self._limits.keep_s
@@ -55,7 +57,7 @@ class Keeper:
         if not lacks:
             return self._serves(now)
         self._up_since = None
-        if self._not_before is None:  # it may be on its way up, or down with its host
+        if self._not_before is None:  # it may be starting, or stopping together with its host
             self._not_before = now + (AGAIN.after(self._starts) if self._starts else self._limits.down_s)
         if now < self._not_before:
             return self._not_before - now
@@ -66,7 +68,7 @@ class Keeper:
         return again_s
 
     def _serves(self, now: float) -> float:
-        """One that goes down again soon after is started ever more rarely."""
+        """Record that the node serves. A node that soon stops again is restarted at growing intervals."""
         self._not_before = None
         self._up_since = now if self._up_since is None else self._up_since
         if now - self._up_since >= self._limits.keep_s:
@@ -77,7 +79,7 @@ class Keeper:
         try:
             async with self._lock("start of a node that is down"):
                 lacks = down(await self._nodes.look(home))
-                if lacks and not self._held_back():  # both may have changed while the host was somebody else's
+                if lacks and not self._held_back():  # both may have changed while the lock was awaited
                     log.warning("the node is down, and is started", slot=str(home), why=lacks, attempt=self._starts)
                     await self._nodes.start(home)
         except (Failure, OSError) as error:

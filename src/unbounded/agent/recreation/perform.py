@@ -1,4 +1,4 @@
-"""The steps of a recreation, over ports.Nodes; each holds the host while it works."""
+"""Execution of a recreation's steps over ports.Nodes; each holds the host's lock while it works."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ from unbounded.api.failures import Failure, Transient
 Lock = Callable[[str], AbstractAsyncContextManager[None]]
 Report = Callable[[str], Awaitable[None]]
 
-TELL_S: Final = 15.0  # between two reports of how far a build is
+TELL_S: Final = 15.0  # between two progress reports of a build
 
 
 class Performer:
-    """Args:
-    lock: the host's lock, given who wants it.
+    """Executes steps.
+
+    Args:
+        lock: the host's lock; its argument names the holder.
     """
 
     def __init__(
@@ -56,10 +58,12 @@ class Performer:
         self._logins = logins
 
     async def perform(self, step: Step, transition: Transition, report: Report) -> None:
-        """Args:
-            report: writes down how far a long step is, for people.
+        """Execute one step.
+
+        Args:
+            report: writes the progress of a long step for users.
         Raises:
-            Transient, Rejected: of the slot's own making; the step may be done again, or (Rejected) need not be tried.
+            Transient, Rejected: from the slot; the step may be repeated, or (Rejected) a repetition is useless.
         """
         if isinstance(step, Prove | Turn):
             return
@@ -104,7 +108,7 @@ class Performer:
 
 @contextlib.asynccontextmanager
 async def _telling(notes: list[str], report: Report) -> AsyncIterator[None]:
-    """Report the newest note from time to time while inside."""
+    """Report the latest note at intervals while inside."""
 
     async def tell() -> None:
         while True:
@@ -112,7 +116,7 @@ async def _telling(notes: list[str], report: Report) -> AsyncIterator[None]:
             if notes:
                 newest = notes[-1]
                 notes.clear()
-                with contextlib.suppress(Failure):  # it is only for people
+                with contextlib.suppress(Failure):  # the report is only for users
                     await report(newest)
 
     telling = asyncio.create_task(tell())

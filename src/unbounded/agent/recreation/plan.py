@@ -1,7 +1,7 @@
-"""The next step of a recreation: pure, from its phase and what is seen of both slots.
+"""The next step of a recreation: pure, from its phase and the observation of both slots.
 
-Each phase has one thing to do, which may be done again after a cut at any point, and one phase that follows when it is
-done. What is seen comes before the phase: two machines never run side by side, whatever was cut off where.
+Each phase has one action, which may be repeated after an interruption at any point, and one phase that follows. The
+observation overrides the phase: two machines never run at the same time, wherever the work was interrupted.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from unbounded.join.agent_config import Recreation
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds; those of a phase count only while the API can be read, as nothing can be proven without it.
+    """Limits in seconds. Those of a phase count only while the API server answers, as nothing can be proven without it.
 
-    `build_s`, `start_s` and `verify_s` are floors: what this host needed before raises them; see `on_this_host`.
+    `build_s`, `start_s` and `verify_s` are floors, raised by this host's earlier durations; see `on_this_host`.
 
     Attributes:
-        build_s: for the new slot, downloads included.
+        build_s: for the new slot, with its downloads.
         start_s: until a machine runs, with its kubelet; over all attempts.
-        verify_s: until a node that was started is proven.
-        join_s: until a slot that `start` made has registered its Node; then it is made anew.
-        look_s: between two looks while a proof is waited for.
-        retry_s: after a failure, before the same is tried again; doubled with each attempt, up to `retry_max_s`.
+        verify_s: until a started node is proven.
+        join_s: until a slot that `start` built has registered its Node; after it, the node is recreated.
+        look_s: between two observations while a node is being proven.
+        retry_s: from a failure to the next attempt; doubled with each, up to `retry_max_s`.
         attempts: at the same goal, while the old node works.
-        resolve_s: how old the newest version of a configuration may be known.
-        keep_s: between two looks whether a node that is there serves, where nothing else makes one look.
-        down_s: how long one has to be down before it is started.
+        resolve_s: longest age of the known newest configuration version.
+        keep_s: between two checks that a present node serves, without an event.
+        down_s: from the stop of a part until it is started.
     """
 
     build_s: float = 1800.0
@@ -50,12 +50,12 @@ class Limits:
     down_s: float = 10.0
 
     def configured(self, told: Recreation) -> Limits:
-        """These, but for what the agent's configuration says."""
+        """Return these limits, overridden by the agent's configuration."""
         verify_s, retry_s = told.verify_seconds or self.verify_s, told.retry_seconds or self.retry_s
         return replace(self, verify_s=verify_s, retry_s=retry_s, retry_max_s=max(retry_s, self.retry_max_s))
 
     def on_this_host(self, durations: Durations) -> Limits:
-        """These, raised by what the host needed for the same before."""
+        """Return these limits, raised by the host's earlier durations."""
         return replace(
             self,
             build_s=durations.limit(Work.BUILD, floor=self.build_s),
@@ -72,13 +72,13 @@ _NOTHING: Final = Evidence()
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known when a step is chosen.
+    """Input of a decision.
 
     Attributes:
-        evidence: of the node that is to be proven; only read where the phase proves one.
+        evidence: of the node to be proven; only observed in phases that prove one.
         spent_s: in this phase.
-        error: of the last attempt at this phase's step; empty when there was none, or it went well.
-        hopeless: that attempt can only fail again.
+        error: of the last attempt at this phase's step; empty without one, or when it succeeded.
+        hopeless: a repetition of that attempt would fail, too.
     """
 
     source: SlotFacts
@@ -95,7 +95,7 @@ class Side(Enum):
 
 
 class Do(Enum):
-    """The one thing that a phase does; each may be done again."""
+    """The action of a phase; each may be repeated."""
 
     REMOVE = "stop the machine and take the slot away"
     BUILD = "make the slot from scratch"
@@ -109,12 +109,12 @@ class Row:
     """One phase.
 
     Attributes:
-        then: the phase when it is done; None for the end.
-        quiet: the side whose machine must not run meanwhile.
-        unserved: the side whose services must not run meanwhile.
-        limit: the limit for it; None for one that is tried for as long as it takes.
-        back: the phase when it cannot be done; None ends the recreation all the same.
-        failed: what went wrong then.
+        then: the phase after its completion; None for the end.
+        quiet: the side whose machine must not run during this phase.
+        unserved: the side whose services must not run during this phase.
+        limit: its limit; None for a phase that is retried without end.
+        back: the phase after its failure; None ends the recreation nevertheless.
+        failed: message of its failure.
     """
 
     do: Do
@@ -185,8 +185,10 @@ class Build:
 
 @dataclass(frozen=True)
 class Stop:
-    """Args:
-    again: it should not run in this phase at all; the phase stays.
+    """Stop a slot's machine.
+
+    Args:
+        again: it should not run in this phase at all; the phase stays.
     """
 
     slot: Slot
@@ -196,8 +198,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class Start:
-    """Args:
-    lacks: what the node in it still lacks, where it should run already.
+    """Start a slot's machine.
+
+    Args:
+        lacks: unmet requirement of the node in it, where it should run already.
     """
 
     slot: Slot
@@ -207,14 +211,14 @@ class Start:
 
 @dataclass(frozen=True)
 class Register:
-    """kubelet has to introduce its node once more: its services are stopped and started."""
+    """Stop and start kubelet's services, so that it registers its Node again."""
 
     slot: Slot
 
 
 @dataclass(frozen=True)
 class Prove:
-    """Nothing to do but to look on, and what is looked for."""
+    """Wait until the node is proven, with the unmet requirement."""
 
     slot: Slot
     lacks: str
@@ -222,7 +226,7 @@ class Prove:
 
 @dataclass(frozen=True)
 class Commit:
-    """The node in the slot is proven: its UID is remembered."""
+    """Record the UID of the proven node in its slot."""
 
     slot: Slot
     node_uid: str
@@ -231,7 +235,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the phase is for cannot be done: another phase, or (None) the end."""
+    """Leave a failed phase: to another phase, or (None) to the end."""
 
     to: Phase | None
     why: str
@@ -241,7 +245,7 @@ Step = StopServices | Remove | Build | Stop | Start | Register | Prove | Commit 
 
 
 def plan(transition: Transition, seen: Seen, limits: Limits) -> Step:
-    """What a recreation does next."""
+    """Return the next step of a recreation."""
     row = TABLE[transition.phase]
     facts = {Side.SOURCE: seen.source, Side.TARGET: seen.target}
     here, slot = facts[row.side], facts[row.side].slot
@@ -274,7 +278,7 @@ def _prove(transition: Transition, row: Row, here: SlotFacts, evidence: Evidence
 
 
 def _version(transition: Transition, row: Row, here: SlotFacts) -> str:
-    """The version of Kubernetes that the node in a slot has to report."""
+    """Return the Kubernetes version that the node in a slot has to report."""
     if row.side is Side.TARGET:
         return transition.goal.kubernetes_version
     return here.applied.goal.kubernetes_version if here.applied else ""

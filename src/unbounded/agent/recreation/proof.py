@@ -1,4 +1,4 @@
-"""When a node counts as one: pure, from what is seen of the slot, the Node and its lease."""
+"""Requirements of a proven node: pure, from the observation of the slot, the Node and its lease."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from unbounded.api.core import Node
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the API shows of the node.
+    """Observation of the node in the API.
 
     Args:
         node: None when there is none.
-        renewed: its lease was seen to change since its machine was started.
-        vanished: a Node of this very boot was there since, and is gone: kubelet does not register a second time.
-        trouble: why kubelet is not well, by its own words; empty when it is.
-        sandbox_trouble: why no Pod sandbox runs in the slot, by the words of containerd; empty when one did, and where
-            none is asked for.
+        renewed: its lease has changed since its machine was started.
+        vanished: a Node of this very boot existed and is gone: kubelet does not register a second time.
+        trouble: why kubelet is not healthy, in its own words; empty when it is.
+        sandbox_trouble: why no Pod sandbox runs in the slot, in containerd's words; empty when one ran, and where none
+            is required.
     """
 
     node: Node | None = None
@@ -29,10 +29,10 @@ class Evidence:
 
 
 def missing(facts: SlotFacts, version: str, seen: Evidence) -> str:
-    """The first thing that a node in this slot still lacks, in words; empty for one that is proven.
+    """Return the first requirement that a node in this slot does not meet; empty for a proven node.
 
     Args:
-        version: of Kubernetes, as its goal has it.
+        version: of Kubernetes, from its goal.
     """
     node = seen.node
     if not facts.running:
@@ -58,7 +58,9 @@ def missing(facts: SlotFacts, version: str, seen: Evidence) -> str:
 
 
 def same_version(reported: str, wanted: str) -> bool:
-    """Whether `v1.34.0` is 1.34.0; what a build adds behind a plus or a dash is no other version unless it is named."""
+    """Return whether the versions are equal: `v1.34.0` is 1.34.0. A build's suffix after a plus or a dash does not
+    count unless the desired version has one.
+    """
     bare, wanted = reported.removeprefix("v"), wanted.removeprefix("v")
     return bare == wanted or bare.partition("+")[0].partition("-")[0] == wanted
 

@@ -1,4 +1,4 @@
-"""What the Machine's status says of its node: conditions, configuration and image. Pure."""
+"""The node's part of the Machine's status: conditions, configuration and image. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unbounded.agent.node.settings import faults
 from unbounded.agent.recreation.state import Failed, Phase, Transition
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
 
-LONGEST: Final = 400  # of a failure's words in a message
+LONGEST: Final = 400  # of a failure's text in a message
 
 _PROGRESS: Final[Mapping[Phase, str]] = {
     Phase.CLEARING: "clearing {target}",
@@ -32,7 +32,7 @@ _PROGRESS: Final[Mapping[Phase, str]] = {
 
 @dataclass(frozen=True)
 class Says:
-    """One condition."""
+    """A condition to set."""
 
     type: ConditionType
     status: ConditionStatus
@@ -41,10 +41,10 @@ class Says:
 
 
 def in_progress(transition: Transition, note: str = "") -> Says:
-    """NodeUpdated while a recreation is under way.
+    """Return NodeUpdated for a recreation under way.
 
     Args:
-        note: how far its phase is.
+        note: progress of its phase.
     """
     doing = _PROGRESS[transition.phase].format(
         source=transition.source, target=transition.target, goal=named(transition.goal)
@@ -56,8 +56,10 @@ def in_progress(transition: Transition, note: str = "") -> Says:
 
 
 def succeeded(transition: Transition, left: str = "") -> Says:
-    """Args:
-    left: what of the old slot is still there.
+    """Return NodeUpdated after a successful recreation.
+
+    Args:
+        left: what remains of the old slot.
     """
     text = f"{transition.why}; {transition.target} is the node now, made from {named(transition.goal)}"
     text += "; a Pod sandbox ran in it"
@@ -66,10 +68,10 @@ def succeeded(transition: Transition, left: str = "") -> Says:
 
 
 def went_back(transition: Transition, again: str) -> Says:
-    """Return NodeUpdated after a recreation that failed; the reason to begin it counts while there is no node.
+    """Return NodeUpdated after a failed recreation; its original cause is the reason while there is no node.
 
     Args:
-        again: when it is tried again.
+        again: time of the next attempt, for the message.
     """
     goal, why = named(transition.goal), short(transition.failure)
     if transition.stranded:
@@ -80,27 +82,27 @@ def went_back(transition: Transition, again: str) -> Says:
 
 
 def waiting(why: str, for_what: str) -> Says:
-    """NodeUpdated while a recreation is due and something holds it back."""
+    """Return NodeUpdated while a recreation is due and blocked."""
     text = f"{why}; {for_what}"
     return Says(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.WAITING, text)
 
 
 def came_back(home: Slot, failed: Failed) -> Says:
-    """The old node is there after all."""
+    """Return NodeUpdated for an old node that is back after a failure to restore it."""
     text = f"{named(failed.goal)} did not work, so {home} is the node again: {short(failed.why)}"
     return Says(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.ROLLED_BACK, text)
 
 
 def broken(why: str) -> Says:
-    """What is on disk cannot be read: a person has to look."""
+    """Return NodeUpdated for an unreadable record on disk, which the user has to inspect."""
     return Says(ConditionType.NODE_UPDATED, ConditionStatus.UNKNOWN, ConditionReason.FAILED, short(why))
 
 
 def pending(wanted: Desired, failed: Failed | None, refused: str = "") -> Says:
-    """RepavePending for a node that is known, and what is wanted of it.
+    """Return RepavePending for a node and its desired goal.
 
     Args:
-        refused: why labels and taints of the Node do not follow.
+        refused: why labels and taints of the Node cannot be updated.
     """
     conflicts = ""
     if wanted.conflicts and wanted.goal.configuration is not None:
@@ -123,25 +125,25 @@ def pending(wanted: Desired, failed: Failed | None, refused: str = "") -> Says:
 
 
 def unresolved(why: str) -> Says:
-    """RepavePending while the configuration that the Machine names is not there."""
+    """Return RepavePending while the configuration that the Machine names does not exist."""
     return Says(
         ConditionType.REPAVE_PENDING, ConditionStatus.UNKNOWN, ConditionReason.CONFIGURATION_MISSING, short(why)
     )
 
 
 def set_up() -> Says:
-    """AgentBootstrapped for a host whose agent runs, and has a node."""
+    """Return AgentBootstrapped for a host whose agent runs and has a node."""
     text = "the agent runs, and has set up the node"
     return Says(ConditionType.AGENT_BOOTSTRAPPED, ConditionStatus.TRUE, ConditionReason.SUCCEEDED, text)
 
 
 def setting_up(doing: str) -> Says:
-    """AgentBootstrapped while `start` has not come to its end."""
+    """Return AgentBootstrapped while `start` is not complete."""
     return Says(ConditionType.AGENT_BOOTSTRAPPED, ConditionStatus.FALSE, ConditionReason.RUNNING, short(doing))
 
 
 def taken_back() -> Says:
-    """AgentBootstrapped for a host that an AgentReset has taken back."""
+    """Return AgentBootstrapped for a host after an AgentReset."""
     text = "an AgentReset has taken agent and node off the host; `unbounded-agent start` there sets them up again"
     return Says(ConditionType.AGENT_BOOTSTRAPPED, ConditionStatus.FALSE, ConditionReason.RESET, text)
 
@@ -149,12 +151,12 @@ def taken_back() -> Says:
 def status_change(
     machine: Mapping[str, Any], says: Iterable[Says], applied: Applied | None, wanted: Desired | None, *, now: str
 ) -> dict[str, Any]:
-    """The fields of a Machine's status that have to change, for a merge patch; empty when it says all that already.
+    """Return the merge patch for a Machine's status; empty when its fields are equal already.
 
     Args:
-        machine: as it was read, plain.
-        applied: what the node is made from; None leaves configuration and image alone.
-        wanted: None while that is not known.
+        machine: plain JSON of the object.
+        applied: record of the node's build; None does not change configuration and image.
+        wanted: None while unknown.
     """
     status = machine.get("status") or {}
     before = list(status.get("conditions") or ())
@@ -178,7 +180,7 @@ def status_change(
 def configuration_told(
     applied: Applied, wanted: Desired | None, told: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """`status.configuration`: the version that the node was made from, or that amounts to the same."""
+    """Return `status.configuration`: the version that the node was built from, or an equivalent one."""
     if wanted is not None and wanted.same:
         return _plain(wanted.goal.configuration)
     made_from = _plain(applied.goal.configuration)
@@ -186,13 +188,13 @@ def configuration_told(
 
 
 def named(goal: NodeGoal) -> str:
-    """A goal in a few words."""
+    """Return a short description of a goal."""
     version = f"Kubernetes {goal.kubernetes_version}"
     return version if goal.configuration is None else f"{goal.configuration.version_name} ({version})"
 
 
 def short(text: str) -> str:
-    """One line of bounded length."""
+    """Return the text as one line of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 

@@ -1,4 +1,4 @@
-"""Which version of a MachineConfiguration a Machine is bound to; read when it is needed, without a watch."""
+"""Resolution of a Machine's MachineConfiguration version by reads on demand, without a watch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from unbounded.api.machine import ConfigurationRef, Machine
 from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.kube.port import Api
 
-MISSING_S: Final = 30.0  # between looks for a version that is not there
+MISSING_S: Final = 30.0  # between reads of a version that does not exist
 
 
 @dataclass(frozen=True)
 class Unresolved:
-    """The Machine names what is not there."""
+    """The Machine names a configuration that does not exist."""
 
     why: str
 
@@ -26,16 +26,16 @@ Version = MachineConfigurationVersion | None | Unresolved
 
 
 def pending_said(machine: Machine) -> list[tuple[str, str]]:
-    """What ConfigurationPending says, which names the newest version: another one tells that there may be a new one."""
+    """Return the condition ConfigurationPending. It names the newest version, so a change of it hints at a new one."""
     of_it = (one for one in machine.status.conditions if one.type == ConditionType.CONFIGURATION_PENDING)
     return [(one.status, one.message) for one in of_it]
 
 
 class Resolver:
-    """A version that the user wrote is the one; else it is the newest of the configuration.
+    """Resolver of versions: the one that the user set, else the newest of the configuration.
 
     Args:
-        for_s: how long an answer holds, while the Machine stays the same and nothing is decided on it.
+        for_s: how long a result is reused, while the Machine stays the same and no decision needs it.
     """
 
     def __init__(self, api: Api, for_s: float) -> None:
@@ -46,8 +46,10 @@ class Resolver:
         self._until = 0.0
 
     async def version(self, machine: Machine, *, fresh: bool = False) -> Version:
-        """Args:
-        fresh: it is for a decision; then a version that is about to change is none, for the moment that this takes.
+        """Return the version of a Machine.
+
+        Args:
+            fresh: for a decision; while the version is about to change, the result is Unresolved.
         """
         ref = machine.spec.configuration_ref
         if ref is None:
@@ -63,7 +65,7 @@ class Resolver:
         return self._known
 
     def again_s(self, machine: Machine) -> float | None:
-        """When to look again; None where nothing can change without an event."""
+        """Return the seconds until the next read; None where only an event can change the result."""
         if machine.spec.configuration_ref is None:
             return None
         return max(1.0, self._until - asyncio.get_running_loop().time())

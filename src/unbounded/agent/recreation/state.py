@@ -1,4 +1,4 @@
-"""What a recreation keeps on disk: its decision and phase, so that it goes on after a loss of power; and failures."""
+"""Records of recreations on disk: decision and phase, from which it resumes after a loss of power; and failures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ FORMAT: Final = 1
 
 
 class Phase(StrEnum):
-    """How far it is. The first four can still lead back; from Committed on the new slot is the node."""
+    """Progress of a recreation. The first four can still return to the old slot; from Committed on the new slot is the
+    node.
+    """
 
-    CLEARING = "Clearing"  # of what an earlier one left in the other slot
+    CLEARING = "Clearing"  # remains of an earlier node in the other slot are removed
     PREPARING = "Preparing"  # the new slot is built; kubelet in the old one is stopped
     SWITCHING = "Switching"  # the old machine stops
     STARTING = "Starting"
@@ -27,22 +29,22 @@ class Phase(StrEnum):
     COMMITTED = "Committed"  # the new node is proven; the old slot is removed
     RETURNING = "Returning"  # the new machine stops
     RESTORING = "Restoring"  # the old slot starts again
-    CHECKING = "Checking"  # whether the old node is back
+    CHECKING = "Checking"  # whether the old node serves again
     ABANDONED = "Abandoned"  # the new slot is removed
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A recreation that is under way.
+    """A recreation under way.
 
     Args:
-        format: of this file; a higher one than FORMAT is from a later agent, and left alone.
-        uid: as the holder of the Machine's slot.
-        goal: what was decided on; a change of the desired state does not change it any more.
-        why: what it began with, for people.
+        format: of this file; a file with a higher one than FORMAT is from a later agent and is not changed.
+        uid: of the holder in the Machine's claim.
+        goal: fixed at the decision; later changes of the desired state do not change it.
+        why: its cause, for users.
         lost_node: UID of the Node that is gone; empty for a slot that never registered one.
         attempt: at this goal, from 1 on.
-        since: when it was decided; only shown.
-        failure: why it leads back; empty as long as it leads forward.
+        since: time of the decision; display only.
+        failure: why it returns to the old slot; empty while it does not.
         stranded: the old node did not come back either.
     """
 
@@ -64,12 +66,12 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The last recreation that failed, and is not made up for by a later one.
+    """The last recreation that failed, while no later one has succeeded.
 
     Args:
         attempts: at this goal.
-        at: only shown.
-        stranded: no node works since.
+        at: display only.
+        stranded: no node has worked since.
     """
 
     uid: str
@@ -82,9 +84,9 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Book(Protocol):
-    """Where both are kept. What was written is there after a loss of power.
+    """Store of both records. A completed write survives a loss of power.
 
-    Reading raises Rejected for what a later agent has written, or nobody.
+    Reading raises Rejected for a record of a later agent, and for a damaged one.
     """
 
     def current(self) -> Transition | None: ...
@@ -99,7 +101,7 @@ T = TypeVar("T", Transition, Failed)
 
 
 class DiskBook:
-    """In two files of the layout. Its methods block for as long as the disk takes to sync a small file."""
+    """Store in two files of the layout. Methods block for as long as the disk takes to sync a small file."""
 
     def __init__(self, layout: Layout) -> None:
         self._current, self._failed = layout.recreation, layout.recreation_failed

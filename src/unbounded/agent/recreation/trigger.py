@@ -1,4 +1,4 @@
-"""Whether a node has to be made anew: pure, from what is on disk, the Machine, and its Node."""
+"""Decision whether a node needs a recreation: pure, from the records on disk, the Machine, and its Node."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from unbounded.api.core import Node
 
 @dataclass(frozen=True)
 class View:
-    """What is known of a node while no recreation is under way.
+    """Observation of a node while no recreation is under way.
 
     Args:
-        applied: what its slot was made from.
-        boot_id: of the machine in the slot, where that was looked up; empty where it does not run.
+        applied: record of its slot's build.
+        boot_id: of the machine in the slot, where it was read; empty where the machine does not run.
         node: None when there is none.
-        wanted: None while the configuration is not known.
+        wanted: None while the configuration is unknown.
         failed: the last recreation that failed.
-        joining_s: since when it is seen not to have a Node; as `failed_s` since when the failure is known.
+        joining_s: seconds for which it has been observed without a Node; failed_s: for which the failure is known.
     """
 
     applied: Applied
@@ -34,7 +34,7 @@ class View:
 
     @property
     def ours(self) -> bool:
-        """The Node is the one that this slot registered."""
+        """True where the Node is the one that this slot registered."""
         return self.node is not None and bool(self.uid) and self.node.metadata.uid == self.uid
 
     @property
@@ -43,17 +43,17 @@ class View:
 
     @property
     def reported_by_us(self) -> bool:
-        """The Node was reported by the machine that runs in this slot now."""
+        """True where the running machine of this slot has reported the Node."""
         info = self.node.status.node_info if self.node is not None else None
         return info is not None and bool(self.boot_id) and info.boot_id == self.boot_id
 
 
 @dataclass(frozen=True)
 class Rest:
-    """All is as it should be, or will be tried later.
+    """No action now.
 
     Args:
-        look_again_s: None to wait for a change.
+        look_again_s: seconds until the next check; None to wait for a change.
     """
 
     look_again_s: float | None = None
@@ -61,21 +61,23 @@ class Rest:
 
 @dataclass(frozen=True)
 class Registered:
-    """The slot has become this Node: it is remembered."""
+    """The slot has registered this Node, whose UID is to be recorded."""
 
     node_uid: str
 
 
 @dataclass(frozen=True)
 class Forget:
-    """The failure is made up for: the node is as it is wanted."""
+    """The node matches its desired goal: the record of the failure is obsolete."""
 
 
 @dataclass(frozen=True)
 class Recreate:
-    """Args:
-    why: for people.
-    lost_node: UID of the Node that is gone; empty where none was registered.
+    """A recreation is due.
+
+    Args:
+        why: for users.
+        lost_node: UID of the Node that is gone; empty where none was registered.
     """
 
     why: str
@@ -87,12 +89,12 @@ Verdict = Rest | Registered | Forget | Recreate
 
 
 def needs_boot_id(applied: Applied, failed: Failed | None, node: Node | None) -> bool:
-    """Whether the verdict depends on the boot id of the machine in the slot; looking costs a few commands."""
+    """Return whether the verdict depends on the boot id of the machine in the slot, whose read costs a few commands."""
     return node is not None and (not applied.node_uid or (failed is not None and failed.stranded))
 
 
 def verdict(view: View, limits: Limits) -> Verdict:
-    """What to do about a node while no recreation is under way."""
+    """Return the verdict about a node while no recreation is under way."""
     failed = view.failed
     if view.ours:
         return _about_failure(view, failed, limits) if failed is not None else Rest()
@@ -114,7 +116,7 @@ def _joining(view: View, limits: Limits) -> Verdict:
 
 
 def _stranded(view: View, failed: Failed, limits: Limits) -> Verdict:
-    """No node works: tried again, ever more rarely, and for as long as it takes; there is nothing to lose."""
+    """Decide while no node works: retry without end, at growing intervals, as there is nothing to lose."""
     if view.node is not None and view.reported_by_us and view.node.ready:
         return Registered(view.node.metadata.uid)
     if view.wanted is not None and not same_node(view.wanted.goal, failed.goal):
@@ -126,7 +128,7 @@ def _stranded(view: View, failed: Failed, limits: Limits) -> Verdict:
 
 
 def _about_failure(view: View, failed: Failed, limits: Limits) -> Verdict:
-    """The old node works: what was wanted is tried again when it has changed, and a bounded number of times."""
+    """Decide while the old node works: retry when the desired goal has changed, and a bounded number of times."""
     if view.wanted is None:
         return Rest()
     if view.wanted.same:
@@ -140,7 +142,7 @@ def _about_failure(view: View, failed: Failed, limits: Limits) -> Verdict:
 
 
 def again_words(failed: Failed, limits: Limits) -> str:
-    """When it is tried again, for people."""
+    """Return the time of the next attempt, for users."""
     if failed.stranded or failed.attempts < limits.attempts:
         minutes = limits.retry_after(failed.attempts) / 60
         return f"attempt {failed.attempts}; the next one in {minutes:.0f} min, or when something else is wanted"

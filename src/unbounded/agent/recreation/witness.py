@@ -1,4 +1,4 @@
-"""What one process has seen of the node that is to be proven; it begins anew with each boot of the machine."""
+"""Observations of the node to be proven, accumulated by one process; each boot of the machine starts over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNREAD = object()
 
 
 class Witness:
-    """A lease counts as renewed when it was seen to change; clocks of others are not compared."""
+    """Accumulator of evidence. A lease counts as renewed when it has changed; clocks of others are not compared."""
 
     def __init__(self) -> None:
         self._about: tuple[str, str] | None = None
@@ -21,18 +21,18 @@ class Witness:
         self._sandbox_ran = False
 
     def begin(self, phase: str, boot_id: str) -> None:
-        """What was seen of another boot, or in another phase, proves nothing."""
+        """Discard observations of another boot or of another phase, which prove nothing."""
         if self._about != (phase, boot_id):
             self._about = (phase, boot_id)
             self._first_renewal, self._renewed, self._node_uid = _UNREAD, False, ""
             self._sandbox_ran = False
 
     def forget_node(self) -> None:
-        """kubelet was told to register again."""
+        """Forget the Node, as kubelet registers again."""
         self._node_uid = ""
 
     async def prove_sandbox(self, nodes: Nodes, slot: Slot) -> str:
-        """Run a Pod sandbox, once for each boot of the machine; return why it does not run, empty when it did."""
+        """Run a Pod sandbox, once for each boot of the machine; return why it failed, empty when it ran."""
         if not self._sandbox_ran:
             trouble = await nodes.sandbox_trouble(slot)
             self._sandbox_ran = not trouble
@@ -40,8 +40,10 @@ class Witness:
         return ""
 
     def look(self, node: Node | None, renewal: str | None) -> Evidence:
-        """Args:
-        renewal: when the lease says that it was renewed; None when there is no lease.
+        """Return the evidence after one more observation.
+
+        Args:
+            renewal: renewal time in the lease; None when there is no lease.
         """
         if self._first_renewal is _UNREAD:
             self._first_renewal = renewal
