@@ -13,9 +13,9 @@ from unbounded.api.failures import Rejected
 @dataclass(frozen=True)
 class Choice:
     """Args:
-    slot: which one holds the node, or will.
-    build: it has to be made first.
-    start: its machine, or its kubelet, does not run.
+
+    slot: which one holds the node, or will. build: it has to be made first. start: its machine, or its kubelet, does
+    not run.
     """
 
     slot: Slot
@@ -24,8 +24,8 @@ class Choice:
 
 
 def choose(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> Choice:
-    """A slot stays as it is once a Node was registered here, whatever the configuration says: what a node is made
-    from changes by recreation alone. Before that it is made anew when it was made from something else.
+    """A slot stays as it is once a Node was registered here, whatever the configuration says: what a node is made from
+    changes by recreation alone. Before that it is made anew when it was made from something else.
 
     Raises:
         Rejected: the node on this host belongs to another Machine.

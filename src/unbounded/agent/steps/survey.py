@@ -24,8 +24,8 @@ NAME: Final = "survey"
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Args:
-    network: what there was of the kinds that a node leaves.
-    folders: of those that the agent makes, what was not there.
+
+    network: what there was of the kinds that a node leaves. folders: of those that the agent makes, what was not there.
     idle: of MACHINE_UNITS, those that were not active.
     """
 

@@ -1,7 +1,7 @@
-"""The release that `start` was run from, taken into use on the host.
+"""Activation of the release that `start` runs from.
 
-Where there is none yet it is the first one, and there is nothing to go back to. Where another one is in use, it goes on
-trial like any new release; no operation waits for it, so the daemon proves it by itself.
+On a host without a release in use it becomes the first one, without a rollback. Where another one is in use, it goes on
+trial like any new release. There is no operation then, so the daemon itself proves the release.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unbounded.api.failures import Rejected
 
 
 def adopted(ground: Ground) -> bool:
-    """Whether the release of this process is the one in use, and people reach it by its name."""
+    """Return whether this process's release is in use and has its command in the users' path."""
     selection = ground.releases.selection()
     if not ground.releases.works(selection.current) or not ground.releases.works(selection.last_good):
         return False
@@ -37,11 +37,11 @@ def _is_named(ground: Ground) -> bool:
 
 
 async def adopt(ground: Ground, *, version: str, window_s: int) -> None:
-    """Make it so; may be called again after it was cut off anywhere. The caller holds the host's lock.
+    """Activate this process's release. An interrupted call may be repeated; the caller holds the host's lock.
 
     Args:
         version: of this process.
-        window_s: how long it has to stay healthy where it takes another one's place.
+        window_s: for which it has to stay healthy where it replaces another release.
     Raises:
         Rejected: this process does not run from a release.
         Transient: another release is on trial.

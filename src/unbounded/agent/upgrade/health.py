@@ -1,7 +1,7 @@
-"""What the daemon does about a release on trial: when it starts, and beside its work until the trial is over.
+"""The daemon's part of a trial of its release: at its start, and concurrently with its work until the trial ends.
 
-READY=1 is to be sent as soon as the daemon's loop turns, whatever the API server does: whether the API can be reached
-is judged here, and an outage must not look like a hang.
+READY=1 is due as soon as the daemon's event loop runs, whatever the state of the API server: reachability of the API is
+judged here, and an outage must not appear as a hang.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _WHO: Final = "the trial of a release"
 
 
 def overdue_s(window_s: int, start_s: float = BOUNDS[Work.DAEMON].floor) -> int:
-    """Return how many seconds after the switch a release that was not proven is taken back.
+    """Return the seconds from the switch until a release that is not proven is rolled back.
 
     Args:
-        start_s: the limit of this host for the start of a daemon.
+        start_s: this host's limit for the start of a daemon.
     """
     return window_s + math.ceil(start_s) + window_s // 2
 
 
 class Verdict(Enum):
-    """How things stand with the release that this process is."""
+    """Verdict on this process's release."""
 
     SETTLED = "nothing is on trial"
     ON_TRIAL = "this release is on trial"
@@ -57,7 +57,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Ground:
-    """Where an upgrade happens: what all parts of it share."""
+    """Environment of an upgrade, which all its parts share."""
 
     layout: Layout
     units: Units
@@ -71,19 +71,19 @@ class Ground:
 
     @contextlib.asynccontextmanager
     async def held(self, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
-        """Hold the host while its agent is changed.
+        """Hold the host's lock while its agent changes.
 
         Args:
             who, within_s: as for `host_lock`.
         Raises:
-            Transient: somebody else has it, or a reset was begun: what that took away must not come back.
+            Transient: another process holds the lock, or a reset has begun: what that removes must not come back.
         """
         async with host_lock(self.layout, who, within_s=within_s):
             self.refuse_in_reset()
             yield
 
     def refuse_in_reset(self) -> None:
-        """Raises Transient where a reset was begun: what that took away must not come back."""
+        """Raise Transient where a reset has begun: what that removes must not come back."""
         if self.layout.reset_state.exists():
             raise Transient("a reset of this host was begun and is not finished")
 
@@ -96,10 +96,10 @@ class Ground:
 
 
 class Health:
-    """Made once by the daemon.
+    """Health check of a release on trial; the daemon creates it once.
 
     Args:
-        ground: `Ground.of(layout, units, Path(sys.executable))`, the one that AgentUpgrade has too.
+        ground: `Ground.of(layout, units, Path(sys.executable))`, the same object as AgentUpgrade's.
         machine: the Machine's name.
     """
 
@@ -110,8 +110,10 @@ class Health:
         self._healthy_since: float | None = None  # of a release that `start` brought
 
     async def note_start(self) -> None:
-        """Called first of all in the daemon's life, before the API is spoken to: finish what a restart, the recovery
-        unit or a loss of power left. Trouble here is logged and keeps the daemon from nothing."""
+        """Complete the state that a restart, the recovery unit or a loss of power left behind.
+
+        The daemon calls this first, before any API request. Errors are logged and do not stop the daemon.
+        """
         try:
             trial = self._ground.store.read()
             self._remember_failure(trial)
@@ -131,10 +133,10 @@ class Health:
         self._ground.store.add_failed(trial.sha256, Failed(version=trial.version, cause=back.cause))
 
     async def run(self, api: Api) -> None:
-        """Runs beside the daemon's work, and returns when no trial is left: at once where there is none.
+        """Run concurrently with the daemon's work; return when no release is on trial any more.
 
-        It notes why the API cannot be reached, and has the release taken back when its operation ended otherwise than
-        well. Where `start` brought the release there is no operation, and it is proven here.
+        It records why the API is not reachable, and rolls the release back when its operation did not succeed. A
+        release from `start` has no operation and is proven here.
         """
         if self._ground.verdict() is not Verdict.ON_TRIAL:
             return
@@ -146,7 +148,8 @@ class Health:
             try:
                 if await look_after(api, trial):
                     return
-            except (Failure, OSError) as error:  # of this host, such as a lock that is held: the daemon works on
+            # a local error, such as a lock held by another process: the daemon continues
+            except (Failure, OSError) as error:
                 log.warning("the trial could not be ended, and will be again", error=error)
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -163,22 +166,25 @@ class Health:
         return trial
 
     async def _look_after(self, api: Api, trial: Trial) -> bool:
-        """Whether the way back was taken, as the operation has ended otherwise than well."""
+        """Roll back a release whose operation did not succeed; return whether it did."""
         refused = await self._seen(lambda: self._refused(api, trial))
         if refused:
             await self._give_up(refused)
         return bool(refused)
 
     async def _refused(self, api: Api, trial: Trial) -> str:
-        """Why the release is to go. The Machine is read for nothing but a note of why it cannot be: whether that ends
-        the trial is the operation's affair."""
+        """Return why the release is to be rolled back.
+
+        The Machine is read only to record an error of that read; whether the error ends the trial is up to the
+        operation.
+        """
         if ended := await _ended(api, trial):
             return ended
         await self._answers(api)
         return ""
 
     async def _look_after_alone(self, api: Api, trial: Trial) -> bool:
-        """Whether the release is proven."""
+        """Prove a release that has no operation; return whether it is proven."""
         if not await self._seen(lambda: self._answers(api)):
             return False
         now = asyncio.get_running_loop().time()
@@ -194,7 +200,7 @@ class Health:
         return "it answers"
 
     async def _seen(self, look: Callable[[], Awaitable[str]]) -> str:
-        """What a look at the API finds; empty, and noted, where there is no answer."""
+        """Return the result of an API read; empty, with the error recorded, where there is no answer."""
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
                 found = await look()
@@ -208,7 +214,7 @@ class Health:
         return ""
 
     async def _give_up(self, why: str) -> None:
-        """Ask for the way back; the unit that takes it ends this process."""
+        """Start the rollback; its unit ends this process."""
         self._note(why)
         async with self._ground.held(_WHO):
             await self._ground.units.start(RECOVERY_UNIT)
@@ -225,11 +231,11 @@ class Health:
 
 
 async def prove(ground: Ground, trial: Trial) -> None:
-    """The release that this process is becomes the last good one, whoever holds the host: a trial's time does not
-    wait for somebody who makes a node, and the links have a lock of their own.
+    """Make this process's release the last good one, whether or not the host's lock is held. The trial's time limit
+    does not wait for a build of a node, and the links have a lock of their own.
 
     Raises:
-        Transient: it was taken back meanwhile, or a reset was begun.
+        Transient: the release was rolled back in between, or a reset has begun.
     """
     ground.refuse_in_reset()
     if ground.store.way_back() is not None:
@@ -238,20 +244,20 @@ async def prove(ground: Ground, trial: Trial) -> None:
     log.info("the release is proven", version=trial.version)
     try:
         await _tidy(ground, trial)
-    except (Failure, OSError) as error:  # it is proven all the same
+    except (Failure, OSError) as error:  # the release is proven nevertheless
         log.warning("what a trial needed could not be removed", error=error)
 
 
 async def _tidy(ground: Ground, trial: Trial) -> None:
     await unit_files.disarm(ground.layout, ground.units)
     ground.store.clear_notes()
-    if unit_files.install_units(ground.layout):  # as this version has them, now that it stays
+    if unit_files.install_units(ground.layout):  # unit files of this version, now that it stays
         await ground.units.reload()
     ground.store.clear_failed(trial.sha256)
 
 
 async def _ended(api: Api, trial: Trial) -> str:
-    """Why the operation wants its release no longer; empty as long as it does."""
+    """Return why the operation no longer needs its release; empty while it does."""
     try:
         operation = await api.get(MACHINE_OPERATIONS, trial.operation)
     except NotFound:

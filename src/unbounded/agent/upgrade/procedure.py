@@ -1,8 +1,8 @@
-"""AgentUpgrade as a table: from the download to a release that is proven, or to the former one that runs again.
+"""AgentUpgrade as a table: from the download to a proven release, or to the former one that runs again.
 
-The facts are read from the disk and from which release the looking process is, so it does not matter how often the
-agent was restarted in between. "Healthy at both ends of the window" is two actions, Begin and Prove: before each of
-them the engine writes the operation, and each reads the API.
+The facts come from the disk and from the observing process's own release, so restarts of the agent in between do not
+matter. "Healthy at both ends of the window" is two actions, Begin and Prove. The engine writes the operation before
+each of them, and each reads the API.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ _STAGE_LIMIT_S: Final = FETCH_LIMIT_S + 300.0
 
 
 class Seen(StrEnum):
-    """How far an upgrade is, as the host shows it."""
+    """Observed progress of an upgrade on the host."""
 
-    ABSENT = "Absent"  # nothing of it is here
+    ABSENT = "Absent"  # no part of it is on the host
     HELD = "Held"  # another release is on trial, so no slot is free
     FETCHING = "Fetching"
     FETCH_FAILED = "FetchFailed"
     UNUSABLE = "Unusable"
     KNOWN_BAD = "KnownBad"
-    STAGED = "Staged"  # it lies in its slot
-    VERIFIED = "Verified"  # and answers
-    WITHDRAWN = "Withdrawn"  # the same, and it is not wanted any more
-    SWITCHED = "Switched"  # it is in use, and this process is the former one
+    STAGED = "Staged"  # the release is in its slot
+    VERIFIED = "Verified"  # and its executable reports its version
+    WITHDRAWN = "Withdrawn"  # staged or verified, and the operation is cancelled
+    SWITCHED = "Switched"  # the release is in use, and this process is the former one
     STARTED = "Started"  # this process is the new version
     HEALTHY = "Healthy"  # and its window has begun
-    DUE = "Due"  # and is over
+    DUE = "Due"  # and its window is over
     PROVEN = "Proven"
-    LEAVING = "Leaving"  # this process is a version that was taken back, and is about to be ended
+    LEAVING = "Leaving"  # this process is a release that was rolled back, and is about to be stopped
     TAKEN_BACK = "TakenBack"
     UNREADABLE = "Unreadable"  # a later agent wrote the file
 
@@ -106,7 +106,7 @@ _BEFORE: Final[Row] = {
     Seen.WITHDRAWN: Step(UNDOING, ask=DISCARD),
 }
 
-# Once it was switched to, what is not there any more was taken back, whatever became of the note that says why.
+# After the switch, an absent release was rolled back, even where the note of the cause is lost.
 _LOST: Final = Step(VERIFYING, fail=DAEMON_FAILED, words="the former version runs again, and nobody noted why")
 _ON_TRIAL: Final[Row] = {
     **_FAILURES,
@@ -162,12 +162,12 @@ def _stages(trial_s: float) -> Mapping[str, Stage]:
 
 
 def procedure(*, trial_s: float, stage: str = "") -> Procedure:
-    """The table.
+    """Return the procedure.
 
     Args:
-        trial_s: after it, from the switch on, a release that is not proven has been taken back.
-        stage: where the operation is; one that this version does not know is some later agent's name for a part of the
-            trial, during which that agent was exchanged for this one.
+        trial_s: limit, from the switch, after which a release that is not proven has been rolled back.
+        stage: of the operation. An unknown one is a later agent's name for a part of the trial, in which that agent was
+            replaced by this one.
     """
     stages, rows = dict(_stages(trial_s)), dict(_ROWS)
     if stage and stage not in stages:
@@ -180,7 +180,7 @@ def procedure(*, trial_s: float, stage: str = "") -> Procedure:
         table={
             (name, fact): step
             for name, row in rows.items()
-            for fact, step in {**row, Seen.LEAVING: Step(name)}.items()  # the recovered version says how it ends
+            for fact, step in {**row, Seen.LEAVING: Step(name)}.items()  # the recovered version reports the result
         },
         actions=dict.fromkeys((FETCH, VERIFY, SWITCH, BEGIN, PROVE, TAKE_BACK, DISCARD), Repeat.SETS_STATE),
         proof=frozenset({SEEN_RUNNING, SEEN_HEALTHY}),

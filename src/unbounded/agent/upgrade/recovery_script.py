@@ -1,6 +1,6 @@
-"""The script that brings the last good release back. It needs nothing of the agent: sh, coreutils and systemctl.
+"""The script that rolls back to the last good release. It needs only sh, coreutils and systemctl, nothing of the agent.
 
-It reads no state file of the agent's but the links, so that it works whatever version wrote the others.
+It reads the links and no state file of the agent, so it works with every version that wrote those files.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final
 
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
 
-MOST_STARTS: Final = 5  # of a release on trial: reboots and slow crashes must not go on for ever
+MOST_STARTS: Final = 5  # of a release on trial: the limit for reboots and slow crashes
 SIGNAL_FORMAT: Final = 1
 
 
 def recovery_script(layout: Layout) -> str:
-    """The script's text, for the places of a layout."""
+    """Return the script's text for the paths of a layout."""
     places = {
         "current": layout.current,
         "last_good": layout.last_good,

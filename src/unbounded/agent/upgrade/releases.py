@@ -1,7 +1,7 @@
-"""Blue and green: the slots that releases of the agent lie in, and the links that say which one is meant.
+"""Blue and green: the slots of the agent's releases, and the links that select one.
 
-A release is put together beside the slots, synced, and then renamed into the free one; no link points there at that
-time. A link changes in one step. So a loss of power at any moment leaves links that lead to whole releases.
+A release is assembled outside of the slots, synced, and then renamed into the free slot, to which no link points. A
+link changes atomically. So a loss of power at any moment leaves links that point to complete releases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import UNFINISHED, link_durably, sync_directory, write_durably
 
 ABOUT: Final = "release.json"  # in each slot
-_LIBRARIES: Final = "_internal"  # beside the executable of a release that is a directory
+_LIBRARIES: Final = "_internal"  # next to the executable of a release that is a directory
 
 
 class Colour(StrEnum):
@@ -39,10 +39,10 @@ class Colour(StrEnum):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a slot holds, in words: nothing is decided on it.
+    """Description of a slot's content; no decision depends on it.
 
     Args:
-        sha256: of the archive that it came in; empty for the release that `start` brought along.
+        sha256: of its archive; empty for a release that `start` copied.
     """
 
     format: int = 1
@@ -52,19 +52,19 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Selection:
-    """What the links mean; None for a link that is missing or leads elsewhere."""
+    """Targets of the links; None for a link that is missing or points elsewhere."""
 
     current: Colour | None
     last_good: Colour | None
 
     @property
     def on_trial(self) -> bool:
-        """The release in use has not been proven."""
+        """True where the release in use has not been proven."""
         return self.last_good is not None and self.current != self.last_good
 
 
 class Releases:
-    """Everything here blocks for as long as a disk takes; nothing here waits for anything else."""
+    """Slots and links of this host. Methods block for as long as the disk takes; they wait for nothing else."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -83,17 +83,17 @@ class Releases:
         return next((colour for colour in Colour if target in self._names_of(colour)), None)
 
     def _names_of(self, colour: Colour) -> tuple[str, str]:
-        """The executable as this process reaches it, and as the host itself does: a link may be absolute."""
+        """Return the executable's path for this process, and its path on the host: a link may be absolute."""
         here = self.executable(colour)
         return str(here), f"/{here.relative_to(self._layout.root)}"
 
     def colour_of(self, executable: Path) -> Colour | None:
-        """The slot that a file lies in."""
+        """Return the slot of a file; None for a file outside of both."""
         place = executable.resolve()
         return next((one for one in Colour if place.is_relative_to(self._layout.release(one).resolve())), None)
 
     def works(self, colour: Colour | None) -> bool:
-        """Whether a slot holds something that can be started."""
+        """Return whether a slot has an executable that can be started."""
         return colour is not None and os.access(self.executable(colour), os.X_OK)
 
     def about(self, colour: Colour) -> About:
@@ -102,16 +102,16 @@ class Releases:
         return About()
 
     def describe(self, colour: Colour, about: About) -> None:
-        """Say what a slot holds."""
+        """Write the description of a slot's content."""
         write_durably(self._layout.release(colour) / ABOUT, msgspec.json.encode(about), mode=0o644)
 
-    # Filling a slot
+    # Content of a slot
 
     def free(self) -> Colour:
-        """The slot that a release may be put into: neither in use nor the last good one.
+        """Return the free slot: neither in use nor the last good one.
 
         Raises:
-            Transient: a release is on trial, so that both are needed.
+            Transient: a release is on trial, which needs both slots.
         """
         selection = self.selection()
         held = {selection.current, selection.last_good}
@@ -123,7 +123,7 @@ class Releases:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """An empty directory beside the slots, for `place`; removed at the end if it is still there."""
+        """Yield an empty directory on the slots' file system, for `place`; remove it at the end."""
         self._layout.releases.mkdir(mode=0o755, parents=True, exist_ok=True)
         for left in self._layout.releases.glob(f"{UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -135,10 +135,10 @@ class Releases:
             shutil.rmtree(fresh, ignore_errors=True)
 
     def place(self, made: Path, about: About) -> Colour:
-        """Put what was made in `scratch` into the free slot; the slot.
+        """Move the content of a `scratch` directory into the free slot; return the slot.
 
         Raises:
-            Rejected: there is no executable in it.
+            Rejected: it has no executable.
             Transient: no slot is free.
         """
         check_release(made)
@@ -151,7 +151,7 @@ class Releases:
         return colour
 
     def clear(self, colour: Colour) -> None:
-        """Empty a slot that no link needs.
+        """Empty a slot to which no link points.
 
         Raises:
             Transient: it is in use, or the last good one.
@@ -162,21 +162,22 @@ class Releases:
         slot = self._layout.release(colour)
         if not os.path.lexists(slot):
             return
-        leaving = slot.with_name(UNFINISHED + secrets.token_hex(6))  # at no time is there half a release in a slot
+        # a rename first, so that a slot never holds half a release
+        leaving = slot.with_name(UNFINISHED + secrets.token_hex(6))
         os.rename(slot, leaving)
         sync_directory(self._layout.releases)
         shutil.rmtree(leaving, ignore_errors=True)
 
-    # Choosing
+    # Selection
 
     def first(self, colour: Colour) -> None:
-        """Take a release into use where there is none that works: nobody could go back to another."""
+        """Activate a release where no working one is in use, so that there is nothing to roll back to."""
         with self._locked():
             self._link(self._layout.last_good, colour)
             self._link(self._layout.current, colour)
 
     def name_command(self) -> None:
-        """Let people call what is in use by its name."""
+        """Create the link to the release in use in the users' path."""
         link_durably(self._layout.command, self._layout.current.name)
 
     def switch(self, colour: Colour) -> None:
@@ -184,7 +185,7 @@ class Releases:
 
         Raises:
             Rejected: the release cannot be started.
-            Transient: another one is on trial, or there is nothing that could be gone back to.
+            Transient: another one is on trial, or there is no release to roll back to.
         """
         with self._locked():
             selection = self.selection()
@@ -197,10 +198,10 @@ class Releases:
             self._link(self._layout.current, colour)
 
     def prove(self, colour: Colour) -> None:
-        """The release on trial is the last good one from now on.
+        """Make the release on trial the last good one.
 
         Raises:
-            Transient: it is not in use: it was taken back.
+            Transient: it is not in use, as it was rolled back.
         """
         with self._locked():
             if self.selection().current != colour:
@@ -208,7 +209,7 @@ class Releases:
             self._link(self._layout.last_good, colour)
 
     def go_back(self, refused: Colour) -> None:
-        """Use the last good release again instead of one that was refused; nothing happens when that is not in use."""
+        """Roll back from a rejected release to the last good one; do nothing where the rejected one is not in use."""
         with self._locked():
             selection = self.selection()
             if selection.current == refused and selection.on_trial and selection.last_good is not None:
@@ -220,7 +221,7 @@ class Releases:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Against the recovery script, which takes the same lock for the time that changing a link takes."""
+        """Hold the lock that the recovery script also takes while it changes a link."""
         self._layout.run.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor = os.open(self._layout.release_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -231,7 +232,7 @@ class Releases:
 
 
 def check_release(tree: Path) -> None:
-    """Raises Rejected for a directory that holds no executable of the right name."""
+    """Raise Rejected for a directory that has no executable of the right name."""
     try:
         mode = (tree / BINARY).lstat().st_mode
     except OSError:
@@ -243,7 +244,7 @@ def check_release(tree: Path) -> None:
 
 
 def copy_running(executable: Path, target: Path) -> None:
-    """Bring the release of a running executable, with its libraries where it has some, into an empty directory."""
+    """Copy the release of a running executable, with its libraries if it has any, into an empty directory."""
     source = executable.resolve()
     shutil.copy2(source, target / BINARY)
     if (source.parent / _LIBRARIES).is_dir():
@@ -251,7 +252,7 @@ def copy_running(executable: Path, target: Path) -> None:
 
 
 def content_digest(executable: Path) -> str:
-    """Equal for releases that hold the same: names, links, and the content of files."""
+    """Return a digest of a release's names, links and file contents."""
     source = executable.resolve()
     digest = hashlib.sha256(_content(source))
     libraries = source.parent / _LIBRARIES
@@ -270,7 +271,7 @@ def _content(path: Path) -> bytes:
 
 
 def _sync_tree(tree: Path) -> None:
-    """Put every file and directory of a tree on the disk, the tree itself last."""
+    """Sync every file and directory of a tree, the tree itself last."""
     for folder, _folders, files in os.walk(tree, topdown=False):
         for name in files:
             path = Path(folder, name)

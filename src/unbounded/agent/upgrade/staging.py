@@ -1,4 +1,4 @@
-"""From a URL to a release in the free slot that says its version."""
+"""Staging of a release: from its URL to the free slot, and the check that it reports its version."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ VERSION_LIMIT_S: Final = 30.0
 WHO: Final = "AgentUpgrade"
 _ARCHIVE: Final = "agent-release.tar.gz"
 _VERSION: Final = re.compile(r"unbounded-agent (\S{1,128})")
-_BUSY_TRIES: Final = 20  # a fork elsewhere in this process may still hold the file open for writing
+_BUSY_TRIES: Final = 20  # a forked child of this process may still have the file open for writing
 _BUSY_S: Final = 0.1
-# What stands in the agent's own environment for its bootloader is not meant for another release.
+# Variables of the agent's own bootloader must not reach another release.
 _ENVIRONMENT: Final = {"PYINSTALLER_RESET_ENVIRONMENT": "1"}
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What an operation asks for.
+    """The release that an operation requests.
 
     Args:
-        sha256: of the archive, in lower case; empty where any will do.
+        sha256: of the archive, in lower case; empty for any.
         again: also a release that failed on this host before.
         plain: http is allowed.
-        public_key: the release has to be signed by it; empty where any release may run.
+        public_key: key that has to verify the release; empty where any release may run.
     """
 
     url: str
@@ -73,14 +73,14 @@ class Wish:
 
 
 class _Strict(Trust):
-    """Not even hosts that are near may be spoken to without TLS."""
+    """Trust that requires TLS even from hosts on the local network."""
 
     def may_be_plain(self, host: str) -> bool:  # noqa: ARG002
         return False
 
 
 def web_for(*, plain: bool, goal: NodeGoal | None = None) -> Web:
-    """Where releases are fetched with: a redirect from https to http is never followed, unless http is allowed.
+    """Return the client for downloads of releases. It follows no redirect from https to http unless http is allowed.
 
     Args:
         goal: of the node, whose proxies and authorities are used.
@@ -91,17 +91,17 @@ def web_for(*, plain: bool, goal: NodeGoal | None = None) -> Web:
     return Web(added_trust(goal.settings, trust), Patience(attempts=5), proxies=proxies(goal))
 
 
-Fetch = Callable[[Wish, Path, Limits, Told], Awaitable[str]]  # what `fetch_release` does
+Fetch = Callable[[Wish, Path, Limits, Told], Awaitable[str]]  # signature of `fetch_release`
 
 
 async def stage(
     ground: Ground, wish: Wish, told: Told, *, limits: Limits = LIMITS, fetch: Fetch | None = None
 ) -> Trial:
-    """Fetch the release and put it into the free slot; the record of it, which is on disk.
+    """Download the release into the free slot; return its record, which is on disk.
 
     Raises:
-        Refusal: with a reason of this operation's table; nothing is left of it.
-        Transient: no slot is free, or the host is held by somebody else.
+        Refusal: with a reason of this operation's table; nothing remains of the release.
+        Transient: no slot is free, or another process holds the host's lock.
     """
     _refuse_failed(ground, wish, wish.sha256)
     ground.releases.free()
@@ -129,10 +129,10 @@ def _refuse_failed(ground: Ground, wish: Wish, sha256: str) -> None:
 async def fetch_release(
     wish: Wish, archive: Path, limits: Limits, told: Told, *, goal: Callable[[], NodeGoal | None] = lambda: None
 ) -> str:
-    """Bring the archive to its place; its sha256.
+    """Download the archive; return its sha256.
 
     Raises:
-        Refusal: DownloadFailed, or UnusableRelease where it is not signed by the key; nothing is left.
+        Refusal: DownloadFailed, or UnusableRelease where the key does not verify it; no file remains.
     """
     url = shown(URL(wish.url))
     wanted = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
@@ -154,7 +154,7 @@ async def fetch_release(
 
 
 async def _check_signature(web: Web, wish: Wish, archive: Path) -> None:
-    """Check the signature that lies beside a release. Raise Refusal where it is not good."""
+    """Verify the signature that is published with a release. Raise Refusal where it is invalid."""
     url, beside = signature_url(wish.url), archive.with_name(f"{archive.name}.sig")
     demand = "Upgrade.PublicKey in the agent's configuration on the host demands one"
     good = False
@@ -210,10 +210,10 @@ def _place(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limit
 
 
 async def verify(ground: Ground, commands: Commands, trial: Trial) -> Trial:
-    """Let the staged release say its version; the record with it.
+    """Run the staged release to read its version; return the record with the version.
 
     Raises:
-        Refusal: it does not; it is removed, and its digest remembered.
+        Refusal: it does not run; it is removed, and its digest recorded as failed.
     """
     executable = ground.releases.executable(trial.release)
     try:
@@ -233,7 +233,7 @@ async def verify(ground: Ground, commands: Commands, trial: Trial) -> Trial:
 def _remember(ground: Ground, trial: Trial, cause: str) -> None:
     try:
         ground.store.add_failed(trial.sha256, Failed(cause=cause))
-    except Rejected as error:  # a later agent's list; why this release failed is said all the same
+    except Rejected as error:  # a later agent's list; the failure of this release is reported nevertheless
         log.warning("a release that failed cannot be remembered", error=error)
 
 
@@ -264,6 +264,6 @@ def _version_of(ran: Ran) -> str:
 
 
 def shown_progress(done: int, total: int | None) -> str:
-    """How much is there: `12 of 40 MiB`."""
+    """Return the progress as text: `12 of 40 MiB`."""
     mib = 1 << 20
     return f"{done // mib} of {total // mib} MiB" if total else f"{done // mib} MiB"

@@ -1,4 +1,4 @@
-"""Putting a release on trial, in the order that makes a cut anywhere harmless, and taking it back by hand."""
+"""Switch to a release on trial, in an order that makes any interruption harmless, and its manual reversal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_trial(
     uid: str = "",
     sha256: str = "",
 ) -> Trial:
-    """The record of a release that lies in its slot, against the one in use now."""
+    """Return the record of a release in its slot, relative to the one in use now."""
     former = ground.releases.selection().current
     return Trial(
         progress=progress,
@@ -44,15 +44,16 @@ def make_trial(
 
 
 async def put_on_trial(ground: Ground, trial: Trial) -> None:
-    """Switch to the release. The way back is armed before the link changes, and nothing of an earlier trial counts.
+    """Switch to the release. The rollback is armed before the link changes, and records of an earlier trial are
+    removed.
 
     Raises:
         Rejected: the release cannot be started.
-        Transient: another one is on trial, or systemd does not answer; the link is as it was.
+        Transient: another one is on trial, or systemd does not answer; the link is unchanged.
     """
     switching = msgspec.structs.replace(trial, progress=Progress.SWITCHING)
     if not _is_noted(ground, switching):
-        ground.store.begin_trial()  # first: what an earlier trial left must not be taken for news of this one
+        ground.store.begin_trial()  # first: records of an earlier trial must not count for this one
         ground.store.write(switching)
     elif ground.store.way_back() is not None:
         raise Transient(f"{trial.release} was switched to before, and taken back")
@@ -68,19 +69,19 @@ def _is_noted(ground: Ground, trial: Trial) -> bool:
 
 
 async def restart_daemon(ground: Ground) -> None:
-    """Start the release in use; returns once systemd has taken note of it."""
-    await ground.units.reset_failed(DAEMON_UNIT)  # its own starts must not count against the release on trial
+    """Restart the daemon with the release in use; return once systemd has queued the job."""
+    await ground.units.reset_failed(DAEMON_UNIT)  # starts of the former release must not count for the one on trial
     await ground.units.restart(DAEMON_UNIT, block=False)
 
 
 async def take_back(ground: Ground, trial: Trial) -> None:
-    """Undo a switch whose release was never started: links as before, nothing armed."""
+    """Revert a switch whose release was never started: restore the links and disarm the rollback."""
     await to_its_end(ground.releases.go_back, trial.release)
     await unit_files.disarm(ground.layout, ground.units)
 
 
 def discard(ground: Ground, trial: Trial) -> None:
-    """Remove a release that was never switched to, and forget about it.
+    """Remove a release that was never switched to, and its record.
 
     Raises:
         Transient: it is in use.

@@ -1,4 +1,4 @@
-"""What a release's archive may hold: one directory `unbounded-agent/`, or the single executable of that name."""
+"""Permitted content of a release's archive: one directory `unbounded-agent/`, or the single executable of that name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbounded.fetch.unpack import Stop
 
 @dataclass(frozen=True)
 class Limits:
-    """In bytes; an archive may hold twice what it may be itself."""
+    """Limits in bytes; the content of an archive may be twice the archive's own limit."""
 
     archive: int = 256 << 20
     executable: int = 256 << 20
@@ -34,11 +34,11 @@ LIMITS: Final = Limits()
 
 
 def unpack_release(archive: Path, target: Path, *, limits: Limits = LIMITS, stop: Stop | None = None) -> None:
-    """Unpack a release into an empty directory, so that the executable lies right in it. Blocks.
+    """Unpack a release into an empty directory, with its executable at the top. Blocks.
 
     Raises:
         Unusable: it is no release, or not safe to unpack.
-        TooLarge: it holds more than it may.
+        TooLarge: its content exceeds a limit.
         Unavailable: the file system refuses.
     """
     with archive.open("rb") as file, closing(Tree(target)) as tree:
@@ -53,7 +53,7 @@ def unpack_release(archive: Path, target: Path, *, limits: Limits = LIMITS, stop
 
 @dataclass
 class _Shape:
-    """Watches the members go by."""
+    """Checks members while they are unpacked."""
 
     limits: Limits
     single: bool = False
@@ -61,7 +61,7 @@ class _Shape:
     seen: set[Names] = field(default_factory=set)
 
     def take(self, member: Member) -> Member | None:
-        """The member as it lies in the slot; None for the release's own directory."""
+        """Return the member with its path in the slot; None for the release's own directory."""
         names = member.names
         if not names:
             return None

@@ -1,9 +1,9 @@
-"""What of an upgrade is on disk: the release that is being tried, what the recovery script says, what failed here.
+"""Records of upgrades on disk: the release on trial, the recovery script's message, and releases that failed here.
 
-Each file has a format number. Fields may be added under the same number: an earlier agent ignores them, and proves
-itself when it is upgraded back to. A change that it would misread raises the number; the file is then left alone as
-long as its trial lasts, whoever reads it says so, and an upgrade back to such an agent is taken back. The way back does
-not depend on any of it.
+Each file has a format number. Fields may be added under the same number: an earlier agent ignores them, and can prove
+itself after an upgrade back to it. A change that an earlier agent would misread raises the number. The file then stays
+unchanged while its trial lasts, and each reader reports that. An upgrade back to such an agent is rolled back. The
+rollback depends on none of these files.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ T = TypeVar("T")
 
 
 class Progress(StrEnum):
-    STAGED = "Staged"  # the release lies in its slot
-    VERIFIED = "Verified"  # and says its version
-    SWITCHING = "Switching"  # from here on the links tell how far it is
+    STAGED = "Staged"  # the release is in its slot
+    VERIFIED = "Verified"  # and reports its version
+    SWITCHING = "Switching"  # from here on the links show the progress
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The upgrade that was begun last. It stays until the next one, for those who ask what came of it.
+    """The latest upgrade. Its record stays until the next one, so that its result can be read.
 
     Args:
         operation, uid: of the MachineOperation; empty where `start` brought the release.
         release, former: slots of the new version and of the one before.
-        version, former_version: as these say themselves.
+        version, former_version: as these report themselves.
         sha256: of the archive.
-        window_s: how long the new version has to stay healthy; overdue_s: after the switch it is taken back.
+        window_s: for which the new version has to stay healthy; overdue_s: time of its rollback, from the switch on.
     """
 
     progress: Progress
@@ -61,7 +61,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True)
 class WayBack:
-    """What the recovery script says: which slot it took out of use, and why."""
+    """The recovery script's message: the slot that it took out of use, and the cause."""
 
     refused: str
     cause: str
@@ -73,8 +73,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FailedReleases(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Args:
-    releases: by the digest of their archives, the latest one last.
+    """Releases that failed on this host.
+
+    Args:
+        releases: by the digest of their archives, the latest one last.
     """
 
     format: int = FORMAT
@@ -86,7 +88,7 @@ class _Numbered(msgspec.Struct):
 
 
 class TrialStore:
-    """The files of an upgrade, of one host."""
+    """Record files of one host's upgrades."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -94,11 +96,11 @@ class TrialStore:
     # The trial
 
     def read(self) -> Trial | None:
-        """Raises Rejected for a file that this version cannot read."""
+        """Return the latest trial; None without one. Raises Rejected for a file that this version cannot read."""
         return _read(self._layout.upgrade, Trial)
 
     def write(self, trial: Trial) -> None:
-        """Raises Rejected instead of overwriting what a later version wrote about a trial that is not over."""
+        """Write the trial. Raises Rejected instead of replacing a later version's record of an open trial."""
         try:
             self.read()
         except _Unreadable:
@@ -110,16 +112,16 @@ class TrialStore:
         write_durably(self._layout.upgrade, msgspec.json.encode(trial))
 
     def forget(self) -> None:
-        """There is no upgrade, and none was taken back."""
+        """Remove the records of upgrade and rollback."""
         self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (self._layout.upgrade, self._layout.upgrade_signal):
             remove_durably(path)
         self.clear_notes()
 
-    # The way back
+    # The rollback
 
     def way_back(self) -> WayBack | None:
-        """What the recovery script wrote since the last switch."""
+        """Return the recovery script's message since the last switch; None without one."""
         try:
             text = self._layout.upgrade_signal.read_text(errors="replace")
         except OSError:
@@ -130,10 +132,10 @@ class TrialStore:
             return WayBack("", "the recovery script of another version took it back; its log says why")
         return WayBack(colour, cause or "the recovery script does not say why")
 
-    # Notes for the way back
+    # Notes for the recovery script
 
     def begin_trial(self) -> None:
-        """Nothing of an earlier trial may count for the next one."""
+        """Remove records of an earlier trial, so that they do not count for the next one."""
         self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_durably(self._layout.upgrade_signal)
         self.clear_notes()
@@ -144,28 +146,28 @@ class TrialStore:
                 remove_durably(self._layout.upgrade_notes / name)
 
     def starts(self) -> int:
-        """How often the release on trial was started."""
+        """Return the number of starts of the release on trial."""
         try:
             return int((self._layout.upgrade_notes / "starts").read_text())
         except (OSError, ValueError):
             return 0
 
     def note_trouble(self, words: str) -> None:
-        """Say what keeps the release on trial from being proven; it becomes part of the cause if it is taken back."""
+        """Record why the release on trial is not proven; a rollback includes this in its cause."""
         line = " ".join(words.split())[:_MOST_WORDS]
         self._layout.upgrade_notes.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(self._layout.upgrade_notes / "trouble", f"{line}\n".encode())
 
-    # What failed here
+    # Failed releases
 
     def failed(self) -> Mapping[str, Failed]:
-        """Releases that failed on this host, by digest; none where a later version's file cannot be read."""
+        """Return the releases that failed on this host, by digest; none where the file is a later version's."""
         with contextlib.suppress(Rejected):
             return (_read(self._layout.failed_digests, FailedReleases) or FailedReleases()).releases
         return {}
 
     def add_failed(self, sha256: str, failed: Failed) -> None:
-        """Remember a release that failed. Once more changes nothing.
+        """Record a release that failed; a second record of the same digest changes nothing.
 
         Raises:
             Rejected: the file is a later version's.
@@ -178,7 +180,7 @@ class TrialStore:
         self._write_failed(dict(list(known.items())[-_MOST_FAILED:]))
 
     def clear_failed(self, sha256: str) -> None:
-        """It has worked now."""
+        """Remove the record of a release that has worked since."""
         known = dict(self._failed_to_change())
         if known.pop(sha256, None) is not None:
             self._write_failed(known)
@@ -194,14 +196,14 @@ class TrialStore:
 
 
 class _Unreadable(Rejected):
-    """A file that no version has written: it may be replaced."""
+    """A damaged file that no version has written, which may be replaced."""
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """The content; None where there is no such file.
+    """Return the content; None where there is no such file.
 
     Raises:
-        Rejected: it is a later version's, or no version's.
+        Rejected: the file is a later version's, or damaged.
     """
     try:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The daemon's unit, the unit that brings the last good release back, and the timer that ends a trial."""
+"""The daemon's unit, the unit that rolls back to the last good release, and the timer that ends a trial."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from unbounded.kube.durable import link_durably, remove_durably, sync_directory,
 WATCHDOG_S: Final = 30
 _STARTED_BY: Final = {RECOVERY_TIMER: "timers.target.wants", DAEMON_UNIT: "multi-user.target.wants"}
 
-# A crash loop has to reach the start limit, or OnFailure= never comes true: four starts within 120 s, 2 s apart. The
-# executable is looked up at each start, after ExecStartPre=, which may have pointed the link back.
+# A crash loop has to reach the start limit for OnFailure= to take effect: four starts within 120 s, 2 s apart. systemd
+# resolves the executable at each start, after ExecStartPre=, which may have pointed the link back.
 _DAEMON: Final = """\
 # Written by unbounded-agent; changes are overwritten.
 [Unit]
@@ -74,7 +74,7 @@ WantedBy=timers.target
 
 
 def unit_files(layout: Layout) -> Mapping[Path, tuple[str, int]]:
-    """What there always is: path, content and mode."""
+    """Return the permanent files: path, content and mode."""
     places = {
         "config": layout.config,
         "recovery": RECOVERY_UNIT,
@@ -90,12 +90,14 @@ def unit_files(layout: Layout) -> Mapping[Path, tuple[str, int]]:
 
 
 def units_present(layout: Layout) -> bool:
-    """Whether all files are as this version has them."""
+    """Return whether all files have this version's content."""
     return all(_holds(path, text) for path, (text, _mode) in unit_files(layout).items())
 
 
 def install_units(layout: Layout) -> bool:
-    """Write what differs; whether anything did, and a daemon-reload is due. Enabling and starting is the caller's."""
+    """Write the files that differ; return whether any did, so that a daemon-reload is due. The caller enables and
+    starts.
+    """
     changed = False
     for path, (text, mode) in unit_files(layout).items():
         if not _holds(path, text):
@@ -106,7 +108,7 @@ def install_units(layout: Layout) -> bool:
 
 
 def remove_units(layout: Layout) -> bool:
-    """Take all files away, and what enables them; whether there were any, and a daemon-reload is due."""
+    """Remove all files and their links; return whether there were any, so that a daemon-reload is due."""
     links = [layout.units / folder / unit for unit, folder in _STARTED_BY.items()]
     files = [layout.units / RECOVERY_TIMER, *reversed(list(unit_files(layout)))]
     removed = [path for path in (*links, *files) if _remove(path)]
@@ -124,7 +126,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 async def arm(layout: Layout, units: Units, *, seconds: int) -> None:
-    """Have the last good release brought back after a time, also after a loss of power, unless `disarm` comes first."""
+    """Start the timer of the rollback, which also survives a loss of power; `disarm` stops it."""
     _write_timer(layout, seconds)
     await units.reload()
     await units.restart(RECOVERY_TIMER)
@@ -139,7 +141,7 @@ def _write_timer(layout: Layout, seconds: int) -> None:
 
 
 async def disarm(layout: Layout, units: Units) -> None:
-    """Nothing is on trial any more. Nothing happens where no timer is armed."""
+    """Stop the timer of the rollback, if it is armed."""
     if is_armed(layout):
         await units.stop(RECOVERY_TIMER)
         for path in reversed(_timer_files(layout)):
@@ -148,7 +150,7 @@ async def disarm(layout: Layout, units: Units) -> None:
 
 
 def is_armed(layout: Layout) -> bool:
-    """Whether the timer is there, or what a loss of power left of it."""
+    """Return whether the timer exists, or its remains after a loss of power."""
     return any(os.path.lexists(path) for path in _timer_files(layout))
 
 
