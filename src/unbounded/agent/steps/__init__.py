@@ -1,1 +1,1 @@
-"""What start does to a host, as lists of steps: each knows whether it is done, how to do it, and how to undo it."""
+"""Changes of start to a host, as lists of steps. Each step can observe, make and undo its change."""

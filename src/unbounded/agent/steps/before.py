@@ -1,4 +1,4 @@
-"""What a step found before it changed the host: written once, durably, and there until the step is taken back."""
+"""State that a step found before it changed the host: written once, durably, and kept until the step is undone."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class _Kept(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Before(Generic[T]):
-    """The memory of one step.
+    """Record of one step's original state.
 
     Args:
         name: of its file, without `.json`.
-        type: what it found.
+        type: of the record.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Before(Generic[T]):
         return layout.changes / f"{self.name}.json"
 
     def read(self, layout: Layout) -> T | None:
-        """What was found; None when nothing was changed yet, or all was taken back.
+        """Return the original state; None where nothing was changed yet, or all was undone.
 
         Raises:
-            Rejected: it was written by a later agent, or by nobody who knows how.
+            Rejected: a later agent has written it, or it is damaged.
         """
         path = self.path(layout)
         try:
@@ -59,7 +59,7 @@ class Before(Generic[T]):
             raise Rejected(f"{path} cannot be read: {error}") from error
 
     def keep(self, layout: Layout, found: T) -> T:
-        """Remember what was found, unless an earlier run did: what that one found is what was there."""
+        """Write the original state, unless an earlier run has: only the first run observes it."""
         earlier = self.read(layout)
         if earlier is not None:
             return earlier
@@ -67,7 +67,7 @@ class Before(Generic[T]):
         return found
 
     def replace(self, layout: Layout, found: T) -> None:
-        """Remember this, whatever stood there."""
+        """Write this state, and replace an earlier record."""
         make_folders(layout.changes, mode=0o700)
         content = msgspec.json.encode(_Kept(FORMAT, msgspec.Raw(msgspec.json.encode(found))))
         write_durably(self.path(layout), content)
@@ -78,7 +78,7 @@ class Before(Generic[T]):
 
 
 def missing_folders(path: Path) -> tuple[Path, ...]:
-    """The folders that are not there, from the outermost to `path` itself."""
+    """Return the folders that do not exist, from the outermost to `path` itself."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -87,17 +87,17 @@ def missing_folders(path: Path) -> tuple[Path, ...]:
 
 
 def make_folders(path: Path, *, mode: int = 0o755) -> None:
-    """Make a folder, with `mode` if it is new, and those above it, so that they survive a loss of power."""
+    """Create a folder, with `mode` if it is new, and its parents, so that they survive a loss of power."""
     for folder in missing_folders(path):
         folder.mkdir(mode=mode if folder == path else 0o755, exist_ok=True)
         sync_directory(folder.parent)
 
 
 def remove_empty(folders: tuple[Path, ...]) -> None:
-    """Take away those that hold nothing, innermost first."""
+    """Remove the empty ones, innermost first."""
     for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
         try:
             folder.rmdir()
-        except OSError:  # not there, or in use by somebody
+        except OSError:  # missing, or in use
             continue
         sync_directory(folder.parent)

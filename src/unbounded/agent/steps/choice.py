@@ -1,4 +1,4 @@
-"""Which slot a start uses, and whether it has to be made: pure, from what is seen of both."""
+"""Choice of the slot that a start uses, and whether it has to be built: pure, from the observation of both."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from unbounded.api.failures import Rejected
 
 @dataclass(frozen=True)
 class Choice:
-    """Args:
+    """Work that a start has to do on the slots.
 
-    slot: which one holds the node, or will. build: it has to be made first. start: its machine, or its kubelet, does
-    not run.
+    Args:
+        slot: of the node, present or future.
+        build: it has to be built first.
+        start: its machine, or its kubelet, does not run.
     """
 
     slot: Slot
@@ -24,8 +26,10 @@ class Choice:
 
 
 def choose(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> Choice:
-    """A slot stays as it is once a Node was registered here, whatever the configuration says: what a node is made from
-    changes by recreation alone. Before that it is made anew when it was made from something else.
+    """Return the slot of the node, and its missing parts.
+
+    A slot stays unchanged once it has registered a Node, whatever the configuration: a node's goal changes by
+    recreation alone. Before that it is rebuilt when its goal differs.
 
     Raises:
         Rejected: the node on this host belongs to another Machine.
@@ -45,16 +49,18 @@ def choose(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> Choice:
 
 
 def was_a_node(*slots: SlotFacts) -> bool:
-    """A Node was registered from one of them."""
+    """Return whether one of the slots has registered a Node."""
     return any(facts.applied is not None and facts.applied.node_uid for facts in slots)
 
 
 def _preference(facts: SlotFacts) -> tuple[bool, bool]:
-    """Before others: the one that runs, then one that was a Node."""
+    """Return a sort key: a running slot first, then one that has registered a Node."""
     return not facts.running, not (facts.applied and facts.applied.node_uid)
 
 
 def _is_made_from(facts: SlotFacts, goal: NodeGoal) -> bool:
-    """Whichever version of a configuration it came from: another one with the same content is no other node."""
+    """Return whether the slot has this goal, from any configuration version: another one with equal content is the same
+    node.
+    """
     made = None if facts.applied is None else facts.applied.goal
     return made is not None and msgspec.structs.replace(made, configuration=goal.configuration) == goal

@@ -1,7 +1,7 @@
-"""Kernel parameters that the node's MachineConfiguration sets: in the kernel now, and in a file for the next boot.
+"""Kernel parameters of the node's MachineConfiguration: set in the kernel now, and in a file for the next boot.
 
-`start` adds none of them: they come with a slot, each time that its machine starts. Those that another configuration
-had set get back what was found before.
+`start` adds none of them: they come with a slot, at each start of its machine. Parameters of a former configuration get
+their original values back.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FOLDER: Final = "/proc/sys"
 
 
 def apply(layout: Layout, wanted: Mapping[str, str]) -> None:
-    """Bring the host's parameters to these, and those of an earlier configuration back to what was found.
+    """Set these parameters on the host, and restore the original values of an earlier configuration's.
 
     Raises:
-        Rejected: the kernel has no such parameter, or refuses the value; the message names the field.
+        Rejected: the kernel has no such parameter, or rejects the value; the message names the field.
     """
     kept = BEFORE.read(layout)
     found = {} if kept is None else dict(kept.values)
@@ -54,7 +54,7 @@ def _file(wanted: Mapping[str, str]) -> OwnFile:
 
 
 def _place(name: str) -> str:
-    """Return the path below /proc/sys: the separator that comes first separates (sysctl.d(5))."""
+    """Return the path below /proc/sys: the first separator in the name is its separator (sysctl.d(5))."""
     first = next((one for one in name if one in "./"), ".")
     return name if first == "/" else name.translate(str.maketrans("./", "/."))
 
@@ -68,7 +68,7 @@ def _read(layout: Layout, name: str) -> str:
 
 def _write(layout: Layout, name: str, value: str, *, gone: str = "") -> None:
     path = layout.at(f"{_FOLDER}/{_place(name)}")
-    if gone and not path.exists():  # an interface that is gone took its parameters along
+    if gone and not path.exists():  # parameters of a removed interface are gone with it
         return
     if _read(layout, name).split() == value.split():
         return
@@ -83,7 +83,7 @@ async def _present(_host: Host) -> bool:
 
 
 async def _nothing(_host: Host, _tell: object) -> None:
-    """A slot brings them."""
+    """Do nothing: slots set the parameters."""
 
 
 async def _remove(host: Host) -> None:

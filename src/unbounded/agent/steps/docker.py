@@ -1,6 +1,6 @@
-"""Docker kept from the host's packet filter: its rules drop what is forwarded to Pods.
+"""Isolation of Docker from the host's packet filter, where its rules drop traffic that is forwarded to Pods.
 
-Its units are stopped and masked, and for the day that somebody unmasks them its configuration says `iptables: false`.
+Its units are stopped and masked. Its configuration gets `iptables: false` in case a user unmasks them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class FoundUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundDocker(msgspec.Struct, frozen=True, kw_only=True):
-    """Args:
-    written: what daemon.json was made; another text by the time of the reset is somebody's edit.
+    """State of Docker before `start`.
+
+    Args:
+        written: content that `start` wrote to daemon.json; another content at the reset is a user's edit.
     """
 
     config: FoundFile
@@ -45,7 +47,7 @@ BEFORE: Final = Before("docker", FoundDocker)
 
 
 def guarded(config: bytes | None) -> bytes:
-    """daemon.json with our key set, the others as they are.
+    """Return daemon.json with the agent's key set, and the other keys unchanged.
 
     Raises:
         Rejected: it is no JSON object.
@@ -55,7 +57,7 @@ def guarded(config: bytes | None) -> bytes:
 
 
 def unguarded(config: bytes, found: bytes | None) -> bytes:
-    """A daemon.json that was edited since, with only our key as it was."""
+    """Return a daemon.json that a user has edited since, with only the agent's key restored."""
     values, earlier = _values(config), _values(found)
     if values.get(KEY) is not False:
         return config
@@ -89,7 +91,7 @@ def _kept_down(layout: Layout, unit: UnitFacts) -> bool:
 
 
 def _is_own(layout: Layout, unit: str) -> bool:
-    """The unit stands where a mask would have to: somebody wrote their own."""
+    """Return whether the unit is a file of the user at the path of the mask."""
     path = layout.units / unit
     return path.is_file() and not path.is_symlink()
 

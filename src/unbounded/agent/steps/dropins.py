@@ -1,4 +1,4 @@
-"""What keeps unattended upgrades of the host from restarting the node's foundations under it (hosts with apt)."""
+"""Settings against unattended upgrades that restart services which the node needs (hosts with apt)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that `start` puts onto a host, and what stood in their place."""
+"""Files that `start` writes to a host, and the files that they replace."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from unbounded.kube.durable import remove_durably, sweep, write_durably
 
 
 class FoundFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What stood in a place.
+    """State of a path before `start`.
 
     Args:
         content: None where there was no file.
-        folders: above it, that there were not.
+        folders: parents that did not exist.
     """
 
     content: bytes | None = None
@@ -28,10 +28,10 @@ class FoundFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A file that is the agent's while it is there.
+    """A file that belongs to the agent while it exists.
 
     Args:
-        name: under which is kept what it replaced.
+        name: of the record of the file that it replaces.
         path: on the host.
     """
 
@@ -41,7 +41,7 @@ class OwnFile:
     mode: int = 0o644
 
     def stands(self, layout: Layout) -> bool:
-        """It is there as it should be."""
+        """Return whether the file exists with its content and mode."""
         path = layout.at(self.path)
         try:
             return path.read_bytes() == self.content and stat.S_IMODE(path.stat().st_mode) == self.mode
@@ -58,7 +58,7 @@ class OwnFile:
         write_durably(path, self.content, mode=self.mode)
 
     def take_back(self, layout: Layout) -> None:
-        """Put back what stood there; where that is not known, take away what is surely ours."""
+        """Restore the former file; without a record of it, remove a file that is certainly the agent's."""
         path = layout.at(self.path)
         found = self._before.read(layout)
         if found is not None:
@@ -73,7 +73,7 @@ class OwnFile:
 
 
 def found_file(path: Path) -> FoundFile:
-    """What stands in a place now."""
+    """Return the present state of a path."""
     folders = tuple(str(folder) for folder in missing_folders(path.parent))
     try:
         content: bytes | None = path.read_bytes()
@@ -84,7 +84,7 @@ def found_file(path: Path) -> FoundFile:
 
 
 def put_back(path: Path, found: FoundFile) -> None:
-    """Make a place what it was."""
+    """Restore the state of a path."""
     if found.content is not None:
         make_folders(path.parent)
         sweep(path)

@@ -1,4 +1,4 @@
-"""What the steps of a host work on."""
+"""Subject of the host's steps."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Host:
     debootstrap: bool = False
 
     def has(self, program: str) -> bool:
-        """Whether this program is installed."""
+        """Return whether this program is installed."""
         return any((self.layout.at(folder) / program).exists() for folder in _PROGRAMS)

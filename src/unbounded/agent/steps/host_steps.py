@@ -1,4 +1,4 @@
-"""All that `start` changes on a host outside the slots and the agent's own binary, in one list."""
+"""All changes of `start` to a host outside of the slots and the agent's own binary, in one list."""
 
 from __future__ import annotations
 

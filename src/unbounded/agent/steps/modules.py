@@ -1,4 +1,4 @@
-"""Kernel modules that containers want, loaded where the kernel has them as modules, now and at each boot."""
+"""Kernel modules for containers, loaded where the kernel has them as modules, now and at each boot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE: Final = OwnFile(
 
 
 class FoundModules(msgspec.Struct, frozen=True):
-    """Which of ours were loaded."""
+    """The agent's modules that were loaded before."""
 
     loaded: tuple[str, ...]
 
@@ -33,12 +33,12 @@ BEFORE: Final = Before("modules", FoundModules)
 
 
 def loaded(layout: Layout) -> tuple[str, ...]:
-    """Which of ours are loaded, or built in with parameters."""
+    """Return the agent's modules that are loaded, or built in with parameters."""
     return tuple(name for name in MODULES if (layout.at("/sys/module") / name).is_dir())
 
 
 async def _present(host: Host) -> bool:
-    return FILE.stands(host.layout)  # written last; a module that cannot be had is not asked for again each time
+    return FILE.stands(host.layout)  # written last; the load of an unavailable module is not retried at each start
 
 
 async def _add(host: Host, tell: Tell) -> None:
@@ -56,7 +56,7 @@ async def _remove(host: Host) -> None:
         return
     for name in loaded(host.layout):
         if name not in found.loaded:
-            await _ask(host, "modprobe", "-r", name)  # one in use stays until the next boot, and nobody is the worse
+            await _ask(host, "modprobe", "-r", name)  # a module in use stays until the next boot, which does no harm
     BEFORE.forget(host.layout)
 
 

@@ -1,6 +1,7 @@
-"""Programs that a node needs of its host, from the host's own packages: only what is missing, without extras.
+"""Programs that a node needs on its host, from the host's own packages: only missing ones, without recommended
+packages.
 
-Packages stay when the rest is taken back, as other software may have come to rely on them; reset lists them.
+Packages stay after a reset, as other software may need them by then; the reset lists them.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _INTERRUPTED: Final = "dpkg was interrupted"
 
 @dataclass(frozen=True)
 class Manager:
-    """How one kind of host installs packages.
+    """Package manager of one kind of host.
 
     Args:
-        update: empty where installing does it by itself.
-        packages: what holds a program.
+        update: empty where installing includes it.
+        packages: the package of each program.
         names: prints the installed packages, one in a line.
     """
 
@@ -69,24 +70,26 @@ QUIET: Final = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l", "A
 
 
 class FoundPackages(msgspec.Struct, frozen=True):
-    """The names of all that was installed."""
+    """Names of the installed packages."""
 
     names: tuple[str, ...]
 
 
 BEFORE: Final = Before("packages", FoundPackages)
-INSTALLED: Final = Before("packages-installed", FoundPackages)  # since, by us
+INSTALLED: Final = Before("packages-installed", FoundPackages)  # packages that the agent has installed
 
 
 def missing(host: Host) -> tuple[str, ...]:
-    """The programs that are needed and not there."""
+    """Return the required programs that are not installed."""
     wanted = (*PROGRAMS, *(("debootstrap",) if host.debootstrap else ()))
     return tuple(program for program in wanted if not host.has(program))
 
 
 def manager_of(host: Host) -> Manager:
-    """Raises:
-    Rejected: the host has none that we know.
+    """Return the package manager of a host.
+
+    Raises:
+        Rejected: the host has no supported one.
     """
     for manager in MANAGERS:
         if host.has(manager.program):
@@ -96,7 +99,7 @@ def manager_of(host: Host) -> Manager:
 
 
 def installed_by_us(layout: Layout) -> tuple[str, ...]:
-    """The packages that came with ours, for the report of a reset."""
+    """Return the packages that the agent's installations added, for the report of a reset."""
     found = INSTALLED.read(layout)
     return found.names if found else ()
 
@@ -121,7 +124,7 @@ async def _add(host: Host, tell: Tell) -> None:
 
 
 async def _install(host: Host, manager: Manager, packages: tuple[str, ...]) -> None:
-    """Install them; what an update of the lists met is told only when it mattered."""
+    """Install packages; an error of the lists' update is reported only where the installation fails."""
     update = await _updated(host, manager)
     try:
         await host.commands.run(*manager.install, *packages, timeout_s=INSTALL_S, env=QUIET)
@@ -137,7 +140,7 @@ async def _install(host: Host, manager: Manager, packages: tuple[str, ...]) -> N
 
 
 async def _updated(host: Host, manager: Manager) -> str:
-    """What went wrong; lists that are there already may do."""
+    """Update the lists; return an error's message, as the present lists may suffice."""
     if not manager.update:
         return ""
     try:

@@ -1,11 +1,11 @@
-"""No packet rules of a dead node: before an nspawn machine starts, the tables that its predecessor left are cleared.
+"""Removal of a former node's packet rules: before an nspawn machine starts, its predecessor's tables are cleared.
 
-The node shares the host's network, so what kube-proxy put into nftables outlives the machine, and would go on sending
-traffic to Pods that are gone. Only tables that the node itself makes are named here; the rest of the ruleset is the
-host's firewall, which stays as it is. (The public agent flushes everything.)
+The node shares the host's network, so kube-proxy's rules in nftables outlive the machine and would send traffic to Pods
+that are gone. Only tables that the node itself creates are named here. The rest of the ruleset is the host's firewall,
+which stays unchanged. (The public agent flushes everything.)
 
-A reset removes the chains of kubelet and of a kube-proxy in its iptables mode as well. They lie beside the host's own
-in the tables of iptables, and a node that starts replaces them itself.
+A reset also removes the chains of kubelet, and of a kube-proxy in iptables mode. They are among the host's own in the
+tables of iptables, and a node that starts replaces them itself.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _KUBERNETES: Final = "KUBE-"
 
 
 def cleared() -> str:
-    """nftables commands that leave none of the tables; declaring one first makes its deletion succeed without it."""
+    """Return nftables commands that remove the tables, each declared first so that its deletion succeeds."""
     return "".join(f"table {table} {{ }}\ndelete table {table}\n" for table in TABLES)
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain as nft prints it in JSON.
+    """A chain in the JSON output of nft.
 
     Args:
-        hook: of a base chain; policy: what becomes of packets at its end.
+        hook: of a base chain; policy: verdict for packets at its end.
     """
 
     family: str
@@ -58,7 +58,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def leaves_packets_alone(self) -> bool:
-        """Return whether it means nothing as long as there are no rules in it."""
+        """Return whether the chain has no effect while it has no rules."""
         return bool(self.hook) and self.policy == "accept"
 
 
@@ -85,15 +85,15 @@ class _Ruleset(msgspec.Struct, frozen=True):
 
 
 def entries(told: str) -> tuple[list[Chain], list[Rule]]:
-    """Return the chains and the rules that `nft --json list …` printed. Raises msgspec.DecodeError."""
+    """Return the chains and the rules in the output of `nft --json list …`. Raises msgspec.DecodeError."""
     found = msgspec.json.decode(told, type=_Ruleset).nftables
     return [one.chain for one in found if one.chain], [one.rule for one in found if one.rule]
 
 
 def kubernetes_removed(chains: Iterable[Chain], rules: Iterable[Rule]) -> str:
-    """Return nftables commands that remove Kubernetes' chains and the rules that lead to them; empty without any.
+    """Return nftables commands that remove Kubernetes' chains and the rules that jump to them; empty without any.
 
-    A table that holds nothing else goes whole: iptables makes it again where somebody needs it.
+    A table without other content is removed whole: iptables creates it again when needed.
 
     Args:
         rules: those of all other chains in tables with such a chain.
@@ -122,7 +122,9 @@ def _of_table(place: tuple[str, str], chains: Sequence[Chain], rules: Sequence[R
 
 
 async def _remove_kubernetes(commands: Commands) -> None:
-    """Reads the host's chains one by one: all rules of a kube-proxy at once are more than a command's output holds."""
+    """Remove Kubernetes' chains. The host's chains are read one by one: all rules of a kube-proxy exceed the output
+    limit of a command.
+    """
     chains, _ = await _listed(commands, "chains")
     places = {(one.family, one.table) for one in chains if one.of_kubernetes}
     rules: list[Rule] = []
@@ -137,7 +139,7 @@ async def _listed(commands: Commands, *what: str) -> tuple[list[Chain], list[Rul
     ran = await commands.run("nft", "--json", "list", *what, check=False)
     try:
         return entries(ran.stdout) if ran.ok else ([], [])
-    except msgspec.DecodeError as error:  # such as of an nft that was built without JSON
+    except msgspec.DecodeError as error:  # for example from an nft that was built without JSON
         log.warning("packet rules of Kubernetes stay until a reboot", error=error, listed=" ".join(what))
         return [], []
 

@@ -1,4 +1,4 @@
-"""Walks a list of steps: forward, at the same time where they allow it; and back, on and on whatever fails."""
+"""Runs a list of steps: forward, concurrently where their dependencies allow it; and backward, past all errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE: Final = 4
 
 @dataclass(frozen=True)
 class Leftover:
-    """What could not be taken back, and why."""
+    """A step that could not be undone, and the cause."""
 
     name: str
     why: str
@@ -34,7 +34,7 @@ class Leftover:
 
 
 def faults(steps: Sequence[Step[W]]) -> list[str]:
-    """Why this list cannot be walked; empty for a sound one."""
+    """Return the errors of a list of steps; empty for a valid one."""
     names = [step.name for step in steps]
     found = [f"two steps are named {name!r}" for name in sorted({name for name in names if names.count(name) > 1})]
     for step in steps:
@@ -47,7 +47,7 @@ def faults(steps: Sequence[Step[W]]) -> list[str]:
 
 
 def ordered(steps: Sequence[Step[W]]) -> list[Step[W]]:
-    """The steps in an order in which each comes after what it builds on; else as they stand in the list."""
+    """Return the steps in an order in which each comes after its dependencies, otherwise in the order of the list."""
     placed: list[Step[W]] = []
     rest = list(steps)
     while rest:
@@ -61,10 +61,10 @@ def ordered(steps: Sequence[Step[W]]) -> list[Step[W]]:
 
 
 async def add_all(steps: Sequence[Step[W]], on: W, tell: Tell, *, at_once: int = AT_ONCE) -> tuple[str, ...]:
-    """Add what is not present; the names of these steps. The first that fails stops the others.
+    """Add the steps that are not present; return their names. The first failure stops the others.
 
     Raises:
-        Failure: of the class of what went wrong, with the step's name before the words.
+        Failure: of the error's own class, with the step's name at the start of the message.
     """
     if wrong := faults(steps):
         raise ValueError("; ".join(wrong))
@@ -90,7 +90,7 @@ async def add_all(steps: Sequence[Step[W]], on: W, tell: Tell, *, at_once: int =
 
 
 async def _taken(step: Step[W], on: W, tell: Tell) -> bool:
-    """Whether the step had to be added."""
+    """Add the step unless it is present; return whether it was added."""
     began = time.monotonic()
     try:
         if await step.present(on):
@@ -112,12 +112,12 @@ async def _taken(step: Step[W], on: W, tell: Tell) -> bool:
 
 
 def _alike(error: Failure) -> type[Failure]:
-    """The class that says who acts next; some failures carry more than their words, which a step's does not."""
+    """Return the error's class among those of the taxonomy; some subclasses have more arguments than a message."""
     return next(one for one in (Transient, Uncertain, Stale, Rejected, Failure) if isinstance(error, one))
 
 
 async def remove_all(steps: Sequence[Step[W]], on: W) -> list[Leftover]:
-    """Take every step back, last first, and go on whatever fails; what could not be taken back."""
+    """Undo every step, last first, past all errors; return those that could not be undone."""
     left: list[Leftover] = []
     for step in reversed(ordered(steps)):
         began = time.monotonic()

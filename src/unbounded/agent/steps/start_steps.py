@@ -1,7 +1,7 @@
-"""What makes a host a node, in one list: the host, the identity, the slot, its machine, the agent itself.
+"""Steps of a start, in one list: the host, the identity, the slot, its machine, the agent itself.
 
-The daemon runs as soon as the machine does, and not only when the Node has been seen: a kubelet that does not get its
-Node then has somebody who says so, and makes it anew in the end.
+The daemon starts as soon as the machine runs, before the Node is observed. If kubelet does not get its Node, the daemon
+reports that, and recreates the node in the end.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Starting:
     """A host that becomes a node.
 
     Args:
-        goal: the node as the configuration has it.
-        wanted: and as its Machine says; asked for once there is an identity, and only while no Node was registered.
-        joined: the agent holds a certificate that is good, and its Machine is there.
-        join: get both.
-        access: a certificate for kubelet, asked for with the agent's own.
-        says: put on the Machine what is being done, where that goes.
-        adopted, adopt: the release of this process is the one in use; make it so.
+        goal: of the node, from the configuration.
+        wanted: returns the goal from its Machine; called once there is an identity, while no Node is registered.
+        joined: returns whether the agent has a valid certificate and its Machine exists.
+        join: gets both.
+        access: requests a certificate for kubelet with the agent's own.
+        says: reports the progress in the Machine's status, where possible.
+        adopted, adopt: whether this process's release is in use; activate it.
     """
 
     host: Host
@@ -67,13 +67,13 @@ class Starting:
         return choose(one, two, self.goal if was_a_node(one, two) else await self.wanted())
 
     async def certificate_ended(self, slot: Slot) -> bool:
-        """kubelet in a slot shows a certificate, and has none that is good: it cannot get another one by itself."""
+        """Return whether kubelet in a slot needs a certificate and has no valid one: it cannot renew that by itself."""
         by_certificate = self.config.kubelet.auth.exec_credential is None
         return by_certificate and await self.nodes.kubelet_certificate(slot) is None
 
     @property
     def being_made_anew(self) -> bool:
-        """The daemon is in the middle of a recreation, and goes on with it: the slots are not ours now."""
+        """Return whether a recreation is under way, which the daemon resumes: the slots are not start's then."""
         return self.layout.recreation.exists()
 
 
@@ -88,13 +88,13 @@ async def _join(starting: Starting, tell: Tell) -> None:
     await starting.join(tell)
 
 
-# What the daemon reads
+# Configuration of the daemon
 
 
 async def _config_kept(starting: Starting) -> bool:
     try:
         return kept_config(starting.layout) == without_token(starting.config)
-    except Rejected:  # damaged: written anew
+    except Rejected:  # damaged: written again
         return False
 
 
@@ -164,7 +164,7 @@ async def _start_daemon(starting: Starting, _tell: Tell) -> None:
 
 
 async def _stays(_starting: Starting) -> None:
-    """Reset has parts of its own for what is not a change of the host's own settings."""
+    """Do nothing: reset has parts of its own for changes other than the host's own settings."""
 
 
 def _of_host(step: Step[Host]) -> Step[Starting]:
@@ -192,10 +192,10 @@ _OWN: Final[tuple[Step[Starting], ...]] = (
 
 
 def start_steps(*, debootstrap: bool) -> tuple[Step[Starting], ...]:
-    """All steps of a start.
+    """Return all steps of a start.
 
     Args:
-        debootstrap: the root file system is made by a program of the host's packages, and has to wait for them.
+        debootstrap: the root file system is made by a program of the host's packages, and depends on them.
     """
     earlier = {SLOT: (PACKAGES.name,)} if debootstrap else {}
     own = (replace(step, after=(SURVEY.name, *earlier.get(step.name, ()), *step.after)) for step in _OWN)

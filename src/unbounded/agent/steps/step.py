@@ -1,4 +1,4 @@
-"""The shape of a step; a list of them is what start walks forward and reset walks back."""
+"""A step; start runs a list of steps forward, and reset runs it backward."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Generic, TypeVar
 
 from unbounded.agent.ports import Tell
 
-W = TypeVar("W")  # what the step works on: the host, a slot
+W = TypeVar("W")  # subject of the step: the host, a slot
 
 
 @dataclass(frozen=True)
 class Step(Generic[W]):
-    """One change. `present` looks at what is there, and changes nothing: a step that was cut off is simply not present.
+    """One change. `present` only observes: a step that was interrupted is simply not present.
 
     Args:
-        name: what people read, such as "nftables table"; unique in its list.
-        add: make it so; may be called on what an earlier call left half done.
-        remove: take it back; succeeds when there is nothing to take back.
-        after: names of steps that must be present before; others may run at the same time.
+        name: for users, such as "nftables table"; unique in its list.
+        add: makes the change; may be called on the remains of an earlier call.
+        remove: undoes it; succeeds when there is nothing to undo.
+        after: names of steps that must be present before; others may run concurrently.
     """
 
     name: str

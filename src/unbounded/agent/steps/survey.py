@@ -1,7 +1,7 @@
-"""What was on a host before `start` that looks like a node's: reset leaves it alone.
+"""Node-like state of a host before `start`, which a reset does not remove.
 
-Somebody's own WireGuard tunnel may be named wg0, and folders may have been there; whoever wants a host back as it was
-has to know. Taken once, before anything is changed.
+A user's own WireGuard tunnel may be named wg0, and folders may have existed; a reset has to know them to restore the
+host. The survey is taken once, before any change.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ NAME: Final = "survey"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Args:
+    """Node-like state of a host before `start`.
 
-    network: what there was of the kinds that a node leaves. folders: of those that the agent makes, what was not there.
-    idle: of MACHINE_UNITS, those that were not active.
+    Args:
+        network: items of the kinds that a node leaves.
+        folders: those of the agent's that did not exist.
+        idle: of MACHINE_UNITS, those that were not active.
     """
 
     network: Left = Left()
@@ -39,7 +41,7 @@ MACHINE_UNITS: Final = ("machine.slice", "systemd-machined.service")  # started 
 
 
 def folders(layout: Layout) -> tuple[Path, ...]:
-    """Folders on the host that the agent makes and others may use as well, outermost first."""
+    """Return folders on the host that the agent creates and others may use as well, outermost first."""
     ours = {layout.changes, layout.state, layout.releases, layout.bin, layout.nspawn(Slot.KUBE1).parent}
     ours |= {layout.machines, layout.at(KEYS[0]).parent, *(layout.override(slot).parent for slot in Slot)}
     above = {folder for one in ours for folder in (one, *one.parents) if folder.is_relative_to(layout.root)}
@@ -47,7 +49,7 @@ def folders(layout: Layout) -> tuple[Path, ...]:
 
 
 def spared(layout: Layout) -> Left:
-    """What was there before, of the kinds that a node leaves."""
+    """Return the network state before `start`, of the kinds that a node leaves."""
     found = BEFORE.read(layout)
     return found.network if found else Left()
 
@@ -65,7 +67,7 @@ async def _add(host: Host, _tell: Tell) -> None:
 
 
 async def _remove(host: Host) -> None:
-    """Reset reads it to its end, and takes it away with the folder that it lies in."""
+    """Do nothing: reset reads the record until its end, and removes it with its folder."""
 
 
 SURVEY: Final = Step(NAME, _present, _add, _remove)

@@ -1,7 +1,7 @@
-"""Swap off, now and at the next boot: kubelet cannot keep to memory limits with it.
+"""Swap off, now and at the next boot: kubelet cannot enforce memory limits with it.
 
-In fstab only lines whose type is swap are put aside, each behind a marker that says who did it; a path with "swap" in
-it is nobody's swap. The way back takes exactly these markers away, whatever else was edited since.
+In fstab only lines whose type is swap are disabled, each with a marker that names the agent; a path with "swap" in it
+is no swap. The reset removes exactly these markers, whatever else was edited since.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ log = Log("agent")
 
 NAME: Final = "swap"
 MARKER: Final = b"# unbounded-agent, until reset: "
-OFF_S: Final = 900.0  # all that is out has to come back into memory
+OFF_S: Final = 900.0  # all swapped pages have to return to memory
 
 
 class Area(msgspec.Struct, frozen=True):
-    """One swap area as /proc/swaps has it; the kernel gives a priority below 0 to those that ask for none."""
+    """One swap area of /proc/swaps; the kernel assigns priorities below 0 to areas without one."""
 
     path: str
     priority: int
@@ -44,18 +44,18 @@ BEFORE: Final = Before("swap", FoundSwap)
 
 
 def areas(proc_swaps: str) -> tuple[Area, ...]:
-    """What is in use, from the text of /proc/swaps."""
+    """Return the areas in use, from the text of /proc/swaps."""
     rows = [line.split() for line in proc_swaps.splitlines()[1:]]
     return tuple(Area(unescaped(row[0]), int(row[4])) for row in rows if len(row) >= 5)
 
 
 def put_aside(fstab: bytes) -> bytes:
-    """The file with its lines of swap behind the marker."""
+    """Return the file with its lines of swap disabled by the marker."""
     return b"".join(MARKER + line if _is_swap(line) else line for line in fstab.splitlines(keepends=True))
 
 
 def put_back(fstab: bytes) -> bytes:
-    """The file without the marker."""
+    """Return the file without the markers."""
     return b"".join(line.removeprefix(MARKER) for line in fstab.splitlines(keepends=True))
 
 
@@ -94,7 +94,7 @@ async def _add(host: Host, tell: Tell) -> None:
     active = in_use(host.layout)
     BEFORE.keep(host.layout, FoundSwap(active))
     _write_fstab(host.layout, put_aside(_fstab(host.layout)))
-    await host.units.reload()  # or systemd still has the units that it made of these lines, and starts them again
+    await host.units.reload()  # systemd still has the units of these lines otherwise, and starts them again
     for area in active:
         tell(f"taking {area.path} out of use")
         await host.commands.run("swapoff", "--", area.path, timeout_s=OFF_S)

@@ -1,8 +1,8 @@
-"""Kernel parameters that kubelet and its network want: in a file for the next boot, and in the kernel now.
+"""Kernel parameters for kubelet and its network: in a file for the next boot, and in the kernel now.
 
-Only these are written, not everything that stands in /etc/sysctl.d: that is the host's own affair. What the kernel does
-not have, such as bridge-nf-call-iptables without br_netfilter, or does not let us write, is told and left out. Without
-those of KUBELET there is no node: kubelet exits at each start (`protectKernelDefaults`), so the step fails with their
+Only these are applied, not all of /etc/sysctl.d, which belongs to the host. Parameters that the kernel does not have,
+such as bridge-nf-call-iptables without br_netfilter, or does not allow to write, are reported and skipped. Those of
+KUBELET are required: kubelet exits at each start without them (`protectKernelDefaults`), so the step fails with their
 names.
 """
 
@@ -59,7 +59,7 @@ FILE: Final = OwnFile(
 
 
 class FoundValues(msgspec.Struct, frozen=True):
-    """Values of parameters, those of interfaces included that change with ip_forward."""
+    """Values of parameters, including those of interfaces that change with ip_forward."""
 
     values: dict[str, str]
 
@@ -69,7 +69,7 @@ BEFORE: Final = Before("sysctl", FoundValues)
 
 @dataclass(frozen=True)
 class Refused:
-    """A parameter with whose value kubelet does not start.
+    """A parameter with a value that kubelet rejects.
 
     Args:
         value: None where the kernel has no parameter of this name.
@@ -91,7 +91,7 @@ def parameter(layout: Layout, key: str) -> Path:
 
 
 def read(layout: Layout, key: str) -> str | None:
-    """The value of a parameter; None when this kernel has none of that name."""
+    """Return the value of a parameter; None when this kernel has none of that name."""
     try:
         return parameter(layout, key).read_text().strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -99,7 +99,7 @@ def read(layout: Layout, key: str) -> str | None:
 
 
 def to_set(layout: Layout) -> dict[str, str]:
-    """What differs from what is wanted, and can be set."""
+    """Return the desired values that differ from the present ones and can be set."""
     return {
         key: value
         for key, value in WANTED.items()
@@ -108,13 +108,13 @@ def to_set(layout: Layout) -> dict[str, str]:
 
 
 def cannot_be_set(layout: Layout) -> list[str]:
-    """What differs, but the kernel does not have or does not let us write."""
+    """Return the parameters that differ, and that the kernel does not have or does not allow to write."""
     settable = to_set(layout)
     return [key for key, value in WANTED.items() if key not in settable and read(layout, key) != value]
 
 
 def refused_by_kubelet(layout: Layout) -> tuple[Refused, ...]:
-    """Return the parameters with whose values, as they are now, kubelet would exit."""
+    """Return the parameters with whose present values kubelet would exit."""
     settable = to_set(layout)
     found = ((key, read(layout, key), needed) for key, needed in KUBELET.items())
     return tuple(Refused(key, value, needed, key in settable) for key, value, needed in found if value != needed)
@@ -133,7 +133,7 @@ async def _add(host: Host, tell: Tell) -> None:
     for key, value in to_set(layout).items():
         try:
             await _write(layout, key, value)
-        except OSError as error:  # a security module may refuse what the mode allows
+        except OSError as error:  # a security module may deny a write that the mode allows
             log.warning("kernel parameter not set", error=error, key=key)
     if refused := refused_by_kubelet(layout):
         raise Rejected(f"{'; '.join(map(str, refused))}; {REMEDY}")
@@ -149,7 +149,7 @@ async def _remove(host: Host) -> None:
     found = BEFORE.read(layout)
     if found is None:
         return
-    for key in restored_in_order(found.values):  # what an interface that is gone had is gone with it
+    for key in restored_in_order(found.values):  # parameters of a removed interface are gone with it
         now = read(layout, key)
         if now not in (found.values[key], None):
             await _write(layout, key, found.values[key])
@@ -157,7 +157,7 @@ async def _remove(host: Host) -> None:
 
 
 def restored_in_order(values: Mapping[str, str]) -> list[str]:
-    """ip_forward before what the kernel changes along with it, so that this has the last word."""
+    """Return the parameters with ip_forward first, because the kernel changes others together with it."""
     return sorted(values, key=lambda key: (key != FORWARD, key == _SIDE or key.endswith(".forwarding")))
 
 
@@ -169,7 +169,7 @@ def _forwarding(layout: Layout) -> list[str]:
     interfaces = layout.at("/proc/sys/net/ipv4/conf")
     if not interfaces.is_dir():
         return []
-    # Names may hold dots, which stand for folders in a key: such an interface cannot be named, and is left out.
+    # Dots in an interface's name would be separators in a key: such an interface is skipped.
     return [f"net.ipv4.conf.{one.name}.forwarding" for one in sorted(interfaces.iterdir()) if "." not in one.name]
 
 
