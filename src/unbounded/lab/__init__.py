@@ -1,6 +1,5 @@
-"""Simulators that tests and users share: machines to try things on, without hardware, that go wrong on demand.
+"""Simulators for tests and users: machines without hardware that fail on demand.
 
-`bmc` simulates BMCs and the hosts behind them, `cloud` clouds with virtual machines; both write the manifests that
-make these known to a cluster.
-What is simulated is seen through the same protocols as the real thing, and asks nothing of the rest of the project.
+`bmc` simulates BMCs with their hosts, and `cloud` clouds with virtual machines. Both write manifests that add the
+machines to a cluster. A simulator speaks the protocols of the real thing, and depends on nothing else of the project.
 """

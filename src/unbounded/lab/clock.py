@@ -1,4 +1,4 @@
-"""The time that a simulator lives by: the event loop's, or one that is moved by hand."""
+"""Time of a simulator: the event loop's, or a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since 1970, never running backwards."""
+        """Return seconds since 1970, never running backwards."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
 
 class LoopClock:
-    """The event loop's time, set to the wall clock once, when it is made. Needs a running loop."""
+    """The event loop's time, set to the wall clock once, at its creation. Needs a running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -32,7 +32,7 @@ class LoopClock:
 
 
 class HandClock:
-    """A clock that stands still until it is moved; whoever sleeps on it wakes when its time has come."""
+    """A clock that advances only by `move`, which wakes the sleepers whose time has come."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start
@@ -44,7 +44,7 @@ class HandClock:
 
     @property
     def sleepers(self) -> int:
-        """How many wait for the clock to move."""
+        """The number of sleepers."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     async def sleep(self, seconds: float) -> None:

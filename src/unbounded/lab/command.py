@@ -1,4 +1,4 @@
-"""What the commands that serve simulators have in common: arguments, tables, and waiting for Ctrl-C."""
+"""Shared parts of the commands that serve simulators: arguments, tables, and waiting for Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 def name(text: str) -> str:
-    """An argument that names simulated things."""
+    """Check an argument with a name for simulated things."""
     if not NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(
             "has to be lower case letters, digits and '-', at most 40, beginning with a letter"
@@ -25,7 +25,7 @@ def name(text: str) -> str:
 
 
 def positive(text: str) -> int:
-    """An argument that counts."""
+    """Parse an argument with a number of things."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("has to be 1 or more")
@@ -33,7 +33,7 @@ def positive(text: str) -> int:
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number between the two, both included."""
+    """Return the type of an argument that is a whole number from `least` to `most`, both included."""
 
     def parsed(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
@@ -51,10 +51,10 @@ def print_table(out: TextIO, heads: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def check_writable(flag: str, path: Path | None) -> None:
-    """That a file can be written in the end, before anything is begun; nothing is written yet.
+    """Check early that a file can be written at the end; writes nothing.
 
     Raises:
-        ValueError: it cannot be; names the flag and the file.
+        ValueError: it cannot be written; names the flag and the file.
     """
     if path is None:
         return
@@ -72,7 +72,7 @@ def check_writable(flag: str, path: Path | None) -> None:
 
 
 def stop_signal() -> asyncio.Event:
-    """Set by SIGINT and SIGTERM, and by the end of the terminal, unless that is to be outlived (`nohup`)."""
+    """Return an event that SIGINT and SIGTERM set, and SIGHUP, unless that is ignored (`nohup`)."""
     stop = asyncio.Event()
     ends = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""What the control interfaces of simulators have in common: JSON in, JSON out, and refusals that say why."""
+"""Shared parts of the simulators' control interfaces: JSON in, JSON out, and errors with a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a wrong name or value with 400 and what is wrong with it."""
+    """Answer an invalid name or value with 400 and the reason."""
     try:
         return await handler(request)
     except (ValueError, msgspec.MsgspecError) as error:
@@ -21,7 +21,7 @@ async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:
-    """The body of a request.
+    """Return the body of a request.
 
     Raises:
         MsgspecError: it is no JSON object.

@@ -1,4 +1,4 @@
-"""What the dials of all simulators have in common: reading and showing them, and dials that count."""
+"""Shared parts of all simulators' dials: conversion from and to JSON, and dials that count."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="DataclassInstance")
 
 FOR_EVER: Final = -1
-"""For a dial that counts: without end."""
+"""Value of a dial that counts: no limit."""
 
 
 def changed(dials: D, settings: Mapping[str, Any]) -> D:
-    """The dials with some of them set anew, from JSON.
+    """Return the dials with some of them replaced by values from JSON.
 
     Raises:
-        ValueError: a name or a value that no dial has; says which.
+        ValueError: an unknown name or an invalid value; names it.
     """
     unknown = sorted(settings.keys() - {field.name for field in fields(dials)})
     if unknown:
@@ -38,19 +38,19 @@ def as_json(dials: DataclassInstance) -> dict[str, Any]:
 
 
 def turned(dials: DataclassInstance) -> dict[str, Any]:
-    """Only the dials that differ from a simulator without faults."""
+    """Return only the dials that differ from a simulator without faults."""
     good = as_json(type(dials)())
     return {name: value for name, value in as_json(dials).items() if value != good[name]}
 
 
 class Counts:
-    """What is left of the dials that count, from the moment they were set."""
+    """Remaining counts of the dials that count, from the moment they were set."""
 
     def __init__(self, dials: DataclassInstance, names: Iterable[str]) -> None:
         self._left: dict[str, int] = {name: getattr(dials, name) for name in names}
 
     def spend(self, name: str) -> bool:
-        """Whether a dial still holds; each call uses one up."""
+        """Return whether a dial still has a count; each call uses one up."""
         left = self._left[name]
         if left > 0:
             self._left[name] = left - 1

@@ -1,4 +1,4 @@
-"""A listening port of loopback that can be shut and opened again without being lost to somebody else."""
+"""A listening port of loopback that can be closed and reopened without losing it to another process."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ BACKLOG: Final = 128
 
 
 class PortFailed(OSError):
-    """A port that cannot be had, in words for who asked for it."""
+    """A port that is not available; the message is for the user."""
 
 
 class Door:
     """A port with an HTTP server behind it; while it is shut, connections are refused.
 
     Raises:
-        PortFailed: somebody else has it, or it may not be had.
+        PortFailed: another process uses the port, or binding it is not permitted.
     """
 
     def __init__(self, server: web.Server, port: int, tls: ssl.SSLContext | None) -> None:
         self._server = server
         self._tls = tls
         self._listener: asyncio.Server | None = None
-        self._keeper = _reserved(port)  # never listens: it only keeps the port when the listener is closed
+        self._keeper = _reserved(port)  # never listens: it only reserves the port while the listener is closed
         self.port: int = self._keeper.getsockname()[1]
 
     async def open(self) -> None:
@@ -38,7 +38,7 @@ class Door:
             self._listener = await loop.create_server(self._server, sock=sock, ssl=self._tls, backlog=BACKLOG)
 
     def shut(self) -> None:
-        """Refuse connections from now on, and break those that there are."""
+        """Refuse connections from now on, and break existing ones."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -46,17 +46,17 @@ class Door:
                 connection.force_close()
 
     async def close(self) -> None:
-        """Shut for good; requests in progress are given up."""
+        """Close permanently; requests in progress are aborted."""
         self.shut()
         self._keeper.close()
         await self._server.shutdown(0.01)
 
 
 def _reserved(port: int) -> socket.socket:
-    """A socket that keeps a port for this process.
+    """Return a socket that reserves a port for this process.
 
-    The port is then shared with our own listener by SO_REUSEPORT, which would share it with another fleet as well. So
-    it is first bound without: that fails when somebody has it, with or without a listener.
+    SO_REUSEPORT shares the port with this process's own listener, but would share it with another fleet as well. So the
+    port is first bound without the option: that fails if another process has it, with or without a listener.
     """
     if port:
         _bound(port, socket.SO_REUSEADDR).close()

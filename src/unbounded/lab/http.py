@@ -1,4 +1,4 @@
-"""A request and its answer as values: what a simulator sees of HTTP, without a socket."""
+"""A request and its reply as values: a simulator's view of HTTP, without a socket."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ OK: Final = 200
 
 
 class Fate(Enum):
-    """What becomes of an answer on its way."""
+    """Delivery of a reply."""
 
     SENT = "sent"
-    DROPPED = "dropped"  # the connection is closed and nothing was sent
+    DROPPED = "dropped"  # the connection is closed and nothing is sent
     CUT_OFF = "cut off"  # the connection is closed in the middle of the body
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. Header names are lower case; the path has no query, and both are as they stood on the wire."""
+    """A request. Header names are lower case; the path has no query; path and query are as on the wire."""
 
     method: str
     path: str
@@ -31,11 +31,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, and how the network treats it."""
+    """A reply, and its delivery by the network."""
 
     status: int = OK
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     fate: Fate = Fate.SENT
-    hold_s: float = 0.0  # how long the answer is kept back
+    hold_s: float = 0.0  # delay of the reply
     close: bool = False

@@ -1,4 +1,4 @@
-"""Bytes and keys that follow from a text: the same again on every start, and no secret to anybody."""
+"""Bytes and keys derived from a text: the same on every start, and therefore no secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC
 
 
 def derived(text: str) -> bytes:
-    """32 bytes."""
+    """Derive 32 bytes."""
     return hashlib.sha256(text.encode()).digest()
 
 

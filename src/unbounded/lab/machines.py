@@ -21,7 +21,7 @@ Manifest = dict[str, Any]
 
 
 class Bmc(Protocol):
-    """What a manifest needs to know of a BMC."""
+    """Properties of a BMC for its manifests."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class Bmc(Protocol):
 
 
 def manifests(bmcs: Iterable[Bmc], *, site: str = SITE, image: str = IMAGE) -> list[Manifest]:
-    """The objects to apply, each Secret before the Machines that refer to it."""
+    """Return the objects to apply, each Secret before the Machines that refer to it."""
     return [manifest for bmc in bmcs for manifest in (secret(bmc), *machines(bmc, site=site, image=image))]
 
 
@@ -51,7 +51,7 @@ def secret(bmc: Bmc) -> Manifest:
 
 
 def machines(bmc: Bmc, *, site: str = SITE, image: str = IMAGE) -> Iterator[Manifest]:
-    """A Machine for each system; it is named like its BMC, with the system's id behind it where there are several."""
+    """Yield a Machine for each system, named after its BMC, with the system's id as a suffix if there are several."""
     for device_id in bmc.device_ids:
         redfish: dict[str, Any] = {
             "url": bmc.url,
@@ -79,5 +79,5 @@ def secret_name(bmc: Bmc) -> str:
 
 
 def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
-    """One YAML stream, as `kubectl apply -f` takes it."""
+    """Return one YAML stream in the form of `kubectl apply -f`."""
     return yaml.dump_all(objects, Dumper=yaml.CSafeDumper, sort_keys=False, explicit_start=True)

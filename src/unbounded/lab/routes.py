@@ -1,4 +1,4 @@
-"""Finding what a path stands for: patterns of segments in which `*` takes any one."""
+"""Lookup of paths: patterns of segments in which `*` matches any one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Node(Generic[T]):
 
 
 class Routes(Generic[T]):
-    """A table of path patterns, as a tree: looking up costs as many steps as the path has segments."""
+    """A table of path patterns, as a tree: a lookup takes as many steps as the path has segments."""
 
     def __init__(self, table: Mapping[str, T], *, ignore_case: bool = False) -> None:
         self._fold = str.lower if ignore_case else str
@@ -30,7 +30,7 @@ class Routes(Generic[T]):
             node.value = value
 
     def find(self, path: str) -> tuple[T, tuple[str, ...]] | None:
-        """The value of the pattern that a path matches, and what its `*` took; a slash at the end is no matter."""
+        """Return the value of the pattern that a path matches, and the segments at its `*`; ignores a final slash."""
         node, taken = self._root, []
         for segment in _segments(path):
             child = node.children.get(self._fold(segment))

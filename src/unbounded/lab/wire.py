@@ -1,4 +1,4 @@
-"""HTTP on the wire: a simulator's replies given their fate by aiohttp."""
+"""HTTP on the wire: delivery of a simulator's replies with aiohttp."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def send(http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
 
 
 def hang_up(http: web.BaseRequest) -> web.StreamResponse:
-    """Break the connection; the response that is returned finds nobody to go to."""
+    """Break the connection; the returned response is not sent."""
     if http.transport is not None:
         http.transport.abort()
     return web.Response()

@@ -1,8 +1,9 @@
 """Simulated BMCs: real HTTPS Redfish endpoints on loopback, with hosts behind them, that misbehave on demand.
 
-For a test in the same process there is `LabBmc`, for many BMCs in processes of their own `start_fleet`, for people the
-command `python -m unbounded.lab.bmc`. What a BMC does is pure (`device.py`, `service.py`): time comes in as a value,
-and `local.py` is the only place that holds a socket. The faults and where they were seen stand in `misbehaviours/`.
+- `LabBmc` runs one in the process of a test, `start_fleet` many in their own processes.
+- `python -m unbounded.lab.bmc` is the command for users.
+- A BMC's behaviour is pure (`device.py`, `service.py`): time comes in as a value. Only `local.py` uses sockets.
+- `misbehaviours/` has the faults and their sources.
 """
 
 from unbounded.lab.bmc.dials import Dials

@@ -1,4 +1,4 @@
-"""Who may speak to a BMC: one account, its password, sessions with their limits, and the lock-out. No clock."""
+"""Access to a BMC: one account, its password, sessions with their limits, and the lock-out. No clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Session:
 
 
 class Access:
-    """The account and the sessions of one BMC. Counts what was refused, so that a test can see it."""
+    """The account and the sessions of one BMC. It counts rejections, for tests."""
 
     def __init__(self, username: str, password: str, rng: random.Random) -> None:
         self.username = username
@@ -43,7 +43,7 @@ class Access:
         self._rng = rng
 
     def sessions(self, now: float, dials: Dials) -> list[Session]:
-        """The open sessions, oldest first; those whose time is over are gone."""
+        """Return the open sessions, oldest first, after removing expired ones."""
         for session in [each for each in self._by_token.values() if now - each.used > dials.session_timeout_s]:
             del self._by_token[session.token]
         return list(self._by_token.values())
@@ -55,7 +55,7 @@ class Access:
         """Open a session.
 
         Raises:
-            Problem: a wrong password, a locked account, no place for another session.
+            Problem: a wrong password, a locked account, or too many sessions.
         """
         if dials.session_service == "refuses":
             raise Problem("NoValidSession")
@@ -72,11 +72,11 @@ class Access:
         self._by_token.pop(session.token, None)
 
     def forget_sessions(self) -> None:
-        """What a restart of the BMC does to them."""
+        """End all sessions, as a restart of the BMC does."""
         self._by_token.clear()
 
     def admit(self, request: Request, now: float, dials: Dials) -> None:
-        """Let a request in by its token or its Basic authorization.
+        """Authenticate a request by its token or its Basic authorization.
 
         Raises:
             Problem: it has neither, or it is not valid, or the password has to be changed before anything else.

@@ -1,6 +1,7 @@
-"""What a BMC does on POST, PATCH and DELETE: a table of paths for each method, and the functions that act.
+"""Actions of a BMC on POST, PATCH and DELETE: a table of paths for each method, and their functions.
 
-Each takes the BMC, what the `*` of its pattern took, the request and the time, and raises Problem to refuse.
+Each function takes the BMC, the segments at the `*` of its pattern, the request and the time. It raises Problem to
+reject the request.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _reset_by_task(bmc: Bmc, found: System, press: Press, now: float) -> Reply:
 
 
 def monitor(bmc: Bmc, ids: tuple[str, ...], request: Request, now: float) -> Reply:
-    """A Task's monitor: 202 while it runs, then the answer that the action would have had."""
+    """Answer at a Task's monitor: 202 while it runs, then the reply that the action itself would have had."""
     task = bmc.tasks.get(ids[0], now)
     if task is None:
         raise Problem("ResourceMissingAtURI", request.path)
@@ -115,7 +116,7 @@ def monitor(bmc: Bmc, ids: tuple[str, ...], request: Request, now: float) -> Rep
 
 
 def reset_chassis(bmc: Bmc, ids: tuple[str, ...], request: Request, now: float) -> Reply:
-    """Switch all hosts of the chassis; goes past the faults of a system's own reset."""
+    """Switch all hosts of the chassis; the faults of a system's own reset do not apply."""
     if ids[0] != CHASSIS_ID:
         raise Problem("ResourceMissingAtURI", request.path)
     press = Press(_reset_type(request, "Chassis.Reset", CHASSIS_RESETS))
@@ -153,7 +154,7 @@ def patch_system(bmc: Bmc, ids: tuple[str, ...], request: Request, now: float) -
 
 
 def _boot_from(boot: Boot, wanted: Mapping[str, Any], targets: tuple[str, ...], *, reverts: bool) -> Boot:
-    """The override that a PATCH asks for.
+    """Return the override that a PATCH requests.
 
     Raises:
         Problem: an unknown property, or a value that is not listed.
@@ -201,7 +202,7 @@ def _reset_type(request: Request, action: str, allowed: tuple[str, ...]) -> str:
 
 
 def _only(body: Mapping[str, Any], name: str) -> Any:
-    """The one property that may be written."""
+    """Return the value of the one writable property."""
     for other in body.keys() - {name}:
         raise Problem("PropertyNotWritable", other)
     if name not in body:

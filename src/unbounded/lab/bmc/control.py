@@ -1,15 +1,15 @@
 """The control interface of simulated BMCs: plain HTTP on loopback, under `/lab`, on a port that no BMC has.
 
-| request | what it does |
+| request | effect |
 |---|---|
-| GET /lab/profiles | the profiles, each with a line about it |
-| GET /lab/bmcs | all BMCs |
-| GET /lab/bmcs/NAME | one BMC: its true power, counters, and the dials that are turned |
-| GET /lab/bmcs/NAME/history?system=ID | what happened to a host, with times |
-| GET /lab/bmcs/NAME/journal | the last requests, with their answers |
-| PUT /lab/bmcs/NAME/profile `{"profile": P}` | turn all dials to a profile |
-| PATCH /lab/bmcs/NAME/dials `{DIAL: VALUE}` | turn single dials |
-| POST /lab/bmcs/NAME/unplug, …/plug | take the mains away, give them back |
+| GET /lab/profiles | list the profiles, each with a line about it |
+| GET /lab/bmcs | list all BMCs |
+| GET /lab/bmcs/NAME | show one BMC: its true power, counters, and the dials that differ from `ideal` |
+| GET /lab/bmcs/NAME/history?system=ID | list the events of a host, with times |
+| GET /lab/bmcs/NAME/journal | list the last requests, with their replies |
+| PUT /lab/bmcs/NAME/profile `{"profile": P}` | set all dials to a profile |
+| PATCH /lab/bmcs/NAME/dials `{DIAL: VALUE}` | set single dials |
+| POST /lab/bmcs/NAME/unplug, …/plug | cut or restore the mains |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PREFIX: Final = "/lab/bmcs"
 
 
 def describe(bmc: LabBmc) -> dict[str, Any]:
-    """How a BMC is reached: the part that does not change."""
+    """Return a BMC's address and credentials, which do not change."""
     return {
         "name": bmc.identity.name,
         "url": bmc.url,
@@ -42,7 +42,7 @@ def describe(bmc: LabBmc) -> dict[str, Any]:
 
 
 def truth(bmc: LabBmc) -> dict[str, Any]:
-    """What a BMC and its hosts are really like now."""
+    """Return the true state of a BMC and its hosts."""
     now = bmc.clock.now()
     systems = {
         name: {"power": host.power.value, "boots": host.boots, "boot": asdict(host.boot)}
@@ -63,7 +63,7 @@ def truth(bmc: LabBmc) -> dict[str, Any]:
 
 
 class Control:
-    """The handlers over the BMCs of this process, by name."""
+    """Handlers for the BMCs of this process, by name."""
 
     def __init__(self, bmcs: Mapping[str, LabBmc]) -> None:
         self._bmcs = bmcs

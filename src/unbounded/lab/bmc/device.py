@@ -1,7 +1,7 @@
 """A BMC as a state machine: its systems, account, Tasks and dials. No socket and no clock: time comes in as a value.
 
-`resources.py` shows it, `actions.py` acts upon it, `faults.py` spoils the conversation, and `service.py` puts them
-together.
+`resources.py` renders it, `actions.py` changes it, `faults.py` disturbs requests and replies, and `service.py` combines
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JOURNAL_LENGTH: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request as the BMC saw it: what it answered (0: it was lost on the way), and what became of the answer."""
+    """A request as the BMC received it: the status of its reply (0: lost on the way), and the reply's delivery."""
 
     at: float
     method: str
@@ -53,14 +53,14 @@ class Bmc:
         self.mains = True
         self.requests = 0
         self.journal: deque[Exchange] = deque(maxlen=JOURNAL_LENGTH)
-        self.recent: deque[float] = deque()  # the times of the requests of the last second
+        self.recent: deque[float] = deque()  # times of the requests of the last second
         self.available_at = now
         self._first_power = power
         self._systems: dict[str, System] = {}
         self.set_dials(dials, now)
 
     def set_dials(self, dials: Dials, now: float) -> None:
-        """Turn the dials; counts and durations begin anew."""
+        """Set the dials; counts and durations restart."""
         self.dials = dials
         self.dials_since = now
         self.available_at = now + dials.unavailable_s
@@ -82,11 +82,11 @@ class Bmc:
         return [self._systems[name] for name in self.dials.systems]
 
     def spend(self, count: str) -> bool:
-        """Whether a dial that counts still holds; each call uses one up."""
+        """Return whether a dial that counts is still on; each call uses one up."""
         return self._counts.spend(count)
 
     def advance(self, now: float) -> None:
-        """Let everything happen that is due by `now`, in its order."""
+        """Execute everything that is due by `now`, in order."""
         for task in self.tasks.due(now):
             task.carried_out = True
             system = self.system(task.system)
@@ -99,24 +99,26 @@ class Bmc:
         return system.press(press, now, self.dials)
 
     def leave_unheard(self, system: System, press: Press, now: float) -> None:
-        """Note a reset that was answered with success and is not carried out."""
+        """Record a reset that is answered with success and not executed."""
         system.host.history.append(Event(now, "unheard", press.value))
 
     def restart(self, now: float) -> None:
-        """Restart the BMC itself: its sessions and Tasks are gone and it is unavailable for a while; hosts go on."""
+        """Restart the BMC itself: it loses its sessions and Tasks and is unavailable for a while; the hosts are not
+        affected.
+        """
         self.access.forget_sessions()
         self.tasks.clear()
         self.available_at = now + self.dials.restart_s
 
     def unplug(self, now: float) -> None:
-        """Take the mains away from the BMC and its hosts."""
+        """Cut the mains of the BMC and its hosts."""
         self.advance(now)
         self.mains = False
         for system in self._systems.values():
             system.host.unplug(now)
 
     def plug(self, now: float) -> None:
-        """Give the mains back: the BMC restarts, the hosts do as the dial `power_restore` says."""
+        """Restore the mains: the BMC restarts, the hosts follow the dial `power_restore`."""
         self.advance(now)
         if not self.mains:
             self.mains = True
@@ -125,7 +127,7 @@ class Bmc:
                 system.host.plug(now, restore=self.dials.power_restore)
 
     def door(self, now: float) -> tuple[bool, float | None]:
-        """Whether the BMC listens now, and when that changes by itself (None: it does not)."""
+        """Return whether the BMC listens now, and when that changes by itself (None: never)."""
         dials, since = self.dials, self.dials_since
         if not self.mains or dials.refused_s == FOR_EVER:
             return False, None

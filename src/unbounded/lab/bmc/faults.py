@@ -1,4 +1,4 @@
-"""What goes wrong around a request: before it is acted upon, and with its answer on the way back."""
+"""Faults around a request: before the service acts, and with its reply on the way back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ERROR_DOCUMENT: Final = msgspec.json.encode(error_body("InternalError"))
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What happens to a request before it is acted upon."""
+    """Treatment of a request before the service acts."""
 
     wait_s: float = 0.0
-    dropped: bool = False  # the connection is closed; nothing is done
+    dropped: bool = False  # the connection is closed; the service does not act
 
 
 def admission(bmc: Bmc, request: Request) -> Admission:
@@ -34,7 +34,7 @@ def admission(bmc: Bmc, request: Request) -> Admission:
 
 
 def busy(bmc: Bmc, now: float) -> Problem | None:
-    """The 503 of a BMC that is not up yet, or has more to do than it can."""
+    """Return the 503 of a BMC that is not up yet or is overloaded."""
     if now < bmc.available_at:
         left_s = str(max(1, round(bmc.available_at - now)))
         return Problem("ServiceTemporarilyUnavailable", left_s, headers={"retry-after": left_s})
@@ -50,7 +50,7 @@ def busy(bmc: Bmc, now: float) -> Problem | None:
 
 
 def spoil(bmc: Bmc, request: Request, reply: Reply) -> Reply:
-    """The reply as it arrives at the client."""
+    """Return the reply as it arrives at the client."""
     dials = bmc.dials
     if _changes(request) and bmc.spend("lost_after"):
         return replace(reply, fate=Fate.DROPPED)
@@ -76,5 +76,5 @@ def _spoil_body(bmc: Bmc, reply: Reply) -> Reply:
 
 
 def _changes(request: Request) -> bool:
-    """Whether the loss of this request's answer leaves its client in doubt about a host."""
+    """Return whether the loss of this request's reply leaves its client in doubt about a host."""
     return request.method in ("POST", "PATCH") and not request.path.startswith(SESSIONS)

@@ -29,7 +29,7 @@ class FleetFailed(Exception):
 
 @dataclass(frozen=True)
 class FleetBmc:
-    """One BMC of a fleet: how it is reached, and a hand on its truth and its dials."""
+    """One BMC of a fleet: its address and credentials, and access to its true state and its dials."""
 
     name: str
     url: str
@@ -37,22 +37,22 @@ class FleetBmc:
     password: str
     device_ids: tuple[str, ...]
     fingerprint: str  # SHA-256 of its certificate, colon-separated lower hex
-    profile: str  # what it does wrong: misbehaviours joined with +, or `ideal`
+    profile: str  # its misbehaviours joined with +, or `ideal`
     control: str  # the address of its control interface
     _http: ClientSession
 
     async def truth(self) -> dict[str, Any]:
-        """What the BMC and its hosts are really like now, as `control.py` says it."""
+        """Return the true state of the BMC and its hosts, as `control.py` reports it."""
         truth: dict[str, Any] = await self._json("GET", "")
         return truth
 
     async def power(self, device_id: str | None = None) -> Power:
-        """The true power of a host; of the first one if no id is given."""
+        """Return the true power of a host; of the first one if no id is given."""
         systems = (await self.truth())["systems"]
         return Power(systems[device_id or self.device_ids[0]]["power"])
 
     async def history(self, device_id: str | None = None) -> list[Event]:
-        """What happened to a host, oldest first."""
+        """Return the events of a host, oldest first."""
         events = await self._json("GET", f"/history?system={device_id or self.device_ids[0]}")
         return msgspec.convert(events, list[Event])
 
@@ -108,16 +108,17 @@ async def start_fleet(
     power: Power = Power.ON,
     prefix: str = "lab",
 ) -> AsyncIterator[Fleet]:
-    """Serve `count` BMCs, named `lab-01` and so on, until the block ends.
+    """Serve `count` BMCs, named `lab-01` and so on, inside the context.
 
     Args:
-        profile: as `profiles.py` has them; several with commas between go round.
-        processes: how many share the BMCs; never more than there are BMCs.
+        profile: as in `profiles.py`; the BMCs take turns with several separated by commas.
+        processes: number of processes that share the BMCs; at most `count`.
         seed: the same seed gives the same passwords, certificates and profile mix.
         port_base: the port of the first BMC, the others follow; 0 takes free ones.
+
     Raises:
-        ValueError: no such profile.
-        FleetFailed: a process did not start, such as for a port that is taken.
+        ValueError: there is no such profile.
+        FleetFailed: a process did not start, such as for a port in use.
     """
     dials_for(profile, seed=seed)
     names = bmc_names(count, prefix)
@@ -143,14 +144,14 @@ async def start_fleet(
 
 
 def bmc_names(count: int, prefix: str = "lab") -> list[str]:
-    """`lab-01`, `lab-02`, with as many digits as the last one needs."""
+    """Return `lab-01`, `lab-02`, with as many digits as the last one needs."""
     digits = max(2, len(str(count)))
     return [f"{prefix}-{number:0{digits}d}" for number in range(1, count + 1)]
 
 
 @asynccontextmanager
 async def _worker() -> AsyncIterator[Process]:
-    """A process that has no order yet; it is gone when the block ends."""
+    """Start a process without an order yet; it ends with the context."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -158,7 +159,7 @@ async def _worker() -> AsyncIterator[Process]:
         stdin=PIPE,
         stdout=PIPE,
         limit=LINE_BYTES,
-        start_new_session=True,  # Ctrl-C is for the parent, which then ends it
+        start_new_session=True,  # Ctrl-C goes to the parent alone, which then ends the process
     )
     try:
         yield process
@@ -167,7 +168,7 @@ async def _worker() -> AsyncIterator[Process]:
 
 
 async def _stop(process: Process) -> None:
-    """End a process by closing its input, and by signals if that does not help."""
+    """End a process by closing its input, and then by signals."""
     if process.stdin is not None:
         process.stdin.close()
     for nudge in (None, process.terminate, process.kill):

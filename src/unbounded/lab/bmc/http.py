@@ -1,4 +1,4 @@
-"""What is Redfish's own in a request and its answer: messages, error documents, credentials."""
+"""Redfish's parts of requests and replies: messages, error documents, credentials."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Request(http.Request):
     """A request to a BMC."""
 
     def json(self) -> dict[str, Any]:
-        """The body as an object; an empty body is an empty one.
+        """Return the body as an object; an empty body is an empty object.
 
         Raises:
             Problem: the body is not a JSON object.
@@ -78,7 +78,7 @@ class Request(http.Request):
             raise Problem("MalformedJSON") from error
 
     def basic_credentials(self) -> tuple[str, str] | None:
-        """User name and password of a Basic authorization, if there is one that can be read."""
+        """Return user name and password of a Basic authorization; None without a readable one."""
         scheme, _, encoded = self.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return None
@@ -110,7 +110,7 @@ def json_reply(body: Mapping[str, Any], *, status: int = OK, headers: Mapping[st
 
 
 def error_body(message: str, *args: str) -> dict[str, Any]:
-    """The error document of Redfish (DSP0266, error responses)."""
+    """Return the error document of Redfish (DSP0266, error responses)."""
     return {
         "error": {
             "code": "Base.1.18.GeneralError",

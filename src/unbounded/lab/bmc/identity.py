@@ -1,7 +1,7 @@
-"""Who a BMC is: name, credentials, identifiers and certificate, all derived from a seed and a name.
+"""Identity of a BMC: name, credentials, identifiers and certificate, all derived from a seed and a name.
 
-The same seed gives the same BMC again, so that a fleet keeps its passwords and certificates over a restart without a
-file. Keys that anybody can derive protect nothing: these BMCs listen on loopback only.
+The same seed gives the same BMC, so that a fleet keeps its passwords and certificates over a restart without a file.
+Derivable keys protect nothing: these BMCs listen on loopback only.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Identity:
         return str(uuid5(NAMESPACE_DNS, f"{self.seed}.{index}.{self.name}.lab"))
 
     def mac(self, index: int) -> str:
-        """A locally administered address."""
+        """Return a locally administered address."""
         return ":".join(f"{byte:02x}" for byte in (0x02, *self._derived(f"mac {index}")[:5]))
 
     def certificate(self, generation: int = 0) -> Certificate:
-        """The self-signed certificate; each generation is another one, with another key."""
+        """Return the self-signed certificate; each generation has another key."""
         key = derived_key(f"{self.seed}/{self.name}/key {generation}")
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
         addresses = [x509.IPAddress(ip_address(HOST)), x509.DNSName("localhost"), x509.DNSName(self.name)]

@@ -34,7 +34,7 @@ class LabBmc:
 
     Args:
         dials: instead of a profile.
-        clock: what the BMC lives by; the event loop's time if None.
+        clock: the BMC's time; the event loop's if None.
         port: 0 takes a free one.
     """
 
@@ -54,7 +54,7 @@ class LabBmc:
     ) -> None:
         self.identity = Identity(name, seed)
         self._index = index
-        self.concurrent = 0  # requests in progress, those whose client has left included
+        self.concurrent = 0  # requests in progress, including those with a closed connection
         self.most_concurrent = 0
         self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, dials)
         self._times = Times(shutdown_s, boot_s)
@@ -79,7 +79,7 @@ class LabBmc:
         self.clock = self._given_clock or LoopClock()
         self.bmc = Bmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.num_tickets = 0  # nobody resumes, and tickets take time to make
+        self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
         self._show_certificate()
         self._door = Door(server(self._answer), self._port, self._tls)
         await self._follow_dials()
@@ -90,7 +90,7 @@ class LabBmc:
         if self._plain is not None:
             await self._plain.close()
 
-    # What its user needs to know
+    # Properties for users
 
     @property
     def name(self) -> str:
@@ -123,10 +123,10 @@ class LabBmc:
     def fingerprint(self) -> str:
         return self._certificate.fingerprint
 
-    # The truth, and the hand that turns the dials
+    # The true state, and the dials
 
     def host(self, device_id: str | None = None) -> Host:
-        """The host as it really is, by now; the first one if no id is given."""
+        """Return the true state of the host now; of the first one if no id is given."""
         self.bmc.advance(self.clock.now())
         system = self.bmc.system(device_id or self.device_ids[0])
         if system is None:
@@ -137,38 +137,38 @@ class LabBmc:
         return self.host(device_id).power
 
     def history(self, device_id: str | None = None) -> list[Event]:
-        """What happened to the host, oldest first."""
+        """Return the events of the host, oldest first."""
         return list(self.host(device_id).history)
 
     async def set_dials(self, **settings: Any) -> None:
-        """Turn single dials; the others stay.
+        """Set single dials; the others stay.
 
         Raises:
-            ValueError: no such dial, or not a value of it.
+            ValueError: there is no such dial, or the value is invalid.
         """
         await self._set(changed(self.bmc.dials, settings), CUSTOM)
 
     async def set_profile(self, profile: str) -> None:
-        """Turn all dials to a profile.
+        """Set all dials to a profile.
 
         Raises:
-            ValueError: no such profile.
+            ValueError: there is no such profile.
         """
         name, dials = self._resolve(profile)
         await self._set(dials, name)
 
     async def unplug(self) -> None:
-        """Take the mains away: the hosts are off and the BMC is gone."""
+        """Cut the mains: the hosts are off and the BMC is gone."""
         self.bmc.unplug(self.clock.now())
         await self._follow_dials()
 
     async def plug(self) -> None:
-        """Give the mains back: the BMC starts, the hosts do as the dial `power_restore` says."""
+        """Restore the mains: the BMC starts, the hosts follow the dial `power_restore`."""
         self.bmc.plug(self.clock.now())
         await self._follow_dials()
 
     def _resolve(self, profile: str) -> tuple[str, Dials]:
-        """The misbehaviours that a profile means for this BMC, and their dials."""
+        """Return the misbehaviours that a profile means for this BMC, and their dials."""
         seed, index = self.identity.seed, self._index
         name = "+".join(misbehaviours_for(profile, seed=seed, index=index)) or "ideal"
         return name, dials_for(profile, seed=seed, index=index)
@@ -181,9 +181,9 @@ class LabBmc:
         await self._follow_dials()
 
     def _show_certificate(self) -> None:
-        """Load the certificate that the dials ask for; connections from now on get it."""
+        """Load the certificate that the dials select; new connections get it."""
         self._certificate: Certificate = self.identity.certificate(self.bmc.dials.certificate)
-        with NamedTemporaryFile(prefix="lab-bmc-") as file:  # ssl takes it from a file only
+        with NamedTemporaryFile(prefix="lab-bmc-") as file:  # ssl loads it from a file only
             file.write(self._certificate.pem)
             file.flush()
             self._tls.load_cert_chain(file.name)
@@ -199,7 +199,7 @@ class LabBmc:
             self._minder = asyncio.create_task(self._mind_doors(until), name=f"{self.identity.name} door")
 
     async def _move_doors(self) -> float | None:
-        """Open or shut the ports as it should be now; returns when that changes by itself."""
+        """Open or shut the ports as the dials require now; returns when that changes by itself."""
         is_open, until = self.bmc.door(self.clock.now())
         if is_open:
             await self._door.open()

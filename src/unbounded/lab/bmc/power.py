@@ -1,7 +1,7 @@
-"""The host behind a BMC: its power, its boots, and what it remembers of both. No clock: time comes in as a value.
+"""The host behind a BMC: its power, its boots, and its history. No clock: time comes in as a value.
 
-Time is in seconds on any clock that does not run backwards. A host is brought up to `now` before it is looked at or
-acted upon; how often that happens makes no difference to what it did, and when.
+Time is in seconds on any clock that does not run backwards. A host is advanced to `now` before it is read or changed.
+The number of these advances makes no difference to its actions and their times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Power(StrEnum):
 
 
 class Press(StrEnum):
-    """What a BMC can ask of the host's power; the values are Redfish's ResetType."""
+    """A power request of a BMC; the values are Redfish's ResetType."""
 
     ON = "On"
     FORCE_ON = "ForceOn"
@@ -65,7 +65,7 @@ EFFECTS: Final[Mapping[tuple[Press, Power], Effect]] = {
     **_row(Press.POWER_CYCLE,       E.START,       E.CYCLE,    E.CYCLE,     E.CYCLE),
     **_row(Press.PUSH_POWER_BUTTON, E.START,       E.NOTHING,  E.SHUT_DOWN, E.NOTHING),
 }  # fmt: skip
-"""What each press does in each state. A press of On while the host shuts down is lost, as on real boards."""
+"""Effect of each press in each state. A press of On while the host shuts down is lost, as on real boards."""
 
 ORDERLY: Final = frozenset({Effect.SHUT_DOWN, Effect.REBOOT})
 
@@ -80,7 +80,7 @@ class Override(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """The boot override: where the host boots from instead of its disk, and for how long that holds."""
+    """The boot override: a boot source in place of the disk, and its duration."""
 
     enabled: Override = Override.DISABLED
     target: str = "None"
@@ -91,13 +91,13 @@ class Boot:
         return "Hdd" if self.enabled is Override.DISABLED or self.target == "None" else self.target
 
     def after_boot(self) -> Boot:
-        """The override that is left when the host has booted: `Once` is used up."""
+        """Return the override after a boot of the host: `Once` is used up."""
         return replace(self, enabled=Override.DISABLED, target="None") if self.enabled is Override.ONCE else self
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How a board and its operating system behave."""
+    """Behaviour of a board and its operating system."""
 
     shutdown_s: float = 1.0
     boot_s: float = 2.0
@@ -109,7 +109,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a host.
+    """An event of a host.
 
     `what` is one of `pressed` and `unheard` (detail: the ResetType), `power` (the new state), `boot` (its source) and
     `mains` (gone or back).
@@ -121,19 +121,19 @@ class Event:
 
 
 class Board(Protocol):
-    """A machine that really runs behind a host; what ends there by itself is told by `Host.ended`."""
+    """A real machine behind a host; it reports by `Host.ended` what ends by itself."""
 
-    def start(self, boot: Boot) -> None: ...  # run from there, in place of what ran before
+    def start(self, boot: Boot) -> None: ...  # run from this source, in place of what ran before
 
     def halt(self) -> None: ...  # when it returns, nothing runs
 
-    def press_button(self) -> None: ...  # ask the operating system to shut down
+    def press_button(self) -> None: ...  # request an orderly shutdown from the operating system
 
 
 class Host:
-    """One host. `power` is the truth; what its BMC says of it is another matter.
+    """One host. `power` is its true state; its BMC may report another one.
 
-    Without a `board` an orderly shutdown takes the time of its traits; with one, it takes what it takes.
+    Without a `board` an orderly shutdown takes the time of its traits; with one, the time that the board needs.
     """
 
     def __init__(self, traits: Traits, *, now: float, power: Power = Power.ON) -> None:
@@ -150,13 +150,13 @@ class Host:
         self._seen = now
 
     def advance(self, now: float) -> None:
-        """Let everything happen that is due by `now`."""
+        """Execute everything that is due by `now`."""
         while self._due is not None and self._due <= now:
             self._finish(self._due)
         self._seen = max(self._seen, now)
 
     def press(self, press: Press, now: float) -> Effect:
-        """Carry out a press; returns what it came to."""
+        """Execute a press; returns its effect."""
         self.advance(now)
         self._note(now, "pressed", press.value)
         effect = EFFECTS[press, self.power]
@@ -168,7 +168,7 @@ class Host:
         return effect
 
     def ended(self, now: float, *, restarts: bool = False) -> None:
-        """What runs on the board has ended by itself: switched off, or (`restarts`) reset to boot again."""
+        """Record that the board has ended by itself: it has switched off, or (`restarts`) reset to boot again."""
         self.advance(now)
         if restarts or self._restart:
             self._start(now)
@@ -176,7 +176,7 @@ class Host:
             self._off(now)
 
     def unplug(self, now: float) -> None:
-        """Take the mains away: the host is off, whatever it was doing."""
+        """Cut the mains: the host is off, whatever its state was."""
         self.advance(now)
         if self.mains:
             self._before_outage = self.power
@@ -185,7 +185,7 @@ class Host:
             self._enter(Power.OFF, now, due=None)
 
     def plug(self, now: float, *, restore: str = "AlwaysOff") -> None:
-        """Give the mains back; `restore` is Redfish's PowerRestorePolicy (AlwaysOn, AlwaysOff, LastState)."""
+        """Restore the mains; `restore` is Redfish's PowerRestorePolicy (AlwaysOn, AlwaysOff, LastState)."""
         self.advance(now)
         if not self.mains:
             self.mains = True
@@ -208,7 +208,7 @@ class Host:
                 pass
 
     def _shut_down_by(self, now: float) -> float | None:
-        """When an orderly shutdown is over; None: when the board says so."""
+        """Return the end of an orderly shutdown; None if the board reports it."""
         if self.board is None:
             return now + self.traits.shutdown_s
         self.board.press_button()

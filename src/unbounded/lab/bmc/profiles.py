@@ -1,11 +1,11 @@
 """Profiles: the dials of each BMC of a fleet, by a name.
 
 - `ideal`: no faults.
-- `field`: a mix as in a machine room that has grown: six in ten behave, the others have one or two faults that a
-  patient client gets past. The same seed gives the same mix.
+- `field`: a mix as in a grown machine room: six in ten behave, the others have one or two faults that a patient client
+  survives. The same seed gives the same mix.
 - the name of a misbehaviour, or several joined with `+`: every BMC has them.
-- several of these with commas between: the BMCs of a fleet take turns; `*` and a number repeats, so `ideal*9,stalls`
-  is one in ten that stalls.
+- several of these separated by commas: the BMCs of a fleet take turns; `*` and a number repeats, so that with
+  `ideal*9,stalls` one in ten stalls.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SURVIVABLE: Final = (
     "unavailable-while-booting",
     "redirects-to-slashes",
 )
-"""What the profile `field` draws from."""
+"""Misbehaviours that the profile `field` draws from."""
 
 
 def names() -> tuple[str, ...]:
@@ -60,17 +60,17 @@ def names() -> tuple[str, ...]:
 
 
 def explain(name: str) -> str:
-    """One line about a profile."""
+    """Return one line about a profile."""
     if name in MISBEHAVIOURS:
         return summary(name)
     return {"ideal": "No faults.", "field": "A seeded mix of well-behaved BMCs and passable faults."}[name]
 
 
 def misbehaviours_for(profile: str, *, seed: int = 0, index: int = 0) -> tuple[str, ...]:
-    """The misbehaviours of the BMC number `index` of a fleet; none for one without faults.
+    """Return the misbehaviours of the BMC number `index` of a fleet; none for one without faults.
 
     Raises:
-        ValueError: no such profile; lists those that exist.
+        ValueError: there is no such profile; lists those that exist.
     """
     turns = [turn for part in profile.split(",") for turn in _repeated(part)]
     if unknown := {name for turn in turns for name in turn.split("+")} - set(names()):
@@ -82,16 +82,16 @@ def misbehaviours_for(profile: str, *, seed: int = 0, index: int = 0) -> tuple[s
 
 
 def _repeated(part: str) -> list[str]:
-    """`slow*3` as three times `slow`."""
+    """Return `slow*3` as three times `slow`."""
     name, _, times = part.partition("*")
     return [name] * int(times) if times.isdecimal() and int(times) > 0 else [part]
 
 
 def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:
-    """The dials of the BMC number `index` of a fleet.
+    """Return the dials of the BMC number `index` of a fleet.
 
     Raises:
-        ValueError: no such profile; lists those that exist.
+        ValueError: there is no such profile; lists those that exist.
     """
     turns = (MISBEHAVIOURS[name] for name in misbehaviours_for(profile, seed=seed, index=index))
     return reduce(lambda dials, turn: turn(dials), turns, IDEAL)

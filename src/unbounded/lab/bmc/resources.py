@@ -1,6 +1,6 @@
-"""The resources of the Redfish service: what each GET shows, as a table of paths and the functions that render them.
+"""Resources of the Redfish service: a table of paths and the functions that render them for GET.
 
-Schema versions are those of the bundle DSP8010 2025.4. A resource carries no ETag here: the service adds it.
+Schema versions are those of the bundle DSP8010 2025.4. The service adds the ETags.
 """
 
 from __future__ import annotations
@@ -408,7 +408,7 @@ def task_body(found: Task, now: float) -> Body:
 
 
 def metadata() -> bytes:
-    """The OData metadata document: which schema files the types of this service stand in."""
+    """Return the OData metadata document: the schema files of this service's types."""
     versioned = [(f"{name}_v1.xml", name, f"{name}.{version}") for name, version in SCHEMAS.items()]
     plain = [(f"{name}_v1.xml", name, None) for name in COLLECTIONS]
     references = []
@@ -456,4 +456,4 @@ RESOURCES: Final[Routes[Render]] = Routes(
     }
 )
 OPEN: Final = frozenset({"/redfish", ROOT, f"{ROOT}/odata", f"{ROOT}/$metadata"})
-"""What is shown without credentials."""
+"""Paths that need no credentials."""

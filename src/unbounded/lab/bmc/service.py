@@ -22,7 +22,7 @@ COMMON_HEADERS: Final = {"odata-version": "4.0", "cache-control": "no-cache"}
 
 
 def admit(bmc: Bmc, request: Request, now: float) -> Admission:
-    """What happens to a request before it is acted upon. To be asked once for each request."""
+    """Decide how a request reaches the service. The caller calls it once for each request."""
     bmc.requests += 1
     admitted = admission(bmc, request)
     if admitted.dropped:
@@ -31,7 +31,7 @@ def admit(bmc: Bmc, request: Request, now: float) -> Admission:
 
 
 def answer(bmc: Bmc, request: Request, now: float) -> Reply:
-    """Act upon a request that was admitted and answer it, faults included."""
+    """Execute an admitted request and return the reply, including faults."""
     bmc.advance(now)
     try:
         reply = _answer(bmc, request, now)
@@ -59,7 +59,7 @@ def _answer(bmc: Bmc, request: Request, now: float) -> Reply:
 
 
 def _show(bmc: Bmc, path: str, now: float) -> Reply | None:
-    """The resource at a path with its ETag; None when there is none."""
+    """Return the resource at a path with its ETag; None when there is none."""
     found = RESOURCES.find(path)
     if found is None:
         return None
@@ -98,10 +98,10 @@ def _allowed(path: str) -> list[str]:
 
 
 def _check_etag(bmc: Bmc, method: str, path: str, request: Request, now: float) -> None:
-    """Hold a request against If-Match.
+    """Check a request's If-Match.
 
     Raises:
-        Problem: it is missing, refused as such, or another than the resource has.
+        Problem: it is missing, not accepted, or differs from the resource's ETag.
     """
     given = request.headers.get("if-match")
     if method == "POST" and given is not None and bmc.dials.if_match_on_post == "refused":
@@ -122,7 +122,7 @@ def _check_etag(bmc: Bmc, method: str, path: str, request: Request, now: float) 
 
 
 def _etag(bmc: Bmc, encoded: bytes) -> str:
-    """The ETag as it stands in the resource, and as If-Match has to give it back."""
+    """Return the ETag as the resource has it, and as If-Match must repeat it."""
     digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
     return f'W/"{digest}"' if bmc.dials.etags == "weak" else f'"{digest}"'
 
@@ -138,7 +138,7 @@ def _tagged(bmc: Bmc, body: Mapping[str, Any]) -> Reply:
 
 
 def _with_slashes(bmc: Bmc, reply: Reply) -> Reply:
-    """The reply with a slash at the end of all paths, for a BMC that redirects those without."""
+    """Return the reply with a slash at the end of all paths, for a BMC that redirects those without."""
     if bmc.dials.slashes != "redirected":
         return reply
     headers = dict(reply.headers)

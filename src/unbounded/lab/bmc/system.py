@@ -1,4 +1,4 @@
-"""One computer system of a BMC: the host, and what the BMC says of its power, which need not be the truth."""
+"""One computer system of a BMC: the host, and the power that the BMC reports, which may be wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unbounded.lab.bmc.dials import Dials
 from unbounded.lab.bmc.power import Effect, Host, Power, Press, Traits
 
 ABSENT: Final = "absent"
-"""Stands for a PowerState that is left out."""
+"""Value for an omitted PowerState."""
 
 TRANSITIONS: Final[Mapping[str, Mapping[Power, str | None]]] = {
     "named": {},
@@ -20,12 +20,12 @@ TRANSITIONS: Final[Mapping[str, Mapping[Power, str | None]]] = {
     "starting": {Power.POWERING_ON: "Starting", Power.POWERING_OFF: "Starting"},
     "absent": {Power.POWERING_ON: ABSENT, Power.POWERING_OFF: ABSENT},
 }
-"""What is shown while the power changes, by the dial `transitions`; a state that is not listed has its own name."""
+"""PowerState during a change of the power, by the dial `transitions`; a state that is not listed has its own name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long a host takes, in seconds."""
+    """Durations of a host's transitions, in seconds."""
 
     shutdown_s: float = 1.0
     boot_s: float = 2.0
@@ -45,14 +45,14 @@ def traits(times: Times, dials: Dials) -> Traits:
 
 
 class System:
-    """A host as its BMC knows it."""
+    """A host from its BMC's point of view."""
 
     def __init__(self, name: str, index: int, host: Host) -> None:
         self.name = name
         self.index = index
         self.host = host
-        self._shown: tuple[float, Power] | None = None  # when the power was last read, and what it was
-        self._lie: tuple[float, Power] | None = None  # until when an old state is shown, and which
+        self._shown: tuple[float, Power] | None = None  # time and result of the last reading of the power
+        self._lie: tuple[float, Power] | None = None  # end of the time for which an old state is shown, and that state
 
     def press(self, press: Press, now: float, dials: Dials) -> Effect:
         self.host.advance(now)
@@ -63,7 +63,7 @@ class System:
         return effect
 
     def power_state(self, now: float, dials: Dials) -> str | None:
-        """The PowerState that the BMC shows; ABSENT when it leaves it out."""
+        """Return the PowerState that the BMC shows; ABSENT if it omits it."""
         power = self._read(now, dials)
         return TRANSITIONS[dials.transitions].get(power, power.value)
 

@@ -1,4 +1,4 @@
-"""Redfish Tasks: resets that are accepted with 202 and carried out later. No clock: time comes in as a value."""
+"""Redfish Tasks: resets that are accepted with 202 and executed later. No clock: time comes in as a value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from unbounded.lab.bmc.power import Press
 
 KEPT: Final = 64
-"""How many Tasks are remembered."""
+"""Maximum number of remembered Tasks."""
 
 
 class TaskState(StrEnum):
@@ -26,7 +26,7 @@ class Task:
     started: float
     ends: float
     outcome: TaskState
-    vanishes: bool  # with its monitor, when it has ended
+    vanishes: bool  # together with its monitor, at its end
     carried_out: bool = False
 
     def state(self, now: float) -> TaskState:
@@ -51,7 +51,7 @@ class Tasks:
         return task
 
     def due(self, now: float) -> list[Task]:
-        """Tasks that have ended with success by `now` and were not carried out yet, in the order of their ends."""
+        """Return Tasks that have ended with success by `now` and are not executed yet, in the order of their ends."""
         ended = [task for task in self._all.values() if task.state(now) is TaskState.COMPLETED and not task.carried_out]
         return sorted(ended, key=lambda task: task.ends)
 
@@ -62,5 +62,5 @@ class Tasks:
         return next((task for task in self.visible(now) if task.id == task_id), None)
 
     def clear(self) -> None:
-        """What a restart of the BMC does to them: what was not carried out never is."""
+        """Drop all Tasks, as a restart of the BMC does: those not executed yet never are."""
         self._all.clear()

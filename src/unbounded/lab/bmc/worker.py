@@ -1,7 +1,7 @@
 """A process with simulated BMCs: `python -m unbounded.lab.bmc.worker`, started by `fleet.start_fleet`.
 
-It reads a line of JSON from its standard input (Order), serves, writes a line of JSON with what it serves (Roll), and
-ends when its standard input does: so it never outlives the process that started it.
+It reads a line of JSON from its standard input (Order), serves, and writes a line of JSON about that (Roll). It ends
+when its standard input closes, so that it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unbounded.lab.door import HOST
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Which BMCs to serve: those with these numbers, counted from 0."""
+    """The BMCs to serve: those with these numbers, counted from 0."""
 
     indexes: tuple[int, ...]
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """What is served, or why it is not."""
+    """The BMCs that are served, or the error."""
 
     control: str = ""
     bmcs: tuple[dict[str, Any], ...] = ()
@@ -91,7 +91,7 @@ async def main() -> None:
 
 
 def _allow_many_files() -> None:
-    """A BMC takes a port and its connections: raise the soft limit as far as it goes."""
+    """Raise the soft limit of open files to the hard limit: each BMC takes a port and its connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

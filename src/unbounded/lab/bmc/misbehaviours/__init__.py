@@ -1,8 +1,8 @@
-"""Misbehaviours of BMCs, each as a turn of the dials, with the place where it was seen.
+"""Misbehaviours of BMCs, each as settings of dials, with its source.
 
-`owner/repository#number` is a thread on GitHub (an issue or a pull request). Where no public thread is named, the
-docstring says where else it comes from. Misbehaviours can be combined: each turns only its own dials. Every public
-function of the files beside this one is a misbehaviour.
+`owner/repository#number` is a thread on GitHub (an issue or a pull request). Without a public thread, the docstring
+names the source. Misbehaviours can be combined: each sets only its own dials. Every public function of the files beside
+this one is a misbehaviour.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MISBEHAVIOURS: Final[dict[str, Turn]] = {
 
 
 def summary(name: str) -> str:
-    """The first line of a misbehaviour's description."""
+    """Return the first line of a misbehaviour's description."""
     return description(name).partition("\n")[0]
 
 

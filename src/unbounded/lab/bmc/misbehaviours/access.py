@@ -1,4 +1,4 @@
-"""Sessions, accounts and ETags that keep others out."""
+"""Sessions, accounts and ETags that lock clients out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def few_sessions(dials: Dials) -> Dials:
 
 
 def leaked_sessions(dials: Dials) -> Dials:
-    """All 8 sessions are taken by others who never close them; basic authentication works.
+    """Other clients hold all 8 sessions and never close them; basic authentication works.
 
     bb-Ricardo/check_redfish#198, theforeman/smart-proxy#895.
     """
@@ -93,7 +93,7 @@ def if_match_refused_on_actions(dials: Dials) -> Dials:
 
 
 def weak_etags(dials: Dials) -> Dials:
-    """ETags are weak (W/) and are wanted back as they were given.
+    """ETags are weak (W/), and If-Match has to repeat them unchanged.
 
     ansible-collections/community.general#6434 (Gigabyte), goldyfruit/ansible-ilo#1 (iLO).
     """

@@ -1,4 +1,4 @@
-"""Answers that come late, in part or not at all, connections that break, and systems under other names."""
+"""Replies that are late, partial or missing, connections that break, and systems with other names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from unbounded.lab.bmc.dials import Dials
 from unbounded.lab.dials import FOR_EVER
 
-# Answers and connections
+# Replies and connections
 
 
 def stalls(dials: Dials) -> Dials:
@@ -19,7 +19,7 @@ def stalls(dials: Dials) -> Dials:
 
 
 def acts_late(dials: Dials) -> Dials:
-    """Every request waits for 30 s and is then carried out, also when its client has left.
+    """Every request waits for 30 s and is then executed, even if its client has left.
 
     No thread names this one; it is the worst that a BMC flooded with requests (metal3-io/ironic-image#688) can do.
     """
@@ -107,7 +107,7 @@ def unavailable_while_booting(dials: Dials) -> Dials:
 
 
 def connection_refused(dials: Dials) -> Dials:
-    """Nobody listens.
+    """No port is open: connections are refused.
 
     metal3-io/baremetal-operator#1163 (a BMC that is gone).
     """

@@ -1,4 +1,4 @@
-"""Boot overrides that get lost, stay or are refused."""
+"""Boot overrides that are lost, stay or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resets that are not carried out, or not as they were asked for, and hosts that do not do as they are told."""
+"""Resets that are not executed, or not as requested, and hosts that do not follow them."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def bad_request_when_so_already(dials: Dials) -> Dials:
 def reset_fails_inside(dials: Dials) -> Dials:
     """The first two resets are answered with 500 InternalError and not carried out.
 
-    RackHD/RackHD#382 (a listed reset type that nobody had implemented).
+    RackHD/RackHD#382 (a listed reset type without an implementation).
     """
     return replace(dials, failing_resets=2)
 
 
 def no_allowable_values(dials: Dials) -> Dials:
-    """The Reset action does not say which reset types it takes.
+    """The Reset action does not list its reset types.
 
     stmcginnis/gofish#279 (HP Gen9, iLO 4).
     """
@@ -64,7 +64,7 @@ def no_allowable_values(dials: Dials) -> Dials:
 
 
 def allowable_values_in_action_info_only(dials: Dials) -> Dials:
-    """The reset types stand in the ActionInfo resource and not at the action.
+    """The reset types are in the ActionInfo resource and not in the action.
 
     ibm-openbmc/bmcweb#522 (OpenBMC); FuturFusion/operations-center#1012 tries both places.
     """

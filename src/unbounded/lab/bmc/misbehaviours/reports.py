@@ -1,4 +1,4 @@
-"""What is said of the power, and is not so."""
+"""Wrong reports of the power."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stale_power(dials: Dials) -> Dials:
 
 
 def hides_transitions(dials: Dials) -> Dials:
-    """PowerState knows On and Off only: On until the host is off, On as soon as it is asked to start.
+    """PowerState has On and Off only: On until the host is off, On from the request to start.
 
     ibm-openbmc/dev#2619 (OpenBMC before 2021).
     """
