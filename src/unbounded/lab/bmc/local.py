@@ -26,7 +26,7 @@ from unbounded.lab.door import HOST, Door
 from unbounded.lab.wire import hang_up, send, server
 
 CUSTOM: Final = "custom"
-"""The profile of a BMC whose dials were turned one by one."""
+"""The profile of a BMC with single dials set."""
 
 
 class LabBmc:

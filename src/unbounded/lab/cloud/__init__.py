@@ -1,7 +1,7 @@
-"""Simulated clouds: HTTPS endpoints on loopback that the official SDKs take for the real thing, and that go wrong on
-demand.
+"""Simulated clouds: HTTPS endpoints on loopback that official SDKs accept as the real thing, and that fail on demand.
 
-For a test in the same process there is a class for each cloud (`azure`, `oci`), for people the command
-`unbounded lab cloud`. What a cloud does is pure: time comes in as a value, and `local.py` is the only place that holds
-a socket. Here stands what the clouds have in common; what is one cloud's own stands in its folder.
+- A class for each cloud (`azure`, `oci`) runs one in the process of a test; `unbounded lab cloud` is the command for
+  users.
+- A cloud's behaviour is pure: time comes in as a value. Only `local.py` uses sockets.
+- This folder has what the clouds share; each cloud's own parts are in its folder.
 """

@@ -1,4 +1,4 @@
-"""What is going to happen in a cloud by itself, in the order of its time."""
+"""Scheduled events of a cloud, in the order of their times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 
 Act = Callable[[float], None]
-"""Is given the time at which it was due."""
+"""Takes the time at which it was due."""
 
 
 class Agenda:
@@ -19,7 +19,7 @@ class Agenda:
         heapq.heappush(self._entries, (due, next(self._order), act))
 
     def run(self, now: float) -> None:
-        """Let everything happen that is due by now; what it puts on the agenda in doing so, too."""
+        """Execute everything that is due by now, including what it schedules itself."""
         while self._entries and self._entries[0][0] <= now:
             due, _, act = heapq.heappop(self._entries)
             act(due)

@@ -1,7 +1,7 @@
-"""The certificate authority of a simulated cloud, and the certificate that its endpoint shows.
+"""The certificate authority of a simulated cloud, and the certificate of its endpoint.
 
-Keys follow from a seed and a name, so that a cloud keeps its certificates over a restart without a file. Keys that
-anybody can derive protect nothing: these clouds listen on loopback only.
+Keys are derived from a seed and a name, so that a cloud keeps its certificates over a restart without a file. Derivable
+keys protect nothing: these clouds listen on loopback only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Authority:
         return self._certificate.public_bytes(Encoding.PEM)
 
     def server(self, *names: str) -> bytes:
-        """Certificate and key of the endpoint, in PEM; it is good for loopback and for these host names."""
+        """Return certificate and key of the endpoint, in PEM; valid for loopback and for these host names."""
         key = derived_key(f"{self._seed}/server")
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
         addresses = [x509.IPAddress(ip_address(HOST)), *(x509.DNSName(name) for name in ("localhost", *names))]

@@ -26,7 +26,7 @@ from unbounded.lab.machines import to_yaml
 
 DESCRIPTION: Final = "Serve a simulated cloud with machines in it on loopback, until Ctrl-C."
 
-MOST_DATA_DISKS: Final = 32  # OCI attaches no more to an instance; Azure takes more with its largest sizes
+MOST_DATA_DISKS: Final = 32  # OCI's maximum for an instance; Azure allows more with its largest sizes
 
 OFFERS: Final[Mapping[str, Offer[Any]]] = {"azure": AZURE, "oci": OCI}
 
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _control(cloud: LabCloud[Any], stack: AsyncExitStack) -> str:
-    """Serve the control interface until the stack ends; returns its address."""
+    """Serve the control interface until the stack closes; returns its address."""
     runner = web.AppRunner(Control(cloud).application(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -129,7 +129,7 @@ def _show(
         args.ca.write_bytes(cloud.ca)
         print(f"\nThe authority of the endpoint's certificate is in {args.ca}.", file=out)
     if args.manifests is not None:
-        args.manifests.touch(mode=0o600)  # it holds a key
+        args.manifests.touch(mode=0o600)  # it contains a key
         args.manifests.write_text(to_yaml(manifests(offer, cloud, machines, site=args.name)))
         print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
     print("\nCtrl-C ends it.", file=out, flush=True)

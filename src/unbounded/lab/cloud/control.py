@@ -1,13 +1,13 @@
 """The control interface of a simulated cloud: plain HTTP on loopback, on a port of its own.
 
-| request | what it does |
+| request | effect |
 |---|---|
-| GET /lab/profiles | the profiles, each with a line about it |
-| GET /lab/cloud | what the cloud is like: its dials that are turned, and how much is going on |
-| GET /lab/cloud/history | what really happened, with times |
-| GET /lab/cloud/journal | the last requests, with their answers |
-| PUT /lab/cloud/profile `{"profile": P}` | turn all dials to a profile |
-| PATCH /lab/cloud/dials `{DIAL: VALUE}` | turn single dials |
+| GET /lab/profiles | list the profiles, each with a line about it |
+| GET /lab/cloud | show the cloud: the dials that differ from `ideal`, and its load |
+| GET /lab/cloud/history | list what really happened, with times |
+| GET /lab/cloud/journal | list the last requests, with their replies |
+| PUT /lab/cloud/profile `{"profile": P}` | set all dials to a profile |
+| PATCH /lab/cloud/dials `{DIAL: VALUE}` | set single dials |
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The front of a simulated cloud: faults before a request is acted upon and on its answer's way back, and a journal.
+"""The front of a simulated cloud: faults before a request is executed and on its reply's way back, and a journal.
 
-What is behind it, a `Cloud`, knows its own API and says which call a request is.
+The `Cloud` behind it implements its own API, and names the call of a request.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ JOURNAL_LENGTH: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a request asks for.
+    """The call that a request makes.
 
     Args:
-        name: as dials and the journal have it, `VirtualMachines.Delete`.
+        name: as in dials and in the journal, `VirtualMachines.Delete`.
         account: the subscription or tenancy, "" where there is none.
     """
 
@@ -36,7 +36,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request as the cloud saw it: what it answered (0: it was lost on the way), and what became of the answer."""
+    """A request as the cloud received it: the status of its reply (0: lost on the way), and the reply's delivery."""
 
     at: float
     call: str
@@ -49,12 +49,12 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """How a request reaches the cloud.
+    """Admission of a request.
 
     Args:
-        faulty: the dials are for it.
-        dropped: the connection is closed; nothing is done.
-        wait_s: it is acted upon after so long.
+        faulty: the faults of the dials apply to it.
+        dropped: the connection is closed; the request is not executed.
+        wait_s: delay before its execution.
     """
 
     call: Call
@@ -74,25 +74,25 @@ class Cloud(Protocol):
 
     @property
     def error_names(self) -> Collection[str]:
-        """What the dial `errors` may name."""
+        """Names that the dial `errors` takes."""
         ...
 
     def set_dials(self, dials: Any, now: float) -> None: ...  # of this cloud's own type
 
     def advance(self, now: float) -> None:
-        """Let everything happen that is due by now."""
+        """Execute everything that is due by now."""
         ...
 
     def call(self, request: Request) -> Call:
-        """Which call a request is; for one that is none a name that says so."""
+        """Return the call of a request; for an unknown one, a call with the name for that."""
         ...
 
     def answer(self, request: Request, call: Call, now: float) -> Reply:
-        """Act upon a request; all that was due by now has happened."""
+        """Execute a request; the caller has called `advance` for this time."""
         ...
 
     def error(self, name: str, request: Request, call: Call, now: float) -> Reply:
-        """The answer for an error that a dial asks for."""
+        """Return the reply for an error of the dial `errors`."""
         ...
 
 
@@ -103,7 +103,7 @@ class Front:
         self.set_dials(cloud.dials, now)
 
     def set_dials(self, dials: Dials, now: float) -> None:
-        """Turn the dials; counts begin anew.
+        """Set the dials; counts restart.
 
         Raises:
             ValueError: an error that this cloud does not have.
@@ -115,7 +115,7 @@ class Front:
         self._errors = deque(dials.errors)
 
     def admit(self, request: Request, now: float) -> Passage:
-        """To be asked once for each request, before `answer`."""
+        """Admit a request. The caller calls it once for each request, before `answer`."""
         call = self.cloud.call(request)
         if not self._is_meant(call) or self._counts.spend("spared"):
             return Passage(call, faulty=False)
@@ -127,7 +127,7 @@ class Front:
         return Passage(call, faulty=True)
 
     def answer(self, request: Request, passage: Passage, now: float) -> Reply:
-        """Act upon a request that was let pass and answer it, faults included."""
+        """Execute an admitted request and return the reply, including faults."""
         call = passage.call
         error = self._next_error() if passage.faulty else None
         self.cloud.advance(now)

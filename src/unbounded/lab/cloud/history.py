@@ -1,4 +1,4 @@
-"""What really happened in a simulated cloud, whatever it told its clients."""
+"""The true events of a simulated cloud, whatever it reports to its clients."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that came true.
+    """A true event.
 
     Args:
-        kind: of the thing: VirtualMachine, Disk, Instance …
-        name: of the thing, as its cloud names it.
-        what: what became of it: created, deleted, on, off, attached, detached …
-        identity: tells things of one name apart: a VM's vmId, an OCID.
+        kind: of the resource: VirtualMachine, Disk, Instance …
+        name: of the resource, in the form of its cloud.
+        what: the change: created, deleted, on, off, attached, detached …
+        identity: distinguishes resources with one name: a VM's vmId, an OCID.
     """
 
     at: float
@@ -33,11 +33,11 @@ class History:
         self.events.append(event)
 
     def of(self, kind: str, name: str | None = None) -> Iterator[Event]:
-        """What happened to the things of a kind, or to those of one name, oldest first."""
+        """Yield the events of all resources of a kind, or of those with one name, oldest first."""
         return (event for event in self.events if event.kind == kind and name in (None, event.name))
 
     def most_at_once(self, begins: str, ends: str, *, kind: str, name: str | None = None) -> int:
-        """The most things that were there at the same time: counted up by one kind of event, down by another."""
+        """Return the maximum number of resources at one time: one kind of event adds one, another removes one."""
         there = most = 0
         for event in self.of(kind, name):
             there += (event.what == begins) - (event.what == ends)

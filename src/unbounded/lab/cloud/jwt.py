@@ -1,4 +1,4 @@
-"""JSON Web Tokens, as far as simulated clouds need them: HS256 for their own, RS256 for those they are shown."""
+"""JSON Web Tokens for simulated clouds: HS256 for their own, RS256 for those of clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 
 class Invalid(Exception):
-    """Not a token, or not one that was signed with this key."""
+    """Not a token, or not one signed with this key."""
 
 
 def signed_by_secret(claims: Mapping[str, Any], secret: bytes) -> str:
@@ -30,7 +30,7 @@ def signed(claims: Mapping[str, Any], key: RSAPrivateKey) -> str:
 
 
 def claims_by_secret(token: str, secret: bytes) -> dict[str, Any]:
-    """The claims of a token of our own.
+    """Return the claims of a token of the cloud itself.
 
     Raises:
         Invalid: it is none.
@@ -42,7 +42,7 @@ def claims_by_secret(token: str, secret: bytes) -> dict[str, Any]:
 
 
 def claims(token: str, key: RSAPublicKey) -> dict[str, Any]:
-    """The claims of a token that the owner of a key signed.
+    """Return the claims of a token that the owner of a key signed.
 
     Raises:
         Invalid: it is none.

@@ -8,27 +8,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A published rate: so many at once, and so many more each second."""
+    """A published rate: a burst, and a steady number each second."""
 
     burst: float
     per_s: float
 
 
 class Buckets:
-    """The buckets of one cloud, by name. One that was never asked is full."""
+    """The buckets of one cloud, by name. An unused bucket is full."""
 
     def __init__(self) -> None:
-        self._filled: dict[str, tuple[float, float]] = {}  # tokens, and when there were so many
+        self._filled: dict[str, tuple[float, float]] = {}  # number of tokens, and the time of that number
 
     def left(self, name: str, limit: Limit, now: float) -> int:
-        """How many requests would pass now."""
+        """Return the number of requests that would pass now."""
         return int(self._tokens(name, limit, now) + 1e-9)
 
     def take(self, wanted: Mapping[str, Limit], now: float) -> tuple[str, float] | None:
         """Take one token from each bucket, or from none.
 
         Returns:
-            None when they were taken, else the bucket that was empty for the longest and how many seconds it stays so.
+            None when they were taken, else the bucket that stays empty for the longest time, and that time in seconds.
         """
         waits = {name: (1.0 - self._tokens(name, limit, now)) / limit.per_s for name, limit in wanted.items()}
         if waits and max(waits.values()) > 1e-9:

@@ -27,21 +27,21 @@ from unbounded.lab.wire import send, server
 D = TypeVar("D", bound=Dials)
 
 CUSTOM: Final = "custom"
-"""The profile of a cloud whose dials were turned one by one."""
+"""The profile of a cloud with single dials set."""
 
 
 class LabCloud(ABC, Generic[D]):
-    """One cloud in this process; `async with` serves it at `url`. What one provider has of its own is in its class.
+    """One cloud in this process; `async with` serves it at `url`. Each provider has its own class.
 
     Args:
         profile: a misbehaviour, or several joined with `+`.
         dials: instead of a profile.
-        clock: what the cloud lives by; the event loop's time if None.
-        port: 0 takes a free one; None opens none: the cloud is reached by `exchange` alone.
+        clock: the cloud's time; the event loop's if None.
+        port: 0 takes a free one; None opens none, so that clients use `exchange`.
     """
 
     table: Table[D]
-    """The misbehaviours that there are."""
+    """The misbehaviours of this cloud."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LabCloud(ABC, Generic[D]):
     ) -> None:
         self.name = name
         self.seed = seed
-        self.concurrent = 0  # requests in progress, those whose client has left included
+        self.concurrent = 0  # requests in progress, including those with a closed connection
         self.most_concurrent = 0
         self.profile, self._dials = (profile, self.table.dials(profile)) if dials is None else (CUSTOM, dials)
         self._authority = Authority(name, seed)
@@ -64,7 +64,7 @@ class LabCloud(ABC, Generic[D]):
 
     @abstractmethod
     def _begin(self, dials: D, now: float) -> Cloud:
-        """Make the cloud, as it is when it starts to serve."""
+        """Create the cloud in its initial state."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -86,7 +86,7 @@ class LabCloud(ABC, Generic[D]):
             tls = _context(self._authority.server(*self._host_names()))
             self._door = Door(server(self._answer), self._port, tls)
             await self._door.open()
-        self.ca_file = kept(self.ca)  # when nothing can fail any more: only `stop` removes it
+        self.ca_file = kept(self.ca)  # last, as only `stop` removes the file: nothing after it may fail
 
     async def stop(self) -> None:
         if self._door is not None:
@@ -94,10 +94,10 @@ class LabCloud(ABC, Generic[D]):
         os.unlink(self.ca_file)
 
     def _host_names(self) -> Sequence[str]:
-        """What the endpoint's certificate is good for, beside loopback."""
+        """Return the host names of the endpoint's certificate, beside loopback."""
         return ()
 
-    # What its user needs to know
+    # Properties for users
 
     @property
     def url(self) -> str:
@@ -109,27 +109,27 @@ class LabCloud(ABC, Generic[D]):
         return self._authority.pem
 
     def environment(self) -> dict[str, str]:
-        """What machine-ops-controller reads to speak to this cloud, and to be somebody in it."""
+        """Return the variables with which machine-ops-controller reaches this cloud and logs in to it."""
         return {"SSL_CERT_FILE": self.ca_file}
 
-    # The truth, and the hand that turns the dials
+    # The true state, and the dials
 
     @property
     def now(self) -> float:
-        """The cloud's time; what was due by it has happened."""
+        """The cloud's time, after everything due by it has been executed."""
         now = self.clock.now()
         self.front.cloud.advance(now)
         return now
 
     @property
     def history(self) -> History:
-        """What happened until now, oldest first."""
+        """The events until now, oldest first."""
         self.front.cloud.advance(self.clock.now())
         return self.front.cloud.history
 
     @property
     def journal(self) -> list[Exchange]:
-        """The last requests, and what they were answered."""
+        """The last requests, with the status of their replies."""
         return list(self.front.journal)
 
     @property
@@ -137,19 +137,19 @@ class LabCloud(ABC, Generic[D]):
         return self.front.cloud.dials
 
     def set_dials(self, **settings: Any) -> None:
-        """Turn single dials; the others stay. Counts begin anew.
+        """Set single dials; the others stay. Counts restart.
 
         Raises:
-            ValueError: no such dial, or not a value of it.
+            ValueError: there is no such dial, or the value is invalid.
         """
         self.front.set_dials(changed(self.dials, settings), self.now)
         self.profile = CUSTOM
 
     def set_profile(self, profile: str) -> None:
-        """Turn all dials to a profile.
+        """Set all dials to a profile.
 
         Raises:
-            ValueError: no such profile.
+            ValueError: there is no such profile.
         """
         self.front.set_dials(self.table.dials(profile), self.now)
         self.profile = profile
@@ -157,7 +157,7 @@ class LabCloud(ABC, Generic[D]):
     # Answering
 
     async def exchange(self, request: Request) -> Reply:
-        """Answer a request as the endpoint would, in its time; for clients that need no socket."""
+        """Answer a request as the endpoint does, with its delays; for clients that need no socket."""
         self.concurrent += 1
         self.most_concurrent = max(self.most_concurrent, self.concurrent)
         try:
@@ -181,7 +181,7 @@ class LabCloud(ABC, Generic[D]):
 
 def _context(pem: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.num_tickets = 0  # nobody resumes, and tickets take time to make
+    context.num_tickets = 0  # no client resumes sessions, and tickets take time to make
     path = kept(pem)
     try:
         context.load_cert_chain(path)
@@ -191,7 +191,7 @@ def _context(pem: bytes) -> ssl.SSLContext:
 
 
 def kept(content: bytes) -> str:
-    """The path of a new file with this content, for its owner alone; who asks for it removes it."""
+    """Write a new file with this content, for its owner alone; returns its path. The caller removes it."""
     descriptor, path = tempfile.mkstemp(prefix="unbounded-lab-", suffix=".pem")
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -1,6 +1,6 @@
-"""Named misbehaviours: each a turn of the dials. Those that any cloud can have stand here.
+"""Named misbehaviours: each sets dials. This module has those of every cloud.
 
-Misbehaviours can be combined (`stalls+stale-reads`): each turns only its own dials.
+Misbehaviours can be combined (`stalls+stale-reads`): each sets only its own dials.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Table(Generic[D]):
         self.turns: Mapping[str, Callable[[D], D]] = {turn.__name__.replace("_", "-"): turn for turn in turns}
 
     def dials(self, profile: str) -> D:
-        """The dials of one misbehaviour, of several joined with `+`, or of `ideal`.
+        """Return the dials of one misbehaviour, of several joined with `+`, or of `ideal`.
 
         Raises:
-            ValueError: no such misbehaviour; lists those that exist.
+            ValueError: there is no such misbehaviour; lists those that exist.
         """
         wanted = [name for name in profile.split("+") if name != IDEAL]
         if unknown := [name for name in wanted if name not in self.turns]:
@@ -45,7 +45,7 @@ class Table(Generic[D]):
         return (IDEAL, *self.turns)
 
     def explain(self, name: str) -> str:
-        """One line about a profile."""
+        """Return one line about a profile."""
         if name == IDEAL:
             return "No faults."
         return (inspect.getdoc(self.turns[name]) or "").partition("\n")[0]
@@ -87,7 +87,7 @@ def throttles(dials: D) -> D:
 
 
 def throttles_without_a_hint(dials: D) -> D:
-    """The next five requests are refused with 429; nothing says when to come back."""
+    """The next five requests are refused with 429, without Retry-After."""
     return replace(dials, errors=(*dials.errors, *("TooManyRequests",) * 5), retry_after_s=None)
 
 

@@ -1,4 +1,4 @@
-"""What `unbounded lab cloud` needs to know of a cloud to serve it to people: how to fill it, and how to log in."""
+"""Description of a cloud for `unbounded lab cloud`: how to fill it, and how to log in."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ C = TypeVar("C", bound=LabCloud[Any])
 
 @dataclass(frozen=True)
 class Offer(Generic[C]):
-    """A cloud that is offered.
+    """A cloud for the command.
 
     Args:
         about: one line.
         provider: `spec.provider` of its Machines.
-        start: makes the cloud; takes the arguments of LabCloud.
-        add: puts a machine with so many data disks, returns its provider ID.
-        secret: what a MachineOperationCredential's Secret holds; None: the controller logs in with its own identity.
-        shown: what else somebody wants to know of it, by name.
+        start: creates the cloud; takes the arguments of LabCloud.
+        add: adds a machine with this number of data disks, returns its provider ID.
+        secret: content of a MachineOperationCredential's Secret; None: the controller logs in with its own identity.
+        shown: further properties for users, by name.
     """
 
     about: str
@@ -37,7 +37,9 @@ class Offer(Generic[C]):
 
 
 def manifests(offer: Offer[C], cloud: C, machines: Mapping[str, str], *, site: str) -> Iterator[Manifest]:
-    """The objects to apply: the credential of a site and its Secret, and a Machine for each provider ID by its name."""
+    """Yield the objects to apply: the credential of a site and its Secret, and a Machine for each provider ID by its
+    name.
+    """
     auth: dict[str, Any] = {"mode": "WorkloadIdentity"}
     if offer.secret is not None:
         name = f"{site}-auth"

@@ -1,4 +1,4 @@
-"""What a cloud knows, with its past: reads can show it as it was some time ago."""
+"""Values of a cloud with their past, so that reads can show an earlier state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Records(Generic[K, V]):
-    """Values by key. A value is never changed in place: it is put anew. Of one key, no time lies before the last."""
+    """Values by key. A value is never changed in place, but replaced. The times of one key do not decrease."""
 
     def __init__(self) -> None:
         self._versions: dict[K, list[tuple[float, V | None]]] = {}
@@ -30,21 +30,21 @@ class Records(Generic[K, V]):
         versions.append((max(at, versions[-1][0]) if versions else at, value))
 
     def get(self, key: K) -> V | None:
-        """The truth."""
+        """Return the true value."""
         return self._now.get(key)
 
     def seen(self, key: K, as_of: float) -> V | None:
-        """The value as it was at a time."""
+        """Return the value as it was at a time."""
         versions = self._versions.get(key, [])
         place = bisect_right(versions, as_of, key=lambda version: version[0])
         return versions[place - 1][1] if place else None
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
-        """All there is now, in the order in which it was first put."""
+        """Yield all present values, in the order of their first `put`."""
         return iter(self._now.items())
 
     def all_seen(self, as_of: float) -> Iterator[tuple[K, V]]:
-        """All there was at a time."""
+        """Yield all values as they were at a time."""
         for key in self._versions:
             value = self.seen(key, as_of)
             if value is not None:

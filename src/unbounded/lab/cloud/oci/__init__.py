@@ -1,7 +1,8 @@
-"""A simulated Oracle cloud: Compute with what it needs of VirtualNetwork, Blockstorage, Identity and WorkRequests.
+"""A simulated Oracle cloud: Compute, with the parts of VirtualNetwork, Blockstorage, Identity and WorkRequests it
+needs.
 
-For a test in the same process there is `LabOci`, for people `unbounded lab cloud`. A tenancy is pure (`tenancy.py`,
-`launching.py`, `power.py`), `service.py` speaks its API, `local.py` serves it.
+`LabOci` runs one in the process of a test; `unbounded lab cloud` is the command for users. A tenancy is pure
+(`tenancy.py`, `launching.py`, `power.py`), `service.py` implements its API, `local.py` serves it.
 """
 
 from unbounded.lab.cloud.oci.dials import Dials

@@ -1,4 +1,4 @@
-"""Who may speak: each request is signed (Oracle's signature version 1, after draft-cavage-http-signatures-08)."""
+"""Authentication: each request is signed (Oracle's signature version 1, after draft-cavage-http-signatures-08)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ REFUSED: Final = "The required information to complete authentication was not pr
 
 
 def refused(why: str) -> Problem:
-    """The 401; the real service says less of the reason."""
+    """Return the 401; the real service gives a shorter reason."""
     return Problem("NotAuthenticated", f"{REFUSED} ({why})")
 
 
 class Access:
-    """The API keys and tokens that are let in."""
+    """The accepted API keys and tokens."""
 
     def __init__(self, api_key: ApiKey, issuer: Issuer) -> None:
         self.revoked = False
@@ -40,10 +40,10 @@ class Access:
         self._issuer = issuer
 
     def admit(self, request: Request, now: float) -> None:
-        """Hold a request against its signature.
+        """Check a request's signature.
 
         Raises:
-            Problem: it is not signed, not by anybody who is known, or not as it has to be.
+            Problem: it is not signed, its key is unknown, or its signature is invalid.
         """
         fields = signature_fields(request)
         key = self._key(fields["keyId"], now)
@@ -60,7 +60,7 @@ class Access:
 
 
 def signature_fields(request: Request) -> dict[str, str]:
-    """The fields of a request's signature.
+    """Return the fields of a request's signature.
 
     Raises:
         Problem: it has none, or lacks one of them.
@@ -77,12 +77,13 @@ def signature_fields(request: Request) -> dict[str, str]:
 def check_signature(
     request: Request, fields: dict[str, str], key: rsa.RSAPublicKey, now: float, *, needed: frozenset[str]
 ) -> None:
-    """Hold a signature against a key.
+    """Check a signature with a key.
 
     Args:
-        needed: the headers that have to be signed; those of the body come to them where there is one.
+        needed: the headers that must be signed, in addition to those of a body.
+
     Raises:
-        Problem: headers are not signed that have to be, the date or the body is another, or the signature is wrong.
+        Problem: a required header is not signed, the date or the body differs, or the signature is wrong.
     """
     names = fields["headers"].split()
     if request.method in WITH_BODY:

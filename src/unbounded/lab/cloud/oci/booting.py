@@ -1,7 +1,8 @@
-"""Another boot volume for an instance that is there: UpdateInstance with sourceDetails.
+"""Replacement of an instance's boot volume: UpdateInstance with sourceDetails.
 
-What the SDK's models say of it: it is made of an image, or is one that is there; the instance that runs is stopped for
-that and started again, unless that is to be avoided; the one before is kept where isPreserveBootVolumeEnabled says so.
+According to the SDK's models, the new boot volume is made from an image, or exists already. A running instance is
+stopped for that and started again, unless the request forbids it. isPreserveBootVolumeEnabled keeps the old boot
+volume.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from unbounded.lab.cloud.oci.work import begin_work, end_work
 
 
 def check_source(tenancy: Tenancy, instance: Instance, source: UpdateSource, *, may_stop: bool) -> None:
-    """Hold another source against the rules.
+    """Check a new boot source against the rules.
 
     Raises:
-        Problem: the instance cannot boot of it, or not now.
+        Problem: the instance cannot boot from it, or not now.
     """
     if instance.state not in SETTLED:
         raise Problem("Conflict", f"instance {instance.id} is {instance.state.value}, try again later")
@@ -47,7 +48,7 @@ def check_source(tenancy: Tenancy, instance: Instance, source: UpdateSource, *, 
 
 
 def replace_boot_volume(tenancy: Tenancy, instance: Instance, source: UpdateSource, now: float) -> WorkRequest:
-    """Begin to put another boot volume in place of the one that an instance has; it ends in the state that it had."""
+    """Begin to replace an instance's boot volume; it ends in the state that it had before."""
     tenancy.begin(instance, now)
     tenancy.note(now, instance, "asked", "ReplaceBootVolume")
     work = begin_work(tenancy, "UpdateInstance", instance, now)

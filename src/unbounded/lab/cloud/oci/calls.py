@@ -1,4 +1,4 @@
-"""The calls that the service knows, under the names that Oracle gives them."""
+"""The calls of the service, with Oracle's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_AD: Final = ("availabilityDomain",)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A call: its name, and who answers it."""
+    """A call: its name, and the function that executes it."""
 
     name: str
     read: reads.Read | None = None

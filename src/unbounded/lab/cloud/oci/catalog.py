@@ -1,4 +1,4 @@
-"""What a fresh tenancy finds in its region: shapes and platform images, with the names that Oracle gives them."""
+"""Shapes and platform images of a fresh tenancy in its region, with Oracle's names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ DAY_S: Final = 86_400.0
 
 
 def platform_images(now: float) -> tuple[Image, ...]:
-    """Ubuntu for both architectures in two releases of two dates each, and Oracle Linux; the newest is 10 days old."""
+    """Return Ubuntu for both architectures in two releases of two dates each, and Oracle Linux; the newest is 10 days
+    old.
+    """
     wanted = [
         *((UBUNTU, version, arm, age) for version in ("24.04", "22.04") for arm in (False, True) for age in (10, 40)),
         ("Oracle Linux", "9", False, 12),

@@ -1,5 +1,6 @@
-"""What requests carry in their bodies, parsed: fields, types and enumerations are those of Oracle's SDK, which a test
-compares. An unknown field is refused, as the service does, and so is what the lab does not simulate.
+"""Bodies of requests, parsed: fields, types and enumerations are those of Oracle's SDK, which a test compares.
+
+An unknown field is rejected, as by the service, and so is a field that the lab does not simulate.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ShapeConfig(Details, frozen=True, kw_only=True):
 
 
 class SourceDetails(Details, frozen=True, kw_only=True):
-    """Where the boot volume comes from; the lab knows images, by their OCIDs."""
+    """Source of the boot volume; the lab supports images, by their OCIDs."""
 
     source_type: Literal["image"]
     image_id: Name | None = None
@@ -108,7 +109,7 @@ class LaunchOptions(Details, frozen=True, kw_only=True):
 
 
 class PlatformConfig(Details, frozen=True, kw_only=True):
-    """Of virtual machines; those of bare metal have fields that the lab does not know."""
+    """Platform of virtual machines; those of bare metal have fields that the lab does not support."""
 
     type: Literal["AMD_VM", "INTEL_VM"]
     is_secure_boot_enabled: bool | None = None
@@ -176,7 +177,7 @@ class Launch(Details, frozen=True, kw_only=True):
 
 
 class UpdateSource(Details, frozen=True, kw_only=True):
-    """UpdateInstanceSourceDetails: an image of which another boot volume is made, or one that is there."""
+    """UpdateInstanceSourceDetails: an image for another boot volume, or an existing boot volume."""
 
     source_type: Literal["image", "bootVolume"]
     image_id: Name | None = None
@@ -189,7 +190,7 @@ class UpdateSource(Details, frozen=True, kw_only=True):
 
 
 class Update(Details, frozen=True, kw_only=True):
-    """UpdateInstanceDetails, as far as the lab changes instances."""
+    """UpdateInstanceDetails, with the fields that the lab changes."""
 
     display_name: Name | None = None
     freeform_tags: dict[str, str] | None = None
@@ -208,10 +209,10 @@ class PowerAction(Details, frozen=True, kw_only=True):
 
 
 def parsed(body: bytes, kind: type[T]) -> T:
-    """A request's body.
+    """Parse a request's body.
 
     Raises:
-        Problem: it is no JSON, lacks a field, or has one that is unknown or of another type; says which.
+        Problem: it is no JSON, lacks a field, or has an unknown one or one of another type; names it.
     """
     try:
         return msgspec.json.decode(body, type=kind)
@@ -222,7 +223,7 @@ def parsed(body: bytes, kind: type[T]) -> T:
 
 
 def _unfit(told: str) -> Problem:
-    """The refusal of a body that is not as its type says, in which `told` names the place."""
+    """Return the error for a body that does not fit its type; `told`, msgspec's message, names the place."""
     if told.startswith("Object missing required field"):
         return Problem("MissingParameter", told)
     if found := SIZE.match(told):  # hitrov/oci-arm-host-capacity#132

@@ -1,4 +1,4 @@
-"""Errors as the service writes them: a code with its status, and a sentence."""
+"""Errors in the form of the service: a code with its status, and a sentence."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Problem(Exception):
 
     Args:
         code: a key of STATUSES.
-        status: another one than goes with the code.
+        status: in place of the code's own.
     """
 
     def __init__(self, code: str, message: str, status: int | None = None) -> None:
@@ -94,12 +94,12 @@ class Problem(Exception):
 
 
 def said(name: str) -> Problem:
-    """A problem in the words of SAID."""
+    """Return a problem with the code and message of SAID."""
     return Problem(*SAID[name], GATEWAYS.get(name))
 
 
 def not_found() -> Problem:
-    """What the service says of things that are not there, and of those that one may not see."""
+    """Return the error for resources that do not exist, or that the caller may not see."""
     return said("NotAuthorizedOrNotFound")
 
 

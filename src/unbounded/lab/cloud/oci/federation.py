@@ -1,5 +1,6 @@
-"""Tokens for those who have no API key: instances, which show what the metadata service tells them, and workloads of a
-cluster, which show the token of their service account.
+"""Tokens for clients without an API key: instances and workloads of a cluster.
+
+Instances present the certificate from the metadata service, and workloads the token of their service account.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SIGNED: Final = frozenset({"date", "(request-target)"})
 
 
 class Credentials(Struct, rename="camel"):
-    """What the federation endpoint is sent: certificates and a key as base64, without the lines around it."""
+    """Request to the federation endpoint: certificates and a key as base64, without the PEM lines around it."""
 
     certificate: str
     public_key: str
@@ -40,16 +41,16 @@ class Credentials(Struct, rename="camel"):
 
 
 class PodKey(Struct, rename="camel"):
-    """What the cluster's proxy is sent: the key that a workload is going to sign with."""
+    """Request to the cluster's proxy: the key with which a workload will sign."""
 
     pod_key: str
 
 
 class Workload:
-    """A service account of a cluster that may speak to the cloud (OKE workload identity).
+    """A service account of a cluster with access to the cloud (OKE workload identity).
 
     Args:
-        service_account_token: what it shows for itself.
+        service_account_token: its credential.
     """
 
     def __init__(self, service_account_token: str, claims: Claims, issuer: Issuer) -> None:
@@ -58,11 +59,11 @@ class Workload:
         self._issuer = issuer
 
     def token_for(self, key: rsa.RSAPublicKey, *, now: float, lifetime_s: float = TOKEN_S) -> str:
-        """A resource principal session token for whoever signs with this key."""
+        """Return a resource principal session token for the owner of this key."""
         return self._issuer.token(key, self._claims, now=now, lifetime_s=lifetime_s)
 
     def token(self, request: Request, now: float) -> Reply:
-        """What the proxy of the cluster answers: the token, as JSON in Base64.
+        """Answer as the proxy of the cluster: the token, as JSON in Base64.
 
         Raises:
             Problem: the service account is another, or the key cannot be read.
@@ -78,7 +79,7 @@ class Workload:
 
 
 def _bearer_key(encoded: str) -> rsa.RSAPublicKey:
-    """The key that a token is asked for.
+    """Return the key for which a token is requested.
 
     Raises:
         ValueError: it is none, or another kind of key.
@@ -90,7 +91,7 @@ def _bearer_key(encoded: str) -> rsa.RSAPublicKey:
 
 
 class InstancePrincipal:
-    """One instance that may speak for itself: its certificate, and the services that take it."""
+    """One instance with its own identity: its certificate, and the services that accept it."""
 
     def __init__(self, seed: str, tenancy_id: str, compartment_id: str, issuer: Issuer) -> None:
         self._seed = seed
@@ -129,7 +130,7 @@ class InstancePrincipal:
         return builder.sign(self._authority_key, SHA256())
 
     def metadata(self, request: Request) -> Reply:
-        """The metadata service, as far as the SDK's signer for instance principals asks it."""
+        """Answer as the metadata service, for the requests of the SDK's signer for instance principals."""
         if request.headers.get("authorization") != "Bearer Oracle":
             return Reply(403)
         text = self._text(request.path.removeprefix(METADATA))
@@ -148,7 +149,7 @@ class InstancePrincipal:
         return None
 
     def token(self, request: Request, now: float) -> Reply:
-        """Give the bearer of our certificate a token for the key that it shows.
+        """Issue a token for the key that the bearer of this instance's certificate sends.
 
         Raises:
             Problem: the certificate is not of this instance, or the request is not signed with its key.

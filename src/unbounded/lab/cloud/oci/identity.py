@@ -1,4 +1,4 @@
-"""Who speaks: keys, and the tokens that stand for them."""
+"""Identities: keys, and the tokens that stand for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Claims = dict[str, Any]
 
 @cache
 def rsa_key(_text: str) -> rsa.RSAPrivateKey:
-    """A key for what a text names: the same one as long as the process lives."""
+    """Return a key for a text: the same one as long as the process lives."""
     return rsa.generate_private_key(EXPONENT, KEY_BITS)
 
 
@@ -38,14 +38,14 @@ def private_pem(key: rsa.RSAPrivateKey, passphrase: str | None = None) -> str:
 
 
 def fingerprint(key: rsa.RSAPublicKey) -> str:
-    """As Oracle shows those of API keys: MD5 of the public key, colon-separated."""
+    """Return the fingerprint in Oracle's form for API keys: MD5 of the public key, colon-separated."""
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.md5(encoded, usedforsecurity=False).digest().hex(":")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A user with an API key: what a client configuration holds."""
+    """A user with an API key, with the fields of a client configuration."""
 
     tenancy: str
     user: str
@@ -61,7 +61,7 @@ class ApiKey:
 
 
 class Issuer:
-    """Makes and reads security tokens (JWT, RS256), each bound to the key that its bearer signs with."""
+    """Issuer and verifier of security tokens (JWT, RS256), each bound to the key that its bearer signs with."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -75,7 +75,7 @@ class Issuer:
         return jwt.signed({**claims, **times, "jwk": _jwk(bearer)}, self._key)
 
     def bearer(self, token: str, now: float) -> rsa.RSAPublicKey | None:
-        """The key that a token is bound to; None when it is not ours, is not whole, or has expired."""
+        """Return the key that a token is bound to; None when it is foreign, damaged or expired."""
         try:
             claims = jwt.claims(token, self._key.public_key())
         except jwt.Invalid:

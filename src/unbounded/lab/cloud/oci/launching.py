@@ -1,4 +1,4 @@
-"""LaunchInstance: what it makes, and how that comes up."""
+"""LaunchInstance: the resources that it creates, and their way to RUNNING."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ BOOT_VOLUME_GB: Final = 50
 
 
 def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tuple[Instance, str]:
-    """Make an instance, or find the one that the same token made before; with the id of its work request.
+    """Create an instance, or find the one of an earlier request with the same token; with the id of its work request.
 
     Raises:
-        Problem: the request breaks a rule, the token was used for another one, or there is no room.
+        Problem: the request breaks a rule, the token was used for another one, or a limit is reached.
     """
     request = hashlib.sha256(body).digest()
     if (used := earlier(tenancy, token, request, now)) is not None:
@@ -53,10 +53,10 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
 
 
 def earlier(tenancy: Tenancy, token: str | None, request: bytes, now: float) -> Token | None:
-    """What came of the request with this token, if there was one: it is not carried out again.
+    """Return the result of an earlier request with this token, which is not executed again; None without one.
 
     Raises:
-        Problem: it is no token, it was used for another request, or a later one has made it void.
+        Problem: the token is invalid, it was used for another request, or a later change has invalidated it.
     """
     check_token(token)
     used = tenancy.tokens.get(token or "")
@@ -81,7 +81,7 @@ def _check_room(tenancy: Tenancy, shape: Shape) -> None:
 
 
 def make(tenancy: Tenancy, details: Launch, image: Image, now: float) -> Instance:
-    """An instance with its boot volume, PROVISIONING; it has no VNIC yet."""
+    """Create an instance with its boot volume, PROVISIONING; it has no VNIC yet."""
     ident = tenancy.new_id("instance")
     instance = Instance(
         ident,
@@ -102,7 +102,7 @@ def make(tenancy: Tenancy, details: Launch, image: Image, now: float) -> Instanc
 
 
 def attach_boot_volume(tenancy: Tenancy, instance: Instance, source: SourceDetails, now: float) -> None:
-    """Make a boot volume of the instance's image, ATTACHING."""
+    """Create a boot volume from the instance's image, ATTACHING."""
     where = (instance.compartment_id, instance.availability_domain)
     volume = Volume(
         tenancy.new_id("bootvolume"),
@@ -123,7 +123,7 @@ def attach_boot_volume(tenancy: Tenancy, instance: Instance, source: SourceDetai
 
 
 def attach_vnic(tenancy: Tenancy, instance: Instance, subnet: Subnet, now: float, *, primary: bool = True) -> Vnic:
-    """Give an instance a VNIC with an address of its subnet, ATTACHING."""
+    """Create a VNIC of an instance with an address of its subnet, ATTACHING."""
     wanted, details = instance.launch.create_vnic_details, instance.launch
     public = not subnet.prohibits_public_ip if wanted.assign_public_ip is None else wanted.assign_public_ip
     ident = tenancy.new_id("vnic")
@@ -155,7 +155,7 @@ def attach_vnic(tenancy: Tenancy, instance: Instance, subnet: Subnet, now: float
 
 
 def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
-    """The first address that no VNIC has."""
+    """Return the first address without a VNIC."""
     held = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not Presence.TERMINATED}
     address = next((each for each in subnet.addresses() if each not in held), None)
     if address is None:
@@ -164,7 +164,7 @@ def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
 
 
 def _join(tenancy: Tenancy, instance: Instance, subnet: Subnet, work: WorkRequest, at: float) -> None:
-    """Give a new instance its VNIC; one that is RUNNING already has it at once, and one that cannot have it is lost."""
+    """Create a new instance's VNIC. A RUNNING one is settled at once; if the VNIC is impossible, it is lost."""
     if (trouble := taken(tenancy, subnet, instance.launch)) is not None:
         words = f"A problem occurred while preparing the instance's VNIC. ({trouble})"
         _lose(tenancy, instance, work, at, ("Conflict", words))
@@ -175,7 +175,7 @@ def _join(tenancy: Tenancy, instance: Instance, subnet: Subnet, work: WorkReques
 
 
 def _provision(tenancy: Tenancy, instance: Instance, now: float) -> WorkRequest:
-    """Have an instance come up, or not, as the dials say."""
+    """Let an instance come up, or fail, as the dials require."""
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
     if tenancy.spend("lost_launches"):
@@ -192,7 +192,7 @@ def _arrive(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float) 
 
 
 def settle(tenancy: Tenancy, instance: Instance, at: float) -> None:
-    """Bring what belongs to a new instance to its place: attached and available."""
+    """Complete the resources of a new instance: attached and available."""
     for attachment in _attached(tenancy, tenancy.vnic_attachments, instance, at):
         vnic = tenancy.vnics[attachment.target_id]
         vnic.state = Presence.AVAILABLE
@@ -215,6 +215,6 @@ def _attached(tenancy: Tenancy, shelf: Shelf[Attachment], instance: Instance, at
 
 
 def _lose(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float, error: tuple[str, str]) -> None:
-    """The end of a launch that was accepted and cannot be done: the instance is gone with all that was made for it."""
+    """Fail an accepted launch that is impossible: the instance is gone with all its resources."""
     end(tenancy, instance, at)
     end_work(tenancy, work, at, error=error)

@@ -1,4 +1,4 @@
-"""The life of an instance as a table: what each action does in each state."""
+"""The lifecycle of an instance as a table: the effect of each action in each state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class State(StrEnum):
 
 
 class Action(StrEnum):
-    """What InstanceAction takes, and the end."""
+    """Actions of InstanceAction, and the termination."""
 
     START = "START"
     STOP = "STOP"

@@ -34,8 +34,8 @@ class LabOci(LabCloud[Dials]):
     """One tenancy in one region; `async with` serves it at `url`.
 
     Args:
-        times: how long things take.
-        wall: the time of those who sign requests, where `clock` is another.
+        times: durations of its actions.
+        wall: the time of clients that sign requests, where `clock` differs.
     """
 
     table = TABLE
@@ -108,7 +108,7 @@ class LabOci(LabCloud[Dials]):
 
     @property
     def secret_data(self) -> dict[str, str]:
-        """The same, as a Secret of a MachineOperationCredential holds it; the key is locked."""
+        """The same, as the Secret of a MachineOperationCredential; the key is encrypted."""
         return {
             "tenancyOCID": self.tenancy.id,
             "userOCID": self.api_key.user,
@@ -120,23 +120,23 @@ class LabOci(LabCloud[Dials]):
 
     @property
     def federation_endpoint(self) -> str:
-        """Where an instance principal gets its token."""
+        """The URL at which an instance principal gets its token."""
         return f"{self.url}{FEDERATION}"
 
     @property
     def metadata_url(self) -> str:
-        """The metadata service, for OCI_METADATA_BASE_URL; there is none where there is no port."""
+        """The metadata service, for OCI_METADATA_BASE_URL; raises ValueError for a cloud without a port."""
         if self._metadata_door is None:
             raise ValueError("a cloud without a port has no metadata service")
         return f"http://{HOST}:{self._metadata_door.port}{METADATA}"
 
     @property
     def service_account_token(self) -> str:
-        """What a workload of a cluster shows to get its token, from the proxy that listens where the cloud does."""
+        """The credential with which a cluster's workload gets its token from the proxy at the cloud's address."""
         return self._workload.service_account_token
 
     def environment(self) -> dict[str, str]:
-        """Who has no API key is an instance."""
+        """Return the variables for an instance principal, which clients without an API key are."""
         return {
             **super().environment(),
             "OCI_CORE_ENDPOINT": self.url,
@@ -145,7 +145,7 @@ class LabOci(LabCloud[Dials]):
         }
 
     def resource_principal(self, folder: Path, *, lifetime_s: float = TOKEN_S) -> Mapping[str, str]:
-        """Write token and key of a workload into a folder; returns the environment in which the SDK finds them."""
+        """Write token and key of a workload into a folder; returns the environment for the SDK."""
         key = rsa_key(f"{self._text}/workload")
         token = self._workload.token_for(key.public_key(), now=self._wall(), lifetime_s=lifetime_s)
         for name, text in {"rpst": token, "private.pem": private_pem(key)}.items():
@@ -157,11 +157,11 @@ class LabOci(LabCloud[Dials]):
             "OCI_RESOURCE_PRINCIPAL_REGION": REGION,
         }
 
-    # The truth
+    # The true state
 
     @property
     def tenancy(self) -> Tenancy:
-        """All that there is, as it really is by now."""
+        """All resources in their true state now."""
         self._tenancy.advance(self.clock.now())
         return self._tenancy
 
@@ -170,17 +170,17 @@ class LabOci(LabCloud[Dials]):
         return self._tenancy.dials
 
     def add_instance(self, name: str, **wanted: Any) -> Instance:
-        """An instance that is there already, with what belongs to it; the arguments are those of `Wanted`."""
+        """Add an existing instance with its resources; the arguments are those of `Wanted`."""
         return seed_instance(self.tenancy, Wanted(name, **wanted), self.clock.now())
 
     def machines(self) -> dict[str, Instance]:
-        """The instances that are not TERMINATED, by OCID."""
+        """Return the instances that are not TERMINATED, by OCID."""
         return {each.id: each for each in self.tenancy.live()}
 
     def alive(self, name: str | None = None) -> list[str]:
-        """The OCIDs of the instances that are on, or of those of a display name."""
+        """Return the OCIDs of the instances that are on, of all or of those with a display name."""
         return [each.id for each in self.tenancy.powered() if name in (None, each.name)]
 
     def strays(self) -> list[str]:
-        """OCIDs of boot volumes, data volumes and VNICs that belong to no instance which is there."""
+        """Return OCIDs of boot volumes, data volumes and VNICs without an existing instance."""
         return [each.id for each in self.tenancy.strays()]

@@ -1,7 +1,6 @@
-"""Misbehaviours of an Oracle cloud, each as a turn of the dials, beside those that every cloud can have.
+"""Misbehaviours of an Oracle cloud, each as settings of dials, beside those of every cloud.
 
-`owner/repository#number` is a thread on GitHub where it was seen. Where none is named, the docstring says where else it
-comes from.
+`owner/repository#number` is a thread on GitHub where it was seen. Without one, the docstring names the source.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ def is_moved_first(dials: Dials) -> Dials:
 def hides_resets(dials: Dials) -> Dials:
     """An instance is shown RUNNING all through a RESET.
 
-    No thread names this one; whoever waits for RUNNING must not take this for the end.
+    No thread names this one; a client that waits for RUNNING must not take this for the end.
     """
     return replace(dials, reset_shown="running")
 
@@ -153,7 +152,7 @@ def hides_resets(dials: Dials) -> Dials:
 def resets_at_once(dials: Dials) -> Dials:
     """A RESET is over as soon as it is answered; the answer still shows the instance STOPPING.
 
-    No thread names this one; whoever looks only every now and then sees no more of a fast one either.
+    No thread names this one; a client that polls rarely sees no more of a fast RESET either.
     """
     return replace(dials, reset_s=0.0)
 
@@ -161,15 +160,15 @@ def resets_at_once(dials: Dials) -> Dials:
 def resets_unseen(dials: Dials) -> Dials:
     """A RESET is over as soon as it is answered, and no state shows it; it has a work request, which a list shows.
 
-    No thread names this one. Of work requests of power actions the reference says nothing.
+    No thread names this one. The reference does not mention work requests of power actions.
     """
     return replace(dials, reset_s=0.0, reset_shown="running", action_work="listed")
 
 
 def actions_have_work_requests(dials: Dials) -> Dials:
-    """A power action has a work request, which its answer names; it asks for 5 s between two looks at one.
+    """A power action has a work request, which its answer names; Retry-After requires 5 s between two reads of it.
 
-    The header is what other answers of Compute have, and the hint what the reference of GetWorkRequest names.
+    Other answers of Compute have the header, and the reference of GetWorkRequest names Retry-After.
     """
     return replace(dials, action_work="told", work_again_s=5.0)
 
@@ -217,7 +216,7 @@ def busy_after_changes(dials: Dials) -> Dials:
 def conflicts(dials: Dials) -> Dials:
     """The next two changes are refused with 409 IncorrectState.
 
-    Oracle's table of API errors, which says that they may be tried again; the SDK's own retries do.
+    Oracle's table of API errors allows a retry; the SDK's own retries do so.
     """
     return replace(dials, only=WRITES, errors=("IncorrectState",) * 2)
 
@@ -228,7 +227,7 @@ def conflicts(dials: Dials) -> Dials:
 def terminate_gets_stuck(dials: Dials) -> Dials:
     """A terminated instance stays TERMINATING.
 
-    No thread names this one; of VNIC attachments that stay DETACHING oracle/terraform-provider-oci#663 tells.
+    No thread names this one; oracle/terraform-provider-oci#663 reports VNIC attachments that stay DETACHING.
     """
     return replace(dials, terminate="stuck")
 
@@ -285,7 +284,7 @@ def gateway_times_out(dials: Dials) -> Dials:
 
 
 def throttles_the_tenancy(dials: Dials) -> Dials:
-    """The next five requests are refused with 429 "for the tenant"; as for users, nothing says when to come back.
+    """The next five requests are refused with 429 "for the tenant", without Retry-After, as for users.
 
     ManageIQ/manageiq#22936; zoom/karpenter-oci#52 shows that there is no Retry-After.
     """
@@ -311,7 +310,7 @@ def clock_is_ahead(dials: Dials) -> Dials:
 def no_permission(dials: Dials) -> Dials:
     """Changes are answered with 404 NotAuthorizedOrNotFound, as if the instance were not there.
 
-    oracle/oci-python-sdk#430: a policy is missing, and the answer does not tell that from a resource that is missing.
+    oracle/oci-python-sdk#430: a policy is missing, and the answer is the same as for a missing resource.
     """
     return replace(dials, only=WRITES, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
 

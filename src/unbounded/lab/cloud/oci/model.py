@@ -1,4 +1,4 @@
-"""What there is in a tenancy: instances, their network interfaces and volumes, and what they are made from."""
+"""Resources of a tenancy: instances, their network interfaces and volumes, and their shapes and images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BALANCED_VPUS: Final = 10
 
 
 class Presence(StrEnum):
-    """The life of VNICs, volumes and images."""
+    """Lifecycle states of VNICs, volumes and images."""
 
     PROVISIONING = "PROVISIONING"
     AVAILABLE = "AVAILABLE"
@@ -26,7 +26,7 @@ class Presence(StrEnum):
 
 
 class Link(StrEnum):
-    """The life of an attachment."""
+    """Lifecycle states of an attachment."""
 
     ATTACHING = "ATTACHING"
     ATTACHED = "ATTACHED"
@@ -35,7 +35,7 @@ class Link(StrEnum):
 
 
 class Status(StrEnum):
-    """How far a work request is."""
+    """Progress of a work request."""
 
     ACCEPTED = "ACCEPTED"
     IN_PROGRESS = "IN_PROGRESS"
@@ -45,9 +45,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """
+    """A shape of instances.
+
     Args:
-        ocpus: of a flexible shape, as few as it can have; memory_gb goes with them where nothing else is asked for.
+        ocpus: of a flexible shape, the minimum; memory_gb belongs to it and is the default.
     """
 
     name: str
@@ -59,12 +60,12 @@ class Shape:
     bare_metal: bool = False
     max_ocpus: float = 0.0
     max_memory_gb: float = 0.0
-    gb_per_ocpu: tuple[float, float] = (1.0, 64.0)  # of a flexible shape, at least and at most
+    gb_per_ocpu: tuple[float, float] = (1.0, 64.0)  # of a flexible shape, minimum and maximum
     gpus: int = 0
     gpu: str = ""
     max_vnics: int = 2
     bandwidth_gbps: float = 1.0
-    local_disks: int = 0  # of a flexible shape, for as few cores as it can have
+    local_disks: int = 0  # of a flexible shape, for the minimum of its cores
     local_disk_gb: float = 0.0
 
     @property
@@ -72,7 +73,7 @@ class Shape:
         return 1 if self.arm else 2
 
     def ocpus_of(self, config: ShapeConfig) -> float:
-        """How many cores an instance has."""
+        """Return the number of cores of an instance."""
         return config.ocpus or (config.vcpus / self.threads if config.vcpus else self.ocpus)
 
     def memory_of(self, config: ShapeConfig) -> float:
@@ -113,16 +114,16 @@ class Subnet:
     dns_label: str = "lab"
 
     def __contains__(self, address: IPv4Address) -> bool:
-        """Whether it can give an address: it keeps its first two and its last for itself."""
+        """Return whether the subnet can assign an address: its first two and its last are reserved."""
         return address in self.network and self.network[2] <= address < self.network.broadcast_address
 
     def addresses(self) -> Iterator[str]:
-        """Those that it can give."""
+        """Yield the addresses that it can assign."""
         return map(str, islice(self.network.hosts(), 1, None))
 
     @property
     def usable(self) -> str:
-        """The first and the last of them."""
+        """The range of the addresses that it can assign, as text."""
         return f"{self.network[2]} to {self.network[-2]}"
 
 
@@ -139,13 +140,13 @@ class Instance:
     metadata: dict[str, str] = field(default_factory=dict)
     extended_metadata: dict[str, Any] = field(default_factory=dict)
     fault_domain: str = ""
-    ended: float | None = None  # when it was TERMINATED
-    shown: State | None = None  # a state that is shown in place of the true one
-    before: State | None = None  # while it is imaged or moved: what it was, and will be again
-    keep_boot_volume: bool = False  # when it is terminated
-    keep_data_volumes: bool = True  # those that were made with it
+    ended: float | None = None  # time of TERMINATED
+    shown: State | None = None  # the shown state, in place of the true one
+    before: State | None = None  # the state before and after an image or a move
+    keep_boot_volume: bool = False  # at its termination
+    keep_data_volumes: bool = True  # those created with it
     busy_until: float = 0.0
-    turn: int = 0  # counts what was begun: a step of an earlier turn is void
+    turn: int = 0  # counts the actions begun: steps of an earlier one are void
 
     @property
     def compartment_id(self) -> str:
@@ -183,7 +184,7 @@ class Vnic:
 
 @dataclass(slots=True)
 class Attachment:
-    """Ties a VNIC, a boot volume or a data volume to an instance."""
+    """Attachment of a VNIC, a boot volume or a data volume to an instance."""
 
     id: str
     instance_id: str
@@ -204,7 +205,7 @@ class Attachment:
 
 @dataclass(slots=True)
 class Volume:
-    """A boot volume (with the image it was made from), or a data volume."""
+    """A boot volume (with its image), or a data volume."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""Names in the form that Oracle gives them: OCIDs, availability domains, addresses. All follow from a seed."""
+"""Names in Oracle's form: OCIDs, availability domains, addresses. All are derived from a seed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def digest(*parts: object) -> bytes:
 
 
 def ocid(kind: str, *parts: object) -> str:
-    """`ocid1.<kind>.oc1.<region>.<60 characters>`, another one for other parts."""
+    """Return `ocid1.<kind>.oc1.<region>.<60 characters>`, which differs for other parts."""
     is_global = kind in GLOBAL_KINDS
     unique = b32encode(digest(kind, *parts)).decode().rstrip("=").lower()
     return f"ocid1.{kind}.{REALM}.{'' if is_global else REGION_KEY}.{'aaaaaaaa' if is_global else 'anyhqljs'}{unique}"
 
 
 def mac(*parts: object) -> str:
-    """A locally administered address."""
+    """Return a locally administered address."""
     return ":".join(f"{byte:02X}" for byte in (0x02, *digest("mac", *parts)[:5]))
 
 
 def public_ip(number: int) -> str:
-    """One of the addresses that RFC 5737 keeps for examples, and after these of those for benchmarks (RFC 2544)."""
+    """Return an address that RFC 5737 reserves for examples, and after these one for benchmarks (RFC 2544)."""
     if number < 254:
         return f"203.0.113.{number + 1}"
     return f"198.18.{number // 256 % 256}.{number % 256}"

@@ -1,4 +1,4 @@
-"""What InstanceAction and TerminateInstance do to an instance, now and later."""
+"""Effects of InstanceAction and TerminateInstance on an instance, immediate and later."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RESTARTS: Final = frozenset({Action.RESET, Action.SOFTRESET})
 
 
 def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> WorkRequest | None:
-    """Begin a power action; gives its work request, where there are such.
+    """Begin a power action; returns its work request, if the dials give it one.
 
     Raises:
-        Problem: the instance's state does not allow it, or something else is going on with it.
+        Problem: the instance's state does not allow it, or another action is in progress.
     """
     _overtaken(tenancy, instance, now)
     if not _is_needed(tenancy, instance, action, now):
@@ -41,7 +41,7 @@ def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> Wor
 
 
 def _overtaken(tenancy: Tenancy, instance: Instance, now: float) -> None:
-    """Have somebody else make an image of an instance, or move it, as the dials say; then it is as it was before."""
+    """Simulate an image or a move of the instance by another client, if the dials require it."""
     for dial, state, takes_s in (
         ("images_first", State.CREATING_IMAGE, tenancy.times.image_s),
         ("moves_first", State.MOVING, tenancy.times.move_s),
@@ -58,13 +58,13 @@ def _occupy(tenancy: Tenancy, instance: Instance, state: State, now: float, *, u
 
 
 def _is_needed(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> bool:
-    """Whether an action has something to do.
+    """Return whether an action changes anything.
 
     Raises:
-        Problem: it cannot be done.
+        Problem: it is not possible.
     """
     if instance.launch.preemptible_instance_config is not None and action is not Action.TERMINATE:
-        # docs.oracle.com, Preemptible Instances; which error that is stands nowhere
+        # docs.oracle.com, Preemptible Instances; the error is not documented
         raise invalid(f"{action.value} cannot be done: instance {instance.id} is preemptible")
     effect = EFFECTS[instance.state][action]
     if effect is Effect.ALREADY and tenancy.dials.already == "accepted":
@@ -80,7 +80,7 @@ def _is_needed(tenancy: Tenancy, instance: Instance, action: Action, now: float)
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A power action on its way: its work request, and why the start will fail."""
+    """A power action in progress: its work request, and the error of a start that will fail."""
 
     work: WorkRequest | None
     error: tuple[str, str] | None
@@ -126,12 +126,13 @@ def _arrive(tenancy: Tenancy, instance: Instance, state: State, at: float, begun
 def terminate(
     tenancy: Tenancy, instance: Instance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
 ) -> WorkRequest | None:
-    """Begin the end of an instance; None when it has begun before.
+    """Begin the termination of an instance; None if it has begun before.
 
     Args:
-        keep_data_volumes: those that were made with the instance; has to be said where there are any.
+        keep_data_volumes: those created with the instance; required where there are any.
+
     Raises:
-        Problem: it is TERMINATED, or something else is going on with it.
+        Problem: it is TERMINATED, or another action is in progress.
     """
     if EFFECTS[instance.state][Action.TERMINATE] is Effect.ALREADY:
         return None
@@ -161,7 +162,7 @@ def _finish(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float) 
 
 
 def end(tenancy: Tenancy, instance: Instance, at: float) -> None:
-    """Bring an instance to TERMINATED, and what belongs to it to where the dials and its last request say."""
+    """Set an instance to TERMINATED, and delete its resources as the dials and its last request require."""
     instance.turn += 1
     instance.ended = at
     leaves = tenancy.dials.terminate
@@ -187,7 +188,7 @@ def end(tenancy: Tenancy, instance: Instance, at: float) -> None:
 
 
 def _purge(tenancy: Tenancy, instance: Instance, at: float) -> None:
-    """Forget an instance, and what says something of it."""
+    """Remove an instance, its attachments and its work requests."""
     tenancy.instances.drop(instance.id, at)
     for shelf in (tenancy.vnic_attachments, tenancy.boot_volume_attachments, tenancy.volume_attachments):
         for attachment in [each for each in shelf if each.instance_id == instance.id]:

@@ -1,4 +1,4 @@
-"""Calls that only look: single resources, and lists with filters, order and pages."""
+"""Calls that read: single resources, and lists with filters, order and pages."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ShelfOf = Callable[[Tenancy], Shelf[Any]]
 
 
 def json_reply(body: Any, *, status: int = 200, **headers: str | None) -> Reply:
-    """Headers are named with underscores; those that are None are left out."""
+    """Return a JSON reply. Underscores in names of headers become dashes; headers that are None are left out."""
     named = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
     return Reply(status, msgspec.json.encode(body), {"content-type": JSON, **named})
 
 
 def one(shelf: ShelfOf) -> Read:
-    """Reads a single resource of a shelf, as it was when the dial `get_lag_s` says."""
+    """Return a call that reads a single resource, with the lag of the dial `get_lag_s`."""
 
     def read(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, now: float) -> Reply:
         shown = shelf(tenancy).seen(ids[0], now - tenancy.dials.get_lag_s)
@@ -44,11 +44,11 @@ def one(shelf: ShelfOf) -> Read:
 
 
 def many(shelf: ShelfOf, *, filters: tuple[str, ...], needed: tuple[str, ...] = ("compartmentId",)) -> Read:
-    """Reads a list of a shelf.
+    """Return a call that reads a list of resources.
 
     Args:
-        filters: query parameters that have to be equal to the field of the same name.
-        needed: those of them that have to be given.
+        filters: query parameters that must equal the field of the same name.
+        needed: required ones of them.
     """
 
     def read(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
@@ -61,7 +61,7 @@ def many(shelf: ShelfOf, *, filters: tuple[str, ...], needed: tuple[str, ...] = 
 
 
 def check_compartment(tenancy: Tenancy, query: Query, needed: tuple[str, ...] = ("compartmentId",)) -> None:
-    """Hold a list's query against what has to be there.
+    """Check the required parameters of a list.
 
     Raises:
         Problem: a parameter is missing, or the compartment is none of this tenancy.
@@ -78,14 +78,14 @@ def _matches(shown: Shown, wanted: Query) -> bool:
 
 
 def ordered(query: Query, bodies: Iterable[Body]) -> list[Body]:
-    """In the order that is asked for; newest first, when nothing is said."""
+    """Sort as the query requests; newest first by default."""
     by = one_of(query, "sortBy", *SORTED_BY) or "TIMECREATED"
     order = one_of(query, "sortOrder", "ASC", "DESC") or ("DESC" if by == "TIMECREATED" else "ASC")
     return sorted(bodies, key=lambda body: (body[SORTED_BY[by]], body["id"]), reverse=order == "DESC")
 
 
 def one_of(query: Query, name: str, *values: str) -> str | None:
-    """A parameter that takes one of some values.
+    """Return a parameter with a fixed set of values.
 
     Raises:
         Problem: it has another one.
@@ -97,7 +97,7 @@ def one_of(query: Query, name: str, *values: str) -> str | None:
 
 
 def page(tenancy: Tenancy, query: Query, bodies: list[Body], *, key: str = "id") -> Reply:
-    """The page of a list that is asked for, with the token of the next one; it may have fewer than are asked for."""
+    """Return the requested page of a list, with the token of the next one; it may be smaller than requested."""
     limit = query.get("limit", str(PAGE_SIZE))
     if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ON_A_PAGE:
         raise invalid(f"limit has to be between 1 and {MOST_ON_A_PAGE}")
@@ -109,7 +109,7 @@ def page(tenancy: Tenancy, query: Query, bodies: list[Body], *, key: str = "id")
 
 
 def _start(token: str | None, ids: list[str]) -> int:
-    """The place after the last that was shown."""
+    """Return the index after the last item of the page before."""
     if token is None:
         return 0
     try:
@@ -119,7 +119,7 @@ def _start(token: str | None, ids: list[str]) -> int:
 
 
 def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
-    """Platform images stand in every compartment; `shape` keeps those that it can boot."""
+    """List images. Platform images are in every compartment; `shape` selects those that it can boot."""
     check_compartment(tenancy, query)
     shape = tenancy.shapes.get(query["shape"]) if "shape" in query else None
     if "shape" in query and shape is None:
@@ -135,7 +135,7 @@ def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) ->
 
 def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
     check_compartment(tenancy, query)
-    one_of(query, "availabilityDomain", *names.AVAILABILITY_DOMAINS)  # each has them all
+    one_of(query, "availabilityDomain", *names.AVAILABILITY_DOMAINS)  # each has all shapes
     image = tenancy.images.get(query["imageId"]) if "imageId" in query else None
     if "imageId" in query and image is None:
         raise not_found()
@@ -155,14 +155,14 @@ def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, 
 
 
 def work_request(tenancy: Tenancy, ids: tuple[str, ...], query: Query, now: float) -> Reply:
-    """One, with when it is to be asked for again, as the dial `work_again_s` says."""
+    """Return one work request, with Retry-After from the dial `work_again_s`."""
     reply = one(lambda t: t.work_requests)(tenancy, ids, query, now)
     again_s = tenancy.dials.work_again_s
     return reply if again_s is None else replace(reply, headers={**reply.headers, "retry-after": f"{again_s:.0f}"})
 
 
 def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
-    """Their summaries, newest first; `resourceId` keeps those of one resource."""
+    """List summaries of work requests, newest first; `resourceId` selects those of one resource."""
     check_compartment(tenancy, query)
     every = (shown.body for shown in tenancy.work_requests.all_seen(now - tenancy.dials.list_lag_s))
     here = (body for body in every if body["compartmentId"] == query["compartmentId"])
@@ -178,5 +178,5 @@ def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _n
     work = tenancy.work_requests.get(ids[0])
     if work is None:
         raise not_found()
-    one_of(query, "sortOrder", "ASC", "DESC")  # there is one at most
+    one_of(query, "sortOrder", "ASC", "DESC")  # there is at most one
     return page(tenancy, query, views.work_request_errors(work), key="timestamp")

@@ -1,6 +1,6 @@
-"""What a launch may ask for: all that is held against the rules before anything is made.
+"""Rules of a launch, checked before anything is created.
 
-Words are the service's own where a thread on GitHub shows them; it is named beside them.
+Messages are the service's own where a thread on GitHub shows them; it is named beside them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 def check_token(token: str | None) -> None:
-    """Hold a retry token against the rules.
+    """Check a retry token.
 
     Raises:
         Problem: it is empty, or too long.
@@ -42,7 +42,7 @@ def check_token(token: str | None) -> None:
 
 
 def check(tenancy: Tenancy, details: Launch) -> tuple[Shape, Image, Subnet]:
-    """Hold a launch against the rules.
+    """Check a launch against the rules.
 
     Raises:
         Problem: it breaks one.
@@ -110,7 +110,7 @@ def _check_platform(shape: Shape, details: Launch) -> None:
 
 
 def check_metadata(metadata: dict[str, str], extended: dict[str, Any]) -> None:
-    """Hold metadata against the rules.
+    """Check metadata.
 
     Raises:
         Problem: it is too large, or has user data that is not in base64.
@@ -125,7 +125,7 @@ def check_metadata(metadata: dict[str, str], extended: dict[str, Any]) -> None:
 
 
 def check_tags(tenancy: Tenancy, freeform: dict[str, str], defined: DefinedTags) -> None:
-    """Hold tags against the rules.
+    """Check tags.
 
     Raises:
         Problem: there are too many, one is too long, or one is not defined.
@@ -156,7 +156,7 @@ def _unknown_tag(which: str) -> Problem:
 
 
 def _references(details: Launch) -> Iterable[tuple[str, Iterable[str | None]]]:
-    """What a launch refers to beside its image and its subnet, by the kinds in their OCIDs."""
+    """Return the references of a launch beside its image and its subnet, by the kinds in their OCIDs."""
     vnic, source, place = details.create_vnic_details, details.source_details, details.placement_constraint_details
     hosts = (place.compute_host_group_id, place.compute_bare_metal_host_id) if place else (None, None)
     return (
@@ -180,7 +180,7 @@ def _image(tenancy: Tenancy, details: Launch, shape: Shape) -> Image:
 
 
 def image_of(tenancy: Tenancy, source: SourceDetails, shape: Shape) -> Image:
-    """The image that a boot volume is made of.
+    """Return the image for a boot volume.
 
     Raises:
         Problem: there is none, or it does not fit.
@@ -248,9 +248,9 @@ def _check_host_name(details: Launch) -> None:
 
 
 def taken(tenancy: Tenancy, subnet: Subnet, details: Launch) -> str | None:
-    """What of a VNIC is somebody else's when it is made, in words; None when it can be made.
+    """Return why a VNIC cannot be created, as another one has its host name or address; None when it can.
 
-    A host name is looked at no sooner than that (oracle/terraform-provider-oci#1348).
+    A host name is not checked earlier (oracle/terraform-provider-oci#1348).
     """
     vnic = details.create_vnic_details
     label = vnic.hostname_label or details.hostname_label

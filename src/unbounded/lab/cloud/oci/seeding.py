@@ -1,4 +1,4 @@
-"""Instances that are there when a simulation begins, of the shapes that fleets have."""
+"""Instances that exist at the start of a simulation, with shapes of real fleets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disks:
-    """Data volumes: so many attached ones, and whether they were made with the instance."""
+    """Data volumes: the number of attached ones, and whether they were created with the instance."""
 
     count: int = 0
     size_gb: int = 100
@@ -28,12 +28,12 @@ class Disks:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An instance to be.
+    """Description of an instance to create.
 
     Args:
         image_id: the newest Ubuntu 24.04 that fits the shape if None.
-        subnet: the public one if None; `vnics` says how many network interfaces are in it.
-        launch: further fields of LaunchInstanceDetails, as they are on the wire.
+        subnet: the public one if None; `vnics` is the number of network interfaces in it.
+        launch: further fields of LaunchInstanceDetails, in their wire form.
     """
 
     name: str
@@ -57,10 +57,10 @@ class Wanted:
 
 
 def seed_instance(tenancy: Tenancy, wanted: Wanted, now: float) -> Instance:
-    """Make an instance that is where it is wanted, with all that belongs to it.
+    """Create an instance in the described state, with all its resources.
 
     Raises:
-        Problem: the service would not have launched it.
+        Problem: the service would have rejected its launch.
     """
     details = _details(tenancy, wanted)
     _, image, subnet = check(tenancy, details)
@@ -103,7 +103,7 @@ def _details(tenancy: Tenancy, wanted: Wanted) -> Launch:
 
 
 def newest_ubuntu(tenancy: Tenancy, shape_name: str) -> str:
-    """The image that a replacement takes when nobody says another."""
+    """Return the default image of a replacement."""
     shape = tenancy.shapes[shape_name]
     found = [
         each
@@ -114,7 +114,7 @@ def newest_ubuntu(tenancy: Tenancy, shape_name: str) -> str:
 
 
 def attach_volume(tenancy: Tenancy, instance: Instance, disks: Disks, number: int, now: float) -> Volume:
-    """Give an instance a data volume, ATTACHED."""
+    """Create a data volume of an instance, ATTACHED."""
     where = (instance.compartment_id, instance.availability_domain)
     name = f"{instance.name}-data-{number}"
     ident = tenancy.new_id("volume")

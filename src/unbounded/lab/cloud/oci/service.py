@@ -27,7 +27,7 @@ LIMITS: Final[Mapping[bool, Limit]] = {False: Limit(burst=1000, per_s=100), True
 
 
 Login = Callable[[Request, float], Reply]
-"""Gives a token to whoever shows something for it, by the time of those who sign requests; raises Problem."""
+"""Issues a token for a valid credential, by the time of clients that sign requests; raises Problem."""
 
 
 class Service:
@@ -35,7 +35,7 @@ class Service:
 
     Args:
         logins: by the path of each.
-        wall: the time of those who sign requests, seconds since 1970: the tenancy may live by another clock.
+        wall: the time of clients that sign requests, seconds since 1970: the tenancy may have another clock.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Service:
         return known.read(self.tenancy, ids, query, now)
 
     def _tagged(self, reply: Reply, request: Request, now: float) -> Reply:
-        """The reply with its time and the id of its request: the client's part and two of the service."""
+        """Add the time and the request id to a reply: the client's part and two of the service."""
         self._answers += 1
         own = hashlib.blake2b(f"{self.tenancy.id}/{self._answers}".encode(), digest_size=32).hexdigest().upper()
         given = request.headers.get("opc-request-id", "").partition("/")[0] or own[::-1][:32]

@@ -1,4 +1,4 @@
-"""Resources of one kind, each with what it looked like over time: readers may be behind."""
+"""Resources of one kind with the history of their views: reads may lag behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Named)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A resource as it is shown."""
+    """The view of a resource."""
 
     etag: str
     body: Body
@@ -50,7 +50,7 @@ class Shelf(Generic[T]):
         return self._things.get(ident)
 
     def put(self, thing: T, at: float) -> T:
-        """Keep a thing as it is from now on; to be called after each change of it."""
+        """Store a resource in its present state; the caller calls it after each change."""
         self._count += 1
         etag = hashlib.blake2b(f"{thing.id}/{self._count}".encode(), digest_size=32).hexdigest()
         self._things[thing.id] = thing
@@ -62,14 +62,14 @@ class Shelf(Generic[T]):
         self._shown.drop(ident, at)
 
     def latest(self, thing: T) -> Shown:
-        """How a thing is shown by now."""
+        """Return the present view of a resource."""
         shown = self._shown.get(thing.id)
         if shown is None:
             raise KeyError(thing.id)
         return shown
 
     def seen(self, ident: str, as_of: float) -> Shown | None:
-        """What a reader sees who knows what was written until then."""
+        """Return the view of a resource as it was at a time."""
         return self._shown.seen(ident, as_of)
 
     def all_seen(self, as_of: float) -> list[Shown]:

@@ -1,6 +1,6 @@
-"""A tenancy as a state machine: its instances and what belongs to them. No socket; time comes in as a value.
+"""A tenancy as a state machine: its instances and their resources. No socket; time comes in as a value.
 
-`launching.py` makes instances, `power.py` moves them through their life; here is what there is, and what happened.
+`launching.py` creates instances, `power.py` changes their states; this module has the resources and the history.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from unbounded.lab.dials import Counts
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long things take, in seconds. The real ones take half a minute to several."""
+    """Durations, in seconds. The real ones are half a minute to several minutes."""
 
     provision_s: float = 2.0
     boot_s: float = 1.0
     stop_s: float = 1.0
     soft_stop_s: float = 2.0
-    soft_limit_s: float = 900.0  # an operating system that does not listen loses its power
-    image_s: float = 60.0  # an image is made of an instance, which is off for that
+    soft_limit_s: float = 900.0  # after this time without a reaction of the operating system, the power is cut
+    image_s: float = 60.0  # of creating an image of an instance, which is off during that
     move_s: float = 30.0
     terminate_s: float = 1.0
     terminated_shown_s: float = 12 * 3600.0
@@ -52,15 +52,15 @@ USUAL_TIMES: Final = Times()
 H = TypeVar("H", Volume, Vnic)
 
 Thing = Instance | Vnic | Volume
-"""What has a history."""
+"""Resources with a history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A retry token that was used: for which request, and what came of it.
+    """A used retry token: its request, and the result.
 
     Args:
-        turn: of the instance after a power action; what is begun with it later makes the token void.
+        turn: of the instance after a power action; a later action on the instance invalidates the token.
     """
 
     at: float
@@ -72,7 +72,7 @@ class Token:
 
 @dataclass(slots=True)
 class Permitted:
-    """What a launch may refer to and the lab does not simulate further.
+    """Resources that a launch may refer to and that the lab does not simulate further.
 
     Args:
         tag_keys: by the namespaces of defined tags.
@@ -123,22 +123,22 @@ class Tenancy:
     # Dials and time
 
     def set_dials(self, dials: Dials, now: float) -> None:
-        """Turn the dials; counts begin anew."""
+        """Set the dials; counts restart."""
         self.advance(now)
         self.dials = dials
         self._counts = Counts(dials, COUNTS)
 
     def spend(self, count: str) -> bool:
-        """Whether a dial that counts still holds; each call uses one up."""
+        """Return whether a dial that counts is still on; each call uses one up."""
         return self._counts.spend(count)
 
     def advance(self, now: float) -> None:
-        """Let everything happen that is due by `now`, in its order."""
+        """Execute everything that is due by `now`, in order."""
         self.now = max(self.now, now)
         self.agenda.run(self.now)
 
     def later_for(self, instance: Instance, due: float, act: Act) -> None:
-        """Put on the agenda what is void when something else was begun with the instance in between."""
+        """Schedule a step of an instance's action; another action begun in between voids it."""
         turn = instance.turn
         self.agenda.put(due, lambda at: act(at) if instance.turn == turn else None)
 
@@ -151,10 +151,10 @@ class Tenancy:
 
     @property
     def numbers(self) -> int:
-        """How many names were given; a number that nothing else had."""
+        """The number of ids generated so far, which is different for each of them."""
         return self._numbers
 
-    # What there is
+    # Resources
 
     def add_subnet(
         self,
@@ -179,18 +179,18 @@ class Tenancy:
         return self.subnets.put(subnet, now)
 
     def held(self, shelf: Shelf[Attachment], instance: Instance) -> Iterator[Attachment]:
-        """What is attached to an instance, or on its way there or away."""
+        """Yield the attachments of an instance that are not DETACHED."""
         return (each for each in shelf if each.instance_id == instance.id and each.holds)
 
     def live(self) -> list[Instance]:
-        """Instances that are not TERMINATED: each takes a place, and costs money."""
+        """Return instances that are not TERMINATED: each counts against the limit, and costs money."""
         return [instance for instance in self.instances if instance.state in LIVE]
 
     def powered(self) -> list[Instance]:
         return [instance for instance in self.instances if instance.is_on]
 
     def strays(self) -> list[Volume | Vnic]:
-        """Volumes and VNICs that belong to no instance which is there."""
+        """Return volumes and VNICs without an existing instance."""
         volumes = [
             *_stray(self.boot_volumes, self._held_ids(self.boot_volume_attachments)),
             *_stray(self.volumes, self._held_ids(self.volume_attachments)),
@@ -204,12 +204,12 @@ class Tenancy:
     # Changes
 
     def begin(self, instance: Instance, now: float) -> None:
-        """Note that something is begun with an instance: what was under way is void."""
+        """Record the start of an action on an instance: it voids the one in progress."""
         instance.turn += 1
         instance.busy_until = now + self.dials.busy_s
 
     def enter(self, instance: Instance, state: State, at: float) -> None:
-        """Bring an instance into a state, and write down that it got there."""
+        """Set an instance's state, and record that."""
         was_on, instance.state = instance.is_on, state
         self.instances.put(instance, at)
         self.note(at, instance, "state", state.value)

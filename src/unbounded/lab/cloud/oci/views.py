@@ -1,4 +1,4 @@
-"""Resources as the API shows them. What the real service leaves out when it is not set is left out here too."""
+"""Resources in the form of the API. Fields that the real service omits when they are not set are omitted here, too."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def stamp(at: float) -> str:
 
 
 def _set(**fields: Any) -> Body:
-    """The fields that are set."""
+    """Return the fields that are set."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _given(details: Details | None) -> Body:
-    """What a request said, without what it left open."""
+    """Return the fields that a request sets."""
     return {} if details is None else msgspec.to_builtins(details)
 
 

@@ -1,4 +1,4 @@
-"""Work requests: how far a launch or a termination is, and why it failed."""
+"""Work requests: the progress of a launch or a termination, and the cause of a failure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unbounded.lab.cloud.oci.model import Instance, Status, WorkRequest
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 ACCEPTED_S: Final = 0.1
-"""How long a work request is ACCEPTED before it is IN_PROGRESS."""
+"""Time for which a work request is ACCEPTED before it is IN_PROGRESS."""
 
 
 def begin_work(tenancy: Tenancy, operation: str, instance: Instance, now: float) -> WorkRequest:
@@ -25,7 +25,7 @@ def _start(tenancy: Tenancy, work: WorkRequest, at: float) -> None:
 
 
 def end_work(tenancy: Tenancy, work: WorkRequest, at: float, *, error: tuple[str, str] | None = None) -> None:
-    """Finish a work request; with an error, code and message, it has FAILED."""
+    """Finish a work request; with an error (code and message), it has FAILED."""
     work.started = work.started if work.started is not None else at
     work.finished, work.error = at, error
     work.status = Status.SUCCEEDED if error is None else Status.FAILED

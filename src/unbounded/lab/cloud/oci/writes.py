@@ -1,4 +1,4 @@
-"""Calls that change something."""
+"""Calls that change resources."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def _check_update(tenancy: Tenancy, instance: Instance, update: Update) -> None:
 
 def terminate_instance(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
     instance = _found(tenancy.instances, ids[0], request)
-    one_of(query, "recycleLevel", "FULL_RECYCLE", "SKIP_RECYCLE")  # of the drives of bare metal, of which nothing shows
+    # for the drives of bare metal, without a visible effect
+    one_of(query, "recycleLevel", "FULL_RECYCLE", "SKIP_RECYCLE")
     work = terminate(
         tenancy,
         instance,
@@ -106,10 +107,10 @@ def delete_boot_volume(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, re
 
 
 def _found(shelf: Shelf[Any], ident: str, request: Request) -> Any:
-    """What is really there, when If-Match is for what it is by now.
+    """Return the true resource, if If-Match fits its present ETag.
 
     Raises:
-        Problem: it is not there, or If-Match is for what it was.
+        Problem: it does not exist, or If-Match has an older ETag.
     """
     thing = shelf.get(ident)
     if thing is None:
