@@ -1,9 +1,8 @@
-"""A simulated Azure: Resource Manager with virtual machines, disks, network interfaces and extensions, and the login
-endpoint of a tenant.
+"""A simulated Azure: Resource Manager with virtual machines, disks, network interfaces and extensions, and a login.
 
-`estate.py` holds what there is; `shapes.py`, `bounds.py` and `rules.py` say what may be asked for, with what
-`catalog.py` has on offer; `creating.py`, `changing.py` and `lifecycle.py` change it; `views.py` shows it; `service.py`
-puts them behind the front that all clouds share. `local.py` serves it.
+- `estate.py` has the resources; `creating.py`, `changing.py` and `lifecycle.py` change them, `views.py` renders them.
+- `shapes.py`, `bounds.py` and `rules.py` validate requests, with the offers of `catalog.py`.
+- `service.py` puts them behind the front that all clouds share; `local.py` serves it.
 """
 
 from unbounded.lab.cloud.azure.dials import Dials

@@ -1,4 +1,4 @@
-"""What comes with a virtual machine: its disks and network interfaces, named, made and attached."""
+"""Disks and network interfaces of a virtual machine: their names, creation and attachment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbounded.lab.cloud.azure.rules import id_of_disk, nic_of
 
 
 def completed(estate: Estate, machine: Machine) -> dict[str, Any]:
-    """The model with what the cloud fills in: names and sizes of disks, defaults."""
+    """Return the model completed by the cloud: names and sizes of disks, defaults."""
     properties = dict(machine.properties)
     storage = dict(properties["storageProfile"])
     storage["osDisk"] = _completed_os_disk(estate, machine, storage["osDisk"])
@@ -50,7 +50,7 @@ def _with_managed_disk(estate: Estate, machine: Machine, disk: dict[str, Any], s
 
 
 def attach_all(estate: Estate, machine: Machine, now: float) -> None:
-    """Take the disks and NICs that a machine's model names, and make those disks that are not there."""
+    """Attach the disks and NICs of a machine's model, and create missing disks."""
     for given in (machine.os_disk, *machine.data_disks):
         disk = estate.disks.get(id_of_disk(machine.id, given).key)
         if disk is None:

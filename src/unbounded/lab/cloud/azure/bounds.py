@@ -1,7 +1,7 @@
-"""Rules about what a virtual machine's model says, for which nothing else has to be looked at: one row for each.
+"""Rules about a virtual machine's model alone, without other resources: one row for each.
 
-Words, codes and targets are those that Azure answers with (learn.microsoft.com/azure/virtual-machines: error messages
-of virtual machines, and of Spot; the SDK's descriptions of OSProfile).
+Messages, codes and targets are Azure's (learn.microsoft.com/azure/virtual-machines: error messages of virtual machines,
+and of Spot; the SDK's descriptions of OSProfile).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.model import Document
 
 Offends = Callable[[Document], Iterable[Any]]
-"""What in a model breaks a rule, for the rule's words; a tuple where they take more than one."""
+"""Returns the values in a model that break a rule, for its message; a tuple for a message with several."""
 
 _NOT_ADMINS: Final = """
 administrator admin user user1 test user2 test1 user3 admin1 1 123 a actuser adm admin2 aspnet backup console david
@@ -38,10 +38,11 @@ IMAGE_IDS: Final = ("id", "sharedGalleryImageId", "communityGalleryImageId")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """
+    """One rule.
+
     Args:
-        says: the message, with what breaks it at `{0}` and the name of the machine at `{name}`.
-        error: of the table of errors.
+        says: the message, with the offending value at `{0}` and the name of the machine at `{name}`.
+        error: a name in the table of errors.
     """
 
     offends: Offends
@@ -51,9 +52,10 @@ class Rule:
 
 
 def check(model: Document, name: str) -> None:
-    """
+    """Check the model of a machine of that name.
+
     Raises:
-        Problem: for the first rule that the model of a machine of that name breaks.
+        Problem: for the first rule that it breaks.
     """
     for rule in RULES:
         for found in rule.offends(model):
@@ -62,7 +64,7 @@ def check(model: Document, name: str) -> None:
 
 
 def data_disks(model: Document) -> list[Document]:
-    """Those that a model keeps attached."""
+    """Return the data disks that a model keeps attached."""
     disks = model["properties"].get("storageProfile", {}).get("dataDisks") or []
     return [disk for disk in disks if not disk.get("toBeDetached")]
 
@@ -168,7 +170,7 @@ def _is_spot(model: Document) -> bool:
 
 
 RULES: Final = (
-    # Resource Manager looks first
+    # Rules of Resource Manager, which checks first
     Rule(
         lambda model: (len(_tags(model)),) if len(_tags(model)) > 50 else (),
         "Too many tags specified. Requested tag count - '{0}'. Maximum number of tags allowed - '50'.",
@@ -214,7 +216,7 @@ RULES: Final = (
         " unexpected, a non-UserAssigned identity type should not contain: userAssignedIdentities'",
         error="IdentityNotExpected",
     ),
-    # Compute
+    # Rules of Compute
     Rule(
         _size,
         "The value {0} provided for the VM size is not valid. The valid sizes in the current region are:"
@@ -297,4 +299,4 @@ RULES: Final = (
         "AzureSpotVMNotSupportedInAvailabilitySet",
     ),
 )
-"""In the order in which they are looked at; the later ones may rely on the earlier."""
+"""In the order of their checks; later ones may rely on earlier ones."""

@@ -1,7 +1,7 @@
-"""What the simulated regions offer: zones, sizes of virtual machines, and versions of the APIs.
+"""Offers of the simulated regions: zones, sizes of virtual machines, and versions of the APIs.
 
-How many data disks a size takes is in Azure's pages of the sizes, and in the table that Kubernetes' driver for its
-disks has of them (kubernetes-sigs/azuredisk-csi-driver, azure_dd_max_disk_count.go).
+The maximum of data disks for a size is in Azure's pages of the sizes, and in a table of Kubernetes' driver for Azure's
+disks (kubernetes-sigs/azuredisk-csi-driver, azure_dd_max_disk_count.go).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ZONES: Final[Mapping[str, tuple[str, ...]]] = {
     "northcentralus": (),
     "westcentralus": (),
 }
-"""Of each location."""
+"""Zones of each location."""
 
 API_VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **{f"{COMPUTE}/{name}": (version,) for name, version in KNOWN.api_versions.items()},
@@ -32,20 +32,20 @@ API_VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{NETWORK}/networkInterfaces": ("2024-05-01",),
     "Microsoft.Resources/resourceGroups": ("2024-11-01",),
 }
-"""By the type of a resource: those in whose shape it is shown here."""
+"""Supported versions by the type of a resource."""
 OLDER: Final = ("2024-07-01", "2024-11-01")
-"""What a cloud has of Compute that is behind."""
+"""Versions of Compute in a cloud that is behind."""
 
 EXACT_VERSION: Final = "24.04.202505010"
 VERSIONS: Final = (EXACT_VERSION, "24.04.202502210")
-"""Of every image that is offered; `latest` is the first."""
+"""Versions of every offered image; `latest` is the first."""
 IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "canonical:ubuntu-24_04-lts:server": VERSIONS,
     "almalinux:almalinux-x86_64:server": VERSIONS,
 }
-"""By publisher, offer and SKU in lower case."""
+"""Versions of images by publisher, offer and SKU in lower case."""
 
-_USUAL: Final = {2: 4, 4: 8, 8: 16, 16: 32, 32: 32, 48: 32, 64: 32}  # {cores: most data disks}
+_USUAL: Final = {2: 4, 4: 8, 8: 16, 16: 32, 32: 32, 48: 32, 64: 32}  # {cores: maximum of data disks}
 _SIXTH: Final = {2: 8, 4: 12, 8: 24, 16: 48, 32: 64, 48: 64, 64: 64, 96: 64}
 _SERIES: Final[Mapping[str, Mapping[int, int]]] = {
     "B{}s": {1: 2, 2: 4},
@@ -82,7 +82,7 @@ def _sizes() -> Iterator[Size]:
 
 
 SIZES: Final[Mapping[str, Size]] = {size.name.lower(): size for size in _sizes()}
-"""By their names in lower case: those of which it is known how many data disks they take."""
+"""Sizes with a known maximum of data disks, by their names in lower case."""
 _NAMED: Final = re.compile(
     r"(Standard|Basic)_(?P<family>[ABDEFGHLMN][A-Z]{0,2})(?P<cores>\d{1,4})(-(?P<fewer>[1-9]\d{0,2}))?(?P<features>[a-z]{0,6})"
     r"(_[A-Z0-9]{1,10}){0,2}?(_v[1-9]\d?)?(_Promo)?",
@@ -93,17 +93,17 @@ MOST_DATA_DISKS: Final = 64
 
 
 def size_of(name: str) -> Size | None:
-    """A size by its name; of one that is not known, as new ones come each month, what the name says of it."""
+    """Return a size by its name; an unknown one, as new sizes appear each month, is derived from its name."""
     known = SIZES.get(name.lower())
     if known is not None:
         return known
     found = _NAMED.fullmatch(name)
     if found is None:
         return None
-    cores = int(found["cores"]) or 1  # A0 has a part of one
+    cores = int(found["cores"]) or 1  # A0 has a part of a core
     return Size(name, int(found["fewer"] or cores), min(2 * cores, MOST_DATA_DISKS))
 
 
 def plain(location: str) -> str:
-    """A location as answers have it: requests may have it as people write it, `West Europe`."""
+    """Return a location in the form of replies; requests may have its display name, `West Europe`."""
     return location.replace(" ", "").lower()

@@ -1,4 +1,4 @@
-"""Changing virtual machines that are there: what can be, and how a change is put upon what there is."""
+"""Changes of existing virtual machines: validation, and the merge into the model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from unbounded.lab.cloud.azure.model import Document, Machine, Operation, Power,
 from unbounded.lab.cloud.azure.rules import check_disks, check_identity, check_references, id_of_disk, model_of, nic_of
 
 FIXED: Final = ("computerName", "adminUsername", "linuxConfiguration", "windowsConfiguration")
-"""In osProfile, these cannot be changed."""
+"""Properties of osProfile that cannot be changed."""
 
 
 def update(estate: Estate, machine: Machine, body: Document, now: float, call: str) -> Operation:
-    """Accept a change of a machine that is there; what a request does not name stays as it is.
+    """Accept a change of an existing machine; properties that the request does not name stay.
 
     Raises:
-        Problem: it cannot be; nothing was done.
+        Problem: it is not possible; nothing was changed.
     """
     change = model_of(body)
     _check_change(estate, machine, change)
@@ -30,7 +30,7 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
     bounds.check(model, machine.id.name)
     check_references(estate, machine.id, change)
     check_disks(estate, machine.id, model, machine)
-    whole = completed(estate, changed)  # disks that it makes are shown without an id until its end
+    whole = completed(estate, changed)  # new disks are shown without an id until the change ends
     kept = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
     leaving = [disk for disk in estate.disks_of(machine.id) if disk.id.key not in kept]
     gone_nics = [nic for nic in estate.nics_of(machine.id) if nic.id.key not in {n["id"].lower() for n in changed.nics}]
@@ -75,7 +75,7 @@ def _check_change(estate: Estate, machine: Machine, change: Mapping[str, Any]) -
 
 
 def _check_fixed(machine: Machine, properties: Mapping[str, Any]) -> None:
-    """Refuse to change what is settled when a machine is made."""
+    """Reject changes of properties that are fixed at creation."""
     profile = properties.get("osProfile") or {}
     if "customData" in profile and profile["customData"] != machine.custom_data:
         raise Problem("PropertyChangeNotAllowed", detail="osProfile.customData", target="osProfile.customData")
@@ -97,7 +97,7 @@ def _check_fixed(machine: Machine, properties: Mapping[str, Any]) -> None:
 
 
 def _merged(machine: Machine, change: Mapping[str, Any]) -> dict[str, Any]:
-    """The model with a change: objects are merged, lists take the place of those before."""
+    """Return the model with a change: objects are merged, lists are replaced."""
     properties = dict(change["properties"])
     if properties.get("osProfile"):
         properties["osProfile"] = {

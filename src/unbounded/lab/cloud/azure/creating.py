@@ -1,4 +1,4 @@
-"""Making virtual machines, and what is left where that fails."""
+"""Creation of virtual machines, and the remains of failed creations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from unbounded.lab.cloud.azure.rules import check_new, id_of_disk, later_problem
 
 
 def create(estate: Estate, resource: ResourceId, body: Document, now: float) -> Operation:
-    """Accept the creation of a machine that is not there.
+    """Accept the creation of a machine that does not exist.
 
     Raises:
-        Problem: it cannot be; nothing was done.
+        Problem: it is not possible; nothing was changed.
     """
     model = model_of(body)
     custom_data, user_data = check_new(estate, resource, model, now)
@@ -48,7 +48,7 @@ def create(estate: Estate, resource: ResourceId, body: Document, now: float) -> 
 
 
 def _leave_failed(estate: Estate, machine: Machine, at: float, problem: Problem) -> None:
-    """What a creation that failed leaves behind."""
+    """Leave the remains of a failed creation, as the dial `failed_create_leaves` requires."""
     estate.reserve_nics(machine, at)
     if estate.dials.failed_create_leaves == "machine-and-disk":
         estate.failed(machine, at, problem)

@@ -1,4 +1,4 @@
-"""The errors of Azure Resource Manager, its Compute provider and the login endpoint, as they are seen on the wire."""
+"""Errors of Azure Resource Manager, its Compute provider and the login endpoint, in their wire form."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ JSON: Final = "application/json; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """
+    """One error.
+
     Args:
-        code: where it is not the name.
-        again_for: the target of a detail that says the same once more; none if empty.
+        code: where it differs from the name.
+        again_for: the target of a detail that repeats the message; none if empty.
     """
 
     status: int
@@ -32,7 +33,7 @@ OVERCONSTRAINED: Final = (
     " restrictive. Please remove some constraints and try again. Constraints applied are:\n"
 )
 ERRORS: Final[Mapping[str, Row]] = {
-    # What a client did wrong
+    # Errors of the client
     "InvalidRequestContent": Row(400, "The request content was invalid and could not be deserialized: '{detail}'."),
     "InvalidParameter": Row(400, "{detail}"),
     "MissingApiVersionParameter": Row(
@@ -87,7 +88,7 @@ ERRORS: Final[Mapping[str, Row]] = {
         "Marketplace purchase eligibility check returned errors. See inner errors for details. You have not accepted"
         " the legal terms on this subscription for this plan: {detail}.",
     ),
-    # Who it is
+    # Authentication and authorization
     "AuthenticationFailed": Row(401, "Authentication failed. The 'Authorization' header is missing."),
     "InvalidAuthenticationToken": Row(401, "The access token is invalid."),
     "ExpiredAuthenticationToken": Row(
@@ -107,7 +108,7 @@ ERRORS: Final[Mapping[str, Row]] = {
         ' machines","id":"/providers/Microsoft.Management/managementGroups/root/providers/Microsoft.Authorization'
         "/policyAssignments/no-new-machines\"}}}}]'.",
     ),
-    # What there is not
+    # Missing resources
     "ResourceNotFound": Row(
         404,
         "The Resource '{type}/{name}' under resource group '{group}' was not found. For more details please go to"
@@ -136,7 +137,7 @@ ERRORS: Final[Mapping[str, Row]] = {
     "SubscriptionNotFound": Row(404, "The subscription '{detail}' could not be found."),
     "NotFound": Row(404, "{detail}"),
     "PathNotFound": Row(404, "No HTTP resource was found that matches the request URI '{detail}'.", "NotFound"),
-    # What does not go together
+    # Conflicts
     "Conflict": Row(
         409,
         "The request failed due to conflict with a concurrent request. To resolve it, please refer to"
@@ -209,7 +210,7 @@ ERRORS: Final[Mapping[str, Row]] = {
     "OverconstrainedAllocationRequest": Row(409, f"{OVERCONSTRAINED}  - VM Size\n"),
     "OverconstrainedZonalAllocationRequest": Row(409, f"{OVERCONSTRAINED}  - Availability Zone\n  - VM Size\n"),
     "PreconditionFailed": Row(412, "The condition '{detail}' evaluated to false."),
-    # Too much, and what is the cloud's own fault
+    # Throttling, and errors of the cloud
     "TooManyRequests": Row(429, "The request is being throttled."),
     "SubscriptionRequestsThrottled": Row(
         429,
@@ -235,7 +236,7 @@ ERRORS: Final[Mapping[str, Row]] = {
     ),
     "ServiceUnavailable": Row(503, "The service is unavailable now, please retry later."),
     "ServerTimeout": Row(503, "The request timed out."),
-    # What only an operation ends with
+    # Errors of operations alone
     "OperationPreempted": Row(409, "Operation execution has been preempted by a more recent operation."),
     "OSProvisioningTimedOut": Row(
         409,
@@ -246,7 +247,7 @@ ERRORS: Final[Mapping[str, Row]] = {
         409, "VM has reported a failure when processing extension '{detail}'. Error message: 'enable failed'."
     ),
 }
-"""By the name that dials use; the message's fields are filled in where the error is raised."""
+"""By the name that dials use; the code that raises an error supplies the fields of its message."""
 
 LOGIN_ERRORS: Final[Mapping[str, Row]] = {
     "invalid_request": Row(400, "AADSTS900144: The request body must contain the following parameter: '{detail}'."),
@@ -282,7 +283,7 @@ LOGIN_ERRORS: Final[Mapping[str, Row]] = {
 
 
 class _Unfilled(dict[str, str]):
-    """The fields of a message that nobody filled in, as when a dial asks for the error."""
+    """Fields of a message, with a default for those without a value, as when a dial requires the error."""
 
     def __missing__(self, key: str) -> str:
         return "-"
@@ -319,7 +320,7 @@ class Problem(Exception):
 
 
 class LoginProblem(Exception):
-    """A login that is refused; `name` is a key of LOGIN_ERRORS."""
+    """A rejected login; `name` is a key of LOGIN_ERRORS."""
 
     def __init__(self, name: str, detail: str = "") -> None:
         super().__init__(name, detail)
@@ -339,5 +340,5 @@ def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None =
 
 
 def retry_after(seconds: float | None) -> dict[str, str]:
-    """The header, in whole seconds; none for None and for 0."""
+    """Return the header, in whole seconds; none for None and for 0."""
     return {"retry-after": str(max(1, round(seconds)))} if seconds else {}

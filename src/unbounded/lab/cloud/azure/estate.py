@@ -1,4 +1,4 @@
-"""Everything there is in a simulated Azure, and the operations that change it. No socket and no clock."""
+"""All resources of a simulated Azure, and the operations that change them. No socket and no clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from unbounded.lab.cloud.history import Event, History
 from unbounded.lab.cloud.records import Records
 
 NAMESPACE: Final = UUID("6f1f9a86-8a0f-4f0c-9a63-3d3d1c3c7a10")
-LOOK_AGAIN_S: Final = 1.0  # at an operation that hangs
+LOOK_AGAIN_S: Final = 1.0  # interval of checks of a hanging operation
 NIC_RESERVED_S: Final = 180.0
 ALIVE: Final = frozenset({Power.STARTING, Power.RUNNING, Power.STOPPING})
 
@@ -41,7 +41,7 @@ Undone = Callable[[float, Problem], None]
 
 @dataclass(slots=True)
 class Estate:
-    """The subscriptions of one tenant with what is in them."""
+    """The subscriptions of one tenant with their resources."""
 
     tenant: str
     dials: Dials = IDEAL
@@ -52,7 +52,8 @@ class Estate:
     identities: dict[str, ResourceId] = field(default_factory=dict)  # {key: id}
     availability_sets: dict[str, ResourceId] = field(default_factory=dict)
     images: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(IMAGES))
-    others: set[str] = field(default_factory=set)  # ids, in lower case, of what machines can name: groups, own images
+    # lower-case ids of other resources that machines can name: groups, own images
+    others: set[str] = field(default_factory=set)
     machines: Records[str, Machine] = field(default_factory=Records)
     disks: Records[str, Disk] = field(default_factory=Records)
     nics: Records[str, Nic] = field(default_factory=Records)
@@ -71,10 +72,10 @@ class Estate:
         self._made += 1
         return str(uuid5(NAMESPACE, f"{self.seed}/{self._made}"))
 
-    # What there is
+    # Resources
 
     def machine(self, resource: ResourceId) -> Machine:
-        """The truth about a machine.
+        """Return a machine in its true state.
 
         Raises:
             Problem: there is none.
@@ -93,10 +94,10 @@ class Estate:
     def extensions_of(self, machine: ResourceId) -> Iterator[Extension]:
         return (extension for _, extension in self.extensions if extension.machine == machine)
 
-    # Changes, and what history says of them
+    # Changes, with their events
 
     def put_machine(self, machine: Machine, at: float) -> Machine:
-        """Put a machine anew, with another etag."""
+        """Store a machine with a new etag, and record the events."""
         before = self.machines.get(machine.id.key)
         generation = 1 if before is None else before.generation + 1
         error = machine.error if machine.provisioning is Provisioning.FAILED else None
@@ -118,7 +119,7 @@ class Estate:
         self._tell(at, machine, "deleted")
 
     def blink(self, machine: Machine, at: float) -> None:
-        """Note that a machine that is on was off for a moment."""
+        """Record that a running machine was off for a moment."""
         self._tell(at, machine, "off")
         self._tell(at, machine, "on")
 
@@ -165,8 +166,8 @@ class Estate:
         """Accept a long-running operation.
 
         Args:
-            done: carries it out, at its end; what it raises is what the operation ends with.
-            undone: what is left where it fails.
+            done: executes it, at its end; it fails with a Problem that this raises.
+            undone: sets the state after a failure.
         """
         operation = Operation(self.new_uuid(), call, subject, location, now)
         self.operations[operation.id] = operation
@@ -175,7 +176,7 @@ class Estate:
         return operation
 
     def cancel(self, operation_id: str, at: float) -> None:
-        """End an operation as one that a later one took the place of."""
+        """End an operation that a later one has preempted."""
         operation = self.operations.get(operation_id)
         if operation is not None and operation.status is Status.IN_PROGRESS:
             self._finish(operation, at, Status.CANCELED, Problem("OperationPreempted"))
@@ -211,10 +212,10 @@ class Estate:
             return None
         return Problem(self._operation_errors.popleft(), name=subject.name, subject=str(subject))
 
-    # Deleting what belongs to a machine
+    # Deletion of a machine's resources
 
     def delete_machine(self, machine: Machine, at: float) -> None:
-        """Let go of disks and NICs, delete those that are to be deleted with it, and the machine."""
+        """Delete a machine: detach its disks and NICs, and delete those with deleteOption Delete."""
         doomed_disks, doomed_nics = self._doomed(machine)
         self.drop_machine(machine, at)
         for disk in list(self.disks_of(machine.id)):
@@ -234,13 +235,13 @@ class Estate:
         return names | ids, {nic["id"].lower() for nic in nics}
 
     def reserve_nics(self, machine: Machine, at: float) -> None:
-        """Keep the NICs of a machine whose creation failed from others for a while."""
+        """Reserve the NICs of a machine whose creation failed, for NIC_RESERVED_S."""
         for nic in list(self.nics_of(machine.id)):
             reserved = replace(nic, reserved_for=machine.id, reserved_until=at + NIC_RESERVED_S)
             self.nics.put(nic.id.key, reserved, at)
 
     def failed(self, machine: Machine, at: float, problem: Problem) -> None:
-        """Leave a machine as one whose last operation failed."""
+        """Set a machine to Failed after its last operation."""
         now = self.machines.get(machine.id.key)
         if now is not None:
             self.put_machine(replace(now, provisioning=Provisioning.FAILED, error=problem), at)

@@ -1,4 +1,4 @@
-"""Images as those who look at them are shown them: of the marketplace, of one's own, and of galleries."""
+"""Images as replies show them: those of the marketplace, of a subscription, and of galleries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PUBLISHED: Final = 1_767_225_600.0
 
 
 def of_marketplace(estate: Estate, subscription: str, location: str, *image: str) -> dict[str, Any]:
-    """A version of an image, by its publisher, offer, SKU and version.
+    """Return a version of an image, by its publisher, offer, SKU and version.
 
     Raises:
         Problem: it is not offered.
@@ -31,7 +31,7 @@ def of_marketplace(estate: Estate, subscription: str, location: str, *image: str
 
 
 def versions_of_marketplace(estate: Estate, subscription: str, location: str, *image: str) -> list[dict[str, Any]]:
-    """The versions of an image that are offered, by its publisher, offer and SKU."""
+    """Return the offered versions of an image, by its publisher, offer and SKU."""
     known = estate.images.get(":".join(image).lower())
     if known is None:
         raise Problem("NotFound", detail="Artifact: VMImage was not found.")
@@ -40,7 +40,7 @@ def versions_of_marketplace(estate: Estate, subscription: str, location: str, *i
 
 
 def managed(estate: Estate, image: str, location: str) -> dict[str, Any]:
-    """An image of one's own.
+    """Return an image of the subscription itself.
 
     Raises:
         Problem: there is none.
@@ -53,7 +53,7 @@ def managed(estate: Estate, image: str, location: str) -> dict[str, Any]:
 
 
 def version_of_gallery(estate: Estate, version: str, location: str) -> dict[str, Any]:
-    """A version of an image in a gallery, by its path; of a gallery of others in the shorter form of these.
+    """Return a version of a gallery's image, by its path; shared and community galleries have a shorter form.
 
     Raises:
         Problem: there is none.

@@ -1,4 +1,4 @@
-"""What can be asked of a machine that is there: power, deletion; and of disks, NICs and extensions."""
+"""Actions on existing resources: power and deletion of machines; changes of disks, NICs and extensions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.lab.cloud.azure.shapes import EXTENSION, checked
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A power action: what is shown while it lasts, what comes of it, and the name of its time."""
+    """A power action: the state during it, the state after it, and the name of its duration."""
 
     during: Power
     after: Power
@@ -31,11 +31,11 @@ STEPS: Final[Mapping[str, Step]] = {
 SETTLED: Final = frozenset({("Start", Power.RUNNING), ("PowerOff", Power.STOPPED), ("PowerOff", Power.DEALLOCATED)}) | {
     ("Deallocate", Power.DEALLOCATED)
 }
-"""Actions that find a machine as they would leave it: they succeed at once and change nothing."""
+"""Actions into the present state: they succeed at once and change nothing."""
 
 
 def claim(estate: Estate, machine: Machine, action: str, now: float) -> None:
-    """Make sure that a machine can be changed now.
+    """Check that a machine can be changed now.
 
     Raises:
         Problem: it is being deleted, or another operation is in progress.
@@ -50,7 +50,7 @@ def claim(estate: Estate, machine: Machine, action: str, now: float) -> None:
 
 
 def check_lock(estate: Estate, resource: ResourceId) -> None:
-    """Refuse to delete what has a lock."""
+    """Refuse to delete a locked resource."""
     if resource.name in estate.dials.locked:
         raise Problem("ScopeLocked", subject=str(resource))
 
@@ -59,7 +59,7 @@ def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutd
     """Begin a power action, `Start`, `PowerOff`, `Restart` or `Deallocate`.
 
     Raises:
-        Problem: the machine cannot do that now.
+        Problem: the machine's state does not allow it.
     """
     claim(estate, machine, action[0].lower() + action[1:], now)
     machine = estate.machine(machine.id)
@@ -100,7 +100,7 @@ def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutd
 
 
 def delete_machine(estate: Estate, machine: Machine, now: float, *, force: bool) -> Operation:
-    """Begin a deletion; what else is in progress gives way to it."""
+    """Begin a deletion, which preempts any other operation."""
     check_lock(estate, machine.id)
     claim(estate, machine, "delete", now)
     machine = estate.machine(machine.id)
@@ -153,7 +153,7 @@ def delete_nic(estate: Estate, nic: Nic, now: float) -> None:
     """Delete a network interface.
 
     Raises:
-        Problem: it belongs to a machine, is locked, or is kept for one whose creation failed.
+        Problem: it belongs to a machine, is locked, or is reserved for one whose creation failed.
     """
     check_lock(estate, nic.id)
     if nic.owner is not None:
@@ -167,7 +167,7 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
     """Begin to install or change an extension.
 
     Raises:
-        Problem: the machine is not running, or something is missing.
+        Problem: the machine is not running, or a property is missing.
     """
     body = checked(body, EXTENSION)
     if not body.get("location"):

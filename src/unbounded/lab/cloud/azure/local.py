@@ -32,18 +32,19 @@ ISSUER: Final = "https://issuer.lab.invalid"
 WORKLOAD: Final = "system:serviceaccount:unbounded-kube:machine-ops-controller"
 WORKLOAD_TOKEN_S: Final = 3600.0
 NEVER_S: Final = 3650 * 86400.0
-"""Nobody renews the token file that `environment` names, as a kubelet would."""
+"""Lifetime of the token that `environment` names: no kubelet renews its file."""
 AGE_S: Final = 86400.0
-"""Of what is put in: reads that lag show it."""
+"""Age of added resources, so that lagging reads show them."""
 
 
 class LabAzure(LabCloud[Dials]):
-    """One Azure tenant in this process: `async with LabAzure() as cloud:` serves Resource Manager and login at
-    `cloud.url`, which is both `base_url` and the credentials' authority.
+    """One Azure tenant in this process: `async with LabAzure() as cloud:` serves Resource Manager and login.
+
+    `cloud.url` is both `base_url` and the credentials' authority.
 
     Args:
-        subscriptions: how many; `cloud.subscription` is the first.
-        times: how long things take.
+        subscriptions: their number; `cloud.subscription` is the first.
+        times: durations of its operations.
     """
 
     table = MISBEHAVIOURS
@@ -85,20 +86,20 @@ class LabAzure(LabCloud[Dials]):
         for path in self._token_files:
             os.unlink(path)
 
-    # What its user needs to know
+    # Properties for users
 
     @property
     def subscription(self) -> str:
         return self.subscriptions[0]
 
     def federate(self, issuer: str, subject: str, key: RSAPublicKey) -> None:
-        """Let the application log in with tokens that an issuer gives a subject."""
+        """Let the application log in with tokens that an issuer issues for a subject."""
         application = self.login.applications[self.client_id]
         federations = (*application.federations, Federation(issuer, subject, key))
         self.login.applications[self.client_id] = Application(self.client_id, self.client_secret, federations)
 
     def workload_token(self, **claims: Any) -> str:
-        """A token of a service account that the application is federated with, as a cluster's issuer would give it.
+        """Return a token of the federated service account, as a cluster's issuer gives it.
 
         Args:
             claims: in place of the usual ones: iss, sub, aud, nbf, exp.
@@ -108,7 +109,7 @@ class LabAzure(LabCloud[Dials]):
         return jwt.signed({**usual, **claims}, self._issuer_key)
 
     def workload_token_file(self, **claims: Any) -> str:
-        """A file with such a token, for AZURE_FEDERATED_TOKEN_FILE; it is there until the cloud stops."""
+        """Return the path of a file with such a token, for AZURE_FEDERATED_TOKEN_FILE; the cloud's stop removes it."""
         path = kept(self.workload_token(**claims).encode())
         self._token_files.append(path)
         return path
@@ -120,13 +121,13 @@ class LabAzure(LabCloud[Dials]):
         return key
 
     def access_token(self) -> str:
-        """A token for Resource Manager, as the application would get it by logging in."""
+        """Return a token for Resource Manager, as a login of the application gives it."""
         application, lifetime_s = self.login.applications[self.client_id], self.estate.dials.token_lifetime_s
         granted = self.login.grant(application, f"{RESOURCE}/.default", self.clock.now(), lifetime_s=lifetime_s)
         return str(granted["access_token"])
 
     def environment(self) -> dict[str, str]:
-        """A workload of a cluster."""
+        """Return the variables for a cluster's workload."""
         return {
             **super().environment(),
             "AZURE_RESOURCE_MANAGER_ENDPOINT": self.url,
@@ -136,7 +137,7 @@ class LabAzure(LabCloud[Dials]):
             "AZURE_FEDERATED_TOKEN_FILE": self.workload_token_file(exp=self.clock.now() + NEVER_S),
         }
 
-    # Putting things in
+    # Added resources
 
     def id_of(self, name: str, *, group: str = GROUP, subscription: str | None = None) -> ResourceId:
         return ResourceId(subscription or self.subscription, group, MACHINES, name)
@@ -147,7 +148,7 @@ class LabAzure(LabCloud[Dials]):
     def add_machine(
         self, name: str, shape: Shape | None = None, *, group: str = GROUP, subscription: str | None = None
     ) -> ResourceId:
-        """Put a virtual machine that has been running for a day.
+        """Add a virtual machine that has been running for a day.
 
         Returns:
             Its id; the provider ID is `azure://` and this.
@@ -160,33 +161,33 @@ class LabAzure(LabCloud[Dials]):
         return resource
 
     def add_disk(self, name: str, *, group: str = GROUP, zones: Sequence[str] = ()) -> ResourceId:
-        """Put a data disk that belongs to nobody; returns its id."""
+        """Add a data disk without an owner; returns its id."""
         disk = self.disk_id(name, group=group)
         seeding.add_disk(self.estate, disk, LOCATION, self.now - AGE_S, zones=tuple(zones))
         return disk
 
     def set_disk(self, name: str, *, group: str = GROUP, **properties: Any) -> None:
-        """Set properties of a disk that is there, as somebody does at the disk itself."""
+        """Set properties of an existing disk, as an administrator does on the disk itself."""
         disk = self.estate.disks.get(self.disk_id(name, group=group).key)
         if disk is None:
             raise KeyError(name)
         self.estate.put_disk(replace(disk, settings={**(disk.settings or {}), **properties}), self.now)
 
     def add_nic(self, name: str, *, group: str = GROUP) -> ResourceId:
-        """Put a network interface that belongs to nobody; returns its id."""
+        """Add a network interface without an owner; returns its id."""
         nic = self.id_of(name, group=group).beside(NICS, name)
         seeding.add_nic(self.estate, nic, LOCATION, self.now - AGE_S)
         return nic
 
-    # The truth
+    # The true state
 
     def machines(self) -> dict[str, Machine]:
-        """The virtual machines that there are, by name; of two with one name in different groups the later."""
+        """Return the existing virtual machines by name; of two with one name in different groups the later."""
         self.history  # noqa: B018 - what is due happens first
         return {machine.id.name: machine for _, machine in self.estate.machines}
 
     def power(self, name: str) -> Power | None:
-        """Of a machine that is there; None for one that has no host.
+        """Return the power of an existing machine; None for one without a host.
 
         Raises:
             KeyError: there is none.
@@ -194,23 +195,23 @@ class LabAzure(LabCloud[Dials]):
         return self.machines()[name].power
 
     def alive(self, name: str | None = None) -> list[str]:
-        """The vmIds of the machines that are on, or of those of a name."""
+        """Return the vmIds of the machines that are on, of all or of those with a name."""
         return [
             machine.vm_id for key, machine in self.machines().items() if machine.power in ALIVE and name in (None, key)
         ]
 
     def stray_disks(self) -> list[str]:
-        """The names of disks that belong to no machine."""
+        """Return the names of disks without a machine."""
         self.history  # noqa: B018
         return [disk.id.name for _, disk in self.estate.disks if disk.owner is None]
 
     def stray_nics(self) -> list[str]:
-        """The names of network interfaces that belong to no machine."""
+        """Return the names of network interfaces without a machine."""
         self.history  # noqa: B018
         return [nic.id.name for _, nic in self.estate.nics if nic.owner is None]
 
     def custom_data(self, name: str) -> str | None:
-        """What a machine was given for its first boot, in Base64; no client can read it back."""
+        """Return a machine's custom data for its first boot, in Base64; no client can read it back."""
         return self.machines()[name].custom_data
 
     def _uuid(self, what: str) -> str:

@@ -1,7 +1,7 @@
-"""The login endpoint of a tenant (OAuth 2.0, client credentials) and the tokens that it gives.
+"""The login endpoint of a tenant (OAuth 2.0, client credentials) and the tokens that it issues.
 
-An application logs in with its secret, or with a token of another issuer that it was federated with: that of a
-Kubernetes cluster, for a service account. Such tokens have to be signed with RS256, as the real endpoint demands.
+An application logs in with its secret, or with a token of another issuer that it is federated with: that of a
+Kubernetes cluster, for a service account. Such tokens must be signed with RS256, as the real endpoint requires.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 @dataclass(frozen=True, slots=True)
 class Federation:
-    """Whose tokens an application may log in with."""
+    """An issuer and subject whose tokens an application may log in with."""
 
     issuer: str
     subject: str
@@ -49,7 +49,7 @@ class Login:
         """Answer a request for a token.
 
         Raises:
-            LoginProblem: it is refused.
+            LoginProblem: it is rejected.
         """
         if tenant.lower() != self.tenant:
             raise LoginProblem("unknown_tenant", tenant)
@@ -68,7 +68,7 @@ class Login:
         return self.grant(application, form["scope"], now, lifetime_s=lifetime_s)
 
     def grant(self, application: Application, scope: str, now: float, *, lifetime_s: float) -> dict[str, Any]:
-        """The answer that holds a token for an application."""
+        """Return the reply with a token for an application."""
         audience = scope.removesuffix("/.default").rstrip("/")
         said = {
             "aud": audience,
@@ -82,10 +82,10 @@ class Login:
         return {"token_type": "Bearer", "expires_in": lifetime, "ext_expires_in": lifetime, "access_token": token}
 
     def client(self, request: Request, now: float) -> str:
-        """Who sends a request.
+        """Return the client that sends a request.
 
         Raises:
-            Problem: it has no token that is good now.
+            Problem: it has no valid token.
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
@@ -103,7 +103,7 @@ class Login:
         return str(said["appid"])
 
     def discovery(self, base: str) -> dict[str, Any]:
-        """The OpenID configuration, which some clients read before they log in."""
+        """Return the OpenID configuration, which some clients read before they log in."""
         return {
             "issuer": f"{base}/{self.tenant}/v2.0",
             "token_endpoint": f"{base}/{self.tenant}/oauth2/v2.0/token",

@@ -1,4 +1,4 @@
-"""Misbehaviours of Azure, each as a turn of the dials; those that any cloud can have stand in the shared table."""
+"""Misbehaviours of Azure, each as settings of dials; the shared table has those of any cloud."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def operation_fails_after_acting(dials: Dials) -> Dials:
 
 
 def operation_status_vanishes(dials: Dials) -> Dials:
-    """Operations are carried out; whoever asks for their status is told that there is no such operation (404)."""
+    """Operations are carried out; their status is answered with 404."""
     return replace(dials, operations_forgotten=True)
 
 
 def no_polling_hints(dials: Dials) -> Dials:
-    """Nothing says when to ask for an operation's status again."""
+    """Replies have no Retry-After for the status of an operation."""
     return replace(dials, poll_hints=False)
 
 
@@ -60,12 +60,12 @@ def subscription_disabled(dials: Dials) -> Dials:
 
 
 def subscription_not_registered(dials: Dials) -> Dials:
-    """Changes are refused with 409: nobody has registered the subscription to use Compute."""
+    """Changes are refused with 409: the subscription is not registered to use Compute."""
     return replace(dials, of="changes", errors=("MissingSubscriptionRegistration",), errors_go_on=True)
 
 
 def older_apis(dials: Dials) -> Dials:
-    """Every request to Compute is refused with 400: the cloud has not the version yet that the SDK speaks."""
+    """Every request to Compute is refused with 400: the cloud does not serve the SDK's version yet."""
     return replace(dials, older_apis=True)
 
 
@@ -73,12 +73,12 @@ def older_apis(dials: Dials) -> Dials:
 
 
 def stop_never_ends(dials: Dials) -> Dials:
-    """A VM that is to be powered off or deallocated is stopping for good."""
+    """A VM that is powered off or deallocated stays in stopping for ever."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.PowerOff", "VirtualMachines.Deallocate"))
 
 
 def restart_never_ends(dials: Dials) -> Dials:
-    """A restart is accepted and in progress for good."""
+    """A restart is accepted and in progress for ever."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Restart"))
 
 
@@ -86,12 +86,12 @@ def restart_never_ends(dials: Dials) -> Dials:
 
 
 def delete_gets_stuck(dials: Dials) -> Dials:
-    """A VM that is deleted stays in Deleting for good."""
+    """A VM that is deleted stays in Deleting for ever."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Delete"))
 
 
 def delete_fails_midway(dials: Dials) -> Dials:
-    """The next deletion of a VM fails: its host is gone, and the VM is there, takes nothing but another deletion."""
+    """The next deletion of a VM fails: its host is gone, and the VM accepts nothing but another deletion."""
     return replace(
         dials, operation_errors=("InternalExecutionError",), operation_errors_for=("VirtualMachines.Delete",)
     )
@@ -111,7 +111,7 @@ def delete_leaves_nics(dials: Dials) -> Dials:
 
 
 def create_never_ends(dials: Dials) -> Dials:
-    """A VM that is created stays in Creating for good."""
+    """A VM that is created stays in Creating for ever."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.CreateOrUpdate"))
 
 
@@ -133,7 +133,7 @@ def zone_is_full(dials: Dials) -> Dials:
 
 
 def image_deprecated(dials: Dials) -> Dials:
-    """All versions of all images are deprecated: creations are refused with 404, and so is looking at an image."""
+    """All versions of all images are deprecated: creations are refused with 404, and so are reads of images."""
     return replace(dials, images_deprecated=("*",))
 
 
@@ -163,12 +163,12 @@ def quota_exceeded(dials: Dials) -> Dials:
 
 
 def terms_not_accepted(dials: Dials) -> Dials:
-    """Images that are bought with a plan are refused: nobody accepted its terms."""
+    """Images with a purchase plan are refused: its terms are not accepted."""
     return replace(dials, terms_accepted=False)
 
 
 def policy_refuses_creations(dials: Dials) -> Dials:
-    """Every creation is refused with 403: a policy forbids it. What is there goes on, until it is deleted."""
+    """Every creation is refused with 403: a policy forbids it. Existing VMs continue until they are deleted."""
     return replace(dials, policy_refuses=True)
 
 
@@ -184,11 +184,11 @@ def long_lists(dials: Dials) -> Dials:
     return replace(dials, page_size=2)
 
 
-# Who it is
+# Authentication
 
 
 def short_tokens(dials: Dials) -> Dials:
-    """Tokens are good for 5 s."""
+    """Tokens are valid for 5 s."""
     return replace(dials, token_lifetime_s=5.0)
 
 

@@ -1,4 +1,4 @@
-"""What there is in a simulated Azure, as frozen data: it is changed by putting it anew."""
+"""Resources of a simulated Azure, as frozen data: a change replaces the value."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.names import ResourceId
 
 Document = Mapping[str, Any]
-"""Part of a resource as it stands in JSON; never changed in place."""
+"""Part of a resource as JSON; never changed in place."""
 
 
 class Power(Enum):
-    """As instance views have it, behind `PowerState/`."""
+    """Power state as in instance views, behind `PowerState/`."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -34,7 +34,7 @@ class Provisioning(Enum):
 
 
 class Status(Enum):
-    """Of an operation."""
+    """Status of an operation."""
 
     IN_PROGRESS = "InProgress"
     SUCCEEDED = "Succeeded"
@@ -44,8 +44,9 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long things take, in seconds; poll_s is what answers ask for between two polls. In the real cloud it is
-    minutes.
+    """Durations, in seconds; in the real cloud they are minutes.
+
+    `poll_s` is the Retry-After between two polls.
     """
 
     create_s: float = 2.0
@@ -70,10 +71,10 @@ class Machine:
     """A virtual machine.
 
     Args:
-        model: all that can be set, as it was given or completed; secrets are taken out.
-        power: None as long as it was never allocated.
+        model: all properties that can be set, as given or completed, without secrets.
+        power: None until its first allocation.
         operation: the one in progress, "" if none.
-        doomed: a deletion was begun; nothing but another one is accepted.
+        doomed: a deletion was begun; only another one is accepted.
     """
 
     id: ResourceId
@@ -88,7 +89,7 @@ class Machine:
     operation: str = ""
     doomed: bool = False
     error: Problem | None = None
-    since: float = 0.0  # when it was last changed
+    since: float = 0.0  # time of the last change
 
     @property
     def location(self) -> str:
@@ -115,7 +116,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A managed disk. `leaving`: it is being detached from its owner; `settings`: of its properties, what was set."""
+    """A managed disk. `leaving`: it is being detached from its owner; `settings`: properties that were set later."""
 
     id: ResourceId
     location: str
@@ -131,13 +132,13 @@ class Disk:
     owner: ResourceId | None = None
     leaving: bool = False
     deleting: bool = False
-    since: float = 0.0  # when it last changed hands
+    since: float = 0.0  # time of the last change of its owner
     settings: Document | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface. `reserved_for`: a VM whose creation failed keeps it for 180 s from others."""
+    """A network interface. `reserved_for`: a VM whose failed creation reserves it for 180 s."""
 
     id: ResourceId
     location: str
@@ -164,7 +165,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A long-running operation, as its status shows it."""
+    """A long-running operation, with the content of its status."""
 
     id: str
     call: str

@@ -1,4 +1,4 @@
-"""Resource ids of Azure Resource Manager, which compare without regard to case and keep the case they were given."""
+"""Resource ids of Azure Resource Manager, which compare without regard to case and keep the given case."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class ResourceId:
         return None if found is None else cls(**found.groupdict())
 
     def beside(self, resource_type: str, name: str) -> ResourceId:
-        """The id of another resource in the same group."""
+        """Return the id of another resource in the same group."""
         return ResourceId(self.subscription, self.group, resource_type, name)
 
     def is_in(self, subscription: str, group: str | None) -> bool:
-        """Whether it is in a subscription, and in a group of it where one is named."""
+        """Return whether it is in a subscription, and in a group of it where one is named."""
         return self.subscription.lower() == subscription.lower() and (
             group is None or self.group.lower() == group.lower()
         )

@@ -19,7 +19,7 @@ def _shown(cloud: LabAzure) -> Mapping[str, str]:
 
 
 def _secret(cloud: LabAzure) -> Mapping[str, str]:
-    """What the Secret of an ExternalPlugin credential holds."""
+    """Return the content of the Secret of an ExternalPlugin credential."""
     return {"tenantID": cloud.tenant, "clientID": cloud.client_id, "clientSecret": cloud.client_secret}
 
 

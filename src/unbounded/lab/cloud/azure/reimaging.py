@@ -1,7 +1,7 @@
-"""A reimage: the virtual machine gets a new OS disk from its image, and what it was told for its first boot.
+"""A reimage: the virtual machine gets a new OS disk from its image, and new custom data.
 
-Words are those of the SDK's description of begin_reimage. It says nothing of a machine that is deallocated; here it
-gets its disk and stays off.
+The behaviour follows the SDK's description of begin_reimage. For a deallocated machine, which it does not cover, the
+machine gets its disk and stays off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def reimage(estate: Estate, machine: Machine, body: Document, now: float) -> Ope
     """Begin a reimage.
 
     Raises:
-        Problem: the machine cannot be reimaged, or not like that.
+        Problem: the machine cannot be reimaged, or not with these parameters.
     """
     given = checked(body, REIMAGE)
     is_ephemeral = "diffDiskSettings" in machine.os_disk
@@ -62,7 +62,7 @@ def reimage(estate: Estate, machine: Machine, body: Document, now: float) -> Ope
 
 
 def _renew_os_disk(estate: Estate, machine: Machine, at: float) -> None:
-    """Put a new disk in place of the old one, which is kept or not as its deleteOption says."""
+    """Replace the OS disk by a new one; deleteOption decides whether the old one is kept."""
     disk = estate.disks.get(id_of_disk(machine.id, machine.os_disk).key)
     storage = dict(machine.properties["storageProfile"])
     storage["osDisk"] = {name: value for name, value in machine.os_disk.items() if name not in _OF_THE_OLD}

@@ -1,4 +1,4 @@
-"""What a request for a virtual machine may ask for: all that is held against the rules before anything is done."""
+"""Rules of a request for a virtual machine, checked before anything is changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUBLIC_KEYS: Final = ("ssh-rsa", "ssh-ed25519")
 MARKETPLACE: Final = frozenset({"cognosys", "kinvolk", "almalinux"})
 """Publishers whose images are bought with a plan."""
 PLAN_PARTS: Final = (("publisher", "publisher"), ("product", "offer"), ("name", "sku"))
-"""Of a plan and of its image, what is the same."""
+"""Properties of a plan, and the equal ones of its image."""
 MANAGED_IMAGE: Final = re.compile(r"/providers/Microsoft\.Compute/images/", re.IGNORECASE)
 REFERENCE: Final = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/[^/]+(?:/[^/]+/[^/]+)+", re.IGNORECASE
@@ -38,12 +38,12 @@ REFERENCES: Final = (
     ("capacityReservation", "capacityReservationGroup"),
     ("storageProfile", "osDisk", "managedDisk", "diskEncryptionSet"),
 )
-"""Where in its properties a machine names something that has to be there."""
+"""Paths in a machine's properties to references of other resources."""
 PARTS: Final = (
     ("dataDisk", ("storageProfile", "dataDisks"), ("lun", "createOption")),
     ("networkInterface", ("networkProfile", "networkInterfaces"), ("id",)),
 )
-"""Lists of parts, each with what it has to say."""
+"""Lists of parts, each with its required properties."""
 
 
 class Offered(Enum):
@@ -57,7 +57,7 @@ WITHOUT: Final = {
     Offered.DEPRECATED: "ImageVersionDeprecated",
     Offered.NOT: "PlatformImageNotFound",
 }
-"""What the creation of a machine without its image is refused with."""
+"""Error of a creation, by the state of its image."""
 
 
 def cores(name: str) -> int:
@@ -66,7 +66,7 @@ def cores(name: str) -> int:
 
 
 def model_of(body: Document) -> dict[str, Any]:
-    """A request without what only the cloud can set."""
+    """Return a request without the properties that only the cloud can set."""
     model: dict[str, Any] = {"properties": {}, **checked(body, VIRTUAL_MACHINE)}
     if "location" in model:
         model["location"] = plain(model["location"])
@@ -88,7 +88,7 @@ def _at(properties: Mapping[str, Any], place: Sequence[str]) -> Any:
 def check_new(
     estate: Estate, resource: ResourceId, model: Mapping[str, Any], now: float
 ) -> tuple[str | None, str | None]:
-    """Hold a new machine against all rules that are checked at once; returns its custom data and user data."""
+    """Check a new machine against all rules that are checked at once; returns its custom data and user data."""
     if not model.get("location"):
         raise Problem("LocationRequired")
     if estate.dials.policy_refuses:
@@ -109,7 +109,7 @@ def check_new(
 
 
 def _choose_size(properties: dict[str, Any]) -> str:
-    """The size of a new machine, which Azure chooses where it is given a flexProfile."""
+    """Return the size of a new machine, which Azure chooses where a flexProfile is given."""
     hardware, flex = properties.get("hardwareProfile") or {}, properties.get("flexProfile")
     if flex is not None and hardware.get("vmSize"):
         raise Problem("BadRequest", detail="hardwareProfile.vmSize must be omitted where flexProfile is added.")
@@ -141,7 +141,7 @@ def _check_placement(model: Mapping[str, Any]) -> None:
 
 
 def check_references(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
-    """Hold what a machine names against what there is."""
+    """Check that the resources that a machine names exist."""
     for place in REFERENCES:
         named = _at(model["properties"], place)
         if named is None:
@@ -154,7 +154,7 @@ def check_references(estate: Estate, resource: ResourceId, model: Mapping[str, A
 
 
 def _check_os(properties: dict[str, Any]) -> str | None:
-    """Hold the operating system's part against the rules and take its secrets out; returns the custom data."""
+    """Check the operating system's part and remove its secrets; returns the custom data."""
     storage = properties.get("storageProfile") or {}
     os_disk = storage.get("osDisk")
     if not os_disk:
@@ -175,7 +175,7 @@ def _check_os(properties: dict[str, Any]) -> str | None:
     for name in ("computerName", "adminUsername"):
         if not profile.get(name):
             raise missing(f"osProfile.{name}")
-    if profile.get("requireGuestProvisionSignal") is not None:  # shown in answers, and refused in requests
+    if profile.get("requireGuestProvisionSignal") is not None:  # shown in replies, and rejected in requests
         detail = (
             "The property 'requireGuestProvisionSignal' is not valid because the 'Microsoft.Compute/Agentless' feature"
             " is not enabled for this subscription."
@@ -192,7 +192,7 @@ def _check_os(properties: dict[str, Any]) -> str | None:
 
 
 def custom_data_of(profile: Mapping[str, Any]) -> str | None:
-    """What a host is told for its first boot; None where nothing is said.
+    """Return the custom data for a host's first boot; None without any.
 
     Raises:
         Problem: it is too large, or not in base64.
@@ -232,7 +232,7 @@ def _check_login(profile: Mapping[str, Any]) -> None:
 
 
 def _is_public_key(text: str) -> bool:
-    """Whether it is a key that Azure takes, on one line as OpenSSH writes it: its kind stands in its data, too."""
+    """Return whether Azure accepts a key, on one line as OpenSSH writes it: its data must contain its kind, too."""
     kind, _, rest = text.strip().partition(" ")
     data = rest.partition(" ")[0]
     try:
@@ -288,7 +288,7 @@ def _check_plan(estate: Estate, resource: ResourceId, image: Mapping[str, str], 
 
 
 def check_own_image(estate: Estate, image: str, location: str) -> None:
-    """Hold an image that is named by its id against those that there are."""
+    """Check that an image exists that is named by its id."""
     versions = f"{image.lower().removesuffix('/versions/latest')}/versions/"
     if image.lower() in estate.others or any(each.startswith(versions) for each in estate.others):
         return
@@ -298,7 +298,7 @@ def check_own_image(estate: Estate, image: str, location: str) -> None:
 
 
 def offered(estate: Estate, *image: str) -> Offered:
-    """How an image is to be had, by its publisher, offer, SKU and version."""
+    """Return whether an image is offered, by its publisher, offer, SKU and version."""
     urn, series, version = ":".join(image), ":".join(image[:-1]).lower(), image[-1].lower()
     if any(fnmatchcase(urn, pattern) for pattern in estate.dials.images_deprecated):
         return Offered.DEPRECATED
@@ -326,7 +326,7 @@ def _check_nics(estate: Estate, resource: ResourceId, model: Mapping[str, Any], 
 
 
 def nic_of(estate: Estate, resource: ResourceId, given: str, location: str) -> Nic:
-    """The network interface of an id that a machine's model gives.
+    """Return the network interface of an id in a machine's model.
 
     Raises:
         Problem: there is none, or not in the location of the machine.
@@ -339,7 +339,7 @@ def nic_of(estate: Estate, resource: ResourceId, given: str, location: str) -> N
 
 
 def check_disks(estate: Estate, resource: ResourceId, model: Mapping[str, Any], existing: Machine | None) -> None:
-    """Hold the disks against what there is; those that a machine has already are not asked again."""
+    """Check the disks of a model; those that the machine has already are not checked again."""
     storage = model["properties"]["storageProfile"]
     for given in (storage["osDisk"], *bounds.data_disks(model)):
         disk_id = id_of_disk(resource, given)
@@ -371,7 +371,7 @@ def _fails_later(estate: Estate, disk: Document) -> bool:
 
 
 def check_identity(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
-    """Hold user-assigned identities against those that there are."""
+    """Check that the user-assigned identities of a model exist."""
     for name in (model.get("identity") or {}).get("userAssignedIdentities") or {}:
         parsed = ResourceId.parse(name)
         if parsed is None or parsed.type.lower() != IDENTITIES.lower() or parsed.key not in estate.identities:
@@ -379,7 +379,7 @@ def check_identity(estate: Estate, resource: ResourceId, model: Mapping[str, Any
 
 
 def later_problem(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> Problem | None:
-    """What is found out only after the creation was accepted."""
+    """Return the problem that the cloud detects only after it has accepted the creation; None without one."""
     properties = model["properties"]
     size = properties["hardwareProfile"]["vmSize"]
     os_disk = properties["storageProfile"]["osDisk"]
@@ -393,7 +393,7 @@ def later_problem(estate: Estate, resource: ResourceId, model: Mapping[str, Any]
 
 
 def id_of_disk(machine: ResourceId, disk: Document) -> ResourceId:
-    """Which disk a part of a machine's model means, by its id or by its name."""
+    """Return the id of a disk in a machine's model, which has its id or its name."""
     given = ResourceId.parse(str((disk.get("managedDisk") or {}).get("id")))
     return given or machine.beside(DISKS, str(disk.get("name") or ""))
 

@@ -1,4 +1,4 @@
-"""What of a request Resource Manager looks at first: the version of the API, and whether there is what it is about."""
+"""First checks of Resource Manager: the version of the API, the subscription and the resource group."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ TYPES: Final[Mapping[str, str]] = {
     "NetworkInterfaces": NICS,
     "ResourceGroups": GROUPS,
 }
-"""Of resources, by how the names of the calls begin that are about them."""
+"""Types of resources, by the prefix of the names of their calls."""
 IN_ROLES: Final[Mapping[str, str]] = {
     "VirtualMachineImages": f"{COMPUTE}/locations/publishers/artifacttypes/offers/skus/versions",
     "SharedGalleryImageVersions": f"{COMPUTE}/locations/sharedGalleries/images/versions",
     "CommunityGalleryImageVersions": f"{COMPUTE}/locations/communityGalleries/images/versions",
     "ResourceGroups": "Microsoft.Resources/subscriptions/resourceGroups",
 }
-"""The same as roles name them, where that is another name."""
+"""The same in roles, where these have another name."""
 RIGHTS: Final = {"GET": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete", "POST": "action"}
 DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 
 
 def check(estate: Estate, call: str, names: Sequence[str], query: Mapping[str, str]) -> None:
-    """Hold a request against what there is.
+    """Check a request's API version, subscription and resource group.
 
     Args:
-        call: its name, which is of no login.
-        names: the subscription, and what comes after it in the path.
+        call: its name; not that of a login.
+        names: the subscription, and the following names in the path.
 
     Raises:
-        Problem: it cannot be answered.
+        Problem: one of them is invalid or does not exist.
     """
     kind = TYPES[call.partition(".")[0]]
     group = names[1] if len(names) > 1 and "/locations" not in kind else None
@@ -69,10 +69,10 @@ def check(estate: Estate, call: str, names: Sequence[str], query: Mapping[str, s
 
 
 def needed(call: str, method: str, path: str) -> tuple[str, str]:
-    """The action that a request takes, as roles name it, and the resource on which it has to be allowed."""
+    """Return the action that a request requires, as roles name it, and the resource of that right."""
     family, last = call.partition(".")[0], path.rpartition("/")[2]
     kind = IN_ROLES.get(family, TYPES[family])
-    if method == "POST" or last.lower() == "instanceview":  # what is to be done, or seen, stands behind the resource
+    if method == "POST" or last.lower() == "instanceview":  # the action or the view follows the resource
         return f"{kind}/{last}/{RIGHTS[method]}", path.rpartition("/")[0]
     of_many = last.lower() == kind.rpartition("/")[2].lower()
     return f"{kind}/{RIGHTS[method]}", path.partition("/providers/")[0] if of_many else path

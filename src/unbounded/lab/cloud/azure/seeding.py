@@ -1,4 +1,4 @@
-"""Putting virtual machines with what belongs to them into a simulated Azure, as if they had been there before."""
+"""Virtual machines with their resources that exist at the start of a simulation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ SSH_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMvmmmrQOwVNMdBbWVvoyFzt8b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a seeded virtual machine is like. Data disks and NICs are detached when it is deleted; its OS disk is not
-    kept.
+    """Properties of a seeded virtual machine. Its deletion detaches data disks and NICs, and deletes its OS disk.
 
     Args:
-        identities: names of user-assigned identities; they are made.
+        identities: names of user-assigned identities, which are created.
         extensions: publisher and type, with a dot between.
-        plan: name, publisher and product of a marketplace image, which then is the image.
+        plan: name, publisher and product of a marketplace image, which is the image then.
     """
 
     size: str = "Standard_D2s_v5"
     location: str = LOCATION
     data_disks: int = 0
-    data_disks_made_with_it: bool = False  # Empty disks of the creation, in place of attached ones
+    data_disks_made_with_it: bool = False  # Empty disks, created with the machine, in place of attached ones
     ephemeral: bool = False  # the OS disk is on the host
     nics: int = 1
     zones: Sequence[str] = ()
@@ -58,7 +57,7 @@ class Shape:
 
 
 def add_machine(estate: Estate, resource: ResourceId, shape: Shape, now: float) -> Machine:
-    """Put a machine that is running, with its disks, NICs, identities and extensions.
+    """Add a running machine, with its disks, NICs, identities and extensions.
 
     Raises:
         ValueError: there is one of that name.
@@ -80,7 +79,7 @@ def add_machine(estate: Estate, resource: ResourceId, shape: Shape, now: float) 
 
 
 def model(resource: ResourceId, shape: Shape) -> dict[str, Any]:
-    """What a client sends to create a machine of a shape."""
+    """Return a client's request for a machine of a shape."""
     body: dict[str, Any] = {
         "location": shape.location,
         "tags": dict(shape.tags),
@@ -196,7 +195,7 @@ def _add_surroundings(estate: Estate, resource: ResourceId, shape: Shape, now: f
 
 
 def add_nic(estate: Estate, nic: ResourceId, location: str, now: float) -> None:
-    """Put a network interface that belongs to nobody; one that is there stays."""
+    """Add a network interface without an owner; an existing one stays."""
     if estate.nics.get(nic.key) is None:
         digest = derived(nic.key)
         mac = "-".join(f"{byte:02X}" for byte in (0x60, 0x45, 0xBD, *digest[:3]))
@@ -207,7 +206,7 @@ def add_nic(estate: Estate, nic: ResourceId, location: str, now: float) -> None:
 def add_disk(
     estate: Estate, disk: ResourceId, location: str, now: float, *, zones: tuple[str, ...] = (), size_gb: int = 128
 ) -> None:
-    """Put an empty data disk that belongs to nobody; one that is there stays."""
+    """Add an empty data disk without an owner; an existing one stays."""
     if estate.disks.get(disk.key) is None:
         estate.put_disk(
             Disk(disk, location, "Premium_LRS", size_gb, now, estate.new_uuid(), zones=zones, since=now), now

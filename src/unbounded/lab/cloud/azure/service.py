@@ -39,9 +39,9 @@ LOGIN: Final = "Login"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, taken apart."""
+    """A parsed request."""
 
-    names: tuple[str, ...]  # what stands in the path for the pattern's `*`
+    names: tuple[str, ...]  # parts of the path at the pattern's `*`
     query: Mapping[str, str]
     request: Request
     client: str
@@ -52,7 +52,7 @@ class Asked:
         return self.names[0]
 
     def body(self) -> dict[str, Any]:
-        """The body, a JSON object.
+        """Return the body, a JSON object.
 
         Raises:
             Problem: it is none.
@@ -75,7 +75,7 @@ Act = Callable[["Azure", Asked], Reply]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a method and a path pattern stand for: the name of the call, its Compute policy, and what it does."""
+    """A call for a method and a path pattern: its name, its Compute policy, and its function."""
 
     name: str
     act: Act
@@ -83,7 +83,7 @@ class Row:
 
 
 class Azure:
-    """One tenant with its subscriptions, as its clients meet it."""
+    """One tenant with its subscriptions, behind its API."""
 
     error_names = (*ERRORS, *LOGIN_ERRORS)
 
@@ -109,7 +109,7 @@ class Azure:
     def advance(self, now: float) -> None:
         self.estate.agenda.run(now)
 
-    # A request, as the front sees it
+    # The interface to the front
 
     def call(self, request: Request) -> Call:
         found = _find(request)
@@ -186,7 +186,7 @@ class Azure:
             headers["www-authenticate"] = f'Bearer authorization_uri="{base}", error="invalid_token"'
         return replace(reply, headers={**headers, **reply.headers})
 
-    # What is seen
+    # Lagging reads, and accepted operations
 
     def seen_machine(self, resource: ResourceId, now: float) -> Machine:
         machine = self.estate.machines.seen(resource.key, now - self.dials.get_lag_s)
@@ -198,7 +198,7 @@ class Azure:
         return [each for _, each in self.estate.extensions.all_seen(as_of) if each.machine == machine.id]
 
     def accepted(self, asked: Asked, operation: Operation, status: int, body: Any = None) -> Reply:
-        """The answer to a change that goes on: where to ask for it, and when."""
+        """Return the reply to an accepted operation: the URL of its status, and the time of the first poll."""
         base = f"https://{asked.request.headers.get('host', 'management.azure.com')}"
         where = f"{base}/subscriptions/{asked.subscription}/providers/Microsoft.Compute/locations/{operation.location}"
         version = asked.query["api-version"]
@@ -248,7 +248,7 @@ def _list_machines(azure: Azure, asked: Asked) -> Reply:
 
 
 def _page(azure: Azure, asked: Asked, documents: list[dict[str, Any]]) -> Reply:
-    """A part of a list, with a link to the next one where there is more."""
+    """Return a part of a list, with a link to the next one where there is more."""
     token, size = asked.query.get("$skiptoken", "0"), azure.dials.page_size
     if not token.isdecimal():
         raise Problem("BadRequest", detail=f"The skip token '{token}' is not valid.")
@@ -295,7 +295,7 @@ def _changed(azure: Azure, asked: Asked, operation: Operation, status: int) -> R
 
 
 def _check_conditions(request: Request, machine: Machine | None) -> None:
-    """Hold a change against If-Match and If-None-Match."""
+    """Check If-Match and If-None-Match of a change."""
     wanted = request.headers.get("if-match")
     if wanted is not None and (machine is None or wanted not in ("*", views.etag(machine))):
         raise Problem("PreconditionFailed", detail=f"If-Match: {wanted}")
@@ -327,7 +327,7 @@ def _reimage(azure: Azure, asked: Asked) -> Reply:
     return azure.accepted(asked, reimage(azure.estate, machine, body, asked.now), 202)
 
 
-# Scale sets: there is none
+# Scale sets: there are none
 
 
 def _no_scale_set(_: Azure, asked: Asked) -> Reply:
@@ -465,7 +465,7 @@ def _list_versions(azure: Azure, asked: Asked) -> Reply:
 
 
 def _in_gallery_of_others(asked: Asked) -> str:
-    """The path of what is asked for, without where it is asked for."""
+    """Return the path of a gallery's resource, without the location before it."""
     location = f"/locations/{asked.names[1]}"
     path = asked.request.path
     return path[path.lower().index(location.lower()) + len(location) :]

@@ -1,6 +1,7 @@
-"""What a request for a virtual machine or an extension may hold: names, types and enumerated values, level by level,
-as the models of the official SDK have them, from which `requests.json` is generated. All else is refused, as the real
-one does.
+"""Shapes of requests for a virtual machine or an extension: names, types and enumerated values, level by level.
+
+They are those of the models of the official SDK, from which `requests.json` is generated. All others are rejected, as
+by the real service.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ Shape = str | list[Any] | Mapping[str, Any]
 
 
 class Requests(msgspec.Struct, frozen=True, rename="camel"):
-    """
+    """Shapes of all requests.
+
     Args:
         api_versions: by the type of a resource.
-        expand: what `$expand` may ask for, by the name of a call.
+        expand: values of `$expand`, by the name of a call.
         models: `{name: shape}` of each model, and the values of each enum.
     """
 
@@ -46,15 +48,15 @@ class _Misfit(Exception):
 
 
 def checked(value: Any, shape: Shape) -> Any:
-    """A request without what is null or only read in it, with enumerated values in their usual case.
+    """Return a request without null and read-only properties, with enumerated values in their usual case.
 
     Raises:
-        Problem: a name that is not known, or a value that cannot be one; says where.
+        Problem: an unknown name, or an invalid value; names its path.
     """
     try:
         return _checked(value, shape, "")
     except _Misfit as misfit:
-        # Compute reads what is in `properties`; what stands beside them is read by Resource Manager, before that.
+        # Compute parses `properties`; Resource Manager parses the rest, before that.
         if not misfit.path.startswith("properties"):
             raise Problem("InvalidRequestContent", detail=misfit.detail) from misfit
         target = f"vm.{misfit.path}" if shape == VIRTUAL_MACHINE else None

@@ -1,4 +1,4 @@
-"""The published rate limits of Azure Resource Manager and of its Compute provider, and the headers that tell of them.
+"""The published rate limits of Azure Resource Manager and of its Compute provider, and their headers.
 
 Resource Manager: learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling, each
 principal in each subscription. Compute: learn.microsoft.com/azure/virtual-machines/compute-throttling-limits, each VM
@@ -46,11 +46,11 @@ POLICIES: Final[Mapping[str, Policy]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What counts of a request: whose it is, what it does, and to what.
+    """A request for the limits: its client, its kind, and its resource.
 
     Args:
         policy: a key of POLICIES; None where Compute has no limit for it.
-        resource: the VM's key, "" where it is not about one.
+        resource: the VM's key, "" for a request about no single VM.
     """
 
     subscription: str
@@ -68,7 +68,7 @@ class Throttling:
         """Count a request.
 
         Raises:
-            Problem: it is one too many; says when to come again.
+            Problem: it exceeds a limit; with the time of the next attempt.
         """
         refused = self._buckets.take(_limits(request), now)
         if refused is None:
@@ -95,7 +95,7 @@ class Throttling:
         raise problem
 
     def headers(self, request: Request, now: float) -> dict[str, str]:
-        """What is left, as answers say it."""
+        """Return the headers with the remaining numbers of requests."""
         shown, compute = {}, []
         for name, limit in _limits(request).items():
             left = self._buckets.left(name, limit, now)

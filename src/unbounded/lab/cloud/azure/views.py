@@ -1,4 +1,4 @@
-"""Resources as Azure Resource Manager shows them."""
+"""Resources in the form of Azure Resource Manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIERS: Final[Mapping[int, int]] = {
     **{4: 1, 8: 2, 16: 3, 32: 4, 64: 6, 128: 10, 256: 15, 512: 20, 1024: 30, 2048: 40, 4096: 50, 8192: 60, 16384: 70},
     **{32767: 80},
 }
-"""The number of a performance tier by the size up to which it comes, in GiB."""
+"""Number of a performance tier by its maximum size in GiB."""
 
 
 def timestamp(at: float) -> str:
@@ -40,7 +40,7 @@ def etag(machine: Machine) -> str:
 def machine_document(
     estate: Estate, machine: Machine, extensions: Iterable[Extension] = (), *, expand: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """A machine, with its instance view or its user data where `expand` asks for `instanceview` or `userdata`."""
+    """Return a machine, with its instance view or its user data where `expand` has `instanceview` or `userdata`."""
     properties = {
         **machine.properties,
         "provisioningState": machine.provisioning.value,
@@ -79,7 +79,7 @@ def _storage(machine: Machine) -> dict[str, Any]:
 
 
 def _disk_part(machine: Machine, disk: Mapping[str, Any]) -> dict[str, Any]:
-    """A disk as a machine shows it; of a deallocated one neither size nor type is shown."""
+    """Return a disk in its machine's document; for a deallocated machine without size and type."""
     if machine.power is not Power.DEALLOCATED:
         return dict(disk)
     managed = {name: value for name, value in disk.get("managedDisk", {}).items() if name != "storageAccountType"}
@@ -172,7 +172,7 @@ def extension_document(extension: Extension) -> dict[str, Any]:
 
 
 def disk_document(disk: Disk, owner: Machine | None) -> dict[str, Any]:
-    """A disk; `owner` is the machine that has it, as it is seen."""
+    """Return a disk; `owner` is its machine, as the same read shows it."""
     properties: dict[str, Any] = {
         "creationData": _creation(disk),
         "diskSizeGB": disk.size_gb,
@@ -212,7 +212,7 @@ def disk_document(disk: Disk, owner: Machine | None) -> dict[str, Any]:
 
 
 def _tier(disk: Disk) -> str:
-    """What comes with the size; standard disks begin at their fourth."""
+    """Return the performance tier for the size; standard disks begin at their fourth."""
     family = {"Premium": "P", "StandardSSD": "E"}.get(disk.sku.partition("_")[0], "S")
     number = next((each for size, each in TIERS.items() if disk.size_gb <= size), max(TIERS.values()))
     return f"{family}{max(number, 4) if family == 'S' else number}"
