@@ -26,6 +26,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log, Secret
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 
 NAMESPACE: Final = "kube-system"
 TYPE: Final = "bootstrap.kubernetes.io/token"
@@ -99,6 +100,7 @@ class Tokens:
 
     def __init__(self, api: Api, *, now: WallClock = utc_now) -> None:
         self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=("bootstrapTokenID", "conditions", "tpm"))
         self._now = now
 
     async def issue(self, machine: Machine, status: Mapping[str, Any] | None = None) -> tuple[BootstrapToken, Machine]:
@@ -111,14 +113,10 @@ class Tokens:
             ApiError: of the write to the Machine, of the removal of the token before, or of the new one's creation.
         """
         token = new_token(self._now())
-        patch = {
-            "metadata": {"resourceVersion": machine.metadata.resource_version},
-            "status": {**(status or {}), "bootstrapTokenID": token.id},
-        }
-        written = await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+        written = await self._status.write(machine, {**(status or {}), "bootstrapTokenID": token.id})
         if (before := machine.status.bootstrap_token_id) is not None:
             with suppress(NotFound):  # it has expired, or was never made
                 await self._api.delete(SECRETS, secret_name(before), namespace=NAMESPACE)
         await self._api.create(SECRETS, secret_manifest(token, machine), namespace=NAMESPACE)
         log.info("bootstrap token made", machine=machine.name, token=token.id, expires=rfc3339(token.expires))
-        return token, written
+        return token, written or machine

@@ -12,6 +12,7 @@ from unbounded.api.machine import MACHINES, Machine, RedfishSpec, SecretKeySelec
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_REFUSED
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import Access
@@ -35,6 +36,7 @@ class BmcAccess:
 
     def __init__(self, api: Api, pool: BmcPool) -> None:
         self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=("redfish",))
         self._pool = pool
         self._read: dict[tuple[str, str], _Read] = {}
 
@@ -72,11 +74,7 @@ class BmcAccess:
     async def pin(self, machine: Machine) -> str:
         """Trust on first use: keep the certificate that the BMC shows, before any password is sent to it."""
         seen = await self._pool.fingerprint(redfish_of(machine).url)
-        patch = {
-            "metadata": {"resourceVersion": machine.metadata.resource_version},
-            "status": {"redfish": {"certFingerprint": seen}},
-        }
-        await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+        await self._status.write(machine, {"redfish": {"certFingerprint": seen}})
         log.info("BMC certificate pinned", machine=machine.name, fingerprint=seen)
         return seen
 
@@ -84,8 +82,7 @@ class BmcAccess:
         """Note in the status that the BMC refused this version of the Secret; tells whether there is another by now."""
         reference = redfish_of(machine).password_ref
         self.forget(reference)
-        patch = {"status": {"redfish": {"refusedSecretVersion": access.secret_version}}}
-        await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+        await self._status.merge(machine.name, {"redfish": {"refusedSecretVersion": access.secret_version}})
         return (await self._secret(reference)).metadata.resource_version != access.secret_version
 
     def forget(self, reference: SecretKeySelector) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from unbounded.api.conditions import ConditionReason, ConditionType, find_condition, set_condition
 from unbounded.api.failures import Failure, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.boot_override import Targets, boots_from_disk, sends_to_network, wanted_override
 from unbounded.metalman.redfish.failures import AnswerLost, Unsupported
 from unbounded.metalman.redfish.pool import Bmc
@@ -22,7 +25,7 @@ class BootOrder:
     """The boot overrides of one site's BMCs, as far as they are written."""
 
     def __init__(self, api: Api, now: WallClock) -> None:
-        self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=("conditions",))
         self._now = now
         self._read: dict[str, BootOverride | None] = {}  # by UID of the Machine, as it was read last
         self._targets: dict[str, Targets] = {}
@@ -110,21 +113,18 @@ class BootOrder:
 
     async def _note(self, machine: Machine, trouble: str) -> None:
         """Say that the BMC cannot set a boot order; that it can is said only where the opposite stood."""
-        raw = await self._api.get(MACHINES.raw(), machine.name)
-        before = raw.get("status", {}).get("conditions", ())
-        kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
-        if not trouble and find_condition(before, kind) is None:
-            return
-        status, reason = ("False", ConditionReason.NOT_SUPPORTED) if trouble else ("True", ConditionReason.SUPPORTED)
-        conditions = set_condition(before, kind, status, reason, trouble, rfc3339(self._now()))
-        if conditions is None:
-            return
-        patch = {
-            "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
-            "status": {"conditions": conditions},
-        }
+
+        def change(raw: dict[str, Any]) -> dict[str, Any] | None:
+            before = raw.get("status", {}).get("conditions", ())
+            kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
+            if not trouble and find_condition(before, kind) is None:
+                return None
+            status, why = ("False", ConditionReason.NOT_SUPPORTED) if trouble else ("True", ConditionReason.SUPPORTED)
+            conditions = set_condition(before, kind, status, why, trouble, rfc3339(self._now()))
+            return None if conditions is None else {"conditions": conditions}
+
         try:
-            await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+            await self._status.update(machine.name, change, uid=machine.metadata.uid)
         except Failure as error:
             log.warning("boot order not noted", error=error, machine=machine.name)
 

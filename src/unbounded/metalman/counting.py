@@ -14,6 +14,7 @@ from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.events import reference
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.counters import Due, counters_of, due
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.slot import holds_slot
@@ -74,6 +75,7 @@ class CounterController:
     ) -> None:
         self._runtime = runtime
         self._machines = machines
+        self._status = StatusWriter(runtime.api, MACHINES, fields=("operations",), cache=machines)
         self._operations = operations
         self._site = site
         self._controller: Controller[str] = Controller("counters", self._count, workers=4, metrics=runtime.metrics)
@@ -120,11 +122,7 @@ class CounterController:
         log.info("operation asked for by a counter", machine=machine.name, operation=wanted.name)
 
     async def _reach(self, machine: Machine, counters: OperationsStatus) -> None:
-        patch = {
-            "metadata": {"resourceVersion": machine.metadata.resource_version},
-            "status": {"operations": msgspec.to_builtins(counters)},
-        }
-        self._machines.saw(await self._runtime.api.patch(MACHINES, machine.name, patch, subresource="status"))
+        await self._status.write(machine, {"operations": msgspec.to_builtins(counters)})
 
     def _warn(self, machine: Machine, text: str) -> None:
         if self._runtime.events is not None:

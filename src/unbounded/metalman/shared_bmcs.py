@@ -32,6 +32,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_BMC, sharing_bmc
 from unbounded.operations.gates import Gate, target_in_use
@@ -119,8 +120,8 @@ class SharedBmcController:
     def __init__(
         self, runtime: Runtime, machines: Cache[Machine], *, site: str | None, now: WallClock = utc_now
     ) -> None:
-        self._api = runtime.api
         self._machines = machines
+        self._status = StatusWriter(runtime.api, MACHINES, fields=("conditions",), cache=machines)
         self._site = site
         self._now = now
         self._controller: Controller[str] = Controller("shared BMCs", self._tell, workers=4, metrics=runtime.metrics)
@@ -147,11 +148,7 @@ class SharedBmcController:
         conditions = told(machine, sharing_bmc(self._machines, machine), now=rfc3339(self._now()))
         if conditions is None:
             return
-        patch = {
-            "metadata": {"resourceVersion": machine.metadata.resource_version},
-            "status": {"conditions": conditions},
-        }
-        self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
+        await self._status.write(machine, {"conditions": conditions})
         log.warning("condition BMCExclusive changed", machine=name, bmc=bmc_of(machine))
 
 

@@ -13,20 +13,18 @@ from hypothesis import strategies as st
 from tests.metalman.support.netboot_objects import machine
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, NetbootMilestone
-from unbounded.metalman.netboot.milestones import cloud_init_said, joined, repaved, status_patch, written
+from unbounded.metalman.netboot.milestones import cloud_init_said, joined, repaved, status_change, written
 from unbounded.metalman.netboot.model import RANKS, Said, Seen, rank
 
 NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 M = NetbootMilestone
 
 
-def applied(before: Machine, patch: dict[str, Any] | None) -> Machine:
+def applied(before: Machine, patch: dict[str, Any]) -> Machine:
     """The Machine after a merge patch of its status."""
-    if patch is None:
-        return before
     body = msgspec.to_builtins(before)
     status = body.setdefault("status", {})
-    for name, value in patch["status"].items():
+    for name, value in patch.items():
         merged = {**status.get(name, {}), **value} if isinstance(value, dict) else value
         status[name] = {k: v for k, v in merged.items() if v is not None} if isinstance(merged, dict) else merged
     return msgspec.convert(body, Machine)
@@ -34,7 +32,7 @@ def applied(before: Machine, patch: dict[str, Any] | None) -> Machine:
 
 def after(before: Machine, *seen: Seen, now: str = NOW) -> Machine:
     for one in seen:
-        before = applied(before, status_patch(before, one, now))
+        before = applied(before, status_change(before, one, now))
     return before
 
 
@@ -106,7 +104,7 @@ def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(s
 def test_a_second_write_of_the_same_changes_nothing(seen: Seen) -> None:
     seen = msgspec_without_loads(seen)
     once = after(machine(), seen)
-    assert status_patch(once, seen, LATER) is None
+    assert status_change(once, seen, LATER) == {}
 
 
 def msgspec_without_loads(seen: Seen) -> Seen:
@@ -124,9 +122,7 @@ def test_a_new_boot_begins_anew_and_clears_what_was_left() -> None:
         conditions={ConditionType.CLOUD_INIT_DONE: cloud_init_said("finish", "modules-final", "SUCCESS", "")},
     )
     before = after(machine(), old)
-    patch = status_patch(before, Seen(boot="b", milestone=M.OFFERED), LATER)
-    assert patch is not None
-    assert patch["metadata"] == {"resourceVersion": "7"}
+    patch = status_change(before, Seen(boot="b", milestone=M.OFFERED), LATER)
     now = applied(before, patch).status.netboot
     assert now is not None
     assert (now.boot, now.milestone, now.percent, now.loads, now.message, now.image_digest, now.at) == (
@@ -140,17 +136,15 @@ def test_the_end_of_a_counted_repave_is_one_write() -> None:
     assert condition(before, ConditionType.REPAVED) == ("False", "Pending")
     said = written("img", 2)
     end = Seen("repave-2", said.milestone, said.percent, conditions=said.conditions, repave=said.repave)
-    patch = status_patch(before, end, LATER)
-    assert patch is not None
-    assert patch["status"]["operations"] == {"repaveCounter": 2}
+    patch = status_change(before, end, LATER)
+    assert patch["operations"] == {"repaveCounter": 2}
     now = applied(before, patch)
     assert condition(now, ConditionType.REPAVED) == ("True", "Succeeded")
     assert now.status.netboot is not None
     assert (now.status.netboot.milestone, now.status.netboot.percent) == ("ImageWritten", 100)
     ahead = machine(status={"operations": {"repaveCounter": 5, "rebootCounter": 1}})
-    patch = status_patch(ahead, end, LATER)
-    assert patch is not None
-    assert "operations" not in patch["status"]
+    patch = status_change(ahead, end, LATER)
+    assert "operations" not in patch
 
 
 def test_words_without_a_milestone_are_about_the_one_that_is_reached() -> None:
@@ -168,9 +162,8 @@ def test_words_without_a_milestone_are_about_the_one_that_is_reached() -> None:
 def test_conditions_of_no_boot_leave_the_boot_alone() -> None:
     before = after(machine(), Seen(boot="a", milestone=M.OFFERED))
     served = Said(ConditionStatus.FALSE, ConditionReason.NO_BOOT_FILE, "none for arm64")
-    patch = status_patch(before, Seen(conditions={ConditionType.NETBOOT_SERVED: served}), LATER)
-    assert patch is not None
-    assert patch["status"].keys() == {"conditions"}
+    patch = status_change(before, Seen(conditions={ConditionType.NETBOOT_SERVED: served}), LATER)
+    assert patch.keys() == {"conditions"}
     both = joined(Seen(boot="a", milestone=M.OFFERED), Seen(conditions={ConditionType.NETBOOT_SERVED: served}))
     assert (both.boot, both.milestone) == ("a", M.OFFERED)
     other = joined(Seen(conditions={ConditionType.NETBOOT_SERVED: served}), Seen(boot="c", milestone=M.OFFERED))

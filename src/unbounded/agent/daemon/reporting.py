@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 
 AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
@@ -33,7 +34,7 @@ class Reporter:
         host_boot_id: str,
         access: ClusterAccess | None = None,
     ) -> None:
-        self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=("agent",), cache=machines)
         self._machines = machines
         self._machine = machine
         self._wanted = {"version": version, "hostBootID": host_boot_id}
@@ -63,7 +64,5 @@ class Reporter:
         machine = self._machines.get(name)
         if machine is None or not self._differs(machine):
             return
-        # without a resourceVersion: no other component writes these fields
-        patch: dict[str, Any] = {"status": {"agent": self._wanted}}
-        self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
+        await self._status.merge(name, {"agent": self._wanted})
         log.info("reported", machine=name, version=self._wanted["version"])

@@ -22,14 +22,16 @@ from unbounded.api.machine import (
 )
 from unbounded.api.operation import OperationPhase
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import Conflict, NotFound
+from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.record import whole
 from unbounded.operations.slot import with_newest
 
 Raw = Mapping[str, Any]
 
 _REPORTS: Final = 5
+_FIELDS: Final = ("activeOperation", "agent", "conditions", "configuration", "recentOperations")
 
 
 class Desk:
@@ -39,6 +41,7 @@ class Desk:
 
     def __init__(self, api: Api, machine: str, *, now: WallClock) -> None:
         self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=_FIELDS)
         self._machine = machine
         self._executor = f"unbounded-agent/{machine}"
         self._wall = now
@@ -64,14 +67,14 @@ class Desk:
         change = status_change(raw, (says,), None, None, now=self.now())
         if active is None or active.uid != transition.uid:
             change["activeOperation"] = self._slot(transition, lost=active is not None and active.lost)
-        await self._patch(raw, change)
+        await self._status.write(raw, change)
         return ""
 
     async def say(self, transition: Transition, says: Says) -> None:
         """Report the progress if this recreation has the claim."""
         raw = await self._read()
         if raw is not None and _holder(raw) == transition.uid:
-            await self._patch(raw, status_change(raw, (says,), None, None, now=self.now()))
+            await self._status.write(raw, status_change(raw, (says,), None, None, now=self.now()))
 
     async def end(self, transition: Transition, says: Iterable[Says], applied: Applied | None, wanted: Desired | None,
                   phase: OperationPhase) -> bool:  # fmt: skip
@@ -85,7 +88,7 @@ class Desk:
         change = status_change(raw, told, applied, wanted, now=self.now())
         result = msgspec.to_builtins(self._result(transition, phase, told[0]))
         history = with_newest(raw.get("status", {}).get("recentOperations", ()), result)
-        await self._patch(raw, {**change, "activeOperation": None, "recentOperations": history})
+        await self._status.write(raw, {**change, "activeOperation": None, "recentOperations": history})
         return True
 
     async def report(self, says: Iterable[Says], applied: Applied | None, wanted: Desired | None) -> None:
@@ -93,31 +96,24 @@ class Desk:
         as with other writers at the daemon's start, retry at once.
         """
         told = tuple(says)
-        for left in range(_REPORTS, 0, -1):
-            raw = await self._read()
-            if raw is None:
-                return
-            try:
-                await self._patch(raw, status_change(raw, told, applied, wanted, now=self.now()))
-            except Conflict:
-                if left == 1:
-                    raise
-            else:
-                return
+        await self._status.update(
+            self._machine,
+            lambda raw: status_change(raw, told, applied, wanted, now=self.now()),
+            attempts=_REPORTS,
+        )
 
     async def name(self, configuration: ConfigurationId) -> None:
         """Record the configuration version of the first node before its build: there is no claim that could name it
         yet.
         """
-        status = {"configuration": msgspec.to_builtins(configuration)}
         with suppress(NotFound):
-            await self._api.patch(MACHINES, self._machine, {"status": status}, subresource="status")
+            await self._status.merge(self._machine, {"configuration": msgspec.to_builtins(configuration)})
 
     async def free_leftover(self) -> None:
         """Release the claim of a recreation that is no longer under way."""
         raw = await self._read()
         if raw is not None and self.is_leftover(msgspec.convert(raw, Machine)):
-            await self._patch(raw, {"activeOperation": None})
+            await self._status.write(raw, {"activeOperation": None})
 
     def is_leftover(self, machine: Machine) -> bool:
         """Return whether the claim belongs to a recreation of this agent; call this while none is under way."""
@@ -152,11 +148,6 @@ class Desk:
             return await self._api.get(MACHINES.raw(), self._machine)
         except NotFound:
             return None
-
-    async def _patch(self, raw: Raw, status: Mapping[str, Any]) -> None:
-        if status:
-            patch = {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": dict(status)}
-            await self._api.patch(MACHINES, self._machine, patch, subresource="status")
 
 
 def holder_words(active: ActiveOperation) -> str:

@@ -21,6 +21,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, recorded
 from unbounded.machina.approval.plan import (
     Admit,
@@ -91,6 +92,7 @@ class Approver:
         self._api = api
         self._requests = requests
         self._machines = machines
+        self._status = StatusWriter(api, MACHINES, fields=("join",), cache=machines)
         self._nodes = nodes
         self._facts = facts
         self._announce = announce
@@ -226,14 +228,9 @@ class Approver:
     async def _use_up(self, request: CertificateRequest, machine: Machine, decided: Admit) -> None:
         uid = request.metadata.uid
         uses = recorded(machine, decided.purpose, decided.causes, request=uid, now=rfc3339(self._now()))
-        patch = {
-            "metadata": {"resourceVersion": machine.metadata.resource_version},
-            "status": {"join": {"used": [msgspec.to_builtins(use) for use in uses]}},
-        }
-        written = await self._api.patch(MACHINES, machine.name, patch, subresource="status")
-        if not is_recorded(written, decided.purpose, uid):
+        written = await self._status.write(machine, {"join": {"used": [msgspec.to_builtins(use) for use in uses]}})
+        if written is None or not is_recorded(written, decided.purpose, uid):
             raise Rejected("the CustomResourceDefinition of Machine is older than this program: it has no status.join")
-        self._machines.saw(written)
 
     async def _decide(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """Add a condition to the request as it was read; raises Conflict if it has changed since."""

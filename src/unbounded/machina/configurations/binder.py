@@ -17,6 +17,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configurations.binding import (
     Bind,
     Candidate,
@@ -56,6 +57,7 @@ class Binder:
         self._configurations = configurations
         self._versions = versions
         self._machines = machines
+        self._status = StatusWriter(api, MACHINES, fields=("conditions",), cache=machines)
         self._now = now
         self._candidates: dict[str, Candidate] = {}
         self._in_order: tuple[Candidate, ...] = ()
@@ -146,11 +148,7 @@ class Binder:
         conditions = set_condition(before, ConditionType.CONFIGURATION_PENDING, status, reason, said.message, now)
         if conditions is None:
             return
-        patch = {
-            "metadata": {"resourceVersion": machine.metadata.resource_version},
-            "status": {"conditions": conditions},
-        }
-        self._machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+        await self._status.write(machine, {"conditions": conditions})
 
 
 def _selection(configuration: Raw) -> object:

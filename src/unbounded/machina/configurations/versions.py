@@ -29,6 +29,7 @@ from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configurations.plan import (
     Action,
     Adopt,
@@ -85,6 +86,15 @@ class VersionKeeper:
         self._configurations = configurations
         self._versions = versions
         self._machines = machines
+        self._status = StatusWriter(
+            api,
+            CONFIGURATIONS,
+            fields=("latestVersion", "currentVersion", "conditions"),
+            cache=configurations,
+        )
+        self._version_status = StatusWriter(
+            api, VERSIONS, fields=("deployed", "deployedMachines", "conditions"), cache=versions
+        )
         self._now = now
         self._reserved: dict[str, int] = {}  # by the UID of the configuration
         self._controller: Controller[str] = Controller(
@@ -165,7 +175,7 @@ class VersionKeeper:
             case Adopt(version=version):
                 await self._patch(version, {"metadata": {"ownerReferences": [_owner(configuration)]}})
             case Reserve(number=number):
-                await self._write_status(raw, {"latestVersion": number})
+                await self._status.write(raw, {"latestVersion": number})
                 self._reserved[configuration.metadata.uid] = number
             case Create(number=number, template=template):
                 await self._create(configuration, number, dict(template))
@@ -183,7 +193,7 @@ class VersionKeeper:
         status = {"deployed": note.deployed, "deployedMachines": len(note.use.made)}
         conditions = self._conditions(raw, note.use)
         written = status if conditions is None else {**status, "conditions": conditions}
-        await self._patch(version, {"status": written}, subresource="status")
+        await self._version_status.write(raw, written)
 
     async def _create(self, configuration: MachineConfiguration, number: int, template: Raw) -> None:
         meta = configuration.metadata
@@ -231,10 +241,10 @@ class VersionKeeper:
             raise Stale(f"version {version.name} is gone")
         return raw
 
-    async def _patch(self, version: Version, patch: Raw, *, subresource: str = "") -> None:
+    async def _patch(self, version: Version, patch: Raw) -> None:
         fixed = {"resourceVersion": self._known(version)["metadata"]["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **fixed}}
-        self._versions.saw(await self._api.patch(VERSIONS, version.name, body, subresource=subresource))
+        self._versions.saw(await self._api.patch(VERSIONS, version.name, body))
 
     async def _say(self, raw: Raw, decided: Plan, use: Use) -> None:
         """Write the status of the configuration if it differs."""
@@ -244,13 +254,7 @@ class VersionKeeper:
         conditions = self._conditions(raw, use)
         if conditions is not None:
             changed["conditions"] = conditions
-        if changed:
-            await self._write_status(raw, changed)
-
-    async def _write_status(self, raw: Raw, status: Raw) -> None:
-        meta = raw["metadata"]
-        patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
-        self._configurations.saw(await self._api.patch(CONFIGURATIONS, meta["name"], patch, subresource="status"))
+        await self._status.write(raw, changed)
 
     def _conditions(self, raw: Raw, use: Use) -> list[Raw] | None:
         conditions = (raw.get("status") or {}).get("conditions") or []

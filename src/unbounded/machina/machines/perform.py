@@ -30,6 +30,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.machines import conditions as say
 from unbounded.machina.machines.deletion import reset_manifest
 from unbounded.machina.machines.model import (
@@ -221,6 +222,9 @@ def holds(machine: Machine, attempt: str) -> bool:
     return slot is not None and before is not None and (slot.uid, before.attempt) == (attempt, attempt)
 
 
+_FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "provisioning", "reason", "ssh")
+
+
 class Writer:
     """Writes, and folds every answer into the cache."""
 
@@ -229,6 +233,7 @@ class Writer:
     ) -> None:
         self._api = api
         self._machines = machines
+        self._status = StatusWriter(api, MACHINES, fields=_FIELDS, cache=machines)
         self._nodes = nodes
         self._announce = announce
         self._now = now
@@ -241,9 +246,9 @@ class Writer:
             Rejected: the intent of an attempt was not stored.
         """
         change = status_change(seen, plan, means, now=rfc3339(self._now()))
-        if not change:
+        written = await self._status.write(seen.machine, change)
+        if written is None:
             return seen.machine
-        written = await self._patch(seen.machine, {"status": change}, subresource="status")
         for action in plan.actions:
             if isinstance(action, Provision) and not holds(written, action.attempt):
                 log.error("CRDs are outdated", machine=written.name, words=CRD_OUTDATED_TEXT)

@@ -9,6 +9,7 @@ from unbounded.api.machine import MACHINES, Machine, SSHHop
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import Conflict
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.ssh.model import FirstUse, SshRejected, Trouble
 from unbounded.operations.announcing import Announce
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
@@ -21,7 +22,7 @@ class Pins:
 
     def __init__(self, api: Api, machines: Cache[Machine], announce: Announce) -> None:
         self._api = api
-        self._machines = machines
+        self._status = StatusWriter(api, MACHINES, fields=("ssh",), cache=machines)
         self._announce = announce
 
     def of(self, machine: Machine) -> FirstUse:
@@ -45,14 +46,9 @@ class Pins:
         if known is not None:
             return _must_be(known, fingerprint, machine, hop)
         field = "fingerprint" if hop == SSHHop.HOST else "bastionFingerprint"
-        patch = {
-            "metadata": {"resourceVersion": now.metadata.resource_version},
-            "status": {"ssh": {field: fingerprint}},
-        }
-        written = await self._api.patch(MACHINES, machine.name, patch, subresource="status")
-        if pinned(written, hop) != fingerprint:
+        written = await self._status.write(now, {"ssh": {field: fingerprint}})
+        if written is None or pinned(written, hop) != fingerprint:
             raise Rejected(CRD_OUTDATED_TEXT)
-        self._machines.saw(written)
         words = f"The {hop}'s SSH key {fingerprint} is trusted from now on, as it was the first one seen"
         self._announce(written, "Normal", "HostKeyTrusted", words)
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from unbounded.kube.events import EventRecorder, reference
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.attest.chain import Roots
 from unbounded.metalman.attest.challenge import About, BadNonce, BadProof, Challenges
 from unbounded.metalman.attest.credential import make_credential
@@ -37,7 +39,6 @@ SAME_TOKEN_S: Final = 600.0  # a sixth of what it is good for
 REMEMBERED: Final = 20_000
 BUSY_S: Final = 1
 LATER_S: Final = 5
-CONFLICTS: Final = 3
 KEY_BYTES: Final = 32
 GCM_NONCE_BYTES: Final = 12
 PINNED: Final = "EndorsementKeyPinned"
@@ -76,6 +77,7 @@ class Attestation:
         now: WallClock = utc_now,
     ) -> None:
         self._api = api
+        self._writer = StatusWriter(api, MACHINES, fields=("conditions",))
         self._facts = facts
         self._challenges = challenges
         self._roots = roots
@@ -186,19 +188,13 @@ class Attestation:
         """Say on the Machine that another key came; what is said there already is not written again."""
         log.warning("endorsement key refused", error=refusal, machine=live.name)
         self._tell(live, "Warning", REFUSED, str(refusal))
-        for _ in range(CONFLICTS):
-            raw = await self._api.get(MACHINES.raw(), live.name)
+
+        def change(raw: dict[str, Any]) -> dict[str, Any] | None:
             changed = self._condition(raw, ConditionStatus.FALSE, refusal.reason, str(refusal))
-            if changed is None or raw["metadata"]["uid"] != live.metadata.uid:
-                return
-            version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
-            try:
-                await self._api.patch(
-                    MACHINES, live.name, {"metadata": version, "status": {"conditions": changed}}, subresource="status"
-                )
-            except Conflict:
-                continue
-            return
+            return None if changed is None else {"conditions": changed}
+
+        with suppress(Conflict):
+            await self._writer.update(live.name, change, uid=live.metadata.uid)
 
     def _tell(self, machine: Machine, kind: str, reason: str, text: str) -> None:
         if self._events is not None:

@@ -19,9 +19,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.images.keeper import ImageKeeper
 from unbounded.metalman.images.state import State
 
@@ -93,7 +93,7 @@ class ImageConditions:
         now: WallClock = utc_now,
         progress_s: float = PROGRESS_S,
     ) -> None:
-        self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=("conditions",), cache=machines)
         self._machines = machines
         self._keeper = keeper
         self._site = site
@@ -128,16 +128,12 @@ class ImageConditions:
 
     async def _write(self, machine: Machine, said: Said | None) -> None:
         """From a live read, as lists are written back whole."""
-        try:
-            raw = await self._api.get(MACHINES.raw(), machine.name)
-        except NotFound:
-            return
-        changed = self._changed((raw.get("status") or {}).get("conditions") or [], said, machine)
-        if changed is None or raw["metadata"]["uid"] != machine.metadata.uid:
-            return
-        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
-        patch = {"metadata": version, "status": {"conditions": changed}}
-        self._machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+
+        def change(raw: dict[str, Any]) -> dict[str, Any] | None:
+            changed = self._changed((raw.get("status") or {}).get("conditions") or [], said, machine)
+            return None if changed is None else {"conditions": changed}
+
+        await self._status.update(machine.name, change, uid=machine.metadata.uid)
 
     def _changed(
         self, conditions: list[dict[str, Any]], said: Said | None, machine: Machine

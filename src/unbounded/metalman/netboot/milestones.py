@@ -57,8 +57,8 @@ def joined(before: Seen, new: Seen) -> Seen:
     )
 
 
-def status_patch(machine: Machine, seen: Seen, now: str) -> dict[str, Any] | None:
-    """Return the merge patch that records an observation on a Machine as it was read; None if there is nothing new.
+def status_change(machine: Machine, seen: Seen, now: str) -> dict[str, Any]:
+    """Return the status fields that an observation changes on a Machine as it was read; empty if nothing is new.
 
     Args:
         now: RFC 3339.
@@ -77,9 +77,7 @@ def status_patch(machine: Machine, seen: Seen, now: str) -> dict[str, Any] | Non
         status["operations"] = {"repaveCounter": seen.repave}
     if seen.disk and seen.disk != machine.status.target_disk:
         status["targetDisk"] = seen.disk
-    if not status:
-        return None
-    return {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}
+    return status
 
 
 def _netboot(old: NetbootStatus | None, seen: Seen, now: str) -> NetbootStatus:

@@ -21,8 +21,9 @@ from unbounded.kube.errors import Conflict, Invalid, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.metalman.netboot.milestones import joined, status_patch
+from unbounded.metalman.netboot.milestones import joined, status_change
 from unbounded.metalman.netboot.model import Seen
 
 PERCENT_EVERY_S: Final = 2.0
@@ -52,6 +53,17 @@ class Writer:
     ) -> None:
         self._api = api
         self._machines = machines
+        self._status = StatusWriter(
+            api,
+            MACHINES,
+            fields=(
+                "netboot",
+                "conditions",
+                "operations",
+                "targetDisk",
+            ),
+            cache=machines,
+        )
         self._wants = wants
         self._now = now
         self._waiting: dict[str, Seen] = {}
@@ -120,10 +132,8 @@ class Writer:
                 if seen.boot and not self._wants(machine, seen.boot):
                     log.info("seen of a boot that is not wanted any more", machine=name, milestone=seen.milestone or "")
                     return False
-                patch = status_patch(machine, seen, rfc3339(self._now()))
-                if patch is None:
+                if await self._status.write(machine, status_change(machine, seen, rfc3339(self._now()))) is None:
                     return False
-                self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
             except Conflict:
                 if turn == CONFLICTS - 1:
                     raise

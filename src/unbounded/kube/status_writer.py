@@ -1,0 +1,92 @@
+"""`StatusWriter`: the only way in which a controller changes the status of an object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from unbounded.api.kinds import Kind
+from unbounded.kube.cache import Cache
+from unbounded.kube.errors import Conflict, NotFound
+from unbounded.kube.objects import identify
+from unbounded.kube.port import Api
+
+T = TypeVar("T")
+Raw = dict[str, Any]
+
+ATTEMPTS: Final = 4  # of an update whose object others change at the same time
+
+
+class StatusWriter(Generic[T]):
+    """Writer of some fields of the status of one kind.
+
+    A write rests on the version that was read, so that a change by another writer is a Conflict and never lost. A
+    status without a change is not written. The cache learns each answer before the watch delivers it.
+
+    Args:
+        fields: the status fields that the writer owns, as on the wire; it refuses to write others.
+        cache: the cache of the kind; None where the caller keeps none.
+    """
+
+    def __init__(self, api: Api, kind: Kind[T], *, fields: Collection[str], cache: Cache[T] | None = None) -> None:
+        self._api = api
+        self._kind = kind
+        self._fields = frozenset(fields)
+        self._cache = cache
+
+    async def write(self, base: object, status: Mapping[str, Any] | None) -> T | None:
+        """Merge `status` into that of `base`, an object as it was read: a Struct or plain JSON.
+
+        Returns:
+            The object as the server keeps it; None where there was nothing to write.
+
+        Raises:
+            Conflict: the object has changed since it was read.
+            ValueError: the writer does not own a field.
+        """
+        if not status:
+            return None
+        key, _uid, version = identify(base)
+        return await self._patch(key.name, {"metadata": {"resourceVersion": version}, "status": self._owned(status)})
+
+    async def merge(self, name: str, status: Mapping[str, Any]) -> T:
+        """Merge `status` into that of an object, whatever its version: for fields that have one writer."""
+        return await self._patch(name, {"status": self._owned(status)})
+
+    async def update(
+        self, name: str, change: Callable[[Raw], Mapping[str, Any] | None], *, uid: str = "", attempts: int = ATTEMPTS
+    ) -> T | None:
+        """Read the object, let `change` compute what to merge into its status, and write that; again after a Conflict.
+
+        Args:
+            uid: of the object that is meant; another one under its name stays as it is.
+
+        Returns:
+            The object as the server keeps it; None where it is gone, or where there was nothing to write.
+
+        Raises:
+            Conflict: others changed it each time.
+            ValueError: the writer does not own a field.
+        """
+        for left in range(attempts - 1, -1, -1):
+            try:
+                raw = await self._api.get(self._kind.raw(), name)
+                return None if uid not in ("", identify(raw).uid) else await self.write(raw, change(raw))
+            except NotFound:
+                return None
+            except Conflict:
+                if not left:
+                    raise
+        return None
+
+    def _owned(self, status: Mapping[str, Any]) -> dict[str, Any]:
+        foreign = status.keys() - self._fields
+        if foreign:
+            raise ValueError(f"status.{', status.'.join(sorted(foreign))} of {self._kind.kind} has another writer")
+        return dict(status)
+
+    async def _patch(self, name: str, patch: Mapping[str, Any]) -> T:
+        written = await self._api.patch(self._kind, name, patch, subresource="status")
+        if self._cache is not None:
+            self._cache.saw(written)
+        return written
