@@ -105,6 +105,14 @@ async def test_a_slot_changes_hands_only_when_it_is_free_or_its_holder_was_lost(
         report = {"status": {"agent": {"version": "v2"}}}  # which does not touch the slot
         assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", report, headers=MERGE)).status == 200
         await status(admin, MACHINES, "m1", {"activeOperation": active("metalman/lab", lost=True)})
+        changes: list[tuple[dict[str, Any], int]] = [
+            ({"lostSeconds": 5}, 200),
+            ({"lost": False}, 403),
+            ({"name": "y"}, 403),
+        ]
+        for change, code in changes:
+            counted = {"status": {"activeOperation": change}}
+            assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", counted, headers=MERGE)).status == code
         assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", mine, headers=MERGE)).status == 200
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.operations.faults import FAIR
 from unbounded.metalman.reasons import DOES_NOT_STAY_OFF, DOES_NOT_STAY_ON
 from unbounded.operations import reasons
+from unbounded.operations.ledger import COUNT_S
 
 if TYPE_CHECKING:
     from tests.operations.judge import Judge, Story
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 EXECUTOR: Final = "metalman"
 CLAIM_S: Final = 15.0  # from when nothing holds it back
 SETTLE_S: Final = 60.0  # until nothing of a lost executor can arrive, and a look after that
+CLOCK_S: Final = 2.0  # seconds are counted as whole ones, from when a process has seen what it counts
 CALM_S: Final = 45.0  # of an operation with which nothing goes wrong, without the grace of a deaf host
 WRITES: Final = 12  # of the status of such an operation, and one more in FOR_EACH_S
 LOOKS: Final = 12
@@ -73,10 +75,16 @@ def _taken_up(judge: Judge, story: Story, claimed_at: float) -> Iterator[str]:
     holds = [one.since for one in judge.machines.get(story.machine, []) if one.holder != story.uid]
     free_at = max([story.created_at, *(at for at in [*ends, *holds] if at < claimed_at)])
     limit_s = CLAIM_S + judge._down_s(EXECUTOR, free_at, claimed_at) + judge._trouble_s()
-    if any(one.lost for one in judge._owned(story.machine, free_at, claimed_at)):  # each process waits for that anew
-        limit_s += SETTLE_S * (1 + sum(free_at <= life.died_at <= claimed_at for life in judge.lives))
+    if any(one.lost for one in judge._owned(story.machine, free_at, claimed_at)):
+        limit_s += _settles_s(judge, free_at, claimed_at)
     if claimed_at - free_at > limit_s:
         yield f"{story.name} was claimed {claimed_at - free_at:.1f} s after it could be, {limit_s:.1f} at most: {story}"
+
+
+def _settles_s(judge: Judge, since: float, until: float) -> float:
+    """Return for how long a lost slot is waited for by processes that run: each counts on, from its last write on."""
+    deaths = sum(since <= life.died_at <= until for life in judge.lives if life.name.startswith(EXECUTOR))
+    return SETTLE_S + (COUNT_S + CLOCK_S) * deaths
 
 
 def _calm(judge: Judge, story: Story, since: float, until: float) -> Iterator[str]:
@@ -99,15 +107,21 @@ def _calm(judge: Judge, story: Story, since: float, until: float) -> Iterator[st
         yield f"{story.name} was looked at {looks} times in {took_s:.1f} s"
 
 
+def _settles(judge: Judge, machine: str, now: float) -> bool:
+    """Return whether nobody has had the time yet to give a lost slot back."""
+    states = judge.machines[machine]
+    lost_at = next(one.since for one, before in zip(states[:0:-1], states[-2::-1], strict=True) if not before.lost)
+    return now - lost_at <= _settles_s(judge, lost_at, now) + judge._down_s(EXECUTOR, lost_at, now) + judge._trouble_s()
+
+
 def _machines(judge: Judge) -> Iterator[str]:
     """At the end no slot is kept, and each Machine tells of its operations, and how its host was left."""
-    born_at = max(life.born_at for life in judge.lives if life.name.startswith(EXECUTOR))
-    settles = asyncio.get_running_loop().time() - born_at < SETTLE_S
+    now = asyncio.get_running_loop().time()
     for name, machine in judge.bodies.items():
         status: Mapping[str, Any] = machine.get("status") or {}
         slot = status.get("activeOperation")
-        is_left = slot and slot.get("lost") and (judge.stories[slot["uid"]].gone_at is not None or settles)
-        if slot and not is_left:
+        is_left = slot and slot.get("lost") and judge.stories[slot["uid"]].gone_at is not None
+        if slot and not is_left and not (slot.get("lost") and _settles(judge, name, now)):
             yield f"the slot of {name} is kept: {status['activeOperation']}"
         told = {one["uid"]: one for one in status.get("recentOperations", ())}
         mine = [

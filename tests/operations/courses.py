@@ -147,7 +147,8 @@ def _plain(value: Any) -> str:
 def _told_machine(new: Mapping[str, Any]) -> str:
     status = new.get("status") or {}
     active = status.get("activeOperation")
-    slot = "free" if not active else f"{active.get('name')}{' (lost)' if active.get('lost') else ''}"
+    lost = f" (lost {active.get('lostSeconds', 0)} s)" if active and active.get("lost") else ""
+    slot = f"{active.get('name')}{lost}" if active else "free"
     marks = [f"{one['type']}={one['status']}/{one['reason']}: {one['message']}" for one in status.get("conditions", ())]
     past = [f"{one['name']}:{one['phase']}" for one in status.get("recentOperations", ())]
     return " ".join([slot, *marks, *past])

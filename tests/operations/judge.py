@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -181,7 +181,9 @@ class Judge:
         if had in self.stories and not holder and self.stories[had].ended_at is not None:
             self.stories[had].released, self.stories[had].released_at = meta["uid"], _now()
         now = Owned(_now(), meta.get("uid", ""), host, holder.get("uid", ""), bool(holder.get("lost")))
-        self.machines.setdefault(meta["name"], []).append(now)
+        states = self.machines.setdefault(meta["name"], [])
+        if not states or replace(states[-1], since=now.since) != now:
+            states.append(now)
 
     def tell(self, life: str, machine: Machine, host: str) -> None:
         """Take note of a Machine that the server has told a process in an answer."""

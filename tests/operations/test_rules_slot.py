@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from tests.operations.building import slot_of
-from tests.operations.staging import machine, pause, result, resume, story, waits
+from tests.operations.faults import FAIR, Incarnation
+from tests.operations.simulated import PowerExecutor
+from tests.operations.staging import in_stage, machine, pause, result, resume, story, waits
 from tests.operations.world import World
+from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, PROVISIONING
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.cache import Cache
+from unbounded.metalman import power
 from unbounded.operations import reasons
+from unbounded.operations.caches import Caches
+from unbounded.operations.ledger import COUNT_S, Ledger
 
 HELD = [reasons.WAITING_FOR_OLDER, reasons.SLOT_HELD]
 
@@ -119,6 +126,69 @@ async def test_what_happens_meanwhile_does_not_make_a_lost_slot_be_waited_for_lo
     await asyncio.sleep(40)
     await world.api.patch(MACHINES, "m1", {"metadata": {"labels": {"rack": "r1"}}})
     await world.until("op", lambda op: op.claimed, within_s=10)
+
+
+SETTLE_S, LANDING_S = 45.0, 35.0  # of the executor's calls, which last 30 s at most
+
+
+@story
+async def test_restarts_do_not_make_a_lost_slot_be_waited_for_from_anew(world: World) -> None:
+    """Each process counts on from what the one before has stored, and loses COUNT_S at most."""
+    await world.machine("m1")
+    await world.operation("lost", "HostReboot", "m1")
+    await _hold_slot(world, "lost", lost=True)
+    await world.api.delete(MACHINE_OPERATIONS, "lost")
+    await world.operation("op", "HostReboot", "m1")
+    ran_s, restarts = 0.0, -1
+    while not (await world.get("op")).claimed:
+        executor, restarts = world.redfish().start(), restarts + 1
+        for _ in range(40):
+            await asyncio.sleep(0.5)
+            ran_s += 0.5
+            if (await world.get("op")).claimed:
+                break
+        await executor.stop()
+        await asyncio.sleep(7)
+    assert restarts == 2
+    assert SETTLE_S <= ran_s <= SETTLE_S + COUNT_S * restarts + 2
+    assert (await machine(world)).status.active_operation is not None
+
+
+@story
+async def test_what_is_known_to_have_ended_is_waited_for_as_long_as_its_call_can_last(world: World) -> None:
+    for reaps, least_s in ((True, LANDING_S), (False, SETTLE_S)):
+        world.reaps, name = reaps, f"m-{reaps}".lower()
+        await world.machine(name)
+        steward, executors = world.steward().start(), world.redfish()
+        world.outside.deaf = 1.0
+        first = executors.start()
+        await world.operation(f"lost-{name}", "HostReboot", name)
+        await in_stage(world, f"lost-{name}", power.SHUTTING_DOWN)
+        await first.stop()
+        await world.api.patch(MACHINE_OPERATIONS, f"lost-{name}", {"spec": {"abandon": True}})
+        assert result(await world.ended(f"lost-{name}", within_s=90)) == ("Failed", reasons.EXECUTOR_LOST)
+        await world.operation(f"next-{name}", "HostReboot", name)
+        at, second = asyncio.get_running_loop().time(), executors.start()
+        await world.until(f"next-{name}", lambda op: op.claimed, within_s=60)
+        assert least_s <= asyncio.get_running_loop().time() - at <= least_s + 3
+        await second.stop()
+        await steward.stop()
+
+
+@story
+async def test_a_slot_that_another_process_keeps_is_not_given_back_by_one_that_has_not_seen_that(world: World) -> None:
+    """It has seen the end of the operation before the mark on the Machine."""
+    await world.machine("m1")
+    ended = await world.operation("op", "HostReboot", "m1")
+    await _hold_slot(world, "op", lost=True)
+    caches = Caches(operations=Cache(world.api, MACHINE_OPERATIONS), machines=Cache(world.api, MACHINES), pause=None)
+    executor = PowerExecutor("metalman/lab", Incarnation("p", world.chance, FAIR), world.outside)
+    ledger = Ledger(world.api, executor, caches, identity="p", now=virtual_now)
+    await ledger.release(ended, None, settled=False)
+    kept = (await machine(world)).status.active_operation
+    assert kept is not None
+    await ledger.release(ended, None, settled=True)
+    assert (await machine(world)).status.active_operation is None
 
 
 @story

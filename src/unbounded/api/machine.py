@@ -523,6 +523,11 @@ class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
         bool,
         Field("The executor fell silent, or a call of it may still arrive; the state of the machine is not known."),
     ] = False
+    # Never more than have passed: what waits for a late call reads it after each restart.
+    lost_seconds: Annotated[
+        Count,
+        Field("Seconds since the executor was lost, as counted by the processes that wait, up to the last write."),
+    ] = 0
     # From before the node is made on, so that the version stays as it is; status.configuration says it at the end.
     configuration: Annotated[
         ConfigurationStatus | None, Field("The configuration that a NodeRecreation makes the node from.")

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
-from unbounded.api.machine import PROVISIONING, Machine
+from unbounded.api.machine import PROVISIONING, ActiveOperation, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.operations import reasons
@@ -23,9 +24,11 @@ from unbounded.operations.gates import (
     paused,
     recreation_state,
 )
+from unbounded.operations.ledger import COUNT_S
 from unbounded.operations.memory import ACT_WITHIN_S, Memory
 from unbounded.operations.ports import Executor, Target
 from unbounded.operations.procedure import Sight, Unseen
+from unbounded.operations.record import run_of
 
 PAUSE_LOOK_S: Final = 5.0  # between looks at a pause that is not watched, while it holds an operation back
 TARGET_LOOK_S: Final = 2.0  # between looks, in memory, at another Machine with the same BMC
@@ -34,6 +37,7 @@ MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 LEAST_S: Final = 0.01  # of waits: one that a clock can tell from none
 
 Look = Callable[[Target, Memory], Awaitable[Sight | Unseen | None]]
+Count = Callable[[Machine, int], Awaitable[None]]
 
 
 class Admission:
@@ -41,13 +45,19 @@ class Admission:
 
     Args:
         look: at what the executor acts on; None where there is no answer yet.
+        epoch: of this process, which knows what other processes have ended.
+        count: stores the seconds since an executor was lost.
     """
 
-    def __init__(self, api: Api, executor: Executor, caches: Caches, look: Look) -> None:
+    def __init__(
+        self, api: Api, executor: Executor, caches: Caches, look: Look, *, epoch: ProcessEpoch, count: Count
+    ) -> None:
         self._api = api
         self._executor = executor
         self._caches = caches
         self._look = look
+        self._epoch = epoch
+        self._count = count
 
     async def closed_gate(self, target: Target, memory: Memory) -> Gate | None:
         """What holds the operation back; None when it may be claimed."""
@@ -72,19 +82,38 @@ class Admission:
         if gate.reason == reasons.SLOT_HELD and holder is not None and is_recreation(holder):
             left_s = NO_PROGRESS_S - self._recreation_still_s(target.machine, memory)
             return max(left_s, LEAST_S) if is_host(target.operation) else None
-        return self.afresh_s(memory) if memory.lost_since else None
+        return self.afresh_s(memory) if holder is not None and holder.lost else None
 
-    async def looked_afresh(self, lost: str, target: Target, memory: Memory) -> bool:
-        """Whether the machine was seen after a lost executor could no longer act on it."""
-        since = memory.lost_since.setdefault(lost, _loop_time())
-        if _loop_time() - since < self.settle_s:
-            return False
-        return isinstance(await self._look(target, memory), Sight)
+    async def looked_afresh(
+        self, active: ActiveOperation, holder: MachineOperation | None, target: Target, memory: Memory
+    ) -> bool:
+        """Return whether the machine was seen after a lost executor could no longer act on it.
 
-    def afresh_s(self, memory: Memory) -> float:
+        Args:
+            active: the slot of the Machine, which is lost.
+            holder: its operation, which has ended; None where that is gone.
+        """
+        now = _loop_time()
+        lost = memory.count_lost(active, now, ended=holder is not None and self._has_ended(holder))
+        if lost.left_s(now, self.settle_s, self.landing_s) <= 0:
+            return isinstance(await self._look(target, memory), Sight)
+        if lost.count_s(now) - active.lost_seconds >= COUNT_S - LEAST_S:
+            await self._count(target.machine, int(lost.count_s(now) + LEAST_S))
+        return False
+
+    def _has_ended(self, holder: MachineOperation) -> bool:
+        """Return whether each process acts no more for an operation whose call may still arrive."""
+        run = run_of(holder)
+        epochs = [] if run is None else [run.incarnation, *(call.epoch for call in run.late)]
+        own = self._epoch.identity  # it has ended the operation, and sends nothing more for it
+        return bool(epochs) and all(epoch == own or self._epoch.has_ended(epoch) for epoch in epochs)
+
+    def afresh_s(self, memory: Memory) -> float | None:
         """When to look again at a slot that was lost: once it has settled, and then until the machine is seen."""
-        left_s = max(memory.lost_since.values()) + self.settle_s - _loop_time()
-        return left_s if left_s > 0 else AFRESH_LOOK_S
+        if memory.lost is None:
+            return None
+        left_s = memory.lost.left_s(_loop_time(), self.settle_s, self.landing_s)
+        return min(max(left_s, LEAST_S), COUNT_S) if left_s > 0 else AFRESH_LOOK_S
 
     @property
     def landing_s(self) -> float:
@@ -113,13 +142,14 @@ class Admission:
         if is_recreation(holder):  # its agent gives it back; the host's own operations need not wait for one that hangs
             return is_host(target.operation) and self._recreation_still_s(target.machine, memory) >= NO_PROGRESS_S
         try:
-            live = await self._api.get(MACHINE_OPERATIONS, gate.held_by)
-            gone = live.metadata.uid != holder.uid or live.terminal
+            live: MachineOperation | None = await self._api.get(MACHINE_OPERATIONS, gate.held_by)
         except NotFound:
-            gone = True
+            live = None
+        ended = live if live is not None and live.metadata.uid == holder.uid else None
+        gone = ended is None or ended.terminal
         if not gone or not holder.lost:
             return gone
-        return await self.looked_afresh(holder.uid, target, memory)
+        return await self.looked_afresh(holder, ended, target, memory)
 
     def _recreation_still_s(self, machine: Machine, memory: Memory) -> float:
         return memory.recreation_stands_still(recreation_state(machine), _loop_time())

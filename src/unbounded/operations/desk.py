@@ -188,8 +188,7 @@ class Desk:
             return
         if not slot.holds_slot(operation, machine):
             return
-        version = {"resourceVersion": machine.metadata.resource_version}
-        patch = {"metadata": version, "status": {"activeOperation": {"lost": lost}}}
+        patch = slot.lost_patch(machine.metadata.resource_version, lost=lost)
         self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
 
     async def _leave_result(self, operation: MachineOperation) -> None:

@@ -121,7 +121,7 @@ class Engine:
             metrics=loop_metrics,
         )
         self._places = Places(concurrent, self._wake)
-        self._admission = Admission(api, executor, caches, self._look)
+        self._admission = Admission(api, executor, caches, self._look, epoch=epoch, count=self._ledger.count_lost)
         self._running: Outside | None = None
 
     async def run(self) -> None:
@@ -530,13 +530,15 @@ class Engine:
             return None
         memory = self._memories[operation.name]
         self._places.leave(memory.uid)
-        if machine.status.active_operation is not None and machine.status.active_operation.lost:
+        active = machine.status.active_operation
+        lost = active is not None and active.lost
+        if active is not None and lost:
             target = Target(operation, machine, run)
-            if not await self._admission.looked_afresh(operation.metadata.uid, target, memory):
+            if not await self._admission.looked_afresh(active, operation, target, memory):
                 return self._admission.afresh_s(memory)
         self._forget(operation.name)
         procedure, refused = self._procedure(operation)
-        forgotten = await self._ledger.release(operation, None if refused else procedure)
+        forgotten = await self._ledger.release(operation, None if refused else procedure, settled=lost)
         if forgotten is not None:
             text = f"{forgotten} was trusted on first use, and {operation.name} has made the host anew"
             self._announce(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)

@@ -196,14 +196,22 @@ class Ledger:
     async def keep_slot(self, seen: Pass) -> None:
         """Keep the slot beyond the end of the operation, until what was sent for it can no longer arrive."""
         try:
-            raw = await self._live(seen.run.machine)
+            machine = msgspec.convert(await self._live(seen.run.machine), Machine)
         except NotFound:
             return
-        if slot.holds_slot(seen.operation, msgspec.convert(raw, Machine)):
-            await self._patch_machine(seen.run.machine, slot.keep_patch(raw))
+        if slot.holds_slot(seen.operation, machine):
+            await self._patch_machine(machine.name, slot.lost_patch(machine.metadata.resource_version))
 
-    async def release(self, operation: MachineOperation, procedure: Procedure | None) -> str | None:
+    async def count_lost(self, machine: Machine, seconds: int) -> None:
+        """Store a lost executor's time since; a write that fails costs time alone, and the next pass makes it again."""
+        with suppress(Failure):
+            await self._patch_machine(machine.name, slot.count_patch(machine.metadata.resource_version, seconds))
+
+    async def release(self, operation: MachineOperation, procedure: Procedure | None, *, settled: bool) -> str | None:
         """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
+
+        Args:
+            settled: nothing of the operation can arrive any more. Else a slot that another process keeps stays.
 
         Returns:
             The SSH host key that is no longer trusted with that.
@@ -212,7 +220,12 @@ class Ledger:
             raw = await self._live(operation.spec.machine_ref or "")
         except NotFound:
             return None
-        if not slot.holds_slot(operation, msgspec.convert(raw, Machine)):
+        machine = msgspec.convert(raw, Machine)
+        active = machine.status.active_operation
+        if active is None or active.uid != operation.metadata.uid:
+            return None
+        if active.lost and not settled:
+            self._caches.machines.saw(machine)
             return None
         patch = slot.release_patch(raw, operation, procedure, now=self.now())
         await self._patch_machine(raw["metadata"]["name"], patch)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from unbounded.api.machine import Machine
+from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.api.operation import MAX_LATE, Cause
 from unbounded.operations.calls import (
     NO_ANSWER,
@@ -95,6 +95,36 @@ class Reader:
     down_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class LostSlot:
+    """The slot of a lost executor, and the seconds since, counted over all processes that have waited.
+
+    Args:
+        uid: of the operation that has the slot.
+        began_at: when this process first saw that, by the loop.
+        counted_s: the count at `since`.
+        ended: no process that may have acted for the operation acts any more, as was known at `began_at`.
+    """
+
+    uid: str
+    began_at: float
+    counted_s: float
+    since: float
+    ended: bool
+
+    def count_s(self, now: float) -> float:
+        """Return the seconds since the executor was lost."""
+        return self.counted_s + now - self.since
+
+    def left_s(self, now: float, settle_s: float, landing_s: float) -> float:
+        """Return for how long a call of the executor may still arrive.
+
+        One that has ended may have sent it at its end: `landing_s` runs from when this process first knew of that.
+        """
+        left_s = settle_s - self.count_s(now)
+        return min(left_s, self.began_at + landing_s - now) if self.ended else left_s
+
+
 @dataclass
 class Memory:
     """One operation, as this process has seen it. Lost in a crash, and nothing rests on it then."""
@@ -123,7 +153,7 @@ class Memory:
     unused: Looked | None = None  # one that a claim rested on which came to nothing
     handle: str | None = None  # came with an answer, not yet stored
     said_at: float = -math.inf
-    lost_since: dict[str, float] = field(default_factory=dict)
+    lost: LostSlot | None = None
     recreation: object = None  # the state of a recreation that has the slot, and since when it is that one
     recreation_since: float = 0.0
     decided_on: tuple[object, ...] | None = None
@@ -237,6 +267,16 @@ class Memory:
         unused, self.unused = self.unused, None
         good = unused is not None and (unused.on, unused.version) == (on, version) and now - unused.ended_at <= ACT_ON_S
         return unused if good else None
+
+    def count_lost(self, active: ActiveOperation, now: float, *, ended: bool) -> LostSlot:
+        """Count how long ago an executor was lost, on from what another process has counted."""
+        lost = self.lost
+        if lost is None or lost.uid != active.uid:
+            lost = LostSlot(active.uid, now, active.lost_seconds, now, ended)
+        elif active.lost_seconds > lost.count_s(now):
+            lost = replace(lost, counted_s=active.lost_seconds, since=now)
+        self.lost = lost
+        return lost
 
     def recreation_stands_still(self, state: object, now: float) -> float:
         """Seconds since the recreation that has the slot was last seen to move."""

@@ -46,9 +46,18 @@ def mark_patch(machine: Raw, mark: Mark | None, *, now: str) -> dict[str, Any] |
     return _status_patch(machine, change) if change else None
 
 
-def keep_patch(machine: Raw) -> dict[str, Any]:
-    """Keep the slot of an operation that ends, until the machine was looked at afresh."""
-    return _status_patch(machine, {"activeOperation": {"lost": True}})
+def lost_patch(version: str, *, lost: bool = True) -> dict[str, Any]:
+    """Keep the slot of an operation that ends, until the machine was looked at afresh; or take that back."""
+    return _slot_patch(version, {"lost": lost, "lostSeconds": None})
+
+
+def count_patch(version: str, seconds: int) -> dict[str, Any]:
+    """Store for how long the slot has been that of a lost executor, so that the next process counts on."""
+    return _slot_patch(version, {"lostSeconds": seconds})
+
+
+def _slot_patch(version: str, active: Raw) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": version}, "status": {"activeOperation": dict(active)}}
 
 
 def release_patch(
