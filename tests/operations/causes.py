@@ -37,7 +37,7 @@ def without_cause(judge: Judge, transitions: Transitions) -> Iterator[str]:
             yield from _taken_up(judge, story, story.claimed_at)
         if story.claimed_at is not None and story.ended_at is not None:
             yield from _calm(judge, story, story.claimed_at, story.ended_at)
-    yield from _machines(judge)
+    yield from _machines(judge, transitions)
 
 
 def _has_cause(judge: Judge, story: Story, transitions: Transitions) -> bool:
@@ -108,20 +108,19 @@ def _calm(judge: Judge, story: Story, since: float, until: float) -> Iterator[st
 
 
 def _settles(judge: Judge, machine: str, now: float) -> bool:
-    """Return whether nobody has had the time yet to give a lost slot back."""
+    """Return whether nobody has had the time yet to give a lost slot back; its operation is there as long as that."""
     states = judge.machines[machine]
     lost_at = next(one.since for one, before in zip(states[:0:-1], states[-2::-1], strict=True) if not before.lost)
     return now - lost_at <= _settles_s(judge, lost_at, now) + judge._down_s(EXECUTOR, lost_at, now) + judge._trouble_s()
 
 
-def _machines(judge: Judge) -> Iterator[str]:
+def _machines(judge: Judge, transitions: Transitions) -> Iterator[str]:
     """At the end no slot is kept, and each Machine tells of its operations, and how its host was left."""
     now = asyncio.get_running_loop().time()
     for name, machine in judge.bodies.items():
         status: Mapping[str, Any] = machine.get("status") or {}
         slot = status.get("activeOperation")
-        is_left = slot and slot.get("lost") and judge.stories[slot["uid"]].gone_at is not None
-        if slot and not is_left and not (slot.get("lost") and _settles(judge, name, now)):
+        if slot and not (slot.get("lost") and _settles(judge, name, judge.stories[slot["uid"]].gone_at or now)):
             yield f"the slot of {name} is kept: {status['activeOperation']}"
         told = {one["uid"]: one for one in status.get("recentOperations", ())}
         mine = [
@@ -138,9 +137,16 @@ def _machines(judge: Judge) -> Iterator[str]:
             elif told[story.uid]["reason"] != story.status.get("reason"):
                 yield f"{name} tells of {story.name}: {told[story.uid]}, and it is {story.status}"
         last = max(mine, key=lambda one: one.released_at, default=None)
-        if last is None or slot or judge.held_last[name] != last.uid or judge.weather is not FAIR:
+        if last is None or slot or judge.weather is not FAIR:
             continue
         marks = [one for one in status.get("conditions", ()) if one["type"] == "PoweredOff"]
+        if judge.held_last[name] != last.uid:
+            holder = judge.stories.get(judge.held_last[name])
+            if holder is not None and holder.claimed_at is None and marks and marks[0]["reason"] != "PoweredOff":
+                yield f"{name} shows {marks} of {holder.name}, which was never claimed"
+            continue
         fact = (last.status.get("execution") or {}).get("fact")
+        if judge._was_lost(last):  # its host was read when the slot was given back
+            fact = [state for at, state in transitions[judge._host(last)] if at <= last.released_at][-1]
         if fact in ("On", "Off") and ([one["status"] for one in marks] == ["True"]) != (fact == "Off"):
             yield f"{name} shows {marks} after {last.name} read {fact}"

@@ -21,6 +21,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman import power
 from unbounded.operations.deadlines import DEADLINE_S
 from unbounded.operations.memory import ACT_ON_S, ACT_WITHIN_S
+from unbounded.operations.steward_plan import LOST_SLOT_S
 
 TERMINAL: Final = ("Complete", "Failed")
 CLOCK_S: Final = 2.0  # timestamps of the API have no fractions, and are taken before the write
@@ -381,9 +382,14 @@ class Judge:
         now = _now() if story.gone_at is None else story.gone_at
         early = story.gone_at is not None and now < story.ended_at + ttl - CLOCK_S and not story.deleted
         down_s = self._down_s("steward", story.ended_at, now) + self._down_s(EXECUTOR, story.ended_at, now)
+        down_s += LOST_SLOT_S if self._was_lost(story) else 0.0
         late = now > story.ended_at + ttl + TTL_LATE_S + down_s + self._trouble_s()
         if early or (late and now - story.ended_at > TTL_LATE_S):
             raise Violation(f"{story.name} goes at {story.gone_at}, {ttl} s after its end at {story.ended_at}")
+
+    def _was_lost(self, story: Story) -> bool:
+        """Return whether an operation has kept its slot as that of a lost executor."""
+        return any(one.lost and one.holder == story.uid for one in self.machines.get(story.machine, []))
 
     def _complete_is_true(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
         if not story.complete or story.parent:

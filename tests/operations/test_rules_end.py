@@ -30,7 +30,14 @@ from unbounded.kube.errors import NotFound
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
-from unbounded.operations.steward_plan import LISTEN_EVERY_S, LISTEN_FOR_S, LOST_AFTER_S, SEEN_SILENT, SILENT_AFTER_S
+from unbounded.operations.steward_plan import (
+    LISTEN_EVERY_S,
+    LISTEN_FOR_S,
+    LOST_AFTER_S,
+    LOST_SLOT_S,
+    SEEN_SILENT,
+    SILENT_AFTER_S,
+)
 
 TERMINAL = ("Complete", "Failed")
 
@@ -151,8 +158,8 @@ async def test_a_dead_executor_holds_a_deletion_until_past_the_deadline(world: W
     at = asyncio.get_running_loop().time()
     await asyncio.sleep(60 + LOST_AFTER_S - 20)
     assert not await _is_gone(world, "op")
-    await world.gone("op", within_s=60)
-    assert asyncio.get_running_loop().time() - at >= 60 + LOST_AFTER_S - 5
+    await world.gone("op", within_s=60 + LOST_SLOT_S)
+    assert asyncio.get_running_loop().time() - at >= 60 + LOST_AFTER_S + LOST_SLOT_S - 5
     assert ("op", reasons.EXECUTOR_LOST) in announced.events
     slot = (await machine(world)).status.active_operation
     assert slot is not None
@@ -208,6 +215,28 @@ async def test_a_lost_executor_that_comes_back_gives_its_slot_back_after_a_look(
     assert (await machine(world)).status.active_operation is None
     assert await _history(world) == [("op", "Failed", reasons.EXECUTOR_LOST)]
     assert len(world.outside.acts) == acts
+
+
+@story
+async def test_an_operation_that_is_deleted_while_its_slot_is_lost_leaves_neither_slot_nor_mark(world: World) -> None:
+    """It stays until its executor, which comes back, has read the host."""
+    await world.machine("m1")
+    world.steward().start()
+    executor = world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", parameters={"force": "true"}, ttlSecondsAfterFinished=0)
+    await in_stage(world, "op", power.WAITING_ON)
+    await executor.stop()
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"abandon": True}})
+    assert result(await world.ended("op", within_s=90)) == ("Failed", reasons.EXECUTOR_LOST)
+    await _delete(world, "op")
+    await asyncio.sleep(40)
+    world.redfish().start()
+    await world.gone("op", within_s=60)
+    await asyncio.sleep(5)
+    there = await machine(world)
+    off = [one.status for one in there.status.conditions if one.type == "PoweredOff"]
+    assert there.status.active_operation is None
+    assert (off == ["True"]) == (world.outside.host("m1").power == "Off")
 
 
 @pytest.mark.slow
@@ -417,7 +446,7 @@ async def test_the_end_of_a_lost_operation_is_not_forgotten_by_the_one_that_take
     await executor.stop()
     assert result(await world.ended("m1-reboot-1", within_s=400)) == ("Failed", reasons.EXECUTOR_LOST)
     await _delete(world, "m1-reboot-1")
-    await world.gone("m1-reboot-1", within_s=60)
+    await world.gone("m1-reboot-1", within_s=60 + LOST_SLOT_S)
     world.outside.deaf = 0.0
     world.redfish().start()
     await world.operation("next", "HostPowerOn", "m1")

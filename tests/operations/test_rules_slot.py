@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.operations.building import slot_of
 from tests.operations.faults import FAIR, Incarnation
 from tests.operations.simulated import PowerExecutor
@@ -19,6 +21,7 @@ from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.caches import Caches
 from unbounded.operations.ledger import COUNT_S, Ledger
+from unbounded.operations.procedure import Sight
 
 HELD = [reasons.WAITING_FOR_OLDER, reasons.SLOT_HELD]
 
@@ -184,10 +187,10 @@ async def test_a_slot_that_another_process_keeps_is_not_given_back_by_one_that_h
     caches = Caches(operations=Cache(world.api, MACHINE_OPERATIONS), machines=Cache(world.api, MACHINES), pause=None)
     executor = PowerExecutor("metalman/lab", Incarnation("p", world.chance, FAIR), world.outside)
     ledger = Ledger(world.api, executor, caches, identity="p", now=virtual_now)
-    await ledger.release(ended, None, settled=False)
+    await ledger.release(ended, None, None)
     kept = (await machine(world)).status.active_operation
     assert kept is not None
-    await ledger.release(ended, None, settled=True)
+    await ledger.release(ended, None, Sight(power.Power.ON))
     assert (await machine(world)).status.active_operation is None
 
 
@@ -301,11 +304,47 @@ async def test_a_crash_between_slot_and_claim_leaves_no_slot_behind(world: World
         await world.cancel(name)
         await world.ended(name, within_s=10)
         crash_at += 1
+    assert [(one.type, one.reason) for one in there.status.conditions] == [("PoweredOff", "PoweringOff")]
     await world.cancel(name)
     assert result(await world.ended(name, within_s=10)) == ("Failed", reasons.CANCELLED)
     await asyncio.sleep(120)
     there = await machine(world)
-    assert (there.status.active_operation, there.status.phase) == (None, "Ready")
+    assert (there.status.active_operation, there.status.phase, there.status.conditions) == (None, "Ready", ())
+
+
+@pytest.mark.parametrize(
+    ("before", "acted", "after"),
+    [
+        ([("PoweredOff", "True", "PoweringOn")], False, [("PoweredOff", "True", "PoweredOff")]),
+        ([("PoweredOff", "True", "PoweringOn")], True, []),
+        ([("PoweredOff", "False", "PoweringOff")], False, []),
+        ([("PoweredOff", "True", "PoweredOff")], True, [("PoweredOff", "True", "PoweredOff")]),
+        (
+            [("Repaved", "False", "Pending"), ("Attested", "True", "Succeeded")],
+            False,
+            [("Attested", "True", "Succeeded")],
+        ),
+        ([("Repaved", "True", "Succeeded")], False, [("Repaved", "True", "Succeeded")]),
+    ],
+)
+@story
+async def test_a_slot_that_nobody_gives_back_takes_its_marks_along(
+    world: World, before: list[tuple[str, str, str]], *, acted: bool, after: list[tuple[str, str, str]]
+) -> None:
+    await world.machine("m1")
+    slot = slot_of("gone", kind="HostReplace")
+    past = {"name": "gone", "uid": slot["uid"], "kind": "HostReplace", "phase": "Complete"}
+    marks = [
+        {"type": kind, "status": status, "reason": reason, "lastTransitionTime": slot["since"]}
+        for kind, status, reason in before
+    ]
+    status = {"activeOperation": slot, "conditions": marks, "recentOperations": [past] if acted else []}
+    await world.api.patch(MACHINES, "m1", {"status": status}, subresource="status")
+    world.steward().start()
+    await asyncio.sleep(5)
+    there = await machine(world)
+    assert there.status.active_operation is None
+    assert [(one.type, one.status, one.reason) for one in there.status.conditions] == after
 
 
 @story

@@ -23,12 +23,14 @@ from unbounded.operations.steward_plan import (
     LISTEN_EVERY_S,
     LISTEN_FOR_S,
     LOST_AFTER_S,
+    LOST_SLOT_S,
     MACHINE_WAIT_S,
     SEEN_SILENT,
     SILENT_AFTER_S,
     Ages,
     Delete,
     End,
+    LeaveResult,
     Note,
     Nothing,
     Say,
@@ -286,9 +288,15 @@ def test_the_finalizer_stays_until_the_slot_is_given_back_or_a_minute_is_over() 
     assert _verdict(operation, machine, ended_s=AFTERMATH_S) == Unhold()
 
 
-def test_the_slot_of_a_lost_executor_holds_no_finalizer() -> None:
-    machine = machine_of(status={"activeOperation": slot_of("op", lost=True)})
-    assert _verdict(operation_of(status=ended("Failed"), metadata=HELD), machine) == Unhold()
+def test_the_slot_of_a_lost_executor_holds_the_finalizer_for_as_long_as_one_takes_that_comes_back() -> None:
+    operation = operation_of(status=ended("Failed"), metadata=HELD)
+    lost = {"activeOperation": slot_of("op", lost=True)}
+    assert _verdict(operation, machine_of(status=lost), ended_s=10.0) == LeaveResult()
+    past = {"name": "op", "uid": "uid-op", "kind": "HostReboot", "phase": "Failed"}
+    machine = machine_of(status=lost | {"recentOperations": [past]})
+    assert _verdict(operation, machine, ended_s=10.0) == Nothing(LOST_SLOT_S - 10.0)
+    assert _verdict(operation, machine, ended_s=LOST_SLOT_S) == Unhold()
+    assert _verdict(operation, machine_of(status={"activeOperation": slot_of("next")})) == Unhold()
 
 
 def test_a_child_keeps_its_finalizer_until_its_parent_has_recorded_it() -> None:

@@ -86,8 +86,8 @@ class Admission:
 
     async def looked_afresh(
         self, active: ActiveOperation, holder: MachineOperation | None, target: Target, memory: Memory
-    ) -> bool:
-        """Return whether the machine was seen after a lost executor could no longer act on it.
+    ) -> Sight | None:
+        """Return what was read of the machine after a lost executor could no longer act on it; None before that.
 
         Args:
             active: the slot of the Machine, which is lost.
@@ -96,10 +96,11 @@ class Admission:
         now = _loop_time()
         lost = memory.count_lost(active, now, ended=holder is not None and self._has_ended(holder))
         if lost.left_s(now, self.settle_s, self.landing_s) <= 0:
-            return isinstance(await self._look(target, memory), Sight)
+            sight = await self._look(target, memory)
+            return sight if isinstance(sight, Sight) else None
         if lost.count_s(now) - active.lost_seconds >= COUNT_S - LEAST_S:
             await self._count(target.machine, int(lost.count_s(now) + LEAST_S))
-        return False
+        return None
 
     def _has_ended(self, holder: MachineOperation) -> bool:
         """Return whether each process acts no more for an operation whose call may still arrive."""
@@ -149,7 +150,7 @@ class Admission:
         gone = ended is None or ended.terminal
         if not gone or not holder.lost:
             return gone
-        return await self.looked_afresh(holder, ended, target, memory)
+        return await self.looked_afresh(holder, ended, target, memory) is not None
 
     def _recreation_still_s(self, machine: Machine, memory: Memory) -> float:
         return memory.recreation_stands_still(recreation_state(machine), _loop_time())

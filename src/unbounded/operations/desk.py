@@ -143,7 +143,7 @@ class Desk:
         return await self._set_finalizers(operation, finalizers)
 
     async def unhold(self, operation: MachineOperation) -> None:
-        await self._leave_result(operation)
+        await self.leave_result(operation)
         rest = [finalizer for finalizer in operation.metadata.finalizers if finalizer != FINALIZER_OPERATION]
         await self._set_finalizers(operation, rest)
 
@@ -191,7 +191,7 @@ class Desk:
         patch = slot.lost_patch(machine.metadata.resource_version, lost=lost)
         self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
 
-    async def _leave_result(self, operation: MachineOperation) -> None:
+    async def leave_result(self, operation: MachineOperation) -> None:
         """Before an operation may go: its result, if its executor did not leave it in the Machine's history."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         if machine is None or not operation.terminal or operation.status.execution is None:

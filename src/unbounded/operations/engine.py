@@ -530,15 +530,14 @@ class Engine:
             return None
         memory = self._memories[operation.name]
         self._places.leave(memory.uid)
-        active = machine.status.active_operation
-        lost = active is not None and active.lost
-        if active is not None and lost:
-            target = Target(operation, machine, run)
-            if not await self._admission.looked_afresh(active, operation, target, memory):
+        active, read = machine.status.active_operation, None
+        if active is not None and active.lost:
+            read = await self._admission.looked_afresh(active, operation, Target(operation, machine, run), memory)
+            if read is None:
                 return self._admission.afresh_s(memory)
         self._forget(operation.name)
         procedure, refused = self._procedure(operation)
-        forgotten = await self._ledger.release(operation, None if refused else procedure, settled=lost)
+        forgotten = await self._ledger.release(operation, None if refused else procedure, read)
         if forgotten is not None:
             text = f"{forgotten} was trusted on first use, and {operation.name} has made the host anew"
             self._announce(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)

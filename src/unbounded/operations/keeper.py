@@ -4,9 +4,10 @@ finalizer, so that none goes in the middle of a host operation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.core import Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_HOST_OPERATION
@@ -14,7 +15,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.api.phase import machine_phase
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
+from unbounded.operations import slot
 from unbounded.operations.caches import INDEX_MACHINE, StewardCaches
+from unbounded.operations.procedure import Mark, MarkStatus
 
 _KINDS: Final = frozenset(OperationKind)
 _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
@@ -36,12 +39,37 @@ def _finalizers(machine: Machine) -> list[str] | None:
     return None
 
 
-class MachineKeeper:
-    """Looks at one Machine at a time."""
+def _marks_left(machine: Machine) -> tuple[Mark, ...]:
+    """Return what a Machine is to show once the slot of an operation that nobody ends is taken away.
 
-    def __init__(self, api: Api, caches: StewardCaches) -> None:
+    The first marks are written with the slot. An operation without a claim has called nothing: a host that was about to
+    be switched on is off. One that the history tells of has acted, and what became of the host was not read.
+    """
+    active = machine.status.active_operation
+    off = next((one for one in machine.status.conditions if one.type == ConditionType.POWERED_OFF), None)
+    marks = [_NOT_REPAVING] if active is not None and active.kind == OperationKind.HOST_REPLACE else []
+    if off is None or off.reason not in (ConditionReason.POWERING_OFF, ConditionReason.POWERING_ON):
+        return tuple(marks)
+    acted = active is not None and any(one.uid == active.uid for one in machine.status.recent_operations)
+    is_off = off.status == MarkStatus.TRUE and not acted
+    return (*marks, _IS_OFF if is_off else Mark(ConditionType.POWERED_OFF, None))
+
+
+_IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
+_NOT_REPAVING: Final = Mark(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
+
+
+class MachineKeeper:
+    """Looks at one Machine at a time.
+
+    Args:
+        now: for timestamps, RFC 3339.
+    """
+
+    def __init__(self, api: Api, caches: StewardCaches, now: Callable[[], str]) -> None:
         self._api = api
         self._caches = caches
+        self._now = now
 
     async def reconcile(self, name: str) -> float | None:
         """Bring one Machine up to date; there is never a reason to look again by the clock."""
@@ -51,7 +79,8 @@ class MachineKeeper:
         if (finalizers := _finalizers(machine)) is not None:
             await self._set_finalizers(machine, finalizers)
         elif await self._slot_is_left_behind(machine):
-            await self._write_machine(machine, {"activeOperation": None})
+            marks = slot.marked(slot.as_read(machine), _marks_left(machine), now=self._now())
+            await self._write_machine(machine, {"activeOperation": None, **marks})
         elif machine.spec.ssh is None:
             await self._set_phase(machine)
         return None

@@ -26,7 +26,7 @@ from unbounded.operations.caches import Caches
 from unbounded.operations.memory import ACT_ON_S, Memory
 from unbounded.operations.plan import Finish, TargetState, Wait
 from unbounded.operations.ports import Executor
-from unbounded.operations.procedure import Procedure, Stage
+from unbounded.operations.procedure import Procedure, Sight, Stage
 from unbounded.operations.record import (
     Run,
     completed_condition,
@@ -207,11 +207,12 @@ class Ledger:
         with suppress(Failure):
             await self._patch_machine(machine.name, slot.count_patch(machine.metadata.resource_version, seconds))
 
-    async def release(self, operation: MachineOperation, procedure: Procedure | None, *, settled: bool) -> str | None:
+    async def release(self, operation: MachineOperation, procedure: Procedure | None, read: Sight | None) -> str | None:
         """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
 
         Args:
-            settled: nothing of the operation can arrive any more. Else a slot that another process keeps stays.
+            read: what was seen when nothing of the operation could arrive any more. None where nothing was waited for:
+                a slot that another process keeps stays then.
 
         Returns:
             The SSH host key that is no longer trusted with that.
@@ -224,10 +225,10 @@ class Ledger:
         active = machine.status.active_operation
         if active is None or active.uid != operation.metadata.uid:
             return None
-        if active.lost and not settled:
+        if active.lost and read is None:
             self._caches.machines.saw(machine)
             return None
-        patch = slot.release_patch(raw, operation, procedure, now=self.now())
+        patch = slot.release_patch(raw, operation, procedure, read, now=self.now())
         await self._patch_machine(raw["metadata"]["name"], patch)
         return slot.forgotten_key(raw, operation)
 

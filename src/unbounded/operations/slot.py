@@ -11,7 +11,7 @@ import msgspec
 from unbounded.api.conditions import find_condition, remove_condition, set_condition
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
-from unbounded.operations.procedure import Mark, Procedure
+from unbounded.operations.procedure import Mark, Procedure, Sight
 from unbounded.operations.record import whole
 
 KEPT: Final = 10
@@ -61,10 +61,14 @@ def _slot_patch(version: str, active: Raw) -> dict[str, Any]:
 
 
 def release_patch(
-    machine: Raw, operation: MachineOperation, procedure: Procedure | None, *, now: str
+    machine: Raw, operation: MachineOperation, procedure: Procedure | None, read: Sight | None = None, *, now: str
 ) -> dict[str, Any]:
-    """Give the slot back, leave the operation's result in the history, and move the counters it stood for."""
-    marks = marked(machine, _marks_at_end(operation, procedure), now=now)
+    """Give the slot back, leave the operation's result in the history, and move the counters it stood for.
+
+    Args:
+        read: what was seen after the end of the operation; None where that was not looked at again.
+    """
+    marks = marked(machine, _marks_at_end(operation, procedure, read, now), now=now)
     gone = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
     return _status_patch(machine, {"activeOperation": None, **_result(machine, operation), **marks, **gone})
 
@@ -138,16 +142,21 @@ def holds_slot(operation: MachineOperation, machine: Machine) -> bool:
     return active is not None and active.uid == operation.metadata.uid
 
 
-def _marks_at_end(operation: MachineOperation, procedure: Procedure | None) -> tuple[Mark, ...]:
+def _marks_at_end(
+    operation: MachineOperation, procedure: Procedure | None, read: Sight | None, now: str
+) -> tuple[Mark, ...]:
     if procedure is None:
         return ()
-    read = _read_mark(operation, procedure)
+    shown = _read_mark(operation, procedure, read, now)
     marks = {mark.type: mark for mark in _outcome_marks(operation, procedure)}
-    return tuple((marks if read is None else marks | {read.type: read}).values())
+    return tuple((marks if shown is None else marks | {shown.type: shown}).values())
 
 
-def _read_mark(operation: MachineOperation, procedure: Procedure) -> Mark | None:
+def _read_mark(operation: MachineOperation, procedure: Procedure, read: Sight | None, now: str) -> Mark | None:
     """What the Machine shows of what was read last."""
+    if read is not None:
+        mark = procedure.read_marks.get(read.fact)
+        return None if mark is None else replace(mark, text=f"{read.detail or read.fact}, read at {now}")
     execution = operation.status.execution
     mark = (
         None if execution is None or not execution.fact else procedure.read_marks.get(procedure.facts(execution.fact))

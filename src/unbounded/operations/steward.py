@@ -40,6 +40,7 @@ from unbounded.operations.steward_plan import (
     Ages,
     Delete,
     End,
+    LeaveResult,
     Note,
     Nothing,
     Say,
@@ -149,7 +150,7 @@ class Steward:
             metrics=loop_metrics,
         )
         self._machines: Controller[str] = Controller(
-            "steward machines", MachineKeeper(api, caches).reconcile, workers=2, metrics=loop_metrics
+            "steward machines", MachineKeeper(api, caches, self._desk.now).reconcile, workers=2, metrics=loop_metrics
         )
 
     async def run(self) -> None:
@@ -334,6 +335,8 @@ class Steward:
             case Note():
                 where = f"Lease {NODE_LEASES}/{operation.spec.machine_ref}"
                 await self._desk.note(operation, decided.what, where)
+            case LeaveResult():
+                await self._desk.leave_result(operation)
             case Unhold():
                 await self._desk.unhold(operation)
             case Delete():

@@ -27,6 +27,7 @@ QUIET_S: Final = 5.0  # after this, an executor that has not claimed is asked af
 BUSY_FOR_S: Final = 60.0  # an executor whose operations have moved within this is at work
 LOST_AFTER_S: Final = 240.0  # beyond the deadline: its own end of it: settling, an aftermath, and one call
 AFTERMATH_S: Final = 60.0
+LOST_SLOT_S: Final = 180.0  # an executor that comes back has given a lost slot back by then: calls last 120 s at most
 ABANDON_AFTER_S: Final = 60.0  # of silence; an executor that is at work is asked to stop by a cancel
 SILENT_AFTER_S: Final = 60.0  # kubelet renews its lease every 10 s
 LISTEN_FOR_S: Final = 600.0  # a host that is heard for so long after its reset has joined again, or was never reset
@@ -107,6 +108,11 @@ class Delete:
 
 
 @dataclass(frozen=True)
+class LeaveResult:
+    """Write the result to the Machine's history, as the executor has not."""
+
+
+@dataclass(frozen=True)
 class Note:
     """Add to the evidence of an operation that has ended."""
 
@@ -122,7 +128,7 @@ class Tell:
     until_s: float  # when it may be over
 
 
-Verdict = Nothing | Say | End | Unhold | Delete | Note | Tell
+Verdict = Nothing | Say | End | Unhold | Delete | LeaveResult | Note | Tell
 
 
 def verdict(view: View) -> Verdict:
@@ -148,9 +154,13 @@ def clean_up(operation: MachineOperation, ended_s: float) -> Verdict:
 
 def _ended(view: View) -> Verdict:
     active = view.machine.status.active_operation if view.machine else None
-    unsettled = active is not None and active.uid == view.operation.metadata.uid and not active.lost
-    if unsettled and view.ages.ended_s < AFTERMATH_S:
-        return Nothing(AFTERMATH_S - view.ages.ended_s)
+    if view.machine is not None and active is not None and active.uid == view.operation.metadata.uid:
+        left_s = (LOST_SLOT_S if active.lost else AFTERMATH_S) - view.ages.ended_s
+        known = any(one.uid == active.uid for one in view.machine.status.recent_operations)
+        if active.lost and held(view.operation) and not known:  # the next operation may take the slot at any time
+            return LeaveResult()
+        if left_s > 0:
+            return Nothing(left_s)
     if held(view.operation) and not view.recorded:
         return Nothing(1.0)
     decided = clean_up(view.operation, view.ages.ended_s)
