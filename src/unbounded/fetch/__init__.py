@@ -1,11 +1,11 @@
-"""Getting artifacts: images from OCI registries, files by URL, and unpacking what came.
+"""Download of artifacts: images from OCI registries, files by URL, and the unpacking of both.
 
-What is fetched is checked by its digest before anybody sees it, and lands under its name whole or not at all. What an
-artifact means is for the components.
+A download is verified by its digest before any use, and gets its name whole or not at all. Components know the meaning
+of an artifact.
 
 - `reference` (`Reference`), `platforms` (`Platform`), `digests` (`Digest`), `manifest`, `logins`, `challenge`: pure.
 - `web` (`Web`), `transfer`: HTTP with retries, redirects, resumption and limits; `partial`: the file that grows.
 - `registry` (`Registry`): the distribution API on these; `download` (`download`): plain URLs with mirrors.
-- `archive` reads a layer, `tree` (`Tree`) writes through directory descriptors, `unpack` puts layers on each other.
-- `store` (`ImageStore`): images by digest on disk, for when the registry is down; `shelf` is its folder.
+- `archive` reads a layer, `tree` (`Tree`) writes through directory descriptors, `unpack` applies layers in order.
+- `store` (`ImageStore`): images by digest on disk, also served while the registry is down; `shelf` is its folder.
 """

@@ -1,7 +1,7 @@
-"""The members of a layer: decompressed, bounded, and parsed by tarfile, which writes nothing.
+"""Members of a layer: decompressed, bounded, and parsed by tarfile, which writes nothing.
 
-tarfile trusts sizes and offsets of an archive. Here it reads through `Forward`, which goes only forward and gives out
-little at a time, so that a header can neither send it back nor make it take much memory.
+tarfile trusts sizes and offsets of an archive. Here it reads through `Forward`, which only moves forward and returns
+little at a time. So a header can neither seek back nor allocate much memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from unbounded.fetch.failures import TooLarge, Unusable
 from unbounded.fetch.names import Names, names_of
 
 LARGEST_HEADER_BYTES: Final = 256 * 1024  # of one extended header: names, attributes
-LARGEST_WINDOW_BYTES: Final = 128 << 20  # memory that zstd may take, as its own command allows
+LARGEST_WINDOW_BYTES: Final = 128 << 20  # memory limit of zstd, the default of its command
 _BLOCK: Final = 512
 _ATTRIBUTE: Final = "SCHILY.xattr."
-_NO_OWNER: Final = 0xFFFFFFFF  # means "leave it" to chown
+_NO_OWNER: Final = 0xFFFFFFFF  # chown leaves the owner unchanged
 _NOBODY: Final = 65534
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -54,13 +54,13 @@ class Member:
     """One entry of a layer.
 
     Args:
-        pieces: where the content lies in the file, (offset, length), with holes between.
+        pieces: the content's ranges in the file, (offset, length), with holes between.
         owner: user and group, by number.
-        attributes: extended ones, by their whole names.
+        attributes: extended ones, by their full names.
     """
 
     names: Names
-    kind: Kind | None  # None: a device, a FIFO, or what nobody knows
+    kind: Kind | None  # None: a device, a FIFO, or an unknown type
     mode: int
     modified: float
     size: int = 0
@@ -71,14 +71,14 @@ class Member:
 
 
 class Forward(io.RawIOBase):
-    """A stream that can be skipped forward, counts its bytes, and ends with TooLarge at its limit."""
+    """A stream that can skip forward, counts its bytes, and raises TooLarge at its limit."""
 
     def __init__(self, source: BinaryIO, limit: int, check: Callable[[], None]) -> None:
         self._source = source
         self._check = check
         self._limit = limit
         self._at = 0
-        self.last = b""  # what was read last: tells an end mark from garbage
+        self.last = b""  # bytes of the last read, which distinguish an end mark from garbage
 
     def readable(self) -> bool:
         return True
@@ -87,7 +87,7 @@ class Forward(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As many bytes as asked for, less only at the end."""
+        """Return as many bytes as requested, less only at the end."""
         if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
             raise Unusable("a header of the archive is too long")
         self._check()
@@ -121,19 +121,19 @@ class Archive:
     """A layer that is read once, from front to back.
 
     Args:
-        file: the blob, compressed or not, as it says itself: media types are often wrong.
-        limit: the most bytes that it may hold decompressed.
-        check: called before every read; what it raises ends the reading.
+        file: the blob; its content decides whether it is compressed, as media types are often wrong.
+        limit: maximum of decompressed bytes.
+        check: called before every read; an exception from it ends the reading.
     """
 
     def __init__(self, file: BinaryIO, limit: int, check: Callable[[], None] = lambda: None) -> None:
         self._stream = Forward(_decompressed(file), limit, check)
 
     def __iter__(self) -> Iterator[Member]:
-        """The members; content is to be read before the next one is asked for.
+        """Yield the members; read the content of one before the next one.
 
         Raises:
-            Unusable: no tar archive, or a broken or deceitful one.
+            Unusable: no tar archive, or a damaged or malicious one.
             TooLarge: past the limit.
         """
         try:
@@ -145,7 +145,7 @@ class Archive:
         how: Any = {"tarinfo": Header, "errors": "surrogateescape", "encoding": "utf-8"}
         with tarfile.open(fileobj=self._stream, mode="r:", **how) as tar:
             while (info := tar.next()) is not None:
-                cast("Any", tar).members.clear()  # it would remember all of them
+                cast("Any", tar).members.clear()  # tarfile keeps all of them otherwise
                 if sum(len(key) + len(str(value)) for key, value in tar.pax_headers.items()) > LARGEST_HEADER_BYTES:
                     raise Unusable("the archive's global headers are too long")
                 yield self._member(info)
@@ -179,7 +179,7 @@ class Archive:
         )
 
     def content(self, length: int) -> Iterator[bytes]:
-        """The next bytes of the present member's content."""
+        """Yield the next bytes of the present member's content."""
         while length:
             chunk = self._stream.read(min(length, LARGEST_HEADER_BYTES))
             if not chunk:
@@ -189,7 +189,7 @@ class Archive:
 
 
 class Header(tarfile.TarInfo):
-    """A header. What is plain is read here, in a quarter of the time that tarfile takes; all else is left to that."""
+    """A header. Common ones are parsed here, in a quarter of tarfile's time; tarfile parses all others."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -221,17 +221,17 @@ def _word(field: bytes | bytearray, encoding: str, errors: str) -> str:
 
 
 def _octal(field: bytes | bytearray) -> int:
-    """Raises ValueError for what is no plain number."""
+    """Parse an octal number. Raises ValueError for any other form."""
     return int(field.partition(b"\0")[0].strip() or b"0", 8)
 
 
 def _number(owner: int) -> int:
-    """A user or group that a file system takes; nobody's where the archive says what none can be."""
+    """Return a user or group that a file system accepts; `nobody` for an invalid one."""
     return owner if 0 <= owner < _NO_OWNER else _NOBODY
 
 
 def _attributes(info: tarfile.TarInfo) -> tuple[tuple[str, bytes], ...]:
-    """Extended attributes as GNU tar, bsdtar and Go write them."""
+    """Return extended attributes in the formats of GNU tar, bsdtar and Go."""
     return tuple(
         (key.removeprefix(_ATTRIBUTE), str(value).encode("utf-8", "surrogateescape"))
         for key, value in info.pax_headers.items()

@@ -1,4 +1,4 @@
-"""What a 401 asks for: the WWW-Authenticate header (RFC 9110 section 11), as registries use it."""
+"""Challenges of a 401: the WWW-Authenticate header (RFC 9110 section 11), as registries use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Challenge:
 
 
 def challenges(headers: Iterable[str]) -> list[Challenge]:
-    """All challenges of all WWW-Authenticate headers; what cannot be read ends its header."""
+    """Return the challenges of all WWW-Authenticate headers; a syntax error ends its header."""
     found: list[Challenge] = []
     for header in headers:
         at = 0

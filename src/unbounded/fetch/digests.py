@@ -1,4 +1,4 @@
-"""Content digests as OCI writes them: `sha256:` and 64 hexadecimal digits (sha512 is read as well)."""
+"""Content digests in OCI's format: `sha256:` and 64 hexadecimal digits (sha512 is read as well)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Digest:
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        """Raises Unusable for anything that is not `sha256:…` or `sha512:…` in lower case and of full length."""
+        """Parse a digest. Raises Unusable for anything but a full `sha256:…` or `sha512:…` in lower case."""
         algorithm, _, digits = text.partition(":")
         if len(digits) != _HEX_DIGITS.get(algorithm, 0) or not _HEX.fullmatch(digits):
             raise Unusable(f"{text[:160]!r} is no digest: sha256: and 64 hexadecimal digits are wanted")
@@ -35,7 +35,7 @@ class Digest:
 
     @property
     def file_name(self) -> str:
-        """A name that is one path component."""
+        """Name that is one path component."""
         return f"{self.algorithm}-{self.hex}"
 
     def __str__(self) -> str:

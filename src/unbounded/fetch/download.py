@@ -1,4 +1,4 @@
-"""Files by URL: https, http where it is allowed, file; resumed, checked, from the first mirror that has it."""
+"""Files by URL: https, http where allowed, and file; resumed, verified, from the first mirror that has them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LARGEST_BYTES: Final = 16 << 30
 
 @dataclass(frozen=True)
 class Download:
-    """One file and where it may come from.
+    """One file and its sources.
 
     Args:
-        urls: tried in this order; the next one when one is missing, unreachable, or sends other content.
-        sha256: checked when it is given.
+        urls: tried in this order; the next one when one is missing, unreachable, or delivers other content.
+        sha256: verified unless empty.
         plain: http is allowed for any host. It always is for this machine's own and private IPv4 literals.
     """
 
@@ -39,15 +39,15 @@ class Download:
 
     @classmethod
     def beneath(cls, bases: tuple[str, ...], path: str, *, sha256: str = "", limit: int = LARGEST_BYTES) -> Download:
-        """A file that lies at the same path below each of several mirrors."""
+        """Return the download of a file at the same path below each of several mirrors."""
         return cls(tuple(f"{base.rstrip('/')}/{path.lstrip('/')}" for base in bases), sha256, limit)
 
 
 async def download(web: Web, wanted: Download, target: Path, *, told: Told | None = None) -> Digest:
-    """Bring a file to `target`, whole or not at all; the digest of what came.
+    """Download a file to `target`, whole or not at all; return its digest.
 
     Raises:
-        Missing, Denied, Corrupt, TooLarge, Unusable, Unavailable: as the last mirror failed.
+        Missing, Denied, Corrupt, TooLarge, Unusable, Unavailable: the failure of the last mirror.
     """
     expected = Expected(Digest.parse(f"sha256:{wanted.sha256.lower()}") if wanted.sha256 else None)
     if not wanted.urls:
@@ -85,15 +85,16 @@ async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: 
 
 
 def checked_url(web: Web, text: str, *, plain: bool) -> URL:
-    """A URL that may be fetched.
+    """Return a URL that may be fetched.
 
     Raises:
-        Unusable: it is none, or http where that is not allowed.
+        Unusable: it is invalid, or http where that is not allowed.
     """
     try:
         url = URL(text)
     except ValueError:
-        named = text.partition("?")[0].rpartition("@")[2]  # what stands around it may be secret, and in the error too
+        # other parts of the URL may be secret, in the error's text too
+        named = text.partition("?")[0].rpartition("@")[2]
         raise Unusable(f"{named!r} is no URL") from None
     if url.scheme == "file" and not url.host and url.path.startswith("/"):
         return url

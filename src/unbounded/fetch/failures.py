@@ -1,4 +1,4 @@
-"""What can come of fetching, sorted by who acts next."""
+"""Failures of downloads, classified by who acts next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from unbounded.api.failures import Rejected, Transient
 
 
 class Unavailable(Transient):
-    """No whole answer, or one that says "later"; `retry_after_s` as the server said, else None."""
+    """No complete answer, or one that says "later"; `retry_after_s` is the server's, else None."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -18,16 +18,16 @@ class Missing(Rejected):
 
 
 class Denied(Rejected):
-    """The server wants another login, or none will do."""
+    """The server requires another login, or rejects all."""
 
 
 class Corrupt(Rejected):
-    """What came has another digest or size than was asked for, more than once."""
+    """The content has another digest or size than expected, more than once."""
 
 
 class TooLarge(Rejected):
-    """More than a limit allows; the message names the limit."""
+    """A limit is exceeded; the message names the limit."""
 
 
 class Unusable(Rejected):
-    """It came whole and is nothing that can be used: another format, no such platform, an archive that is not safe."""
+    """The content is complete and unusable: another format, no such platform, an archive that is not safe."""

@@ -1,4 +1,4 @@
-"""Who we are to a registry: Docker's config file and pull secrets (`kubernetes.io/dockerconfigjson`)."""
+"""Credentials for registries: Docker's config file and pull secrets (`kubernetes.io/dockerconfigjson`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE: Final = Secret("")
 
 @dataclass(frozen=True)
 class Login:
-    """One account: name and password, or an identity token that a token server takes, or a bearer token as it is."""
+    """One account: name and password, an identity token for a token server, or a bearer token."""
 
     user: str = ""
     password: Secret = _NONE
@@ -28,7 +28,7 @@ class Login:
     registry_token: Secret = _NONE
 
     def basic(self) -> str:
-        """The value of an Authorization header; empty without a name and password."""
+        """Value of an Authorization header; empty without a name and password."""
         if not self.user and not self.password:
             return ""
         return "Basic " + base64.b64encode(f"{self.user}:{self.password.reveal()}".encode()).decode()
@@ -48,16 +48,16 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Logins:
-    """Logins by what they are for: a registry, `*.example.com`, or a registry and the start of a repository's path."""
+    """Logins by their scope: a registry, `*.example.com`, or a registry and the start of a repository's path."""
 
     entries: tuple[tuple[str, Login], ...] = ()
 
     @classmethod
     def from_secret(cls, data: bytes, what: str = "pull secret") -> Logins:
-        """The logins of `.dockerconfigjson` (or a config.json of Docker).
+        """Return the logins of `.dockerconfigjson` (or of Docker's config.json).
 
         Raises:
-            Denied: it cannot be read; the message says what is wrong and nothing of what it holds.
+            Denied: it is invalid; the message names the fault and nothing of the content.
         """
         try:
             config = msgspec.json.decode(data, type=_Config)
@@ -67,7 +67,7 @@ class Logins:
 
     @classmethod
     def from_file(cls, path: Path) -> Logins:
-        """The logins of a Docker config file; none where there is no file."""
+        """Return the logins of a Docker config file; none where there is no file."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -77,17 +77,17 @@ class Logins:
         return cls.from_secret(data, str(path))
 
     def joined(self, *others: Logins) -> Logins:
-        """These before the others."""
+        """Return these logins followed by the others."""
         return Logins(self.entries + tuple(entry for other in others for entry in other.entries))
 
     def find(self, reference: Reference) -> tuple[Login, ...]:
-        """What may be tried for a repository, the longest matching path first, as kubelet does."""
+        """Return the logins to try for a repository, the longest matching path first, as kubelet does."""
         fitting = [(key, login) for key, login in self.entries if _covers(key, reference)]
         return tuple(login for key, login in sorted(fitting, key=lambda entry: -len(_path(entry[0]))))
 
 
 def _key(text: str) -> str:
-    """A key without scheme, and without the API version that old Docker wrote behind it."""
+    """Return a key without scheme, and without the API version that old versions of Docker appended."""
     bare = text.partition("://")[2] or text
     host, _, path = bare.strip("/").partition("/")
     host = DOCKER_HUB if host in _HUB_KEYS else host
@@ -116,5 +116,5 @@ def _login(entry: _Entry, what: str) -> Login:
         user, colon, password = text.partition(":")
         if not colon:
             raise Denied(f"{what}: auth is not base64 of user:password")
-        password = password.rstrip("\0")  # old Docker padded it
+        password = password.rstrip("\0")  # old versions of Docker padded it
     return Login(user, Secret(password), Secret(entry.identitytoken), Secret(entry.registrytoken))

@@ -1,4 +1,4 @@
-"""Manifests and indexes of OCI and Docker: which image of an index fits, and which layers an image has."""
+"""Manifests and indexes of OCI and Docker: selection of an index's image, and the layers of an image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OCI_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 DOCKER_LIST: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
 ACCEPT: Final = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST))
-MOST_BYTES: Final = 4 << 20  # of a manifest; registries refuse larger ones as well
+MOST_BYTES: Final = 4 << 20  # of a manifest; registries reject larger ones as well
 MOST_LAYERS: Final = 512
 
 _INDEXES: Final = frozenset({OCI_INDEX, DOCKER_LIST})
@@ -45,7 +45,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True)
 class Blob:
-    """What a manifest points at."""
+    """Descriptor in a manifest."""
 
     digest: Digest
     size: int
@@ -59,7 +59,7 @@ class Index:
     entries: tuple[tuple[Platform | None, Blob], ...]
 
     def choose(self, wanted: Platform) -> Blob:
-        """The best fit, the first of equals. Raises Unusable with the platforms that there are."""
+        """Return the best match, the first of equals. Raises Unusable with the available platforms."""
         fits = [(wanted.fits(platform), blob) for platform, blob in self.entries if platform is not None]
         score, best = max(fits, key=lambda fit: fit[0], default=(0, None))
         if best is not None and score:
@@ -83,10 +83,10 @@ class Image:
 
 
 def parse(content: bytes, media_type: str) -> Index | Image:
-    """Read a manifest.
+    """Parse a manifest.
 
     Args:
-        media_type: what the server called it; the document's own word counts first.
+        media_type: from the server; the document's own has priority.
     Raises:
         Unusable: neither an index nor an image of OCI or Docker (schema 2).
     """
@@ -98,7 +98,7 @@ def parse(content: bytes, media_type: str) -> Index | Image:
         raise Unusable("its manifest is of Docker's schema 1: push the image again with a tool of today")
     kind = document.media_type or media_type.partition(";")[0].strip()
     if document.manifests is not None and document.layers is not None:
-        raise Unusable("its manifest is an index and an image at once")  # two readers could see two images in it
+        raise Unusable("its manifest is an index and an image at once")  # two readers could find two images in it
     if document.manifests is not None and kind not in _IMAGES:
         return Index(tuple((_platform(entry), _blob(entry)) for entry in document.manifests))
     if document.layers is not None and kind not in _INDEXES:

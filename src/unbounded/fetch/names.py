@@ -1,4 +1,4 @@
-"""Names within an archive or an image, as tuples of components that cannot lead out of it."""
+"""Names within an archive or an image, as tuples of components that cannot leave it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from unbounded.fetch.failures import Unusable
 
 Names = tuple[str, ...]  # () is the root
 
-LONGEST_NAME_BYTES: Final = 255  # of one component, as Linux has it
+LONGEST_NAME_BYTES: Final = 255  # of one component, the limit of Linux
 LONGEST_PATH_BYTES: Final = 4096
 DEEPEST: Final = 128
 
 
 def names_of(path: str) -> Names:
-    """The components of a member's path; a leading slash and `.` count for nothing.
+    """Return the components of a member's path, without a leading slash and `.`.
 
     Raises:
-        Unusable: `..`, a NUL, or more or longer components than a file system takes.
+        Unusable: `..`, a NUL, or more or longer components than a file system accepts.
     """
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
@@ -38,19 +38,19 @@ def names_of(path: str) -> Names:
 
 
 def link_of(target: str, place: Names) -> str:
-    """What a symbolic link at `place` may hold: a relative target that stays inside, whatever lies on its way.
+    """Return the safe target of a symbolic link at `place`: relative, and inside the root whatever other links exist.
 
-    Only leading `..` are taken, at most as many as there are directories above: the link's own directories are no
-    links, so these steps are sure. A later `..` would step up from wherever another link had led, and is refused.
-    An absolute target means the image's root, and is made relative to it.
+    Only leading `..` are accepted, at most as many as there are directories above: the link's own directories are no
+    links, so these steps are safe. A later `..` would step up from the target of another link, and is rejected. An
+    absolute target is relative to the image's root, and is rewritten as a relative one.
 
     Raises:
-        Unusable: it leads out, or could.
+        Unusable: it leaves the root, or could.
     """
     above = len(place) - 1
     steps = [step for step in target.split("/") if step not in ("", ".")]
     if target.startswith("/"):
-        while steps and steps[0] == "..":  # above the root is the root
+        while steps and steps[0] == "..":  # the parent of the root is the root
             steps.pop(0)
         steps = [".."] * above + steps
     up = 0

@@ -1,4 +1,4 @@
-"""A file that grows while it is fetched, with the digest of what it holds so far. It survives its process."""
+"""A file that grows during its download, with the digest of its present content. It survives its process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK_BYTES: Final = 1 << 20
 
 @dataclass
 class Partial:
-    """Opened by `growing`. Writes go to the page cache and are not sent to a thread; what waits for the disk is."""
+    """A file opened by `growing`. Writes go to the page cache and need no thread; syncs to the disk run in one."""
 
     path: Path
     descriptor: int
@@ -33,7 +33,7 @@ class Partial:
         self._hash = hashlib.new(self.algorithm)
 
     def write(self, chunk: bytes) -> None:
-        """Raises TooLarge past the limit, and Unavailable when the disk is full."""
+        """Append a chunk. Raises TooLarge past the limit, and Unavailable when the disk is full."""
         if self.size + len(chunk) > self.limit:
             raise TooLarge(f"{self.path.name}: more than {self.limit} bytes")
         rest = memoryview(chunk)
@@ -41,7 +41,7 @@ class Partial:
             while rest:
                 rest = rest[os.write(self.descriptor, rest) :]
         except OSError as error:
-            self.restart()  # what was written of the chunk is not in the digest
+            self.restart()  # the digest lacks the part of the chunk that was written
             raise _disk_trouble(self.path, error) from error
         self._hash.update(chunk)
         self.size += len(chunk)
@@ -56,13 +56,13 @@ class Partial:
         return str(self._hash.hexdigest())
 
     def read_back(self) -> None:
-        """Take what an earlier process left into the digest."""
+        """Add the content from an earlier process to the digest."""
         while chunk := os.read(self.descriptor, CHUNK_BYTES):
             self._hash.update(chunk)
             self.size += len(chunk)
 
     async def put_in_place(self, target: Path) -> None:
-        """Rename it to what others look for, after it is on the disk."""
+        """Sync the file, and rename it to its final name."""
         try:
             await to_its_end(place_durably, self.descriptor, self.path, target)
         except OSError as error:
@@ -71,7 +71,7 @@ class Partial:
 
 @asynccontextmanager
 async def growing(path: Path, *, limit: int, algorithm: str = "sha256", resume: bool = True) -> AsyncIterator[Partial]:
-    """The file, with what is there already when `resume`; it stays as it is when the block is left."""
+    """Open the file, with its earlier content if `resume`; the file stays unchanged when the block ends."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)

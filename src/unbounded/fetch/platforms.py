@@ -1,4 +1,4 @@
-"""Which of the images of an index is meant: operating system, architecture, variant, in Go's words."""
+"""Platform of an image in an index: operating system, architecture, variant, in Go's words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from unbounded.fetch.failures import Unusable
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64", "armhf": "arm", "i386": "386"}
-_DEFAULT_VARIANT: Final = {"arm64": "v8", "arm": "v7"}  # as containerd reads a platform that names none
+_DEFAULT_VARIANT: Final = {"arm64": "v8", "arm": "v7"}  # containerd's defaults for a platform without a variant
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class Platform:
 
     @classmethod
     def parse(cls, text: str) -> Platform:
-        """`linux/arm64/v8`, `linux/amd64`; the architecture also in the kernel's words (x86_64, aarch64)."""
+        """Parse `linux/arm64/v8` or `linux/amd64`; the architecture also in the kernel's words (x86_64, aarch64)."""
         parts = text.lower().split("/")
         if not 2 <= len(parts) <= 3 or not all(parts):
             raise Unusable(f"{text!r} is no platform: os/architecture or os/architecture/variant is wanted")
         return cls(parts[0], _ARCHITECTURES.get(parts[1], parts[1]), *parts[2:])
 
     def fits(self, other: Platform) -> int:
-        """How well an image for `other` runs here: 0 not at all, more is better."""
+        """Return how well an image for `other` runs here: 0 not at all, more is better."""
         if (self.os, self.architecture) != (other.os, other.architecture):
             return 0
         if self.variant == other.variant:

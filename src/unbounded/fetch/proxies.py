@@ -1,4 +1,4 @@
-"""The proxy that a URL is fetched through, if any. Pure."""
+"""Selection of a URL's proxy. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from yarl import URL
 
 @dataclass(frozen=True)
 class Proxies:
-    """Proxies by scheme, and what is reached without one.
+    """Proxies by scheme, and hosts without one.
 
     Args:
         http, https: URLs of proxies; empty for none.

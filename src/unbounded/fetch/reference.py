@@ -1,4 +1,4 @@
-"""Names of images: `registry/repository:tag@digest` with Docker's defaults, and how a registry is spoken to."""
+"""Names of images: `registry/repository:tag@digest` with Docker's defaults, and the scheme of a registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REGISTRY: Final = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:.]+\])(
 
 @dataclass(frozen=True)
 class Reference:
-    """One image as its user named it. With a digest the tag is only a comment."""
+    """One image as its user named it. With a digest, the tag has no effect."""
 
     registry: str
     repository: str
@@ -32,7 +32,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Raises Unusable, which says what is wrong with the name."""
+        """Parse a reference. Raises Unusable, whose message names the fault."""
         name, at, digest = text.partition("@")
         first, slash, rest = name.partition("/")
         if slash and (first == "localhost" or any(mark in first for mark in ".:[")):
@@ -56,12 +56,12 @@ class Reference:
 
     @property
     def host(self) -> str:
-        """Host and port that serve it."""
+        """Host and port that serve the registry."""
         return _HUB_HOST if self.registry == DOCKER_HUB else self.registry
 
     @property
     def asked(self) -> str:
-        """What the registry is asked for: the digest where there is one, else the tag."""
+        """Reference for the registry's API: the digest where there is one, else the tag."""
         return str(self.digest) if self.digest else self.tag
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Reference:
 
 
 def image_name(text: str) -> str:
-    """A name that somebody has typed, as it stands there. Raises ValueError."""
+    """Return a valid image name unchanged. Raises ValueError for an invalid one."""
     try:
         Reference.parse(text)
     except Unusable as error:
@@ -79,7 +79,7 @@ def image_name(text: str) -> str:
 
 
 def near(host: str) -> bool:
-    """Whether a host (and port) is this machine or a private IPv4 literal, where plain HTTP is the custom."""
+    """Return whether a host (and port) is this machine or a private IPv4 literal, where plain HTTP is customary."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if name == "localhost":
         return True

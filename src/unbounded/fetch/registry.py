@@ -26,8 +26,8 @@ from unbounded.fetch.transfer import Expected, Told, Transfer
 from unbounded.fetch.web import Web, shown
 
 DEEPEST_INDEX: Final = 3
-_ANSWER_BYTES: Final = 64 * 1024  # of an error or a token answer
-_TOKEN_S: Final = 60.0  # life of a token that does not say (distribution's token specification)
+_ANSWER_BYTES: Final = 64 * 1024  # of an error's or a token's response
+_TOKEN_S: Final = 60.0  # default lifetime of a token (distribution's token specification)
 _EARLY_S: Final = 10.0
 _CLIENT_ID: Final = "unbounded"
 _Opened = AbstractAsyncContextManager[aiohttp.ClientResponse]
@@ -50,10 +50,10 @@ class _Token(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a reference means now, for one platform.
+    """Image of a reference for one platform, as resolved now.
 
     Args:
-        top: digest of what the reference names, which may be an index.
+        top: digest of the reference's manifest, which may be an index.
         digest: digest of the image's own manifest.
     """
 
@@ -65,7 +65,7 @@ class Resolved:
 
 @dataclass
 class _Session:
-    """What was learned about one repository with one set of logins."""
+    """State of the access to one repository with one set of logins."""
 
     authorization: str = field(default="", repr=False)
     good_until: float | None = None
@@ -77,7 +77,7 @@ class _Session:
 
 
 class Registry:
-    """One repository of one registry, as somebody with these logins sees it."""
+    """One repository of one registry, accessed with these logins."""
 
     def __init__(self, web: Web, reference: Reference, logins: Logins | None = None) -> None:
         self.reference = reference
@@ -88,10 +88,10 @@ class Registry:
         self._base = URL(f"{web.trust.scheme(reference.host)}://{reference.host}/v2/{reference.repository}/")
 
     async def top(self) -> Digest | None:
-        """The digest that the reference names now, by one HEAD; None where the registry does not say it.
+        """Return the digest that the reference names now, by one HEAD; None where the registry does not report it.
 
         Raises:
-            as `resolve`, after one attempt: whoever asks this has an image, and nobody is to wait for it.
+            as `resolve`, after one attempt: the caller has an image already and does not need to wait.
         """
         if self.reference.digest:
             return self.reference.digest
@@ -101,12 +101,12 @@ class Registry:
             return Digest.parse(said) if said else None
 
     async def resolve(self, platform: Platform) -> Resolved:
-        """Follow the reference to the image for a platform.
+        """Resolve the reference to the image for a platform.
 
         Raises:
-            Missing, Denied, Unavailable: as the registry answers, after retries.
-            Corrupt: a manifest is not what its digest says.
-            Unusable: no image for this platform, or no manifest that can be read.
+            Missing, Denied, Unavailable: the registry's answer, after retries.
+            Corrupt: a manifest does not match its digest.
+            Unusable: no image for this platform, or an invalid manifest.
         """
         content, top, found = await self._manifest(self.reference.asked, self.reference.digest)
         digest = top
@@ -141,10 +141,10 @@ class Registry:
             raise Unusable(f"{what}: {error}") from error
 
     async def fetch(self, blob: Blob, target: Path, *, limit: int, told: Told | None = None) -> None:
-        """Bring a blob to `target`, resuming what `target` with `.partial` behind it holds from an earlier time.
+        """Download a blob to `target`. A file `target` + `.partial` from an earlier download is resumed.
 
         Args:
-            limit: the most bytes; of a blob that is promised to be smaller, its size.
+            limit: maximum of bytes; a smaller size in the blob's descriptor is its limit.
         Raises:
             as Transfer.run, and as `resolve`.
         """
@@ -169,7 +169,7 @@ class Registry:
     async def _opened(
         self, method: str, url: URL, headers: Mapping[str, str], fine: tuple[int, ...]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One answer of the registry that is fine; after a login, where it asks for one."""
+        """Open one response of the registry with an accepted status; log in first where the registry requires it."""
         tried = 0
         while True:
             sent = self._session.current()
@@ -185,10 +185,10 @@ class Registry:
             tried += 1
 
     async def _log_in(self, asked: list[Challenge], refused: str, tried: int) -> None:
-        """Get what to show instead of what was refused: the first time with the first login, then with the next."""
+        """Replace a rejected credential: the first time by the first login, then by the next one."""
         async with self._logging_in:
             if self._session.current() != refused and tried == 0:
-                return  # another request has done it meanwhile
+                return  # a concurrent request has done so already
             login = self._logins[min(tried, len(self._logins) - 1)] if self._logins else Login()
             for challenge in asked:
                 if challenge.scheme == "bearer":
@@ -236,10 +236,10 @@ class Registry:
             raise Unavailable(f"image {self.reference}: the token server {shown(realm)} gave no JSON") from error
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
-        """The failure of an answer, with what the registry says about it and what to do."""
+        """Return the failure of a response, with the registry's message and a remedy."""
         what = f"image {self.reference}"
         if response.status in (401, 403):
-            # A proxy answers for a registry without TLS, and a proxy that refuses looks the same
+            # Without TLS, a proxy answers in the registry's place, so its rejection looks the same
             proxy = self._web.by_proxy(response.url) if response.url.scheme == "http" else ""
             maybe = f"{proxy}, unless the proxy refuses" if proxy else ""
             return Denied(f"{what}: {self.reference.host} {self._who()} ({response.status}{maybe})")

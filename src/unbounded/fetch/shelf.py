@@ -1,11 +1,11 @@
-"""The folder of an image store: what lies in it, what its names mean, and what a crash may have left.
+"""The folder of an image store: its files, their meaning, and the recovery after a crash.
 
-Its methods block, and those that write are for one thread at a time.
+Methods block, and only one thread at a time may call those that write.
 
 lock              held by the one process that uses the folder
-references.json   what each reference meant when it was last looked up
-images/DIGEST/    an unpacked image; its time of change is when it was last asked for
-work/DIGEST/      blobs on their way to become one
+references.json   the last resolution of each reference
+images/DIGEST/    an unpacked image; its mtime is the time of its last request
+work/DIGEST/      blobs of an image that is being pulled
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _REFERENCES: Final = "references.json"
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a reference meant for a platform: `top` is what it named (perhaps an index), `digest` the image."""
+    """Resolution of a reference for a platform: `top` is the digest of its manifest (perhaps an index), `digest` the
+    image's.
+    """
 
     reference: str
     platform: str
@@ -62,7 +64,7 @@ class Shelf:
                 self._lock = None
 
     def stand(self) -> None:
-        """Make the folders that are not there, and own them: somebody may have removed them meanwhile.
+        """Create missing folders and own them: they may have been removed in between.
 
         Raises:
             Rejected: another process owns them.
@@ -86,7 +88,7 @@ class Shelf:
         for folder in self._images.iterdir():
             digest = _digest_of(folder.name)
             if digest is None:
-                _remove(folder)  # only what is whole has the name of an image
+                _remove(folder)  # only complete images have such a name
             else:
                 self.sizes[digest] = _size(folder)
         self.meanings = {(entry.reference, entry.platform): entry for entry in self._read()}
@@ -105,18 +107,18 @@ class Shelf:
         return self._images / digest.file_name
 
     def work(self, digest: Digest) -> Path:
-        """Where the blobs of an image are gathered; made when it is not there."""
+        """Return the folder for the blobs of an image; create it if missing."""
         folder = self._work / digest.file_name
         folder.mkdir(exist_ok=True)
         return folder
 
     def added(self, digest: Digest, size: int) -> None:
-        """An image has its name now; its blobs have done their duty."""
+        """Record an image that has its name now; remove its blobs."""
         self.sizes[digest] = size
         shutil.rmtree(self._work / digest.file_name, ignore_errors=True)
 
     def touch(self, digest: Digest) -> bool:
-        """Note that it was asked for; whether it is there. One whose folder disappeared is not held any more."""
+        """Record a request for an image; return whether it exists. An image whose folder was removed is forgotten."""
         if digest not in self.sizes:
             return False
         try:
@@ -128,7 +130,7 @@ class Shelf:
         return True
 
     def remember(self, meaning: Meaning) -> None:
-        """Durably; writes nothing when it is known already."""
+        """Record a resolution durably; write nothing where it is recorded already."""
         key = (meaning.reference, meaning.platform)
         if self.meanings.get(key) != meaning or not (self.root / _REFERENCES).exists():
             self.meanings[key] = meaning
@@ -139,7 +141,7 @@ class Shelf:
         write_durably(self.root / _REFERENCES, content, mode=0o644)
 
     def oldest_first(self) -> list[Digest]:
-        """The images by when they were last asked for."""
+        """Return the images in the order of their last requests."""
         asked_at = {}
         for digest in self.sizes:
             with suppress(FileNotFoundError):
@@ -147,7 +149,7 @@ class Shelf:
         return sorted(asked_at, key=lambda digest: asked_at[digest])
 
     def drop(self, digest: Digest) -> None:
-        """Remove an image: first its name, then the rest. Who has a file of it open can read on."""
+        """Remove an image: first its name, then its files. Open files stay readable."""
         self.sizes.pop(digest, None)
         doomed = self._images / (UNFINISHED + secrets.token_hex(8))
         with suppress(FileNotFoundError):
@@ -155,7 +157,7 @@ class Shelf:
             _remove(doomed)
 
     def forget_lost(self, busy: set[Digest]) -> None:
-        """Forget references without an image, and blobs that no pull that is under way needs."""
+        """Remove references without an image, and blobs that no active pull needs."""
         known = {key: entry for key, entry in self.meanings.items() if Digest.parse(entry.digest) in self.sizes}
         if known != self.meanings:
             self.meanings = known

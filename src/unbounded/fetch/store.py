@@ -1,4 +1,4 @@
-"""Images on disk, by digest: pulled once however many ask, served while the registry is down, bounded."""
+"""Images on disk, by digest: pulled once for all concurrent requests, served while the registry is down, bounded."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ from unbounded.kube.together import together
 log = Log("fetch")
 P = ParamSpec("P")
 LAYERS_AT_ONCE: Final = 3
-TELL_S: Final = 10.0  # between two lines of log about one pull
+TELL_S: Final = 10.0  # between two log entries about one pull
 
 
 @dataclass(frozen=True)
 class StoreLimits:
-    """Args:
-    bytes: of all unpacked images together.
-    image_bytes: of one image, compressed and unpacked each.
-    members: files, directories and links of one image.
+    """Limits of an image store.
+
+    Args:
+        bytes: of all unpacked images together.
+        image_bytes: of one image, compressed and unpacked each.
+        members: files, directories and links of one image.
     """
 
     bytes: int = 128 << 30
@@ -46,11 +48,11 @@ class StoreLimits:
 
 @dataclass(frozen=True)
 class Stored:
-    """An image that is there, whole.
+    """A complete image in the store.
 
     Args:
-        root: its directory; the image's own paths begin below.
-        stale: empty, or why it could not be looked up whether the reference still means this image.
+        root: its directory, the root of the image's own paths.
+        stale: why the registry could not confirm that the reference still names this image; empty when it did.
     """
 
     reference: str
@@ -61,7 +63,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a pull is: bytes while `stage` is "fetching", layers while it is "unpacking"."""
+    """Progress of a pull: bytes while `stage` is "fetching", layers while it is "unpacking"."""
 
     reference: str
     digest: Digest
@@ -84,10 +86,10 @@ class _Pull:
 
 
 class ImageStore:
-    """An async context manager: pulls end with it, and only one process uses a folder at a time.
+    """Store of images; an async context manager. Pulls end with it, and only one process uses a folder at a time.
 
     Args:
-        only: the directory of an image that is unpacked, and must be there; everything, when empty.
+        only: the one directory of an image to unpack, which must exist; empty for the whole image.
     """
 
     def __init__(self, root: Path, web: Web, *, only: str = "", limits: StoreLimits | None = None) -> None:
@@ -99,7 +101,7 @@ class ImageStore:
         self._used: frozenset[Digest] = frozenset()
         self._collected = False
         self._open = ExitStack()
-        self._writing = asyncio.Lock()  # one thread at a time writes to the shelf
+        self._writing = asyncio.Lock()  # one thread at a time writes to the folder
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._open.enter_context, self._shelf.opened())
@@ -113,7 +115,7 @@ class ImageStore:
         self._open.close()
 
     def find(self, reference: str, platform: Platform) -> Stored | None:
-        """The image that a reference meant when it was last looked up, if it is there. Asks nobody."""
+        """Return the image of a reference's last resolution, if it is stored. Sends no request."""
         parsed = Reference.parse(reference)
         meaning = self._shelf.meanings.get((str(parsed), str(platform)))
         if meaning is None or not self._shelf.touch(Digest.parse(meaning.digest)):
@@ -122,24 +124,25 @@ class ImageStore:
         return Stored(str(parsed), digest, self._shelf.path(digest))
 
     def at(self, digest: Digest) -> Path | None:
-        """Where an image is, whatever reference it was pulled by; None when it is not there."""
+        """Return the directory of an image, pulled by any reference; None where it is not stored."""
         return self._shelf.path(digest) if self._shelf.touch(digest) else None
 
     def pulls(self) -> list[Progress]:
-        """The pulls that are under way."""
+        """Return the active pulls."""
         return [pull.progress for pull in self._pulls.values()]
 
     async def ensure(self, reference: str, platform: Platform, logins: Logins | None = None) -> Stored:
-        """The image that a reference means now, pulled when it is not there; the one it meant, while nobody answers.
+        """Return the image that a reference names now, pulled where needed; while the registry does not answer, the
+        last one.
 
         Raises:
-            as Registry.resolve and unpack; Unavailable only when no earlier image is there.
+            as Registry.resolve and unpack; Unavailable only when no earlier image is stored.
             TooLarge: also when the images in use leave no room.
         """
         parsed = Reference.parse(reference)
         held = self.find(reference, platform)
         if held is not None and parsed.digest is not None:
-            return held  # a digest means the same for ever
+            return held  # a digest never changes its meaning
         registry = Registry(self._web, parsed, logins)
         try:
             if held is not None and await registry.top() == self._top(held, platform):
@@ -161,7 +164,7 @@ class ImageStore:
         return Digest.parse(self._shelf.meanings[held.reference, str(platform)].top)
 
     async def _have(self, registry: Registry, resolved: Resolved) -> None:
-        """Wait for the one pull of a digest; it ends when nobody waits for it any more."""
+        """Wait for the one pull of a digest, which is cancelled when no request waits for it any more."""
         if self._shelf.touch(resolved.digest):
             return
         pull = self._pulls.get(resolved.digest)
@@ -176,7 +179,7 @@ class ImageStore:
         finally:
             pull.waiting -= 1
             if not pull.waiting and not pull.task.done():
-                self._end(pull)  # first, so that whoever comes now does not wait for what is being cancelled
+                self._end(pull)  # first, so that new requests do not wait for a pull that is being cancelled
                 pull.task.cancel()
                 await asyncio.gather(pull.task, return_exceptions=True)
 
@@ -206,7 +209,7 @@ class ImageStore:
         async def one(blob: Blob) -> None:
             target = folder / blob.digest.file_name
             async with turn:
-                if not target.exists():  # what has its name was whole and on the disk
+                if not target.exists():  # an image with its name is complete and synced
                     limit = self._limits.image_bytes
                     await registry.fetch(blob, target, limit=limit, told=lambda done, _: told(blob, done))
             told(blob, blob.size)
@@ -227,7 +230,7 @@ class ImageStore:
             log.info("image pull goes on", image=progress.reference, stage=progress.stage, percent=progress.percent)
 
     async def _unpack(self, pull: _Pull, digest: Digest, layers: list[Path]) -> int:
-        def told(done: int) -> None:  # in the thread; one assignment of a frozen value
+        def told(done: int) -> None:  # runs in the thread; one assignment of a frozen value
             pull.progress = replace(pull.progress, done=done)
 
         pull.progress = replace(pull.progress, stage="unpacking", done=0, total=len(layers))
@@ -238,7 +241,7 @@ class ImageStore:
         work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, told=told)
         try:
             await until_stopped(lambda: sizes.append(work()), stop.asked.set)
-        finally:  # what has its name is there, also when nobody waits for it any more: it could not be unpacked again
+        finally:  # also after a cancellation: an image that has its name cannot be unpacked again
             self._shelf.sizes.update((digest, size) for size in sizes)
         return sizes[0]
 
@@ -246,7 +249,7 @@ class ImageStore:
         return sum(self._shelf.sizes.values())
 
     async def _make_room(self, resolved: Resolved) -> None:
-        """Remove images that nobody uses, the longest unused first, until this one may fit."""
+        """Remove unused images, the least recently requested first, until this one fits."""
         size = resolved.image.size
         if size > self._limits.image_bytes:
             raise TooLarge(f"image {resolved.reference}: {size} bytes, {self._limits.image_bytes} are allowed")
@@ -258,11 +261,11 @@ class ImageStore:
             raise TooLarge(f"image {resolved.reference}: {size} bytes; images in use leave {room} of the store's limit")
 
     async def collect(self, used: Collection[Digest], *, keep_bytes: int = 0) -> list[Digest]:
-        """Remove what is not in use; what was removed.
+        """Remove unused images; return the removed ones.
 
         Args:
-            used: all images that are in use now. Until the next call only others are removed to make room.
-            keep_bytes: how much of the others may stay, those that were asked for last.
+            used: all images in use now. Until the next call only others are removed to make room.
+            keep_bytes: of the others, the most recently requested ones may stay up to this size.
         """
         self._used, self._collected = frozenset(used), True
         unused = [digest for digest in self._shelf.oldest_first() if digest not in self._used]
@@ -280,7 +283,7 @@ class ImageStore:
 
     async def _drop(self, digest: Digest) -> None:
         log.info("unused image removed", digest=str(digest))
-        self._shelf.sizes.pop(digest, None)  # from here on nobody gets it
+        self._shelf.sizes.pop(digest, None)  # from here on no request gets it
         await self._write(self._shelf.drop, digest)
 
     async def _write(self, change: Callable[P, None], *args: P.args, **named: P.kwargs) -> None:

@@ -1,7 +1,7 @@
-"""A root file system that is put together in a directory: owners, rights and links as they were.
+"""A root file system that is assembled in a directory, with owners, modes and links of its image.
 
-Links are followed as somebody whose root this is would follow them: `/bin/x` with `bin -> /usr/bin` is written to
-usr/bin below this root, and no link leads out of it.
+Links are resolved relative to this root: `/bin/x` with `bin -> /usr/bin` is written to usr/bin below it, and no link
+leaves it.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from unbounded.fetch.tree import NotThere, Tree, system_trouble
 
 _MODE: Final = 0o7777
 _MOST_OPEN: Final = 64
-_MOST_LINKS: Final = 40  # as the kernel has it
+_MOST_LINKS: Final = 40  # the kernel's limit
 _LATEST: Final = 0xFFFFFFFF
 _UNKNOWN: Final = frozenset({errno.ENOTSUP, errno.EPERM, errno.EINVAL, errno.ENOSPC, errno.ERANGE})
-_DEVICES: Final = "dev"  # the machine gets a /dev of its own, whatever the image has there
+_DEVICES: Final = "dev"  # the machine gets a /dev of its own; the image's is skipped
 
 
 class SystemTree(Tree):
-    """A root file system: layers are written into it, and files of it are read and written, and nothing beside it is
-    ever reached.
+    """A root file system into which layers are unpacked, and whose files are read and written. No path outside of it is
+    reached.
 
     Args:
-        root: the directory; nobody else may write there at the same time, but for files that are only read from here.
+        root: the directory. No other process may write there at the same time, except where files are only read here.
     """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._known: dict[Names, int] = {}  # directories that are open, by the way that leads there
+        self._known: dict[Names, int] = {}  # open directories, by their path
         self._bytes = 0
 
     def close(self) -> None:
@@ -60,14 +60,14 @@ class SystemTree(Tree):
                 self._known[names] = os.dup(descriptor)
                 yield descriptor
         else:
-            descriptor = os.dup(known)  # what is done inside may make this one be forgotten
+            descriptor = os.dup(known)  # the caller's actions may close the known one
             try:
                 yield descriptor
             finally:
                 os.close(descriptor)
 
     def _resolved(self, names: Names) -> Names:
-        """Where a path leads; what is not there yet stays as it is."""
+        """Return a path with its links resolved; missing parts stay as they are."""
         at: Names = ()
         rest, links = list(reversed(names)), 0
         while rest:
@@ -91,12 +91,14 @@ class SystemTree(Tree):
         try:
             return os.readlink(path, dir_fd=self._root)
         except OSError as error:
-            if error.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):  # no link, or nothing
+            if error.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):  # no link, or missing
                 return None
             raise
 
     def add(self, member: Member, archive: Archive) -> None:
-        """As Tree.add, with owner, all of the mode, and extended attributes where the file system takes them."""
+        """Write a member as Tree.add does, with owner, full mode, and extended attributes where the file system
+        supports them.
+        """
         if member.kind is None and member.names[:1] == (_DEVICES,):
             return
         self._bytes += member.size
@@ -115,7 +117,7 @@ class SystemTree(Tree):
 
     def _finish(self, descriptor: int, member: Member, least: int) -> None:  # noqa: ARG002, root needs no rights
         os.fchown(descriptor, *member.owner)
-        os.fchmod(descriptor, member.mode & _MODE)  # after the owner: a change of that takes set-user-id away
+        os.fchmod(descriptor, member.mode & _MODE)  # after the owner, because chown clears set-user-id
         for name, value in member.attributes:
             try:
                 os.setxattr(descriptor, name, value)
@@ -128,10 +130,10 @@ class SystemTree(Tree):
         modified = min(max(member.modified, 0.0), _LATEST)
         os.utime(member.names[-1], (modified, modified), dir_fd=parent, follow_symlinks=False)
 
-    # What is put into it beside an image
+    # Files that no image has
 
     def put(self, path: str, content: bytes, *, mode: int = 0o644) -> None:
-        """A file of root's, in place of what has its name; folders on the way are made."""
+        """Write a file that root owns, in place of any other; create its parents."""
         names = names_of(path)
         with system_trouble(names), self._folder(names[:-1], make=True) as parent:
             self._clear(parent, names)
@@ -142,7 +144,7 @@ class SystemTree(Tree):
                 os.fchmod(file.fileno(), mode)
 
     def copy(self, source: Path, path: str, *, mode: int = 0o755) -> None:
-        """The content of a file of this host, sharing its blocks where the file system can."""
+        """Copy the content of a file of this host, with shared blocks where the file system supports them."""
         names = names_of(path)
         with system_trouble(names), self._folder(names[:-1], make=True) as parent:
             self._clear(parent, names)
@@ -153,20 +155,20 @@ class SystemTree(Tree):
                 os.fchmod(target.fileno(), mode)
 
     def link(self, path: str, target: str) -> None:
-        """A symbolic link, in place of what has its name."""
+        """Write a symbolic link, in place of any other entry."""
         names = names_of(path)
         with system_trouble(names), self._folder(names[:-1], make=True) as parent:
             self._clear(parent, names)
             os.symlink(target, names[-1], dir_fd=parent)
 
     def folder(self, path: str, *, mode: int = 0o755) -> None:
-        """A directory of root's, with what is in it already."""
+        """Create a directory that root owns; an existing one keeps its content."""
         names = names_of(path)
         with system_trouble(names), self._folder(names, make=True) as descriptor:
             os.fchmod(descriptor, mode)
 
     def read(self, path: str) -> bytes | None:
-        """A file's content; None where there is no file."""
+        """Return a file's content; None where there is no file."""
         names = self._resolved(names_of(path))
         with system_trouble(names), suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             descriptor = os.open("/".join(names), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
@@ -175,7 +177,7 @@ class SystemTree(Tree):
         return None
 
     def links(self, path: str) -> dict[str, str]:
-        """The symbolic links in a directory, by name, and what they hold; none where there is no such directory."""
+        """Return the targets of the symbolic links in a directory, by name; none where there is no directory."""
         found: dict[str, str] = {}
         with suppress(NotThere), self._folder(names_of(path), make=False) as folder:
             for name in os.listdir(folder):
@@ -184,17 +186,17 @@ class SystemTree(Tree):
         return found
 
     def names(self, path: str) -> tuple[str, ...]:
-        """What is in a directory, sorted; nothing where there is none."""
+        """Return the names in a directory, sorted; none where there is no such directory."""
         with suppress(NotThere), self._folder(names_of(path), make=False) as folder:
             return tuple(sorted(os.listdir(folder)))
         return ()
 
     def unlink(self, path: str) -> None:
-        """Take a file or link away, if it is there."""
+        """Remove a file or link, if it exists."""
         self.remove(names_of(path), set())
 
     def has(self, path: str) -> bool:
-        """Whether a link or anything else has this name, in the directory where its path leads."""
+        """Return whether the path exists; its last component may be a link."""
         names = names_of(path)
         with suppress(FileNotFoundError, NotADirectoryError):
             os.stat("/".join((*self._resolved(names[:-1]), names[-1])), dir_fd=self._root, follow_symlinks=False)
@@ -202,12 +204,14 @@ class SystemTree(Tree):
         return False
 
     def sync(self) -> int:
-        """The bytes of its files. Nothing is synced: whoever is done with the tree syncs the file system once."""
+        """Return the size of the tree's files. It syncs nothing: the caller syncs the file system once, when the tree
+        is complete.
+        """
         return self._bytes
 
 
 def sync_file_system(path: Path) -> None:
-    """Put all that was written to the file system of this directory on the disk. Blocks.
+    """Sync the file system of this directory. Blocks.
 
     Raises:
         Unavailable: the disk reported an error.
@@ -221,7 +225,7 @@ def sync_file_system(path: Path) -> None:
 
 
 def _copy(source: int, target: int) -> None:
-    """Within the kernel, as blocks that are shared, where it can."""
+    """Copy in the kernel, with shared blocks where possible."""
     with suppress(OSError):
         while os.copy_file_range(source, target, 1 << 30):
             pass

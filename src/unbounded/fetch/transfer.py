@@ -1,4 +1,4 @@
-"""One body into one file: resumed after a cut, never trusted before its digest is right."""
+"""Download of one body into one file: resumed after an interruption, never trusted before its digest matches."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from unbounded.fetch.partial import Partial
 from unbounded.fetch.web import Web
 
 Opener = Callable[[Mapping[str, str]], AbstractAsyncContextManager[aiohttp.ClientResponse]]
-Told = Callable[[int, int | None], None]  # bytes that are there, and of how many where that is known
+Told = Callable[[int, int | None], None]  # received bytes, and the total where known
 
-STEP_BYTES: Final = 64 * 1024  # whoever gets this much further starts with its attempts anew
+STEP_BYTES: Final = 64 * 1024  # progress of this size resets the number of attempts
 _CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known before; what is not known is not checked."""
+    """Properties that are known before; unknown ones are not verified."""
 
     digest: Digest | None = None
     size: int | None = None
@@ -33,8 +33,10 @@ class Expected:
 
 @dataclass
 class Transfer:
-    """Args:
-    open: asks for the body with the headers it gets; answers other than 200, 206 and 416 are failures there.
+    """Download of one body.
+
+    Args:
+        open: requests the body with these headers; statuses other than 200, 206 and 416 are failures there.
     """
 
     web: Web
@@ -46,16 +48,16 @@ class Transfer:
     _validator: str = field(default="", init=False)
 
     async def run(self) -> None:
-        """Return with the whole body in the partial file.
+        """Download the whole body into the partial file.
 
         Raises:
-            Unavailable: too many attempts; what came stays, for a later resumption.
+            Unavailable: too many attempts; the received part stays, for a later resumption.
             Corrupt: twice in a row with the wrong digest or size.
-            TooLarge: as the partial file's limit says.
+            TooLarge: past the partial file's limit.
         """
         await self._whole()
         if self._wrong():
-            self.partial.restart()  # a broken resumption or a proxy in between: once more, from the start
+            self.partial.restart()  # a wrong resumption, or a proxy on the way: retry once, from the start
             await self._whole()
         if wrong := self._wrong():
             self.partial.restart()
@@ -80,9 +82,9 @@ class Transfer:
                 await self.web.pause(self.what, failures, failure)
 
     async def _attempt(self) -> bool:
-        """One request; whether the body is whole after it."""
+        """Send one request; return whether the body is complete then."""
         if self.partial.size and not self._validator and self.expected.digest is None:
-            self.partial.restart()  # nothing could tell whether it is still the same file
+            self.partial.restart()  # without a validator, the file may have changed
         headers = {}
         if self.partial.size:
             headers["Range"] = f"bytes={self.partial.size}-"
@@ -100,7 +102,7 @@ class Transfer:
         return True
 
     def _check_size(self, total: int | None) -> None:
-        """Raise TooLarge where the server says that the body is larger than the file may become."""
+        """Raise TooLarge where the server reports a body that is larger than the file may become."""
         if total is None or total <= self.partial.limit:
             return
         if self.partial.limit == self.expected.size:
@@ -108,7 +110,7 @@ class Transfer:
         raise TooLarge(f"{self.what}: {total} bytes, {self.partial.limit} are allowed")
 
     def _place(self, response: aiohttp.ClientResponse) -> int | None:
-        """Get ready for where the body begins; the size of the whole, where the server says it."""
+        """Position the file at the body's offset; return the total size, None where the server does not report it."""
         if response.status == 206:
             match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
             if match and match.group(1) and int(match.group(1)) == self.partial.size:
@@ -141,6 +143,6 @@ class Transfer:
 
 
 def _strong(response: aiohttp.ClientResponse) -> str:
-    """What If-Range may carry (RFC 9110 section 13.1.5): a strong ETag, else the date of the last change."""
+    """Return the value for If-Range (RFC 9110 section 13.1.5): a strong ETag, else the Last-Modified date."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")

@@ -1,4 +1,4 @@
-"""A fresh directory that members are written into, through descriptors of directories and never through a link."""
+"""A new directory into which members are unpacked, through descriptors of directories and never through a link."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from unbounded.fetch.names import Names, link_of, names_of
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PERMISSIONS: Final = 0o777  # no set-user-id: files belong to whoever fetches, and lie where others may read
-_LATEST: Final = 0xFFFFFFFF  # of a file's time, which an archive may set to anything
+_PERMISSIONS: Final = 0o777  # without set-user-id: files belong to the user that fetches them, and others may read them
+_LATEST: Final = 0xFFFFFFFF  # latest mtime; an archive may have any
 
 
 class NotThere(Exception):
-    """A directory on the way is missing, or is none."""
+    """A directory on the path is missing, or is none."""
 
 
 class Tree:
-    """Args:
-    root: an empty directory that nobody else writes to.
+    """A directory into which layers are unpacked.
+
+    Args:
+        root: an empty directory to which no other process writes.
     """
 
     def __init__(self, root: Path) -> None:
@@ -37,7 +39,7 @@ class Tree:
 
     @contextmanager
     def _folder(self, names: Names, *, make: bool) -> Iterator[int]:
-        """A descriptor of a directory. Raises NotThere where there is none and it is not to be made."""
+        """Open a directory. Raises NotThere where it is missing and `make` is false."""
         descriptor = os.dup(self._root)
         try:
             for depth, name in enumerate(names, 1):
@@ -61,10 +63,10 @@ class Tree:
             raise Unusable(f"{_path(path)}: is no directory, and something is to lie below it") from error
 
     def add(self, member: Member, archive: Archive) -> None:
-        """Write a member, in place of what has its name; a directory keeps what is in it.
+        """Write a member in place of any other entry; an existing directory keeps its content.
 
         Raises:
-            Unusable: it leads out of the tree, or is neither file, directory nor link.
+            Unusable: it leaves the tree, or is neither file, directory nor link.
             Unavailable: the file system refuses.
         """
         if not member.names:
@@ -92,15 +94,15 @@ class Tree:
         self._finish_link(parent, member)
 
     def _target(self, member: Member) -> str:
-        """What a symbolic link will hold."""
+        """Return the target of a symbolic link to write."""
         return link_of(member.target, member.names)
 
     def _finish(self, descriptor: int, member: Member, least: int) -> None:
-        """Give a file or directory its rights; whoever unpacks keeps `least`."""
+        """Set the mode of a file or directory; `least` are the bits that unpacking itself needs."""
         os.fchmod(descriptor, member.mode & _PERMISSIONS | least)
 
     def _finish_link(self, parent: int, member: Member) -> None:
-        """Nothing: a link has no rights of its own."""
+        """Do nothing: a link has no mode."""
 
     def _add_folder(self, parent: int, member: Member) -> None:
         name = member.names[-1]
@@ -136,7 +138,7 @@ class Tree:
     def _fresh_file(self, parent: int, names: Names) -> int:
         try:
             return os.open(names[-1], _FILE_FLAGS, 0o600, dir_fd=parent)
-        except FileExistsError:  # seldom, so that it is not looked for first
+        except FileExistsError:  # rare, so there is no check before
             self._clear(parent, names)
             return os.open(names[-1], _FILE_FLAGS, 0o600, dir_fd=parent)
 
@@ -156,7 +158,7 @@ class Tree:
             raise Unusable(f"{where} leads to no file of this image") from None
 
     def remove(self, names: Names, keep: set[Names], *, itself: bool = True) -> None:
-        """Remove what lies at or (without `itself`) below a place, but for what is in `keep`."""
+        """Remove the entry at a path, or (without `itself`) all below it, except those in `keep`."""
         with system_trouble(names), suppress(NotThere):
             if not itself:
                 with self._folder(names, make=False) as folder:
@@ -187,17 +189,17 @@ class Tree:
             self._clear(folder, (*names, name), keep)
 
     def sync(self) -> int:
-        """Put everything on the disk; the bytes that the files take."""
+        """Sync the tree to the disk; return the size of its files."""
         with system_trouble(()):
             return _sync(self._root)
 
 
 def _opened(name: str, parent: int) -> int:
-    """A directory, which is made when it is not there."""
+    """Open a directory; create it where missing."""
     try:
         return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
     except FileNotFoundError:
-        with suppress(FileExistsError):  # another tree of the same root has just made it
+        with suppress(FileExistsError):  # another tree of the same root has just created it
             os.mkdir(name, 0o755, dir_fd=parent)
         return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
 
@@ -222,7 +224,9 @@ def _sync(folder: int) -> int:
 
 
 def _linkable(folder: int, name: str) -> None:
-    """Only files: a symbolic link with a second name would be read from another directory than it was checked for."""
+    """Reject all but regular files: a second name of a symbolic link would resolve it from a directory that was not
+    checked.
+    """
     held = _lstat(folder, name)
     if held is None or not stat.S_ISREG(held.st_mode):
         raise NotThere
@@ -241,7 +245,7 @@ def _path(names: Names) -> str:
 
 @contextmanager
 def system_trouble(names: Names) -> Iterator[None]:
-    """What the file system refuses, as something that a person can mend."""
+    """Translate an error of the file system into a failure with a remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""An image's layers, put on each other in a fresh directory, which gets its name when all of it is on the disk."""
+"""An image's layers, applied in order in a new directory, which gets its name once all of it is synced."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from unbounded.kube.durable import UNFINISHED, move_durably
 
 WHITEOUT: Final = ".wh."
 OPAQUE: Final = ".wh..wh..opq"
-OVERHEAD_BYTES: Final = 4096  # of a member beside its content
+OVERHEAD_BYTES: Final = 4096  # of a member in addition to its content
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Args:
-    bytes: of all layers together, decompressed.
-    members: of all layers together.
+    """Limits of an image.
+
+    Args:
+        bytes: of all layers together, decompressed.
+        members: of all layers together.
     """
 
     bytes: int = 32 << 30
     members: int = 200_000
 
     def without(self, member: Member) -> Bounds:
-        """What is left after a member. Raises TooLarge when that is less than nothing."""
-        if member.size > self.bytes:  # a sparse file is larger than what the archive holds of it
+        """Return the limits that remain after a member. Raises TooLarge when they are exceeded."""
+        if member.size > self.bytes:  # a sparse file is larger than its content in the archive
             raise TooLarge("the image holds more bytes than the limit allows")
         if not self.members:
             raise TooLarge("the image holds more files than the limit allows")
@@ -43,7 +45,7 @@ class Bounds:
 
 @dataclass
 class Stop:
-    """Lets another thread end an unpacking; it raises `Stopped` at its next read."""
+    """Cancels an unpacking from another thread; the unpacking raises `Stopped` at its next read."""
 
     asked: threading.Event = field(default_factory=threading.Event)
 
@@ -53,7 +55,7 @@ class Stop:
 
 
 class Stopped(Exception):
-    """The unpacking was told to stop; nothing is left of it."""
+    """The unpacking was cancelled; no file of it remains."""
 
 
 def unpack(
@@ -66,17 +68,17 @@ def unpack(
     told: Callable[[int], None] = lambda _layers: None,
     tree: Callable[[Path], Tree] = Tree,
 ) -> int:
-    """Put layers on each other, the lowest first, and rename the result to `target`; the bytes that it takes. Blocks.
+    """Apply layers in order, the lowest first, and rename the result to `target`; return its size in bytes. Blocks.
 
     Args:
-        target: must not exist, its folder must.
-        only: the directory whose content is wanted, as `disk`; it keeps its name. Everything, when empty.
-        told: called with the number of layers that are done.
-        tree: what writes; it decides what of owners, modes and links is kept.
+        target: must not exist, its parent must.
+        only: the one directory to unpack, such as `disk`, which keeps its name; empty for the whole image.
+        told: called with the number of completed layers.
+        tree: writer; it decides which owners, modes and links are kept.
     Raises:
-        Unusable, TooLarge: an archive is not safe or too large; the message says which layer and member.
+        Unusable, TooLarge: an archive is not safe or too large; the message names layer and member.
         Unavailable: the file system refuses.
-        Stopped: as `stop` asked.
+        Stopped: `stop` was called.
     """
     scratch = target.with_name(UNFINISHED + secrets.token_hex(8))
     with system_trouble((target.name,)):
@@ -103,9 +105,9 @@ def _require(scratch: Path, only: str) -> None:
 
 
 def _apply(layer: Path, tree: Tree, only: str, bounds: Bounds, stop: Stop, what: str) -> Bounds:
-    """One layer; what is left of the bounds after it."""
+    """Apply one layer; return the limits that remain."""
     with system_trouble((layer.name,)), layer.open("rb") as file:
-        # Headers and padding count as well; an archive of small files may take some more than its files.
+        # Headers and padding count as well; an archive of small files may be larger than its files.
         archive = Archive(file, bounds.bytes + (bounds.members + 2) * OVERHEAD_BYTES, stop.check)
         changes = _Changes(tree, only)
         try:
@@ -118,12 +120,12 @@ def _apply(layer: Path, tree: Tree, only: str, bounds: Bounds, stop: Stop, what:
 
 
 class _Changes:
-    """What one layer does to the tree below it (OCI image specification, "Applying Changesets")."""
+    """Changes of one layer to the tree below it (OCI image specification, "Applying Changesets")."""
 
     def __init__(self, tree: Tree, only: str) -> None:
         self._tree = tree
         self._only = tuple(filter(None, only.split("/")))
-        self._own: set[Names] = set()  # a whiteout hides what lower layers have, never its own layer's
+        self._own: set[Names] = set()  # a whiteout hides entries of lower layers, never of its own layer
 
     def take(self, member: Member, archive: Archive) -> None:
         names = member.names
@@ -135,7 +137,7 @@ class _Changes:
         if name == OPAQUE:
             self._tree.remove(folder, self._own, itself=False)
         elif name.startswith(WHITEOUT + WHITEOUT):
-            return  # notes of aufs to itself
+            return  # internal files of aufs
         elif name.startswith(WHITEOUT):
             hidden = name.removeprefix(WHITEOUT)
             if hidden in ("", ".", ".."):

@@ -1,4 +1,4 @@
-"""HTTP for getting things: redirects that leak no login, time limits, and one reading of what a status means."""
+"""HTTP client for downloads: redirects that leak no login, time limits, and one classification of statuses."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to bear with a server.
+    """Time limits and retries.
 
     Args:
-        silence_s: the longest pause within an answer.
-        attempts: how often in a row something may fail without getting further.
-        longest_wait_s: a server that asks for more than this is given up at once, with what it asked for.
-        slowest_bytes_per_s: a body that stays below this for `pace_s` is cut and resumed.
+        silence_s: the longest pause within a response.
+        attempts: failures in a row without progress.
+        longest_wait_s: a Retry-After above this ends the download at once, with that time in the failure.
+        slowest_bytes_per_s: a body that is slower for `pace_s` is interrupted and resumed.
     """
 
     connect_s: float = 10.0
@@ -52,13 +52,13 @@ class Patience:
 
 @dataclass(frozen=True)
 class Trust:
-    """How hosts are spoken to; hosts as `name` or `name:port`.
+    """TLS settings of hosts; hosts as `name` or `name:port`.
 
     Args:
-        authorities: PEM bundles by host, "" for all other hosts; the system's authorities where nothing is given.
-        plain: hosts that are spoken to without TLS. This machine's own and private IPv4 literals always may be.
-        tls: hosts of that kind that do speak TLS.
-        added: PEM of authorities beside the system's, for hosts without a bundle.
+        authorities: PEM bundles by host, "" for all other hosts; the system's authorities for hosts without one.
+        plain: hosts without TLS. This machine's own and private IPv4 literals are always allowed.
+        tls: hosts of that kind with TLS.
+        added: PEM of authorities in addition to the system's, for hosts without a bundle.
     """
 
     authorities: Mapping[str, bytes] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Trust:
     added: bytes = b""
 
     def scheme(self, host: str) -> str:
-        """For a registry, which is named without a scheme."""
+        """Return the scheme of a registry, whose name has none."""
         return "http" if self.may_be_plain(host) else "https"
 
     def may_be_plain(self, host: str) -> bool:
@@ -80,7 +80,7 @@ class Trust:
 
 
 class Web:
-    """A session for fetching; an async context manager that owns its connections."""
+    """A session for downloads; an async context manager that owns its connections."""
 
     def __init__(
         self,
@@ -120,14 +120,14 @@ class Web:
         authorization: str = "",
         form: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One answer, whatever its status, after following redirects.
+        """Open one response of any status, after redirects.
 
         Args:
-            authorization: an Authorization header for the host of `url`; a redirect that leaves it leaves this behind.
+            authorization: an Authorization header for the host of `url`; a redirect to another host drops it.
         Raises:
             Unavailable: no answer, or a body that broke off while inside.
             Denied: the server's certificate is not trusted.
-            Unusable: redirects in circles, or to where they must not lead.
+            Unusable: a redirect loop, or a redirect to a forbidden target.
         """
         what = f"{method} {shown(url)}"
         with_login = bool(authorization)
@@ -167,8 +167,8 @@ class Web:
         except aiohttp.ClientConnectorDNSError as error:
             raise Unavailable(f"{what}: the name {url.host} cannot be resolved") from error
         except aiohttp.InvalidURL:
-            raise Unusable(f"{what}: this is no URL") from None  # its own words have the URL, with its query
-        except aiohttp.ClientResponseError as error:  # these too
+            raise Unusable(f"{what}: this is no URL") from None  # the error's own text has the URL, with its query
+        except aiohttp.ClientResponseError as error:  # as above
             raise Unavailable(f"{what}: what answers does not speak HTTP ({error.status})") from None
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise Unavailable(f"{what}: {str(error) or 'no answer in time'}") from error
@@ -199,7 +199,7 @@ class Web:
         return self._contexts[bundle]
 
     async def again(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works, with back-off; raises the last Unavailable."""
+        """Retry with backoff until the call succeeds; raise the last Unavailable."""
         failures = 0
         while True:
             try:
@@ -209,7 +209,9 @@ class Web:
                 await self.pause(what, failures, failure)
 
     async def pause(self, what: str, failures: int, failure: Unavailable) -> None:
-        """Wait before the next attempt, as the server asked, else with back-off; raises the failure after the last."""
+        """Wait before the next attempt: the server's Retry-After, else a backoff. Raise the failure after the last
+        attempt.
+        """
         wait_s = self.patience.backoff.after(failures)
         if failure.retry_after_s is not None:
             wait_s = max(wait_s, failure.retry_after_s)
@@ -219,7 +221,7 @@ class Web:
         await asyncio.sleep(wait_s)
 
     def refusal(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
-        """The failure that an answer stands for that is not the one wanted."""
+        """Return the failure of a response with an unexpected status."""
         said = f"{what}{self.by_proxy(response.url)}: {response.status} {response.reason or ''}".rstrip() + (
             f" ({told})" if told else ""
         )
@@ -232,12 +234,14 @@ class Web:
         return Unusable(said)
 
     def by_proxy(self, url: URL) -> str:
-        """Return the proxy of a URL as an ending of a message; empty where none is used."""
+        """Return the proxy of a URL as the end of a message; empty for a direct connection."""
         proxy = self.proxies.of(url)
         return f" through the proxy {shown(proxy)}" if proxy is not None else ""
 
     def _retry_after(self, text: str) -> float | None:
-        """Seconds, of a number or a date (RFC 9110 section 10.2.3); the date is compared once, here."""
+        """Return the seconds of a Retry-After: a number, or a date (RFC 9110 section 10.2.3), which is compared once,
+        here.
+        """
         if text.strip().isdecimal():
             return float(text)
         try:
@@ -247,7 +251,7 @@ class Web:
 
 
 def shown(url: URL) -> str:
-    """A URL for people: without a password, and without a query, which may hold a signature."""
+    """Return a URL for messages: without a password, and without its query, which may hold a signature."""
     return str(url.with_user(None).with_query(None).with_fragment(None)) if url.host else str(url.with_query(None))
 
 
