@@ -1,5 +1,5 @@
-"""What a machine needs to join a cluster, for everybody who brings machines to it, and for the agent on the host.
+"""Inputs with which a machine joins a cluster, for all components that set up hosts, and for the agent on the host.
 
-`facts` knows where the cluster is, `agent_config` writes and reads the agent's file, `tokens` makes the credential with
-which one Machine introduces itself.
+`facts` follows the cluster's address and version, `agent_config` writes and reads the agent's file, and `tokens`
+creates the credential of one Machine's first request.
 """

@@ -1,4 +1,4 @@
-"""The agent's configuration: its keys, and what is written for a Machine by whoever installs the agent.
+"""The agent's configuration: its keys, and the values that components write for a Machine when they install the agent.
 
 Keys are those of the public project's agent (`MachineName`, `Cluster.CaCertBase64`, …), so that either agent reads it.
 The agent reads it by config_file.py.
@@ -18,7 +18,7 @@ from unbounded.api.node_settings import NodeSettings, ProxySettings
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.node_marks import taken_by_kubelet
 
-JSON_PREFIX: Final = " " * 4  # before every line but the first: how deep the text stands in a cloud-config
+JSON_PREFIX: Final = " " * 4  # indentation of every line but the first in a cloud-config
 _CAPITALS: Final = {
     "cri": "CRI",
     "cni": "CNI",
@@ -32,18 +32,20 @@ _CAPITALS: Final = {
 
 
 def _key(field: str) -> str:
-    """`cluster_dns` is ClusterDNS, `ca_cert_base64` is CaCertBase64, `base_url` is BaseURL."""
+    """Return the key of a field: `cluster_dns` is ClusterDNS, `ca_cert_base64` CaCertBase64, `base_url` BaseURL."""
     return "".join(_CAPITALS.get(word, word.capitalize()) for word in field.split("_"))
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_key):
-    """Absent is empty: the file leaves out what is not set."""
+    """Part of the file. Absent and empty are the same: the file omits unset keys."""
 
 
 class Cluster(_Part, frozen=True, kw_only=True):
-    """Args:
-    ca_cert_base64: base64 of PEM.
-    version: of Kubernetes, without a v.
+    """The cluster that the host joins.
+
+    Args:
+        ca_cert_base64: base64 of PEM.
+        version: of Kubernetes, without a v.
     """
 
     ca_cert_base64: str = ""
@@ -57,7 +59,7 @@ class ExecVariable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecCredential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A program that prints a credential, as kubeconfig has it."""
+    """A program that prints a credential, with the keys of a kubeconfig."""
 
     command: str = ""
     args: tuple[str, ...] = ()
@@ -69,7 +71,7 @@ class ExecCredential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Auth(_Part, frozen=True, kw_only=True):
-    """How kubelet introduces itself; left out where attestation brings the token."""
+    """kubelet's first credential; absent where attestation supplies the token."""
 
     bootstrap_token: str = ""
     exec_credential: ExecCredential | None = None
@@ -99,16 +101,20 @@ class Cni(_Part, frozen=True, kw_only=True):
 
 
 class Attest(_Part, frozen=True, kw_only=True):
-    """Args:
-    url: to which /attest is appended.
+    """Attestation by the host's TPM.
+
+    Args:
+        url: to which /attest is appended.
     """
 
     url: str = ""
 
 
 class Source(_Part, frozen=True, kw_only=True):
-    """Args:
-    sha256: what has to come, whatever is published beside it.
+    """Source of an artifact.
+
+    Args:
+        sha256: required digest, which overrides a published one.
     """
 
     base_url: str = ""
@@ -135,12 +141,12 @@ class Proxy(_Part, frozen=True, kw_only=True):
 
 
 class Upgrade(_Part, frozen=True, kw_only=True):
-    """How the agent upgrades itself.
+    """Upgrades of the agent itself.
 
     Args:
-        allow_http: releases may come over plain http; else they come over https.
-        health_window_seconds: how long a new version has to stay healthy; 0 for the default.
-        public_key: of releases, which have to be signed by it; empty where any release may run.
+        allow_http: releases may come over plain http; else only over https.
+        health_window_seconds: for which a new version has to stay healthy; 0 for the default.
+        public_key: key that has to verify releases; empty where any release may run.
     """
 
     allow_http: bool = False
@@ -149,11 +155,11 @@ class Upgrade(_Part, frozen=True, kw_only=True):
 
 
 class Recreation(_Part, frozen=True, kw_only=True):
-    """How a node is made anew.
+    """Recreations of the node.
 
     Args:
-        verify_seconds: how long a new node may take to be proven, before the old one is taken back; 0 for the default.
-        retry_seconds: after how long what failed is tried again; 0 for the default.
+        verify_seconds: limit for a new node to be proven, before the old one is restored; 0 for the default.
+        retry_seconds: time from a failure to the next attempt; 0 for the default.
     """
 
     verify_seconds: int = 0
@@ -165,7 +171,7 @@ class AgentConfig(_Part, frozen=True, kw_only=True):
 
     Args:
         node_name: empty, or the Machine's name: a Node has no other.
-        ca_bundle: PEM of authorities that are trusted beside the system's.
+        ca_bundle: PEM of authorities that are trusted in addition to the system's.
     """
 
     machine_name: str = ""
@@ -191,13 +197,13 @@ def agent_config(
     token: str | None = None,
     settings: NodeSettings | None = None,
 ) -> AgentConfig:
-    """What the agent on this Machine's host is to be told. Labels that kubelet does not take are not in it: machina
-    puts those on the Node.
+    """Return the configuration of the agent on this Machine's host. It omits labels that kubelet rejects: machina puts
+    those on the Node.
 
     Args:
-        attest_url: where it proves its TPM to get a token; without a slash and `attest` at its end.
-        token: a bootstrap token, `id.secret`, where it does not have to prove anything.
-        settings: of its MachineConfiguration; what the host needs before it can read that is written.
+        attest_url: of attestation by TPM, which supplies a token; without `/attest` at its end.
+        token: a bootstrap token, `id.secret`, for a host without attestation.
+        settings: of its MachineConfiguration; only those that the host needs before it can read that are written.
     """
     proxy = (settings.proxy if settings else None) or ProxySettings()
     kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
@@ -249,17 +255,17 @@ def agent_config_json(
     token: str | None = None,
     settings: NodeSettings | None = None,
 ) -> str:
-    """The file as templates put it into a cloud-config: JSON with every line but the first four spaces further in."""
+    """Return the file for a cloud-config template: JSON with every line but the first indented by four spaces."""
     text = config_text(agent_config(machine, facts, attest_url=attest_url, token=token, settings=settings))
     return text.replace("\n", f"\n{JSON_PREFIX}")
 
 
 def config_text(config: AgentConfig) -> str:
-    """The file: JSON in lines, without one at its end, and without what is empty."""
+    """Return the file: JSON in lines, without a final newline, and without empty values."""
     return msgspec.json.format(msgspec.json.encode(_filled(msgspec.to_builtins(config))), indent=2).decode()
 
 
 def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is empty."""
+    """Return the part without empty values."""
     members = ((key, _filled(value) if isinstance(value, dict) else value) for key, value in part.items())
     return {key: value for key, value in members if value not in ({}, [], "", None)}

@@ -1,4 +1,4 @@
-"""The agent's way to a bootstrap token: over HTTP, with this machine's TPM, patient as the server asks."""
+"""The agent's attestation client: gets a bootstrap token over HTTP with this machine's TPM, at the server's pace."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ log = Log("join")
 
 
 async def attest(url: str, machine_tpm: AbstractContextManager[tpm.Transport], *, kind: str = tpm.RSA) -> Token:
-    """Prove the TPM; the token, and the cluster's authority if the server gives one.
+    """Attest by the TPM; return the token, with the cluster's CA if the server returns one.
 
     Args:
         url: Attest.URL of the agent's configuration.
-        machine_tpm: `tpm.device()`; it is opened and closed in a thread, and when this is cancelled too it is closed
-            only once the TPM has answered, with nothing of ours left in it.
+        machine_tpm: `tpm.device()`; it is opened and closed in a thread. On cancellation it is closed only once the TPM
+            has answered and the agent's objects in it are removed.
         kind: of the endorsement key, `tpm.RSA` or `tpm.ECC`.
     Raises:
         Transient: no answer, or "later", five times.
@@ -57,7 +57,7 @@ async def attest(url: str, machine_tpm: AbstractContextManager[tpm.Transport], *
 
 @dataclass(frozen=True)
 class _Machine:
-    """A TPM that is open, with its keys in it, and the certificate of the endorsement key."""
+    """An open TPM with its loaded keys, and the certificate of the endorsement key."""
 
     certificate: bytes
     keys: tpm.Keys
@@ -95,13 +95,15 @@ async def _token(machine: _Machine, url: str) -> Token:
 async def _exchanged(session: aiohttp.ClientSession, url: str, exchange: Exchange) -> Token:
     while True:
         answer = await _posted(session, url, exchange.message)
-        token = await to_its_end(exchange.take, *answer)  # it speaks to the TPM
+        token = await to_its_end(exchange.take, *answer)  # uses the TPM
         if token is not None:
             return token
 
 
 async def _posted(session: aiohttp.ClientSession, url: str, message: bytes) -> tuple[int, str, bytes]:
-    """Status, Retry-After, and body. No message has the URL: who knows its path may ask for what this machine may."""
+    """Return status, Retry-After, and body. No message has the URL: its path is a credential of this machine's
+    requests.
+    """
     try:
         async with (
             asyncio.timeout(CALL_S),
@@ -113,7 +115,7 @@ async def _posted(session: aiohttp.ClientSession, url: str, message: bytes) -> t
             while len(content) <= LARGEST and (more := await answer.content.read(LARGEST)):
                 content += more
             return answer.status, answer.headers.get("Retry-After", ""), content
-    except (aiohttp.InvalidURL, aiohttp.ClientResponseError) as error:  # their words have the URL
+    except (aiohttp.InvalidURL, aiohttp.ClientResponseError) as error:  # their texts have the URL
         raise TryAgain(f"no answer that is one of HTTP ({type(error).__name__})") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise TryAgain(f"no answer: {error}") from error

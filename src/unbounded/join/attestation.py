@@ -1,7 +1,7 @@
-"""A machine's side of attestation: what it sends to POST …/attest, and what it makes of the answers.
+"""The machine's side of attestation: the messages to POST …/attest, and the processing of the answers.
 
-Only the standard library is used: this file is also copied into images of machines, beside tpm.py. What is sent
-and what it means is told in `metalman/attest/messages.py`. Who uses this sends the bytes and does the waiting.
+Only the standard library is used: images of machines contain a copy of this file and of tpm.py. The messages are
+documented in `metalman/attest/messages.py`. The caller sends the bytes and waits.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Open = Callable[[bytes, bytes, bytes], bytes]  # AES-256-GCM: key, nonce, cipher
 
 
 class AttestationFailed(Exception):
-    """There is no token to be had like this; the message says why."""
+    """Attestation cannot succeed like this; the message names the cause."""
 
 
 class TryAgain(Exception):
-    """Not now; `after_s` as the server said, else None."""
+    """The server requests a retry; `after_s` is its Retry-After, else None."""
 
     def __init__(self, message: str, after_s: float | None = None) -> None:
         super().__init__(message)
@@ -35,14 +35,14 @@ class TryAgain(Exception):
 
 
 class Token:
-    """`text` is a bootstrap token, `authority` PEM or empty."""
+    """`text` is a bootstrap token, `authority` the cluster's CA as PEM, or empty."""
 
     def __init__(self, text: str, authority: str) -> None:
         self.text, self.authority = text, authority
 
 
 class Exchange:
-    """One attempt. Send `message` and give what was answered to `take`, until it returns a token.
+    """One attempt. Send `message` and pass the answer to `take`, until it returns a token.
 
     Args:
         ek, srk: TPM2B_PUBLIC.
@@ -59,12 +59,12 @@ class Exchange:
         self.message = json.dumps({**self._keys, "challenge": True}).encode()
 
     def take(self, status: int, retry_after: str, content: bytes) -> Token | None:
-        """The token, or None when there is another message to send.
+        """Return the token, or None when there is another message to send.
 
         Args:
             retry_after: the header, or empty.
         Raises:
-            TryAgain: the server says later.
+            TryAgain: the server requests a retry.
             AttestationFailed
         """
         if status == 503:
@@ -96,17 +96,19 @@ class Exchange:
 
 
 def seal(key: bytes, authority: str) -> bytes:
-    """What binds the cluster's authority to a token: only who made or opened the key of the token can make it."""
+    """Return the seal that binds the cluster's CA to a token: only the creator and the recipient of the token's key can
+    compute it.
+    """
     return hmac.new(key, b"clusterCA\0" + authority.encode(), hashlib.sha256).digest()
 
 
 def wait_s(attempt: int, asked_s: float | None) -> float:
-    """How long to wait after an attempt, which counts from 1: as asked, else 1, 2, 4 … seconds; at most 30."""
+    """Return the seconds to wait after an attempt, counted from 1: as requested, else 1, 2, 4 … seconds; at most 30."""
     return min(LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1) if asked_s is None else max(asked_s, 0.0))
 
 
 def attest_url(url: str) -> str:
-    """Where to send it; `url` is what the agent's configuration says (Attest.URL)."""
+    """Return the URL of attestation requests; `url` is Attest.URL of the agent's configuration."""
     return f"{url.rstrip('/')}/attest"
 
 

@@ -1,6 +1,6 @@
 """Bootstrap tokens as Secrets of kube-system: which of them lets a host join now, and new ones for a whole site.
 
-A site's token is good for many hosts and for a while; what is made for one Machine stands in `tokens`.
+A site's token is valid for many hosts and a limited time; `tokens` creates those of single Machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unbounded.join.tokens import NAMESPACE, TYPE, machine_group, new_token, sec
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.logs import Secret
 
-LEAST_LEFT: Final = timedelta(minutes=1)  # a host that gets it later cannot introduce itself in time
+LEAST_LEFT: Final = timedelta(minutes=1)  # a host that gets it later cannot join in time
 _ID: Final = re.compile(r"[a-z0-9]{6}")
 _SECRET: Final = re.compile(r"[a-z0-9]{16}")
 _TIME: Final = re.compile(
@@ -30,9 +30,11 @@ _GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 
 @dataclass(frozen=True)
 class UsableToken:
-    """Args:
-    text: `id.secret`.
-    expires: None for one that never does.
+    """A token that lets a host join now.
+
+    Args:
+        text: `id.secret`.
+        expires: None for one without expiry.
     """
 
     id: str
@@ -41,12 +43,12 @@ class UsableToken:
 
 
 def token_in(secret: core.Secret, *, now: datetime, machine_uid: str | None = None) -> UsableToken:
-    """The token of a Secret, as an API server would take it now.
+    """Return the token of a Secret, if an API server would accept it now.
 
     Args:
-        machine_uid: of the Machine that is to join; one that was made for another Machine is refused.
+        machine_uid: of the Machine that joins; a token of another Machine is rejected.
     Raises:
-        Rejected: it lets no host join; the message names the Secret, the key, and what would be right.
+        Rejected: no host can join with it; the message names the Secret, the key, and a valid value.
     """
     where = f"Secret {NAMESPACE}/{secret.metadata.name}"
     if secret.type != TYPE:
@@ -65,7 +67,7 @@ def token_in(secret: core.Secret, *, now: datetime, machine_uid: str | None = No
 
 
 def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, default: bool) -> dict[str, Any]:
-    """The Secret of a new token with which hosts of a site join.
+    """Return the Secret of a new token with which hosts of a site join.
 
     Args:
         default: Machines that name no token use it.
@@ -91,13 +93,13 @@ def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, defaul
 
 
 def newest_usable(secrets: Iterable[core.Secret], site: str, *, now: datetime) -> UsableToken | None:
-    """The token of a site that was made last, of those that let a host join now."""
+    """Return the newest of a site's tokens that lets a host join now."""
     return _newest((one for one in secrets if one.metadata.labels.get(LABEL_SITE) == site), now=now)
 
 
 def default_token(secrets: Iterable[core.Secret], site: str, *, now: datetime) -> UsableToken | None:
-    """What a Machine joins with that names no token: the newest default of its site, else of no site. A Machine without
-    a site takes any default.
+    """Return the token of a Machine that names none: the newest default of its site, else of no site. A Machine without
+    a site accepts any default.
 
     Args:
         site: of the Machine; empty for none.
@@ -166,7 +168,7 @@ def _check_groups(text: str, where: str, machine_uid: str | None) -> None:
 
 
 def _matching(secret: core.Secret, where: str, key: str, pattern: re.Pattern[str], right: str) -> str:
-    """A value that is half of the token: what is wrong with it is told without it."""
+    """Return a value that is half of the token; the message about an invalid one omits the value."""
     text = _text(secret, where, key)
     if not text:
         raise Rejected(f"{where} has no key {key}")
@@ -176,7 +178,7 @@ def _matching(secret: core.Secret, where: str, key: str, pattern: re.Pattern[str
 
 
 def _text(secret: core.Secret, where: str, key: str) -> str:
-    """The value of a key, empty where there is none."""
+    """Return the value of a key, empty where there is none."""
     try:
         return (secret.value(key) or b"").decode()
     except ValueError as error:

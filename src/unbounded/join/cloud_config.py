@@ -1,4 +1,4 @@
-"""User data for cloud-init with which a host makes itself a node at its first boot."""
+"""User data for cloud-init with which a host joins as a node at its first boot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 from unbounded.join.agent_config import config_text
 from unbounded.join.install import FILE_VARIABLE, AgentOrigin, HostSetup, exports, install_environment, install_script
 
-CONFIG: Final = "/etc/unbounded/agent/config.json"  # where the agent keeps it as well, without the token once it joined
+# the agent's own path, too, where the token is removed after the join
+CONFIG: Final = "/etc/unbounded/agent/config.json"
 SCRIPT: Final = "/usr/local/bin/unbounded-agent-install.sh"
 UNIT: Final = "unbounded-agent-install.service"
 UNIT_FILE: Final = f"/etc/systemd/system/{UNIT}"
@@ -35,8 +36,9 @@ WantedBy=multi-user.target
 
 
 def cloud_config(setup: HostSetup) -> str:
-    """`#cloud-config`: the configuration with its token, the install script, and a unit that runs it until it has
-    worked, also in later boots."""
+    """Return a `#cloud-config` with the configuration and its token, the install script, and a unit that runs the
+    script at each boot until it has succeeded.
+    """
     body = "".join(
         (
             _file(CONFIG, "0600", config_text(setup.config) + "\n"),
@@ -55,7 +57,7 @@ def cloud_config(setup: HostSetup) -> str:
 
 
 def _told(origin: AgentOrigin) -> str:
-    """The script, and before it what it is told."""
+    """Return the script, with its variables set before it."""
     head, _, rest = install_script().partition("\n")
     return f"{head}\n{exports({FILE_VARIABLE: CONFIG, **install_environment(origin)})}{rest}"
 
@@ -70,7 +72,7 @@ def _file(path: str, mode: str, text: str) -> str:
 
 
 def _content(text: str) -> str:
-    """A block of YAML as it can be read; in base64 where something in it might be read in another way."""
+    """Return a readable YAML block; in base64 where YAML would change a part of the text."""
     plain = text.isascii() and text.replace("\n", "").isprintable()
     if plain and not text.startswith((" ", "\n")):
         lines = "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""The agent's configuration file, read: what is wrong with it, key by key, and which of its keys mean nothing."""
+"""Reading and validation of the agent's configuration file: faults by key, and unknown keys."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MAX_RETRY_S: Final = 86_400
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _TOKEN: Final = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")
 _SHA256: Final = re.compile(r"[0-9A-Fa-f]{64}")
-_SHOWN: Final = 64  # characters of a key that nobody knows
-UNSUPPORTED: Final = ("HostPrefix",)  # keys of the public project's agent that this one does without
+_SHOWN: Final = 64  # characters of an unknown key in a message
+UNSUPPORTED: Final = ("HostPrefix",)  # keys of the public project's agent that this one ignores
 
 NOT_TAKEN: Final = (
     "kubelet gives itself no such label of kubernetes.io or k8s.io; put it into spec.kubernetes.nodeLabels"
@@ -36,18 +36,18 @@ NOT_TAKEN: Final = (
 
 
 def read_agent_config(content: bytes, where: str, *, joined: bool = False) -> AgentConfig:
-    """The file, with the version's v taken away and https:// put before an address without.
+    """Return the configuration, with versions without their v, and addresses with https://.
 
     Args:
         where: the file's path, for messages.
-        joined: the host has a certificate of its own, so the file need not say how it introduces itself.
+        joined: the host has a certificate of its own, so the file needs no credential.
     Raises:
-        Rejected: it cannot be used; the message names each key and what would be right, and no secret.
+        Rejected: the file is invalid; the message names each key and a valid value, and no secret.
     """
     try:
         config = msgspec.json.decode(content, type=AgentConfig)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Rejected(f"{where}: {error}") from None  # of the cause nothing: it may hold the content
+        raise Rejected(f"{where}: {error}") from None  # without its cause, which may contain the content
     cluster, kubelet = config.cluster, config.kubelet
     server = kubelet.api_server
     if server and "://" not in server:
@@ -57,12 +57,12 @@ def read_agent_config(content: bytes, where: str, *, joined: bool = False) -> Ag
     if wrong := list(faults(config, joined=joined)):
         raise Rejected(
             f"{where}: " + "; ".join((*wrong, *unknown_keys(content)))
-        )  # perhaps what is missing stands there
+        )  # an unknown key may be the missing one, misspelled
     return config
 
 
 def unknown_keys(content: bytes) -> tuple[str, ...]:
-    """Keys of a file that are ignored, as words: `unknown key Upgrade.AllowHttp (AllowHTTP?)`."""
+    """Return messages about ignored keys of a file: `unknown key Upgrade.AllowHttp (AllowHTTP?)`."""
     try:
         body = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError):
@@ -94,7 +94,7 @@ def _is_part(kind: object) -> bool:
 
 
 def faults(config: AgentConfig, *, joined: bool = False) -> Iterator[str]:
-    """What is wrong with a configuration, key by key; `joined` as for read_agent_config."""
+    """Yield the faults of a configuration, key by key; `joined` as for read_agent_config."""
     if not _NAME.fullmatch(config.machine_name) or len(config.machine_name) > MAX_MACHINE_NAME:
         yield f"MachineName {config.machine_name!r}: the name of a Machine, at most {MAX_MACHINE_NAME} characters"
     if config.node_name not in ("", config.machine_name):
@@ -144,7 +144,7 @@ def _cluster_faults(config: AgentConfig) -> Iterator[str]:
 def _holds_certificates(data: str) -> bool:
     try:
         pem = base64.b64decode(data, validate=True)
-        pem.decode()  # it goes into files as text
+        pem.decode()  # files get it as text
         return bool(x509.load_pem_x509_certificates(pem))
     except (binascii.Error, ValueError, x509.InvalidVersion):
         return False

@@ -1,4 +1,4 @@
-"""The version of a MachineConfiguration that a Machine is bound to, read when it is needed, without a watch."""
+"""The MachineConfiguration version of a Machine, read on demand, without a watch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NoVersion(Exception):
 
 
 async def bound_version(api: Api, ref: ConfigurationRef) -> MachineConfigurationVersion:
-    """Return the version of the number, else the newest of the configuration.
+    """Return the version with the reference's number, else the newest of the configuration.
 
     Raises:
         NoVersion

@@ -1,7 +1,7 @@
-"""A client certificate by CertificateSigningRequest: first the key, on disk, then the request, then the certificate.
+"""Client certificates by CertificateSigningRequest: first the key, on disk, then the request, then the certificate.
 
-The name of a request comes from its key, so whoever was cut off finds its own request again, and asks once for each
-key. Key and certificate of an identity stand in one file, which is replaced as a whole: they always fit each other.
+The name of a request derives from its key. So an interrupted call finds its own request again, and requests once for
+each key. Key and certificate of an identity are in one file, which is replaced as a whole: they always match.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from unbounded.kube.logs import Log, Secret
 from unbounded.kube.port import Api
 from unbounded.kube.tls import ClientCertificate
 
-WITHIN_S: Final = 600.0  # for a decision, where nobody says otherwise
-MACHINA: Final = "machina"  # approves what bootstrap tokens and former certificates ask for
-_LOOKS_S: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # between looks for a decision; the last one repeats
+WITHIN_S: Final = 600.0  # default limit for a decision
+MACHINA: Final = "machina"  # approves requests of bootstrap tokens and of valid certificates
+_LOOKS_S: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # between reads of the decision; the last one repeats
 _USAGES: Final = ("digital signature", "client auth")
-_RENEW_FROM, _RENEW_TO = 0.7, 0.9  # of the life of a certificate; which one is drawn once for each
+_RENEW_FROM, _RENEW_TO = 0.7, 0.9  # share of a certificate's lifetime; drawn once for each
 
-AGENT: Final = "agent"  # the purpose of the agent's own identity
+AGENT: Final = "agent"  # purpose of the agent's own identity
 KUBELET: Final = "kubelet"
 
 Tell = Callable[[str], None]
@@ -49,10 +49,10 @@ log = Log("join")
 
 @dataclass(frozen=True)
 class Wanted:
-    """An identity.
+    """An identity to request.
 
     Args:
-        purpose: begins the names of its files, and stands in messages.
+        purpose: prefix of its files' names, and its name in messages.
     """
 
     purpose: str
@@ -66,25 +66,25 @@ class Wanted:
 
 
 def agent_identity(machine: str) -> Wanted:
-    """The agent of a Machine."""
+    """Return the identity of a Machine's agent."""
     return Wanted(AGENT, machine, GROUP_AGENTS, SIGNER_AGENT)
 
 
 def kubelet_identity(machine: str) -> Wanted:
-    """kubelet of a Machine's Node."""
+    """Return the identity of the kubelet of a Machine's Node."""
     return Wanted(KUBELET, machine, GROUP_NODES, SIGNER_KUBELET)
 
 
 @dataclass(frozen=True)
 class Held:
-    """A certificate with its key, and from when to when it is good."""
+    """A certificate with its key and validity."""
 
     certificate: ClientCertificate
     begins: datetime
     ends: datetime
 
     def renewal(self) -> datetime:
-        """When to ask for the next one: between 70 and 90 % of its life, another moment for each certificate."""
+        """Return the time to request the next one: at 70 to 90 % of its lifetime, by the certificate's digest."""
         drawn = int.from_bytes(hashlib.sha256(self.certificate.chain).digest()[:4]) / (1 << 32)
         return self.begins + (self.ends - self.begins) * (_RENEW_FROM + (_RENEW_TO - _RENEW_FROM) * drawn)
 
@@ -97,19 +97,19 @@ class Held:
 
 
 def certificate_file(folder: Path, purpose: str) -> Path:
-    """Where the certificate of an identity is, with its key."""
+    """Return the path of an identity's certificate, with its key."""
     return folder / f"{purpose}.pem"
 
 
 def silent(_text: str) -> None:
-    """For who has nobody to tell."""
+    """Discard a progress message."""
 
 
 class Files:
-    """Where the key and the certificate of one identity are: `agent.pem` holds both, `agent.next.key` the key of a
-    request that is under way. All are 0600 in a folder of mode 0700.
+    """Key and certificate files of one identity: `agent.pem` holds both, `agent.next.key` the key of an open request.
+    All are 0600 in a folder of mode 0700.
 
-    What a disk refuses, as it is full or cannot be read, is Transient: the certificate that is held stays good.
+    A disk error, such as a full disk, is Transient: the present certificate stays valid.
     """
 
     def __init__(self, folder: Path, wanted: Wanted) -> None:
@@ -119,7 +119,7 @@ class Files:
         self._next = folder / f"{wanted.purpose}.next.key"
 
     def held(self) -> Held | None:
-        """What is held, also when it has run out; None while there is none that could be used."""
+        """Return the stored certificate, also an expired one; None while there is no usable one."""
         content = _content(self._pem)
         try:
             return None if content is None else read(content, self._wanted)
@@ -128,7 +128,7 @@ class Files:
             return None
 
     def next_key(self) -> ec.EllipticCurvePrivateKey:
-        """The key of the request that is under way, else a new one; it is on disk before anybody hears of it."""
+        """Return the key of the open request, else a new one, which is on disk before its first use."""
         content = _content(self._next)
         try:
             there = serialization.load_pem_private_key(content, None) if content is not None else None
@@ -143,7 +143,7 @@ class Files:
         return key
 
     def keep(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> Held:
-        """Put a certificate in place of the one before."""
+        """Replace the stored certificate."""
         content = chain.rstrip() + b"\n" + _pem(key)
         held = read(content, self._wanted)
         with _disk(self._pem):
@@ -152,7 +152,7 @@ class Files:
         return held
 
     def forget_request(self) -> None:
-        """The next request is for another key."""
+        """Remove the key of the open request: the next request gets another one."""
         with _disk(self._next):
             remove_durably(self._next)
 
@@ -165,7 +165,7 @@ class Files:
 
 @contextmanager
 def _disk(path: Path) -> Iterator[None]:
-    """Turn a disk's trouble into our failure."""
+    """Translate disk errors into Transient."""
     try:
         yield
     except OSError as error:
@@ -179,10 +179,10 @@ def _content(path: Path) -> bytes | None:
 
 
 def read(pem: bytes, wanted: Wanted) -> Held:
-    """A certificate with its key, in one.
+    """Parse a certificate with its key, in one.
 
     Raises:
-        Rejected: it is none, the two do not fit, or they are for somebody else.
+        Rejected: it is invalid, the two do not match, or they are another identity's.
     """
     private = _private_block(pem)
     try:
@@ -201,7 +201,7 @@ def read(pem: bytes, wanted: Wanted) -> Held:
 
 
 def request_name(wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> str:
-    """The name of the CertificateSigningRequest for a key."""
+    """Return the name of the CertificateSigningRequest for a key."""
     public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     told = "\0".join((wanted.signer, wanted.common_name, wanted.organization)).encode()
     return f"unbounded-{wanted.purpose}-{wanted.machine}-{hashlib.sha256(told + public).hexdigest()[:20]}"
@@ -216,15 +216,15 @@ async def certificate(
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
 ) -> Held:
-    """Ask for a certificate, or go on with what was asked before, and wait for it; it is on disk in the end.
+    """Request a certificate, or resume an open request, and wait for the result; the certificate is stored on disk.
 
     Args:
-        api: with the identity that may ask: a bootstrap token, or the certificate that is to be renewed.
-        tell: what it waits for.
-        approver: who is to approve it, for people.
+        api: with an identity that may request it: a bootstrap token, or the certificate to renew.
+        tell: receives progress messages.
+        approver: of the request, for messages.
     Raises:
-        Transient: no decision within `within_s`, or no API; the same request is found again by the next call.
-        Rejected: it was denied, or who asks may not ask; the next call asks with another key.
+        Transient: no decision within `within_s`, or no answer; the next call resumes the same request.
+        Rejected: it was denied, or the caller's identity may not request it; the next call uses another key.
     """
     key = files.next_key()
     name = request_name(wanted, key)
@@ -232,7 +232,7 @@ async def certificate(
         request = await _asked(api, name, wanted, key)
         held = files.keep(await _issued(api, request, wanted, tell, within_s, approver), key)
     except Rejected as error:
-        if not isinstance(error, Forbidden):  # with those credentials nothing can be said about the request
+        if not isinstance(error, Forbidden):  # these credentials may not read the request's state
             _forget(files)
         raise
     log.info("certificate issued", machine=wanted.machine, purpose=wanted.purpose, until=held.ends.isoformat())
@@ -240,7 +240,9 @@ async def certificate(
 
 
 def _forget(files: Files) -> None:
-    """The refusal is what has to be told; with a key that cannot be removed it is found again."""
+    """Forget a rejected request. Its rejection is the error to report; a key that cannot be removed is found by the
+    next call.
+    """
     try:
         files.forget_request()
     except Transient as error:
@@ -257,7 +259,9 @@ async def good_certificate(
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
 ) -> Held:
-    """The certificate on disk, or another one when there is none or it is time to renew it; raises as `certificate`."""
+    """Return the certificate on disk; request another one when there is none or its renewal is due. Raises as
+    `certificate`.
+    """
     held = files.held()
     if held is not None and now() < held.renewal():
         return held
@@ -265,7 +269,7 @@ async def good_certificate(
 
 
 async def _asked(api: Api, name: str, wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> CertificateRequest:
-    """The request of that name, made now or before."""
+    """Return the request of that name, new or existing."""
     body = {
         "metadata": {"name": name},
         "spec": {
@@ -285,7 +289,7 @@ async def _asked(api: Api, name: str, wanted: Wanted, key: ec.EllipticCurvePriva
 async def _issued(
     api: Api, request: CertificateRequest, wanted: Wanted, tell: Tell, within_s: float, approver: str
 ) -> bytes:
-    """The certificate, once it is there."""
+    """Wait for the certificate of a request."""
     loop = asyncio.get_running_loop()
     began, looks = loop.time(), 0
     trouble: Failure | None = None
@@ -299,7 +303,7 @@ async def _issued(
         left_s = within_s - (loop.time() - began)
         if left_s <= 0:
             raise Transient(_waiting_words(request, wanted, approver, within_s)) from trouble
-        if looks == len(_LOOKS_S) - 2:  # not at once: usually it takes a moment
+        if looks == len(_LOOKS_S) - 2:  # not at once: a decision usually takes a moment
             tell(_waiting_words(request, wanted, approver))
         await asyncio.sleep(min(_LOOKS_S[min(looks, len(_LOOKS_S) - 1)], left_s))
         looks += 1
@@ -361,6 +365,6 @@ def _subject(leaf: x509.Certificate, oid: x509.ObjectIdentifier) -> list[str]:
 
 
 def _private_block(pem: bytes) -> bytes:
-    """The first PEM block that is a private key; empty where there is none."""
+    """Return the first PEM block that is a private key; empty where there is none."""
     found = re.search(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----\n?", pem, re.DOTALL)
     return found[0] if found else b""

@@ -1,8 +1,9 @@
-"""Verification of a cluster by a bootstrap token, before the token is shown to it.
+"""Verification of a cluster by a bootstrap token, before the token is sent to it.
 
 The cluster signs ConfigMap kube-public/cluster-info with each token that it knows (`kube.cluster_info`). A host reads
-it as nobody, and compares the CA in it with the one that it was given. Whoever gives a host a CA can hide signatures;
-so this finds mistakes, and servers that do not know the token, and takes no trust from the way of the configuration.
+it anonymously, and compares its CA with the configured one. An attacker with control over the host's CA can hide
+signatures. So this check finds mistakes, and servers that do not know the token; it does not secure the configuration's
+transport.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from unbounded.kube.config import ClientConfig
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Log, Secret
 
-WAIT_S: Final = 5.0  # for the signature of a token that has just been made
+WAIT_S: Final = 5.0  # for the signature of a new token
 LOOK_S: Final = 0.5
 WHERE: Final = f"ConfigMap {NAMESPACE}/{NAME}"
 
@@ -30,16 +31,16 @@ log = Log("join")
 
 
 async def signed_place(server: str, ca_pem: str, token: Secret, *, wait_s: float = WAIT_S) -> Place | None:
-    """Return what cluster-info says, once the signature of a token was verified.
+    """Return the content of cluster-info with a verified signature of a token.
 
     Args:
-        ca_pem: that the server's certificate has to chain to.
+        ca_pem: CA of the server's certificate.
         token: `id.secret`; it is not sent.
-        wait_s: how long to wait for its signature where other tokens have signed.
+        wait_s: limit of the wait for its signature where other tokens have signed.
     Returns:
-        None where the cluster does not sign for this token, or does not let everybody read what it signs.
+        None where the cluster does not sign with this token, or does not allow anonymous reads.
     Raises:
-        Rejected: the signature is wrong, or what was signed cannot be used.
+        Rejected: the signature is wrong, or the signed content is unusable.
         Transient: no answer.
     """
     token_id, _, secret = token.reveal().partition(".")
@@ -75,7 +76,7 @@ def _verified(info: ConfigMap, jws: str, token_id: str, secret: str) -> Place:
 
 
 def certificates(pem: str) -> frozenset[bytes]:
-    """Return the certificates of a bundle, DER; none where it cannot be read."""
+    """Return the certificates of a bundle, DER; none for an unreadable one."""
     try:
         found = x509.load_pem_x509_certificates(pem.encode())
     except ValueError:

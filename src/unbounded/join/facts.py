@@ -1,9 +1,9 @@
-"""What a new node has to know of its cluster: where the API server is, whom to trust, which version, its DNS server.
+"""Facts of the cluster that a new node needs: address and CA of the API server, its version, and the DNS server.
 
-Address and authority come from ConfigMap kube-public/cluster-info, which kubeadm and `unbounded up` publish, the
-version from /version, and the DNS server from Service kube-system/kube-dns. Where a cluster has no cluster-info, the
-address is given, and the authority stands in ConfigMap kube-root-ca.crt, which Kubernetes puts into each namespace.
-The public key of the agent's releases comes from ConfigMap unbounded-kube/unbounded-releases.
+Address and CA come from ConfigMap kube-public/cluster-info, which kubeadm and `unbounded up` publish, the version from
+/version, and the DNS server from Service kube-system/kube-dns. For a cluster without cluster-info, an option supplies
+the address. The CA then comes from ConfigMap kube-root-ca.crt, which Kubernetes creates in each namespace. The public
+key of the agent's releases comes from ConfigMap unbounded-kube/unbounded-releases.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROOT_CA: Final = "kube-root-ca.crt"
 ROOT_CA_KEY: Final = "ca.crt"
 KUBE_DNS: Final = "kube-dns"
 KUBE_DNS_NAMESPACE: Final = "kube-system"
-VERSION_EVERY_S: Final = 300.0  # nothing tells of an upgrade of the API server
+VERSION_EVERY_S: Final = 300.0  # no event reports an upgrade of the API server
 _AGAIN: Final = Backoff(1.0, 60.0)
 _HEADLESS: Final = "None"
 _RELEASE: Final = re.compile(r"v?(\d+\.\d+\.\d+)")
@@ -47,18 +47,19 @@ log = Log("join")
 
 
 class NoFact(ValueError):
-    """What was read does not say what it should; the message names the object and the field."""
+    """An object lacks a valid value; the message names the object and the field."""
 
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """
+    """Facts of a cluster.
+
     Args:
-        apiserver_url: https://host:port, without a slash at its end.
-        ca_pem: certificates that the API server's chains to.
-        kubernetes_version: as it is released, such as v1.34.0, whatever its provider calls it.
+        apiserver_url: https://host:port, without a trailing slash.
+        ca_pem: CA certificates of the API server.
+        kubernetes_version: of the upstream release, such as v1.34.0, without a provider's suffix.
         cluster_dns: IP address; empty where the cluster has no DNS server.
-        release_key: public key that releases of the agent have to be signed by; empty where any release may run.
+        release_key: public key that has to verify releases of the agent; empty where any release may run.
     """
 
     apiserver_url: str
@@ -70,14 +71,14 @@ class ClusterFacts:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the API server is, and whom to trust."""
+    """Address and CA of the API server."""
 
     url: str
     ca_pem: str
 
 
 def place_of(config_map: ConfigMap) -> Place:
-    """What cluster-info says: the first cluster of its kubeconfig.
+    """Return address and CA from cluster-info: the first cluster of its kubeconfig.
 
     Raises:
         NoFact
@@ -98,7 +99,7 @@ def place_of(config_map: ConfigMap) -> Place:
 
 
 def _server(text: str, where: str) -> str:
-    if "://" not in text:  # a kubeconfig means http without one
+    if "://" not in text:  # a kubeconfig without a scheme means http
         raise NoFact(f"{where}: server {text!r} does not begin with https://")
     try:
         return endpoint_url(text)
@@ -117,7 +118,7 @@ def _authority(data: str, where: str) -> str:
 
 
 def root_ca_of(config_map: ConfigMap) -> str:
-    """The authority that kube-root-ca.crt holds, PEM. Raises NoFact."""
+    """Return the CA of kube-root-ca.crt as PEM. Raises NoFact."""
     pem = config_map.data.get(ROOT_CA_KEY, "")
     if _CERTIFICATE not in pem:
         where = f"ConfigMap {config_map.metadata.namespace}/{ROOT_CA}, key {ROOT_CA_KEY!r}"
@@ -126,7 +127,7 @@ def root_ca_of(config_map: ConfigMap) -> str:
 
 
 def dns_of(service: Service) -> str:
-    """The address of the cluster's DNS server. Raises NoFact where the Service has none."""
+    """Return the address of the cluster's DNS server. Raises NoFact where the Service has none."""
     address = service.spec.cluster_ip or ""
     try:
         return str(ip_address(address))
@@ -137,11 +138,10 @@ def dns_of(service: Service) -> str:
 
 
 def release_of(said: str) -> str:
-    """A version of Kubernetes as it is released and can be downloaded: v1.34.1 of what a provider calls
-    v1.34.1-eks-1234567.
+    """Return a Kubernetes version as a release that can be downloaded: v1.34.1 for a provider's v1.34.1-eks-1234567.
 
     Raises:
-        ValueError: there is no such version in it.
+        ValueError: the text has no version.
     """
     found = _RELEASE.match(said)
     if found is None:
@@ -150,16 +150,16 @@ def release_of(said: str) -> str:
 
 
 class FactsFollower:
-    """Keeps the facts as they are now; what can no longer be read, or makes no sense any more, stays as it was.
+    """Follows the cluster's facts. A fact that becomes unreadable or invalid keeps its last value.
 
     Args:
-        version: asks the API server for its version.
-        apiserver_url: stands in for the address of cluster-info, not for its authority; empty for none.
-        cluster_dns: stands in for the Service; empty for none.
-        release_key: stands in for the one that is published; empty for none.
-        dns_flag, url_flag: where the user can give these, for messages.
-        root_ca_namespace: where kube-root-ca.crt is read, which counts while there is no cluster-info; empty for
-            nowhere, and then there has to be a cluster-info.
+        version: reads the API server's version.
+        apiserver_url: overrides the address of cluster-info, not its CA; empty for none.
+        cluster_dns: overrides the Service; empty for none.
+        release_key: overrides the published one; empty for none.
+        dns_flag, url_flag: options that set these, for messages.
+        root_ca_namespace: namespace of kube-root-ca.crt, which counts while there is no cluster-info; empty to require
+            a cluster-info.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class FactsFollower:
 
     @property
     def facts(self) -> ClusterFacts | None:
-        """What is known; None until everything is."""
+        """Return the facts; None until all are known."""
         if self.missing is not None:
             return None
         place = self._place or Place(self._url, self._root_ca)
@@ -207,7 +207,7 @@ class FactsFollower:
 
     @property
     def missing(self) -> str | None:
-        """What has not been read yet, for a person; None when everything is known. Also a check of readiness."""
+        """Return the facts not read yet, for a user; None when all are known. Also a check of readiness."""
         if self._place is None and (lacking := self._lacking_place()):
             return lacking
         if not self._version:
@@ -219,12 +219,12 @@ class FactsFollower:
         return self._key_fault or None
 
     def _lacking_place(self) -> str:
-        """What is missing where there is no cluster-info, empty when nothing is."""
+        """Return what is missing in place of cluster-info, empty when nothing is."""
         no_info = f"ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO} has not been read, or does not exist"
         if not self._root_ca_namespace:
             return no_info
         if not self._info.synced.is_set():
-            return no_info  # where there is one, it counts
+            return no_info  # an existing cluster-info counts
         if not self._url:
             return f"{no_info}; where a cluster has none, give {self._url_flag}"
         if not self._root_ca:
@@ -232,7 +232,7 @@ class FactsFollower:
         return ""
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call this whenever `facts` has become another one; what comes back ends the subscription."""
+        """Call this whenever `facts` changes; the returned function ends the subscription."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 
@@ -271,7 +271,7 @@ class FactsFollower:
         self._tell()
 
     def _saw_service(self, service: Service | None) -> None:
-        if self._given_dns or service is None:  # gone: nodes that join meanwhile had better know where it was
+        if self._given_dns or service is None:  # deleted: nodes that join in between get the former address
             return
         try:
             self._dns = dns_of(service)
@@ -280,7 +280,9 @@ class FactsFollower:
         self._tell()
 
     def _saw_releases(self, config_map: ConfigMap | None) -> None:
-        """Hosts get no agent while the key that is published is none: somebody has demanded signatures."""
+        """Follow the published key. Hosts get no agent while it is invalid: signatures are required, and none can be
+        verified.
+        """
         try:
             self._key, self._key_fault = published_key(config_map), ""
         except ValueError as error:

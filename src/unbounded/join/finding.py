@@ -1,4 +1,4 @@
-"""The bootstrap token that a Machine joins with: the one that it names, else a default one."""
+"""Selection of a Machine's bootstrap token: the one that it names, else a default one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NAMED: Final = "spec.kubernetes.bootstrapTokenRef"
 
 
 class Secrets(Protocol):
-    """How Secrets are read by whoever looks for tokens."""
+    """Reads of Secrets."""
 
     async def get(self, namespace: str, name: str) -> core.Secret | None:
-        """None where there is none; raises Forbidden, or any other ApiError of the read."""
+        """Return the Secret; None where there is none. Raises Forbidden, or any other ApiError of the read."""
         ...
 
     async def pace(self) -> None:
@@ -40,10 +40,12 @@ class Secrets(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """Args:
-    token: None where there is none that lets the host join now.
-    need: what is missing then, in words.
-    reason: of that, as condition Provisioning has it.
+    """Result of a selection.
+
+    Args:
+        token: None where no token lets the host join now.
+        need: what is missing in that case, for a message.
+        reason: of condition Provisioning in that case.
     """
 
     token: UsableToken | None
@@ -52,7 +54,7 @@ class Found:
 
 
 class TokenFinder:
-    """Finds tokens. Those that count for all Machines are listed at most every two seconds, whoever asks."""
+    """Finds tokens. Default tokens are listed at most every two seconds, for all callers together."""
 
     def __init__(self, api: Api, secrets: Secrets, *, now: WallClock = utc_now) -> None:
         self._api = api
@@ -63,10 +65,10 @@ class TokenFinder:
         self._listed_at: float | None = None
 
     async def find(self, machine: Machine) -> Found:
-        """The token of a Machine, or what is missing.
+        """Return the token of a Machine, or what is missing.
 
         Raises:
-            ApiError: of a read that may go well the next time.
+            ApiError: of a read that may succeed the next time.
         """
         kubernetes = machine.spec.kubernetes
         ref = kubernetes.bootstrap_token_ref if kubernetes is not None else None
@@ -101,7 +103,7 @@ class TokenFinder:
         return Found(None, f"{self._why_none(there, machine)}; {_advice(machine)}, or name a token in {_NAMED}")
 
     def _why_none(self, there: tuple[core.Secret, ...], machine: Machine) -> str:
-        """Why no default token will do, of which the first is told."""
+        """Return why no default token is usable; the message is about the first one."""
         place = f" for site {machine.site}" if machine.site else ""
         for secret in there:
             try:
@@ -125,7 +127,7 @@ def _advice(machine: Machine) -> str:
 
 
 def _not_usable(machine: Machine, why: str, *, can_come_back: bool) -> Found:
-    """Return what is wrong with a token that a Machine names: `site init` brings back those of its site by name."""
+    """Return the fault of a token that a Machine names: `site init` creates those of its site again by name."""
     if machine.site and can_come_back:
         return Found(None, f"{_NAMED}: {why}; {_advice(machine)}")
     another = f"name another one in {_NAMED}, or none: it joins with a default token then, and {_advice(machine)}"
@@ -133,7 +135,7 @@ def _not_usable(machine: Machine, why: str, *, can_come_back: bool) -> Found:
 
 
 def _is_only_old(secret: core.Secret, machine: Machine, now: datetime) -> bool:
-    """Whether a token of the Machine's site could be used, but for its time."""
+    """Return whether a token of the Machine's site has no fault but its expiry."""
     if secret.metadata.labels.get(LABEL_SITE) != machine.site:
         return False
     lasting = {key: value for key, value in secret.data.items() if key != "expiration"}

@@ -1,4 +1,4 @@
-"""Options of the processes that set hosts up: what a host is told of its cluster, and where its agent comes from."""
+"""Options of the processes that set up hosts: facts of the cluster for a host, and the source of its agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbounded.kube.options import Option, sha256_or_none
 
 
 def web_url(text: str) -> str:
-    """Return an http or https URL, as specs have it (`api.fields.HTTP_URL`); empty for none. Raise ValueError."""
+    """Return an http or https URL, valid in specs (`api.fields.HTTP_URL`); empty for none. Raise ValueError."""
     if text and not _is_web_url(text):
         raise ValueError(f"{text!r} is no URL like https://example.com/path, without user and password")
     return text
@@ -28,7 +28,7 @@ def _is_web_url(text: str) -> bool:
 
 
 def base_url(text: str) -> str:
-    """Return a URL that paths are added to; empty for none. Raise ValueError."""
+    """Return a URL to which paths are appended; empty for none. Raise ValueError."""
     if {"?", "#"} & set(web_url(text)):
         raise ValueError(f"{text!r} is no URL like https://example.com/path, to which paths can be added")
     return text

@@ -1,6 +1,6 @@
-"""How the agent comes onto a host: the scripts that bring and remove it, and what they are told.
+"""Installation of the agent on a host: scripts that install and remove it, and their variables.
 
-The scripts themselves are shell (`scripts/`), as a host has nothing else before the agent is there.
+The scripts themselves are shell (`scripts/`), as a host has nothing else before the agent is installed.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _END: Final = "END_OF_FILE_OF_UNBOUNDED"
 
 @dataclass(frozen=True)
 class AgentOrigin:
-    """Where the agent's tarball comes from.
+    """Source of the agent's tarball.
 
     Args:
         version: tag of a release; empty for the latest.
-        base_url: where releases are.
-        url: of the tarball itself; counts before both.
-        sha256: digest of the tarball; needed where it comes over plain http.
+        base_url: of releases.
+        url: of the tarball itself; overrides both.
+        sha256: digest of the tarball; required where it comes over plain http.
     """
 
     version: str = ""
@@ -72,7 +72,7 @@ class AgentOrigin:
 
     @property
     def fault(self) -> str:
-        """Return why no host may run what comes from here; empty where hosts may."""
+        """Return why no host may run an agent from this source; empty where hosts may."""
         place = self.url or self.base_url
         if not place:
             return NO_RELEASE
@@ -82,9 +82,9 @@ class AgentOrigin:
 
 
 def origin_of(agent: AgentSpec | None, defaults: AgentOrigin) -> AgentOrigin:
-    """Where a Machine's agent comes from: what its spec says, over what the process says for all.
+    """Return the source of a Machine's agent: its spec overrides the process's defaults.
 
-    A URL of the process gives way to anything that the spec says, and so does its sha256, which is of that file alone.
+    Any field in the spec also replaces the process's URL, together with its sha256, which belongs to that file alone.
     """
     own = (agent.sha256 if agent else None) or ""
     if agent is None or not (agent.url or agent.base_url or agent.version):
@@ -97,11 +97,11 @@ def origin_of(agent: AgentSpec | None, defaults: AgentOrigin) -> AgentOrigin:
 
 @dataclass(frozen=True)
 class HostDefaults:
-    """What a process says for all hosts.
+    """Defaults of a process for all hosts.
 
     Args:
         origin: of the agent, for Machines that name none.
-        mirror: where hosts download what their Machine gives no place for; empty for the projects' own places.
+        mirror: source of artifacts whose source the Machine does not name; empty for the projects' own sources.
         image: root file system of nodes whose Machine names none.
     """
 
@@ -112,7 +112,7 @@ class HostDefaults:
 
 @dataclass(frozen=True)
 class HostSetup:
-    """The agent's first file on a host, and where the agent comes from."""
+    """The agent's first configuration on a host, and the agent's source."""
 
     config: AgentConfig
     origin: AgentOrigin
@@ -126,7 +126,7 @@ def host_setup(
     token: str,
     settings: NodeSettings | None = None,
 ) -> HostSetup:
-    """Return what makes the host of a Machine a node, whichever way it gets there.
+    """Return the setup with which a Machine's host becomes a node, by any way of provisioning.
 
     Args:
         token: a bootstrap token, `id.secret`.
@@ -138,7 +138,7 @@ def host_setup(
 
 
 def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
-    """The configuration with everything that it names no other place for coming from a mirror, below which the paths
+    """Return the configuration with a mirror for all artifacts without a source of their own. Paths below the mirror
     are those of the projects: `v1.34.0/bin/linux/amd64/kubelet`, `v2.1.8/containerd-2.1.8-linux-amd64.tar.gz`, …
 
     Args:
@@ -151,7 +151,7 @@ def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
 
 
 def with_image(config: AgentConfig, image: str) -> AgentConfig:
-    """The configuration with this root file system of the node, if it names none; empty for none."""
+    """Return the configuration with this root file system of the node, if it names none; empty for none."""
     return config if config.oci_image else replace(config, oci_image=image)
 
 
@@ -160,7 +160,7 @@ def _from(source: Source, mirror: str) -> Source:
 
 
 def install_environment(origin: AgentOrigin) -> dict[str, str]:
-    """What the install script is told about the agent, by variables."""
+    """Return the install script's variables about the agent."""
     told = {
         "AGENT_VERSION": origin.version,
         "AGENT_BASE_URL": origin.base_url,
@@ -171,12 +171,14 @@ def install_environment(origin: AgentOrigin) -> dict[str, str]:
 
 
 def install_script() -> str:
-    """bash: gets the agent and runs its `start`; its head says which variables it reads. It exits as the agent does."""
+    """Return the bash script that downloads the agent and runs its `start`; its head documents the variables. It exits
+    with the agent's status.
+    """
     return _script("install.sh")
 
 
 def uninstall_script() -> str:
-    """bash: takes away what an agent brought that cannot do it itself any more; it may be run again."""
+    """Return the bash script that removes the files of an agent that cannot do so itself; it may be run again."""
     return _script("uninstall.sh")
 
 
@@ -185,12 +187,12 @@ def _script(name: str) -> str:
 
 
 def exports(environment: Mapping[str, str]) -> str:
-    """Lines of shell that set these variables, whatever stands in them."""
+    """Return lines of shell that set these variables, with any values."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
 
 
 def standalone_script(setup: HostSetup) -> str:
-    """bash that makes the host on which root runs it a node; it holds the configuration, with its token."""
+    """Return a bash script with which root makes its host a node; it contains the configuration, with its token."""
     return STANDALONE.format(
         end=_END,
         config=config_text(setup.config),

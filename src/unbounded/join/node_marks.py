@@ -1,6 +1,6 @@
-"""Labels and taints of a Node: what a Machine and its configuration want there, and what has to change for that. Pure.
+"""Labels and taints of a Node: those that a Machine and its configuration desire, and the changes for them. Pure.
 
-Agents and machina both bring a Node to this, each without the other: what they want is decided here once.
+Agents and machina both apply them, independently of each other; this module decides which are desired.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
 
 # kubelet does not start with other labels of these domains in --node-labels
-# (k8s.io/kubelet/pkg/apis/well_known_labels.go, and ValidateKubeletFlags beside it)
+# (k8s.io/kubelet/pkg/apis/well_known_labels.go, and ValidateKubeletFlags in kubelet)
 _KUBERNETES: Final = ("kubernetes.io", "k8s.io")
 _OF_KUBELET: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 KUBELET_LABELS: Final = frozenset(
@@ -33,11 +33,11 @@ KUBELET_LABELS: Final = frozenset(
     }
 )
 
-NodeTaint = Mapping[str, Any]  # as a Node has it
+NodeTaint = Mapping[str, Any]  # in the format of a Node
 
 
 def taken_by_kubelet(key: str) -> bool:
-    """Whether kubelet starts with this label in --node-labels; the others machina puts on the Node."""
+    """Return whether kubelet starts with this label in --node-labels; machina puts the others on the Node."""
     domain = key.rpartition("/")[0]
     return key in KUBELET_LABELS or not _within(domain, _KUBERNETES) or _within(domain, _OF_KUBELET)
 
@@ -48,8 +48,7 @@ def _within(domain: str, domains: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Marks:
-    """Labels, and taints as `key=value:Effect`. None says nothing, and leaves those that are there; empty takes them
-    away."""
+    """Labels, and taints as `key=value:Effect`. None keeps the present ones; empty removes them."""
 
     labels: Mapping[str, str] | None = None
     taints: tuple[str, ...] | None = None
@@ -68,11 +67,11 @@ def marks_of_template(template: MachineConfigurationTemplate | None) -> Marks:
 
 
 def wanted_marks(machine: Machine, template: MachineConfigurationTemplate | None, before: Marks) -> Marks:
-    """What is wanted on the Node of a Machine; where both set a label or a taint, the configuration wins.
+    """Return the desired labels and taints of a Machine's Node; the configuration wins where both set one.
 
     Args:
         template: of the version that the Machine is bound to.
-        before: what stays where neither says anything; None for nothing that is known of.
+        before: present ones, kept where neither sets any; None where unknown.
     """
     own, theirs = marks_of_machine(machine), marks_of_template(template)
     labels = own.labels if own.labels is not None or theirs.labels is not None else before.labels
@@ -87,7 +86,9 @@ def wanted_marks(machine: Machine, template: MachineConfigurationTemplate | None
 def bound_version(
     machine: Machine, versions: Iterable[MachineConfigurationVersion]
 ) -> MachineConfigurationVersion | None:
-    """The version that a Machine is bound to: that of the number in its spec, else the newest of its configuration."""
+    """Return the version that a Machine is bound to: that of the number in its spec, else the newest of its
+    configuration.
+    """
     ref = machine.spec.configuration_ref
     if ref is None:
         return None
@@ -97,24 +98,24 @@ def bound_version(
 
 
 def newest(versions: Iterable[MachineConfigurationVersion], configuration: str) -> MachineConfigurationVersion | None:
-    """The version with the highest number of a configuration."""
+    """Return the version with the highest number of a configuration."""
     its = [version for version in versions if version.configuration == configuration]
     return max(its, key=lambda version: version.spec.version, default=None)
 
 
 def _taint_text(taint: Taint) -> str:
-    """As kubelet takes it: key=value:Effect; the equals sign also where there is no value."""
+    """Return a taint in kubelet's format: key=value:Effect; with the equals sign even without a value."""
     return f"{taint.key}={taint.value or ''}:{taint.effect}"
 
 
 def taint_key(taint: str) -> tuple[str, str]:
-    """What makes two taints the same one: key and effect."""
+    """Return the identity of a taint: key and effect."""
     name, _, effect = taint.rpartition(":")
     return name.partition("=")[0], effect
 
 
 def _merged(own: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, ...]:
-    """Sorted, so that their order makes no other node."""
+    """Return the merged taints, sorted, so that their order makes no other node."""
     return tuple(sorted({taint_key(taint): taint for taint in (*own, *theirs)}.values()))
 
 
@@ -124,17 +125,17 @@ def _merged(own: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, ...]:
 def label_changes(
     there: Mapping[str, str], before: Mapping[str, str], wanted: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """By key, the new value, or None for a label that goes.
+    """Return the changes of labels: by key, the new value, or None for a label to remove.
 
     Args:
-        before: what was set; of that goes what is not wanted any more.
+        before: labels that were set; those of them that are no longer desired are removed.
     """
     gone = {key: None for key in before if key not in wanted and key in there}
     return {**gone, **{key: value for key, value in wanted.items() if there.get(key) != value}}
 
 
 def taints_after(there: Sequence[NodeTaint], before: Sequence[str], wanted: Sequence[str]) -> list[NodeTaint]:
-    """The Node's taints; two are the same one when key and effect are."""
+    """Return the Node's taints after the change; two are the same one when key and effect are equal."""
     new = {_which(taint): taint for taint in map(parsed_taint, wanted)}
     ours = {taint_key(text) for text in before}
     kept = [taint for taint in there if _which(taint) not in ours or _which(taint) in new]
@@ -144,7 +145,7 @@ def taints_after(there: Sequence[NodeTaint], before: Sequence[str], wanted: Sequ
 
 
 def parsed_taint(text: str) -> NodeTaint:
-    """`key=value:Effect`, or `key:Effect`."""
+    """Parse `key=value:Effect`, or `key:Effect`."""
     name, _, effect = text.rpartition(":")
     key, _, value = name.partition("=")
     return {"key": key, **({"value": value} if value else {}), "effect": effect}

@@ -1,10 +1,11 @@
 """The public key of releases: with one, hosts run signed releases only.
 
-A release is signed beside it: `FILE.sig` is ECDSA over SHA-256 on the curve P-256, in DER, as `openssl dgst -sha256
--sign` writes it. The key is one word in settings: the base64 lines of its PEM without the first and the last.
+The signature of a release is a file of its own: `FILE.sig` is ECDSA over SHA-256 on the curve P-256, in DER, as
+`openssl dgst -sha256 -sign` writes it. The key is one word in settings: the base64 lines of its PEM without the first
+and the last.
 
-machina publishes the key of its settings in a ConfigMap. Whoever sets hosts up reads it there, and so do agents: it
-reaches hosts that have joined before, too.
+machina publishes the key of its settings in a ConfigMap. Components that set up hosts read it there, and so do agents:
+it reaches hosts that have joined before, too.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from unbounded.api.core import ConfigMap  # which takes a while
+    from unbounded.api.core import ConfigMap  # a slow import
 
 SUFFIX: Final = ".sig"
 PUBLISHED: Final = "publicKey"  # key of the ConfigMap
 _SHOWN: Final = 16  # digits of a fingerprint
 _LINE: Final = 64  # characters of a line of PEM
 LARGEST_SIGNATURE: Final = 1024
-_HEAD: Final = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")  # of every such key in DER
+# prefix of every such key in DER
+_HEAD: Final = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")
 _LENGTH: Final = len(_HEAD) + 64
-_POINT: Final = 65  # with the 4 that says it is not packed
+_POINT: Final = 65  # with the leading 4 of the uncompressed form
 _PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----(.*)-----END PUBLIC KEY-----", re.DOTALL)
 WANTED: Final = "wanted the PEM of an EC public key on the curve P-256, or its base64 lines alone"
 
 
 def public_key(text: str) -> str:
-    """Return the base64 of a public key, which may be given in PEM; empty for none. Raise ValueError."""
+    """Return the base64 of a public key, from base64 or PEM; empty for none. Raise ValueError."""
     found = _PEM.search(text)
     word = "".join((found[1] if found else text).split())
     if not word:
@@ -71,7 +73,7 @@ def pem_of(key: str) -> str:
 
 
 def fingerprint(key: str) -> str:
-    """Return the beginning of the SHA-256 of a key's DER."""
+    """Return the first digits of the SHA-256 of a key's DER."""
     return f"sha256:{hashlib.sha256(base64.b64decode(key)).hexdigest()[:_SHOWN]}"
 
 
@@ -79,7 +81,7 @@ def published_key(config_map: ConfigMap | None) -> str:
     """Return the key that the ConfigMap publishes; empty where it publishes none.
 
     Raises:
-        ValueError: what is there is no such key; the message names the ConfigMap and its key.
+        ValueError: the value is no such key; the message names the ConfigMap and its key.
     """
     try:
         return public_key(config_map.data.get(PUBLISHED, "")) if config_map is not None else ""
@@ -88,13 +90,13 @@ def published_key(config_map: ConfigMap | None) -> str:
 
 
 def signature_url(url: str) -> str:
-    """Return the URL of a release's signature: beside it, with the same query."""
+    """Return the URL of a release's signature: the release's URL with .sig, and with the same query."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path}{SUFFIX}"))
 
 
 def check_signature(key: str, file: Path, signature: bytes) -> None:
-    """Check the signature of a file.
+    """Verify the signature of a file.
 
     Raises:
         Rejected: it is of another file, or by another key.

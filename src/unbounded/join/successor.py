@@ -1,6 +1,6 @@
-"""The API server that a host follows to, as its Machine on the server before says: annotation `successor`.
+"""The API server to which a host moves, named by annotation `successor` of its Machine on the present server.
 
-`unbounded migrate` writes it, and agents believe it because they read it from the server that they trust already.
+`unbounded migrate` writes it, and agents trust it because they read it from the server that they trust already.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from unbounded.api.names import (
 from unbounded.join.csr import AGENT, KUBELET, Wanted
 from unbounded.kube.endpoint import endpoint_url
 
-MIGRATE: Final = "`unbounded migrate`"  # gets the certificates
+MIGRATE: Final = "`unbounded migrate`"  # the process that approves these certificates
 
 
 class Successor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """
+    """The successor of an API server, for one host.
+
     Args:
-        server: https://…, without a slash at its end.
-        ca_pem: certificates that the server's chains to.
+        server: https://…, without a trailing slash.
+        ca_pem: CA certificates of the server.
         dns: IP address of its cluster's DNS server; empty for none.
         machine_uid: of the Machine there.
         node_uid: of its Node there; empty where there is none.
@@ -45,10 +46,10 @@ def encoded(successor: Successor) -> str:
 
 
 def successor_in(text: str) -> Successor:
-    """Return what an annotation says.
+    """Parse the annotation.
 
     Raises:
-        Rejected: it cannot be used; the message names the field.
+        Rejected: it is invalid; the message names the field.
     """
     where = f"annotation {ANNOTATION_SUCCESSOR}"
     try:
@@ -65,10 +66,10 @@ def successor_in(text: str) -> Successor:
 
 
 def successor_agent(machine: str) -> Wanted:
-    """Return the agent's identity there, as it is requested here."""
+    """Return the agent's identity there, as requested from the present server."""
     return Wanted(AGENT, machine, GROUP_AGENTS, SIGNER_SUCCESSOR_AGENT)
 
 
 def successor_kubelet(machine: str) -> Wanted:
-    """Return kubelet's identity there, as it is requested here."""
+    """Return kubelet's identity there, as requested from the present server."""
     return Wanted(KUBELET, machine, GROUP_NODES, SIGNER_SUCCESSOR_KUBELET)

@@ -1,11 +1,11 @@
-"""Bootstrap tokens: with each one Machine introduces itself, within one hour, and asks for a certificate.
+"""Bootstrap tokens, each of which lets one Machine request a certificate within one hour.
 
-A token is a Secret of kube-system. It authenticates as `system:bootstrap:ID` with two groups: the one that may ask for
-certificates, and one that carries the UID of its Machine, by which an approver knows from the request alone whose name
-it may ask for. It signs cluster-info, too, so that its host can verify the cluster before it shows the token.
+A token is a Secret of kube-system. It authenticates as `system:bootstrap:ID` with two groups. One may request
+certificates. The other carries the UID of its Machine, from which an approver knows the permitted name without further
+reads. The token also signs cluster-info, so that its host can verify the cluster before it sends the token.
 
-Its id is written into the Machine's status before the Secret is made. So there is one token for a Machine at a time,
-whoever makes it, and nobody has to list or read Secrets to find the one before.
+Its id is written into the Machine's status before the Secret is created. So a Machine has one token at a time, from any
+component, and no component needs to list or read Secrets to find the former one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ log = Log("join")
 
 @dataclass(frozen=True)
 class BootstrapToken:
-    """Args:
-    text: `id.secret`.
+    """A new bootstrap token.
+
+    Args:
+        text: `id.secret`.
     """
 
     id: str
@@ -52,12 +54,12 @@ class BootstrapToken:
 
 
 def machine_group(uid: str) -> str:
-    """The group of the tokens of one Machine."""
+    """Return the group of the tokens of one Machine."""
     return f"{_MACHINE_GROUP}{uid}"
 
 
 def new_token(now: datetime) -> BootstrapToken:
-    """A token that nobody knows yet."""
+    """Return a new random token."""
     identity = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
     secret = "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
     return BootstrapToken(identity, Secret(f"{identity}.{secret}"), now + GOOD_FOR)
@@ -68,12 +70,12 @@ def secret_name(identity: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a Secret of this name can be a bootstrap token: an API server looks for no other."""
+    """Return whether a Secret of this name can be a bootstrap token: an API server reads no other."""
     return _NAME.fullmatch(name) is not None
 
 
 def secret_manifest(token: BootstrapToken, machine: Machine) -> dict[str, Any]:
-    """The Secret of a token."""
+    """Return the Secret of a token."""
     data = {
         "description": f"Joins Machine {machine.name}.",
         "token-id": token.id,
@@ -96,7 +98,7 @@ def secret_manifest(token: BootstrapToken, machine: Machine) -> dict[str, Any]:
 
 
 class Tokens:
-    """Makes tokens, each in place of the one before."""
+    """Issues tokens; a new one replaces the Machine's former one."""
 
     def __init__(self, api: Api, *, now: WallClock = utc_now) -> None:
         self._api = api
@@ -104,18 +106,18 @@ class Tokens:
         self._now = now
 
     async def issue(self, machine: Machine, status: Mapping[str, Any] | None = None) -> tuple[BootstrapToken, Machine]:
-        """A new token for a Machine, and the Machine as it is after that.
+        """Issue a new token for a Machine; return it with the updated Machine.
 
         Args:
-            machine: as it was read; one that has changed since raises Conflict, and nothing is made.
-            status: what else to write into its status in the same breath.
+            machine: as last read; if it has changed since, Conflict is raised and no token is created.
+            status: further fields of its status for the same write.
         Raises:
-            ApiError: of the write to the Machine, of the removal of the token before, or of the new one's creation.
+            ApiError: of the write to the Machine, of the removal of the former token, or of the new one's creation.
         """
         token = new_token(self._now())
         written = await self._status.write(machine, {**(status or {}), "bootstrapTokenID": token.id})
         if (before := machine.status.bootstrap_token_id) is not None:
-            with suppress(NotFound):  # it has expired, or was never made
+            with suppress(NotFound):  # it has expired, or was never created
                 await self._api.delete(SECRETS, secret_name(before), namespace=NAMESPACE)
         await self._api.create(SECRETS, secret_manifest(token, machine), namespace=NAMESPACE)
         log.info("bootstrap token made", machine=machine.name, token=token.id, expires=rfc3339(token.expires))

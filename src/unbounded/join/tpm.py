@@ -1,7 +1,7 @@
 """The few TPM 2.0 commands that attestation needs, as bytes to a TPM and back (TPM 2.0 Library part 3).
 
-Only the standard library is used: this file is also copied into images of machines, where nothing else may be. The TPM
-is anything that answers a command: /dev/tpmrm0 of Linux, or a software TPM behind a socket.
+Only the standard library is used: images of machines contain a copy of this file without other libraries. A TPM is any
+transport that answers a command: /dev/tpmrm0 of Linux, or a software TPM behind a socket.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RETRY, _YIELDED = 0x922, 0x908
 _NV_CHUNK = 512
 _RETRIES = 20
 _EK_CERTIFICATES = {RSA: 0x01C00002, ECC: 0x01C0000A}
-# PolicySecret of the endorsement hierarchy: what the standard templates of endorsement keys want (TCG EK profile, B.3).
+# PolicySecret of the endorsement hierarchy, from the standard templates of endorsement keys (TCG EK profile, B.3).
 _EK_POLICY = bytes.fromhex("837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa")
 _EK_ATTRIBUTES, _SRK_ATTRIBUTES = 0x000300B2, 0x00030472
 _RSA_2048 = struct.pack(">HHHHHI", 0x0006, 128, 0x0043, _NULL, 2048, 0)  # AES-128-CFB, no scheme
@@ -39,11 +39,11 @@ _ECC_P256 = struct.pack(">HHHHHH", 0x0006, 128, 0x0043, _NULL, 3, _NULL)
 
 
 class TpmError(Exception):
-    """The TPM refused a command, or what it said makes no sense."""
+    """The TPM rejected a command, or its response is malformed."""
 
 
 def sized(content: bytes) -> bytes:
-    """A TPM2B: its size in two bytes, and the content."""
+    """Return a TPM2B: the size in two bytes, and the content."""
     return struct.pack(">H", len(content)) + content
 
 
@@ -56,16 +56,16 @@ def _template(kind: str, attributes: int, policy: bytes) -> bytes:
 
 
 class Tpm:
-    """One machine's TPM. Everything that it makes for us is taken away again."""
+    """One machine's TPM. All objects that this class creates in it are removed again."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     @contextmanager
     def keys(self, kind: str = RSA) -> Iterator[Keys]:
-        """The endorsement key (TCG EK profile, template L-1 or L-2) and the storage root key, while inside.
+        """Load the endorsement key (TCG EK profile, template L-1 or L-2) and the storage root key, while inside.
 
-        A TPM makes the same keys again each time; of RSA keys that may take half a minute.
+        A TPM derives the same keys each time; for RSA keys that may take half a minute.
         """
         with (
             self._primary(_ENDORSEMENT, _template(kind, _EK_ATTRIBUTES, _EK_POLICY)) as (ek, ek_public),
@@ -74,7 +74,7 @@ class Tpm:
             yield Keys(self, ek, ek_public, srk, srk_public)
 
     def certificate(self, kind: str = RSA) -> bytes:
-        """The certificate of the endorsement key, DER, as its maker left it in the TPM's memory; empty without one."""
+        """Return the certificate of the endorsement key, DER, from the TPM's NV memory; empty without one."""
         index = struct.pack(">I", _EK_CERTIFICATES[kind])
         try:
             public = self._run(_NV_READ_PUBLIC, index)
@@ -88,7 +88,7 @@ class Tpm:
         return content
 
     def activate(self, srk: int, ek: int, blob: bytes, secret: bytes) -> bytes:
-        """TPM2_ActivateCredential; `blob` and `secret` with their sizes before them."""
+        """Run TPM2_ActivateCredential; `blob` and `secret` are TPM2Bs, with their sizes."""
         session = self._session()
         try:
             empty = sized(b"") * 3 + struct.pack(">i", 0)
@@ -130,7 +130,7 @@ class Tpm:
         *,
         handle: bool = False,
     ) -> bytes:
-        """A command; the handle of its answer, if it has one, and its parameters."""
+        """Run a command; return the handle in its response, if it has one, and its parameters."""
         auth = b"".join(struct.pack(">IHBH", one, 0, int(one != _PASSWORD), 0) for one in auths or ())
         body = handles + (struct.pack(">I", len(auth)) + auth if auth else b"") + parameters
         command = struct.pack(">HII", _SESSIONS if auth else _NO_SESSIONS, 10 + len(body), code) + body
@@ -159,12 +159,12 @@ class Keys:
         self.ek_public, self.srk_public = ek_public, srk_public
 
     def activate(self, blob: bytes, secret: bytes) -> bytes:
-        """What was wrapped for these keys. Raises TpmError when it was not for them."""
+        """Return the secret that was wrapped for these keys. Raises TpmError when it was wrapped for others."""
         return self._tpm.activate(self._srk, self._ek, blob, secret)
 
 
 def _take(data: bytes) -> tuple[bytes, bytes]:
-    """A TPM2B without its size, and what follows."""
+    """Return the content of a TPM2B, and the bytes after it."""
     size = struct.unpack(">H", data[:2])[0] if len(data) >= 2 else LARGEST
     if len(data) < 2 + size:
         raise TpmError("the TPM's answer is cut off")
@@ -173,7 +173,7 @@ def _take(data: bytes) -> tuple[bytes, bytes]:
 
 @contextmanager
 def device(path: Path = DEVICE) -> Iterator[Transport]:
-    """The TPM of this machine."""
+    """Open the TPM of this machine."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def transport(command: bytes) -> bytes:
@@ -188,7 +188,9 @@ def device(path: Path = DEVICE) -> Iterator[Transport]:
 
 @contextmanager
 def socket_tpm(address: str) -> Iterator[Transport]:
-    """A software TPM that takes commands on a socket: HOST:PORT, or the path of a Unix socket, which has a slash."""
+    """Connect to a software TPM that takes commands on a socket: HOST:PORT, or the path of a Unix socket, which has a
+    slash.
+    """
     with _connected(address) as connection:
 
         def transport(command: bytes) -> bytes:
