@@ -146,7 +146,8 @@ def _machines(judge: Judge, transitions: Transitions) -> Iterator[str]:
                 yield f"{name} shows {marks} of {holder.name}, which was never claimed"
             continue
         fact = (last.status.get("execution") or {}).get("fact")
-        if judge._was_lost(last):  # its host was read when the slot was given back
-            fact = [state for at, state in transitions[judge._host(last)] if at <= last.released_at][-1]
+        if judge._was_lost(last):  # the host that the Machine names then was read when the slot was given back
+            host = next(judge._owned(name, last.released_at, last.released_at)).host
+            fact = [state for at, state in transitions[host] if at <= last.released_at][-1]
         if fact in ("On", "Off") and ([one["status"] for one in marks] == ["True"]) != (fact == "Off"):
             yield f"{name} shows {marks} after {last.name} read {fact}"
