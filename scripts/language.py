@@ -1,0 +1,78 @@
+"""Refuse names and docstrings that make code hard to find and read: `python -m scripts.language`.
+
+- Two public top-level classes of the same name: a reader who searches for one finds the other. Names of roles, which
+  every component has, are free (`ROLES`).
+- A docstring that begins with a question word. It starts with a verb in the imperative or with a noun phrase.
+
+`PENDING` lists the shared names that are still to be changed. It can only shrink: a name in it that is no longer shared
+is refused, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCES: Final = ROOT / "src"
+ROLES: Final = frozenset({"Settings", "Controller"})
+PENDING: Final = frozenset[str]()
+QUESTION: Final = re.compile(r"(What|Whether|Who|Whose|Whom|How|Where|Why|Which)\b")
+
+Trees = Mapping[str, ast.Module]
+
+
+def trees(root: Path) -> dict[str, ast.Module]:
+    """Parse every module below a folder, by its path relative to it."""
+    return {str(path.relative_to(root)): ast.parse(path.read_text()) for path in sorted(root.rglob("*.py"))}
+
+
+def question_docstrings(modules: Trees) -> Iterator[str]:
+    """Find docstrings that begin with a question word."""
+    for path, tree in modules.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            first = (ast.get_docstring(node) or "").partition("\n")[0]
+            if QUESTION.match(first):
+                yield f"{path}:{getattr(node, 'lineno', 1)}: the docstring begins with a question word: {first}"
+
+
+def shared_names(modules: Trees) -> dict[str, list[str]]:
+    """Return the names that several public top-level classes have, with the places of these classes."""
+    places = defaultdict(list)
+    for path, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{path}:{node.lineno}")
+    return {name: there for name, there in places.items() if len(there) > 1 and name not in ROLES}
+
+
+def shared_classes(modules: Trees, pending: frozenset[str]) -> Iterator[str]:
+    """Find classes that share a name without being listed, and listed names that no classes share any more."""
+    shared = shared_names(modules)
+    for name in sorted(shared.keys() - pending):
+        yield f"{len(shared[name])} public classes are called {name}: {', '.join(shared[name])}"
+    for name in sorted(pending - shared.keys()):
+        yield f"scripts/language.py: no two classes are called {name} any more; remove it from PENDING"
+
+
+def faults(modules: Trees, pending: frozenset[str] = PENDING) -> Sequence[str]:
+    """Return one line for each fault."""
+    return [*question_docstrings(modules), *shared_classes(modules, pending)]
+
+
+def main() -> int:
+    found = faults(trees(SOURCES))
+    for fault in found:
+        print(fault, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
