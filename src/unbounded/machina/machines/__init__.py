@@ -1,1 +1,1 @@
-"""The life of Machines that are reached over SSH, and the Nodes of all."""
+"""Lifecycle of Machines that are reached over SSH, and the Nodes of all Machines."""

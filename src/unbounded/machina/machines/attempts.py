@@ -1,9 +1,8 @@
-"""One attempt to set a host up: log in, begin where nothing runs there, and follow what does to its end.
+"""One attempt to provision a host: log in, start the install unless one runs there, and follow it until it ends.
 
-The install runs on the host by itself. A line that breaks, or a process of ours that ends, is no end of it: whoever
-comes back asks the host first, and begins nothing beside what runs. An attempt that has sent nothing yet, and repeats
-none before it, begins without that question: the host itself begins nothing beside what runs there, and no end that it
-knows can be this one's.
+The install is a process of the host. It survives a broken connection and a restart of machina: the next login observes
+the host first and starts nothing beside a running install. The first attempt, before it has sent anything, starts
+without that observation: the host itself refuses a second run, and no earlier result can belong to this attempt.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from unbounded.machina.provisioning.model import (
 from unbounded.machina.ssh.model import FirstUse, Route, Shell, Ssh
 
 AGAIN: Final = Backoff(2.0, 30.0)  # between connections to a host on which an install may run
-OVER_S: Final = 120.0  # over the limit of the install, in which the host stops it and tells that
-BEGINS: Final = 3  # of one attempt: it may have to wait for an older one, and then begins itself
+OVER_S: Final = 120.0  # beyond the limit of the install, for the host to stop it and report that
+BEGINS: Final = 3  # starts of one attempt: it may have to wait for an older install before its own
 
 log = Log("machines")
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a host is logged in to.
+    """Route to a host.
 
     Args:
-        generation: of the Machine that says so.
+        generation: of the Machine that the route was read from.
     """
 
     route: Route
@@ -52,12 +51,13 @@ class Way:
 
 @dataclass(frozen=True)
 class Job:
-    """
+    """Data of one attempt.
+
     Args:
-        resume: it was begun before, and may run there.
-        host: host:port that it is carried out on, and on no other; None where nobody has written it down.
-        way: asked for before every login, as Secrets may be replaced meanwhile.
-        cannot_begin: raised where an install would have to be begun; None where one can.
+        resume: the attempt was started before and may run on the host.
+        host: host:port of the attempt, which must not change; None if it was not recorded.
+        way: returns the route; called before every login, as Secrets may be replaced meanwhile.
+        cannot_begin: raised if an install would have to be started; None if it can be.
     """
 
     machine: str
@@ -72,9 +72,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Limits:
-    """Args:
-    whole_s: of the install, as long as it is known to run.
-    silence_s: without anything new from the host.
+    """Limits of an attempt.
+
+    Args:
+        whole_s: of the install, as long as it is known to run.
+        silence_s: without news from the host.
     """
 
     whole_s: float
@@ -82,10 +84,10 @@ class Limits:
 
 
 async def carry_out(job: Job, run: Run, runs: Runs, ssh: Ssh, installer: Installer, limits: Limits) -> Remote:
-    """How the install on the host ended.
+    """Carry out an attempt and return the result of the install on the host.
 
     Raises:
-        Failure: it could not be begun, or not be followed to its end in time.
+        Failure: the install could not be started, or not be followed until its end in time.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -137,7 +139,7 @@ async def _until_it_ended(host: _Host, ssh: Ssh) -> Remote:
 
 @dataclass
 class _Host:
-    """What is done once logged in."""
+    """Steps of an attempt after the login."""
 
     job: Job
     run: Run
@@ -147,7 +149,9 @@ class _Host:
     begun: int = 0
 
     def accept(self, way: Way) -> None:
-        """Raises Rejected where it leads elsewhere: the install would run on two hosts under one name."""
+        """Use a route; raise Rejected if it leads to another host, as the install would run on two hosts under one
+        name.
+        """
         if self.job.host not in (None, str(way.route.host.at)):
             raise Rejected(f"spec.ssh.host was changed while {self.job.host} was set up")
         self.run.version, self.run.generation = way.route.host.identity.version, way.generation
@@ -165,7 +169,7 @@ class _Host:
                     remote = await self._begin(shell)
 
     def _is_new(self) -> bool:
-        """Whether nothing that the host may know is this attempt, or an end that counts as its own."""
+        """Return whether the host can know neither this attempt nor an earlier one with the same goal."""
         return not self.run.sent and is_first(self.job.attempt)
 
     async def _look(self, shell: Shell) -> Remote:
@@ -176,7 +180,9 @@ class _Host:
         return remote
 
     def _is_its_end(self, remote: Finished | Interrupted) -> bool:
-        """Its own; or the good one of an attempt before it that nobody could follow to its end."""
+        """Return whether the result belongs to this attempt, or is the success of an earlier one that machina lost
+        sight of.
+        """
         if remote.attempt == self.job.attempt:
             return True
         return isinstance(remote, Finished) and remote.status == 0 and repeats(self.job.attempt, remote.attempt)
@@ -191,11 +197,11 @@ class _Host:
         self.run.step = "uploading the install"
         try:
             remote = await self.installer.begin(shell, self.job.install)
-        except Transient:  # the host has not seen it
+        except Transient:  # the host has not received the upload
             self.run.touched = before
             raise
         except HostRefuses:
-            if not await self._clear(shell):  # such as a user who may not become root
+            if not await self._clear(shell):  # for example, the user may not become root
                 self.run.touched = before
             raise
         self.run.sent = True
@@ -217,7 +223,10 @@ class _Host:
         self.runs.said(self.job.machine, self.run, text)
 
     async def _clear(self, shell: Shell) -> bool:
-        """False where the host refuses that too. What is left does no harm: the run's own end takes secrets away."""
+        """Clear the run's folder; return False if the host refuses that, too.
+
+        Remaining files do no harm: the run removes secrets itself when it ends.
+        """
         try:
             await self.installer.clear(shell, self.job.install.uid)
         except Failure as error:

@@ -1,4 +1,4 @@
-"""The conditions that machina sets on a Machine, and how they go into its status."""
+"""Conditions that machina sets on a Machine, and their merge into its status."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _REASONS: Final = frozenset(CONDITIONS[ConditionType.PROVISIONING].reasons)
 
 TIMED_OUT: Final = str(_R.TIMED_OUT)
 FAILED: Final = str(_R.FAILED)
-ON_HOLD: Final = "OnHold"  # not begun, and no fault: it waits for what the next look says
+ON_HOLD: Final = "OnHold"  # not started, without a fault: the next observation decides
 COMPLETED: Final = "The install has ended well"
 
 
 def trouble_of(failure: Failure) -> str:
-    """What `status.provisioning.failure` calls it."""
+    """Return the value of `status.provisioning.failure` for an error."""
     if isinstance(failure, SshTransient | SshRejected | SshUncertain):
         return str(getattr(failure, "trouble", Trouble.LOST))
     return FAILED
 
 
 def reason_of(failure: str) -> ConditionReason:
-    """The reason of condition Provisioning for what failed."""
+    """Return the reason of the condition Provisioning for a failure."""
     return ConditionReason(failure) if failure in _REASONS else _R.FAILED
 
 
@@ -54,7 +54,7 @@ def unreachable(words: str, reason: ConditionReason, hop: SSHHop) -> Set:
 
 
 def probe_failed(error: SshTransient | SshRejected) -> Set:
-    """What stands between us and the SSH port, at the host or at the bastion."""
+    """Return SSHReachable for a failed probe, of the host or of the bastion."""
     return unreachable(str(error), ConditionReason(error.trouble), error.hop)
 
 
@@ -105,7 +105,7 @@ def reset_failed(message: str, reason: ConditionReason = _R.FAILED, hop: SSHHop 
 
 
 def exclusive(machine: Machine, sharing: Sequence[Machine]) -> tuple[Set, ...]:
-    """Return whether other Machines name the same host; nothing where none ever did."""
+    """Return the condition about other Machines that name the same host; empty if there never were any."""
     if sharing:
         others = named_alike(one.name for one in sharing)
         words = f"{others} the same SSH host, {host_words(machine)}: one of them at most is set up"
@@ -117,12 +117,12 @@ def exclusive(machine: Machine, sharing: Sequence[Machine]) -> tuple[Set, ...]:
 
 
 def said(machine: Machine, kind: ConditionType) -> Condition | None:
-    """The condition as it stands on the Machine."""
+    """Return the Machine's condition of this type."""
     return next((one for one in machine.status.conditions if one.type == kind), None)
 
 
 def unless_said(machine: Machine, one: Set) -> Set:
-    """A condition with the words that it has, where these came with its reason: they say more of what was met."""
+    """Keep the current message of a condition with the same reason: it describes the failure in more detail."""
     known = said(machine, one.kind)
     if known is None or (known.status, known.reason) != (one.status, one.reason):
         return one
@@ -135,7 +135,7 @@ def is_true(machine: Machine, kind: ConditionType) -> bool:
 
 
 def with_set(machine: Machine, sets: Iterable[Set], *, now: str) -> list[dict[str, Any]] | None:
-    """All conditions of the Machine with these among them, to be written back whole; None where they say so already."""
+    """Return all conditions of the Machine with these merged, to be written whole; None if nothing changes."""
     before: Sequence[Mapping[str, Any]] = [msgspec.to_builtins(one) for one in machine.status.conditions]
     conditions, changed = list(map(dict, before)), False
     for one in sets:
@@ -153,7 +153,7 @@ def with_set(machine: Machine, sets: Iterable[Set], *, now: str) -> list[dict[st
 
 
 def after(machine: Machine, sets: Iterable[Set]) -> tuple[Condition, ...]:
-    """The Machine's conditions as they are once these are set."""
+    """Return the Machine's conditions as they are once these are set."""
     merged = with_set(machine, sets, now="")
     if merged is None:
         return machine.status.conditions

@@ -1,4 +1,4 @@
-"""The loop over Machines: it looks, decides by `plan`, writes what is to be said, and has hosts probed and set up."""
+"""Loop over Machines: observes, plans, writes the status, and starts probes, attempts and resets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ log = Log("machines")
 
 @dataclass(frozen=True)
 class Ports:
-    """What the loop acts with."""
+    """Dependencies of the loop."""
 
     api: Api
     ssh: Ssh
@@ -75,7 +75,7 @@ class Ports:
 
 
 class Machines:
-    """Looks after Machines: probes, provisions, follows Nodes and resets, whenever this process leads."""
+    """Controller of Machines: probes, provisions and resets them, and follows their Nodes, while this process leads."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Machines:
         self._prober = Prober(ports.ssh, settings.probe_workers, self._metrics)
 
     async def run(self) -> None:
-        """Work until cancelled. Connections end with it; what runs on hosts goes on, and is taken up by the next."""
+        """Run until cancelled. Connections end with it; runs on hosts continue, and the next leader resumes them."""
         caches = self._caches
         with (
             caches.machines.subscribed(self._machine_changed),
@@ -147,7 +147,7 @@ class Machines:
                     self._controller.enqueue(other.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Heartbeats are no change: there are many of them."""
+        """Enqueue the Machines of a Node. Frequent heartbeats are ignored."""
         if old is not None and new is not None and _shown(old) == _shown(new):
             return
         for node in (old, new):
@@ -156,7 +156,7 @@ class Machines:
                     self._controller.enqueue(name)
 
     def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
-        """Of a reset before a deletion; all others show in the Machine's status."""
+        """Enqueue the Machine of a reset before its deletion; all other operations show in the Machine's status."""
         either = new or old
         if either is not None and either.spec.operation_kind == OperationKind.AGENT_RESET and either.spec.machine_ref:
             self._controller.enqueue(either.spec.machine_ref)
@@ -183,8 +183,8 @@ class Machines:
         try:
             return await self._look(machine, memory)
         except Exception as error:
-            self._leave_queues(name)  # others are not to wait for one that cannot be looked at
-            if isinstance(error, NotFound):  # it was deleted since
+            self._leave_queues(name)  # a Machine that cannot be observed must not delay others
+            if isinstance(error, NotFound):  # deleted meanwhile
                 return None
             raise
 
@@ -214,7 +214,9 @@ class Machines:
         return 0.0 if acted else planned.look_again_s
 
     def _queue_up(self, runs: Runs, seen: Observed, planned: Plan, memory: Memory) -> None:
-        """Who would begin, and finds no room, is told when there is some; nobody else is to be in the way of others."""
+        """Queue a Machine that lacks only a free slot; remove any other from the queues, as it would delay the next
+        ones.
+        """
         memory.queued(asyncio.get_running_loop().time(), waits=planned.waits_for_room and seen.reset is None)
         if planned.waits_for_room:
             runs.wait(seen.machine.name)
@@ -226,7 +228,7 @@ class Machines:
             runs.leave(name)
 
     def _acted(self, seen: Observed, machine: Machine, planned: Plan, means: Means, memory: Memory) -> bool:
-        """Carry out what happens outside the API, or inside this process; whether there is a reason to look again."""
+        """Carry out actions outside the API or inside this process; return whether to observe again at once."""
         acted = False
         for action in planned.actions:
             match action:
@@ -249,14 +251,14 @@ class Machines:
         return acted
 
     def _probe(self, seen: Observed, machine: Machine, memory: Memory) -> None:
-        """Look at the SSH port; a look at where the host was said to be before is given up."""
+        """Probe the SSH port; cancel a probe of the previous address."""
         memory.give_up_probe()
         memory.probing = Asked(machine.metadata.generation, seen.needs.bastion_version if seen.needs else "")
         route, told = partial(self._probe_route, machine), partial(self._looked, machine.name, memory)
         memory.probe_task = self._prober.start(self._group, machine.name, route, self._pins.of(machine), told)
 
     async def _probe_route(self, machine: Machine) -> Route:
-        """Keys count only where one logs in to a bastion."""
+        """Return the route of a probe. Only the login to a bastion needs keys."""
         ssh = machine.spec.ssh
         if ssh is not None and ssh.bastion is None:
             return keyless_route(machine)
@@ -266,7 +268,7 @@ class Machines:
         return (await self._way(name, uid)).route
 
     async def _way(self, name: str, uid: str) -> Way:
-        """The way to the host as it is now: the Secret, and the pin, may be others than a moment ago."""
+        """Return the current route to the host: the Secret and the pin may have changed since the plan."""
         machine = self._caches.machines.get(name)
         if machine is None or machine.metadata.uid != uid or machine.spec.ssh is None:
             raise Rejected(f"Machine {name} is gone, or has no spec.ssh any more")
@@ -305,7 +307,7 @@ class Machines:
         self._attempts.start(self._group, machine.name, action.attempt, work)
 
     def _given_back(self, machine: Machine, action: GiveBack) -> None:
-        """The end is written down: tell it, and forget the run."""
+        """Report the recorded end of an attempt, and forget the run."""
         known = self._attempts.of(machine.name)
         self._metrics.attempt_ended(action.failure, known.seconds if known is not None else 0.0)
         self._attempts.forget(machine.name)
@@ -322,7 +324,7 @@ class Machines:
         log.warning("provisioning failed", machine=machine.name, attempt=action.attempt, why=action.message)
 
     async def _route_for_reset(self, name: str, uid: str) -> Route:
-        """The plan may have seen another Secret than is there now."""
+        """Return the route of a reset. The Secret may have changed since the plan, so check refused keys again."""
         route = await self._route(name, uid)
         machine = self._caches.machines.get(name)
         bastion = route.bastion.identity.version if route.bastion is not None else ""
@@ -352,7 +354,7 @@ _WRITES: Final = (SetNodeRef, UpdateNode, HoldForReset, AskForReset, LetGo)
 
 
 def _shown(node: Node) -> object:
-    """What of a Node says something about its Machine."""
+    """Return the parts of a Node that concern its Machine."""
     return (
         node.metadata.uid,
         node.metadata.labels,
@@ -363,5 +365,5 @@ def _shown(node: Node) -> object:
 
 
 def _machines_of(node: Node) -> set[str]:
-    """Machines that it may be the Node of."""
+    """Return the Machines that may own the Node."""
     return {node.metadata.labels.get(LABEL_MACHINE) or node.metadata.name, node.metadata.name}

@@ -1,8 +1,8 @@
-"""The keys that machina logs in with, read from their Secrets when they are needed, and never listed or watched.
+"""Keys for logins, read from their Secrets on demand, and never listed or watched.
 
-Many Machines name the same Secret, and one that holds them up is asked for again every two seconds: so what was read is
-shared for that long, and there are so many reads in a second at most. Where so many Secrets are asked for that this
-would be more, each is read more rarely: who asks for one more does not find a queue.
+Many Machines name the same Secret, and each Machine that it blocks reads it every two seconds. So a read is shared for
+that long, and a limit holds for the reads per second. If there are too many Secrets for this limit, each is read less
+often: a read of one more Secret does not have to queue.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from unbounded.machina.ssh.private_keys import check_private_key
 
 ASK_EVERY_S: Final = 2.0
 READS_A_SECOND: Final = 20.0
-AGAIN: Final = 0.75  # of these reads are for Secrets that were read before; the others find room
-KEEP_S: Final = 60.0  # in memory, after it was asked for last; longer where it is read more rarely
+AGAIN: Final = 0.75  # share of these reads for known Secrets; the rest is for new ones
+KEEP_S: Final = 60.0  # in memory since the last request; longer for a Secret that is read less often
 PASSPHRASE: Final = "passphrase"  # noqa: S105  # the name of a key
 CERTIFICATE: Final = "ssh-certificate"
-_NOBODY: Final = Identity(Secret(""), "")  # stands where there is no key: it is never offered
+_NOBODY: Final = Identity(Secret(""), "")  # placeholder of a missing key, which is never offered
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Kept:
 
 
 class SecretReader:
-    """Secrets by name. Who asks for one that is being read waits for that read.
+    """Reader of Secrets by name. Concurrent requests for one Secret share a read.
 
     Args:
         reads_a_second: of all Secrets together.
@@ -55,16 +55,16 @@ class SecretReader:
 
     @property
     def every_s(self) -> float:
-        """How often to ask for the same Secret again, so that all who do so leave room for others."""
+        """Interval for reading the same Secret again that leaves room for reads of other Secrets."""
         return max(ASK_EVERY_S, len(self._kept) * self._apart_s / AGAIN)
 
     async def get(self, namespace: str, name: str, *, max_age_s: float | None = None) -> core.Secret | None:
-        """A Secret as it was within the last so many seconds; None where there is none.
+        """Return a Secret that is at most so many seconds old; None if it does not exist.
 
         Args:
-            max_age_s: None for what does for who asks every `every_s`.
+            max_age_s: None for an age that suits a caller with the interval `every_s`.
         Raises:
-            Forbidden: it may not be read; any other ApiError of the read.
+            Forbidden: machina may not read the Secret; any other ApiError of the read.
         """
         kept = self._of(namespace, name)
         oldest_s = max(ASK_EVERY_S, self.every_s / 2) if max_age_s is None else max_age_s
@@ -75,7 +75,7 @@ class SecretReader:
             return kept.secret
 
     async def pace(self) -> None:
-        """Wait until one more read may be made."""
+        """Wait until the limit allows one more read."""
         now = _now()
         at = max(self._next_at, now)
         self._next_at = at + self._apart_s
@@ -89,11 +89,11 @@ class SecretReader:
             return None
 
     def _of(self, namespace: str, name: str) -> _Kept:
-        """What is kept of one Secret; nobody's secrets stay in memory for long."""
+        """Return the cache entry of one Secret, and drop entries that were not requested for a while."""
         now, keep_s = _now(), max(KEEP_S, 2 * self.every_s)
         kept = self._kept.pop((namespace, name), None) or _Kept()
         kept.asked_at = now
-        self._kept[(namespace, name)] = kept  # at the end: the one that was not asked for for longest is the first
+        self._kept[(namespace, name)] = kept  # at the end, so that the entry with the oldest request is first
         while True:
             key, first = next(iter(self._kept.items()))
             if now - first.asked_at <= keep_s or first.lock.locked():
@@ -103,13 +103,13 @@ class SecretReader:
 
 @dataclass(frozen=True)
 class Credentials:
-    """How a Machine is logged in to.
+    """Route and keys of a Machine.
 
     Args:
-        route: None where its addresses make no sense. A key that is missing is empty in it.
-        address, key, bastion_key: what is wrong with each, in words; None where nothing is.
-        key_reason, bastion_key_reason: of these, as conditions have it.
-        key_version, bastion_version: of the Secrets, as `Identity` has it; empty without one.
+        route: None if an address is invalid. A missing key is empty in it.
+        address, key, bastion_key: the fault of each as a message; None without a fault.
+        key_reason, bastion_key_reason: reasons of these faults, for conditions.
+        key_version, bastion_version: of the Secrets, as in `Identity`; empty without a Secret.
     """
 
     route: Route | None
@@ -131,11 +131,11 @@ class Credentials:
 
 @dataclass(frozen=True)
 class _Key:
-    """Where the key of one hop stands.
+    """Reference to the key of one hop.
 
     Args:
         field: of the reference, for messages.
-        passphrase, certificate: keys that were named; None for those that count where they are there.
+        passphrase, certificate: keys of the Secret that the user names; None for the default keys, which are optional.
     """
 
     field: str
@@ -145,12 +145,12 @@ class _Key:
 
 
 async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: float | None = None) -> Credentials:
-    """The way to a Machine's host; it has `spec.ssh`.
+    """Read the credentials of a Machine with `spec.ssh`.
 
     Args:
-        max_age_s: of its Secrets, as `SecretReader.get` has it.
+        max_age_s: of its Secrets, as in `SecretReader.get`.
     Raises:
-        ApiError: of a read that may go well the next time.
+        ApiError: of a read; it may pass.
     """
     ssh = machine.spec.ssh
     if ssh is None:
@@ -167,7 +167,7 @@ async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: 
 
 
 def keyless_route(machine: Machine) -> Route:
-    """The way to a host where nobody logs in. Raises Rejected where its addresses make no sense."""
+    """Return the route of a probe without login. Raises Rejected if an address is invalid."""
     if machine.spec.ssh is None:
         raise Rejected(f"Machine {machine.name} has no spec.ssh")
     try:
@@ -177,7 +177,7 @@ def keyless_route(machine: Machine) -> Route:
 
 
 def _keys(ssh: SSHSpec) -> tuple[_Key, _Key | None]:
-    """The key of the host, and that of the bastion: its own, or the host's."""
+    """Return the references to the key of the host and to that of the bastion, which defaults to the host's."""
     own = _Key("spec.ssh.privateKeyRef", ssh.private_key_ref, ssh.passphrase_key, ssh.certificate_key)
     bastion = ssh.bastion
     if bastion is None:
@@ -190,7 +190,7 @@ def _keys(ssh: SSHSpec) -> tuple[_Key, _Key | None]:
 
 
 def _route(machine: Machine, ssh: SSHSpec, host: Identity, bastion: Identity) -> Route:
-    """Raises ValueError."""
+    """Build the route; raises ValueError for an invalid address."""
     known = machine.status.ssh
     pins = Pins(ssh.host_keys, known.fingerprint if known else None)
     target = Hop(SSHHop.HOST, _address("spec.ssh.host", ssh.host), ssh.username, host, pins)
@@ -211,7 +211,7 @@ def _address(where: str, text: str) -> HostPort:
 
 @dataclass(frozen=True)
 class _KeyRead:
-    """What one logs in with, or what is wrong with it."""
+    """Identity of a Secret, or its fault."""
 
     identity: Identity = _NOBODY
     fault: str | None = None
@@ -241,7 +241,7 @@ async def _read_key(key: _Key, secrets: SecretReader, max_age_s: float | None) -
 def identity_in(
     secret: core.Secret, where: str, key: str, passphrase: str | None, certificate: str | None, version: str
 ) -> Identity:
-    """What a Secret lets one log in with. Raises Rejected; the message names the key, and no value."""
+    """Return the identity in a Secret. Raises Rejected; the message names the key but not its value."""
     private = _value(secret, where, key)
     if private is None:
         there = ", ".join(sorted(secret.data)) or "no data"
@@ -261,7 +261,7 @@ def identity_in(
 
 
 def _optional(secret: core.Secret, where: str, named: str | None, otherwise: str) -> str | None:
-    """The value of a key that was named, or of the usual one if it is there."""
+    """Return the value of the named key, or of the default key if it exists."""
     value = _value(secret, where, named or otherwise)
     if value is None and named is not None:
         raise Rejected(f"{where} has no key {named}")

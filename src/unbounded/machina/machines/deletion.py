@@ -1,7 +1,7 @@
-"""Deleting a Machine with `spec.resetOnDelete`: its host is reset first, by its agent or else over SSH. Pure.
+"""Deletion of a Machine with `spec.resetOnDelete`: its agent resets the host first, or else machina over SSH. Pure.
 
-The finalizer holds the Machine for as long as that takes, and no longer than `Times.reset_s`: then it is let go, and
-said what stays behind. Somebody who does not want to wait takes resetOnDelete back.
+The finalizer blocks the deletion until the reset completes, at most for `Times.reset_s`. After that the finalizer is
+removed, and an Event reports what remains on the host. A user who does not want to wait unsets resetOnDelete.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from unbounded.machina.ssh.model import SshRejected, SshTransient, Trouble
 from unbounded.operations.gates import paused, slot_gate
 
 _R = ConditionReason
-CLAIM_S: Final = 60  # an agent that is there claims within seconds; for one that is away there is SSH
-CLAIM_ALONE_S: Final = 900  # where there is none: the agent may be back
+CLAIM_S: Final = 60  # a running agent claims within seconds; SSH is there for a missing one
+CLAIM_ALONE_S: Final = 900  # without SSH: the agent may return
 TRY_AGAIN_S: Final = 60.0
-KEEP_S: Final = 3600  # an AgentReset that has ended, for people to see
+KEEP_S: Final = 3600  # retention of an ended AgentReset, for users
 _LEAST_S: Final = 0.01
 _TAIL: Final = 300  # characters
 
 
 def hold(machine: Machine) -> tuple[Action, ...]:
-    """The finalizer of a Machine that is not being deleted: on as long as its host is to be reset."""
+    """Set the finalizer of a Machine that is not being deleted while resetOnDelete is set, else remove it."""
     if machine.metadata.deletion_timestamp is not None or machine.spec.reset_on_delete == is_held(machine):
         return ()
     return (HoldForReset(machine.spec.reset_on_delete),)
@@ -60,7 +60,7 @@ def is_held(machine: Machine) -> bool:
 
 
 def deletion(seen: Observed, times: Times) -> Plan | None:
-    """What a Machine that is being deleted needs next; None for one that machina does not hold."""
+    """Plan for a Machine that is being deleted; None without machina's finalizer."""
     if not is_held(seen.machine):
         return None
     if stop := _stop(seen):
@@ -70,7 +70,7 @@ def deletion(seen: Observed, times: Times) -> Plan | None:
 
 
 def _stop(seen: Observed) -> tuple[Action, ...]:
-    """What ends of setting up the host: nobody is to wait for it, or to follow it."""
+    """Stop an attempt in this process, or free the lock of one."""
     slot = seen.machine.status.active_operation
     if seen.attempt is not None:
         return (StopAttempt(seen.attempt.attempt),)
@@ -78,7 +78,7 @@ def _stop(seen: Observed) -> tuple[Action, ...]:
 
 
 def wants_reset(seen: Observed) -> bool:
-    """Whether its host may have to be reset over SSH, for which there has to be a key."""
+    """Return whether a reset over SSH may be necessary, which needs a key."""
     return is_held(seen.machine) and seen.machine.spec.reset_on_delete and not nothing_to_reset(seen)
 
 
@@ -114,12 +114,12 @@ def _over_ssh(seen: Observed, left_s: float, times: Times) -> Plan:
     if (refusal := _refusal(seen)) is not None:
         cause = _Cause(f"the {refusal.hop} refused user name and key", _R.CREDENTIALS_REFUSED, refusal.hop)
         return replace(_failing_for(cause, cause.words, refusal), look_again_s=_LEAST_S)
-    if seen.reading:  # a key that is refused would be offered once more
+    if seen.reading:  # a refused key would be offered again
         said = seen.machine.status.message or "being deleted; its Secrets are read"
         return Plan(why=said, look_again_s=max(left_s, _LEAST_S), waits_for_room=not seen.room)
     if (lacks := _lacks_key(seen)) is not None:
         return _retry(lacks, f"the reset over SSH waits for a key: {lacks.words}", min(times.secret_s, left_s))
-    if reset is None or _login_refused(reset) is not None:  # then with a key that is another one by now
+    if reset is None or _login_refused(reset) is not None:  # the key has changed since that login
         return _begin(seen, left_s)
     again_s = TRY_AGAIN_S - reset.seconds
     if again_s <= 0 or _is_trusted_since(seen.machine, reset):
@@ -138,7 +138,7 @@ def _begin(seen: Observed, left_s: float) -> Plan:
 
 @dataclass(frozen=True)
 class _Cause:
-    """Why a reset over SSH does not go on, as condition HostReset has it; `hop` is the server that it is about."""
+    """Cause that blocks a reset over SSH, for the condition HostReset; `hop` is the server of the cause."""
 
     words: str
     reason: ConditionReason
@@ -153,7 +153,7 @@ def _cause(reset: Attempt) -> _Cause:
 
 
 def _lacks_key(seen: Observed) -> _Cause | None:
-    """Return what has to be another one before it makes sense to log in; None where all is there."""
+    """Return the fault that must be fixed before a login; None without one."""
     needs = seen.needs
     if needs is None:
         return None
@@ -166,14 +166,14 @@ def _lacks_key(seen: Observed) -> _Cause | None:
 
 
 def _is_other_key(reset: Attempt) -> SshRejected | None:
-    """Return how a login ended at which a server showed another key than the trusted one."""
+    """Return the failure of a login at which a server showed another host key than the trusted one."""
     ended = reset.ended
     changed = isinstance(ended, SshRejected) and ended.trouble == Trouble.HOST_KEY and ended.fingerprint
     return ended if isinstance(ended, SshRejected) and changed else None
 
 
 def _is_trusted_since(machine: Machine, reset: Attempt) -> bool:
-    """Return whether somebody has had the key count that the login met."""
+    """Return whether the user has trusted the host key that the login met."""
     met = _is_other_key(reset)
     if met is None:
         return False
@@ -181,7 +181,7 @@ def _is_trusted_since(machine: Machine, reset: Attempt) -> bool:
 
 
 def _other_key(machine: Machine, reset: Attempt) -> NoteHostKey | None:
-    """Note the key that a server showed in place of the trusted one, once."""
+    """Record the host key that a server showed instead of the trusted one, once."""
     met = _is_other_key(reset)
     if met is None or untrusted(machine, met.hop) == met.fingerprint:
         return None
@@ -189,7 +189,7 @@ def _other_key(machine: Machine, reset: Attempt) -> NoteHostKey | None:
 
 
 def _login_refused(reset: Attempt) -> SSHHop | None:
-    """Who has refused the key that the reset came with."""
+    """Return the server that refused the key of the reset."""
     ended = reset.ended
     if not isinstance(ended, SshRejected) or ended.trouble != Trouble.LOGIN or not reset.version:
         return None
@@ -197,7 +197,7 @@ def _login_refused(reset: Attempt) -> SSHHop | None:
 
 
 def _refusal(seen: Observed) -> Refuse | None:
-    """A key that was refused, as long as the Machine is the one it was refused for, and that is not written down."""
+    """Record a refused key unless it is recorded already or the Machine has changed since the login."""
     reset, generation = seen.reset, seen.machine.metadata.generation or 0
     hop = _login_refused(reset) if reset is not None else None
     if reset is None or hop is None or reset.generation != generation or is_refused(seen.machine, hop, reset.version):
@@ -208,7 +208,7 @@ def _refusal(seen: Observed) -> Refuse | None:
 
 
 def _held_back(seen: Observed, asked: MachineOperation | None) -> str:
-    """Whom a reset waits for; empty when it can go on."""
+    """Return the reason why a reset has to wait; empty if it can start."""
     if asked is not None and not asked.terminal:
         return f"its agent resets the host: {asked.spec.operation_kind} {asked.name}"
     gate = paused(seen.machine, seen.pause)
@@ -219,13 +219,13 @@ def _held_back(seen: Observed, asked: MachineOperation | None) -> str:
 
 
 def asked_reset(machine: Machine, operations: Iterable[MachineOperation]) -> MachineOperation | None:
-    """The AgentReset that was asked for on the deletion of this Machine, and not of one that had its name before."""
+    """Return the AgentReset for the deletion of this Machine, and not of an earlier one of the same name."""
     names = (reset_name(machine), _another_name(machine))
     return next((one for one in operations if one.name in names and _is_of(machine, one)), None)
 
 
 def free_name(machine: Machine, operations: Iterable[MachineOperation]) -> str:
-    """The name for an AgentReset that is to be asked for; that of a Machine before it may still be there."""
+    """Return the name for a new AgentReset; that of an earlier Machine of the same name may still exist."""
     taken = any(one.name == reset_name(machine) for one in operations)
     return _another_name(machine) if taken else reset_name(machine)
 
@@ -235,7 +235,7 @@ def _is_of(machine: Machine, operation: MachineOperation) -> bool:
 
 
 def nothing_to_reset(seen: Observed) -> bool:
-    """Whether nothing was ever set up on the host, or it was reset since. In doubt it is reset once more."""
+    """Return whether nothing was ever installed on the host, or it was reset since. In doubt it is reset again."""
     status = seen.machine.status
     if seen.node is not None:
         return False
@@ -243,12 +243,15 @@ def nothing_to_reset(seen: Observed) -> bool:
 
 
 def _is_untouched(provisioning: ProvisioningStatus | None) -> bool:
-    """Such as where the login was refused; what a whole attempt has done is known when it has ended."""
+    """Return whether no attempt has started anything on the host, for example as the login was refused.
+
+    The effect of a running attempt is unknown until it ends.
+    """
     return provisioning is None or (provisioning.ended_at is not None and provisioning.untouched)
 
 
 def _was_reset(machine: Machine) -> bool:
-    """Whether the last that is known of the host is a complete AgentReset."""
+    """Return whether the last known change of the host is a complete AgentReset."""
     uid, status = last_reset(machine), machine.status
     if uid is None or (status.provisioning is not None and status.provisioning.reset == uid):
         return False
@@ -265,7 +268,7 @@ def _another_name(machine: Machine) -> str:
 
 
 def reset_manifest(machine: Machine, name: str) -> dict[str, Any]:
-    """The AgentReset, without owner: it would be deleted with what it is for."""
+    """Return the AgentReset. Without owner: an owned one would be deleted together with its Machine."""
     spec = {
         "machineRef": machine.name,
         "operationKind": str(OperationKind.AGENT_RESET),
@@ -280,14 +283,14 @@ def _is_done(reset: Attempt | None) -> bool:
 
 
 def _is_another(reset: Attempt | None) -> str | None:
-    """What the host says that is another Machine."""
+    """Return the message of a host that is another Machine."""
     if reset is None or not isinstance(reset.ended, Finished) or reset.ended.status != ANOTHER_MACHINE:
         return None
     return reset.ended.tail.strip() or "the host is another Machine"
 
 
 def _failed(seen: Observed, asked: MachineOperation | None) -> str:
-    """Why the last that was tried has not reset the host; empty before anything was."""
+    """Return the failure of the last reset; empty before the first one."""
     if seen.reset is not None:
         return f"over SSH: {_words(seen.reset)}"
     if asked is not None:
@@ -331,12 +334,12 @@ def _wait(why: str, within_s: float) -> Plan:
 
 
 def _retry(cause: _Cause, why: str, within_s: float) -> Plan:
-    """Return the plan after a reset that failed, until the next one."""
+    """Return the plan between a failed reset and the next one."""
     return replace(_failing_for(cause, f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
 
 
 def _phase(machine: Machine, plan: Plan) -> PhaseNow | None:
-    """Return the phase of a Machine with `ssh`, which machina writes: as it was, until its reset fails."""
+    """Return the phase of a Machine with `ssh`, which machina writes: unchanged until its reset fails."""
     if machine.spec.ssh is None:
         return None
     failed = any(one.reason != ConditionReason.IN_PROGRESS for one in plan.conditions)

@@ -1,4 +1,4 @@
-"""What is brought to a host: the agent's configuration, the script, and what it is told."""
+"""Content of an install: the agent's configuration, the script, and its variables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def install_of(
     settings: Settings,
     node: NodeSettings | None = None,
 ) -> tuple[Install, Failure | None]:
-    """The install of one attempt, and why it cannot be begun: without token or facts it can still be followed."""
+    """Return the install of one attempt, and the failure if it cannot be started.
+
+    An install without token or facts cannot be started but still be followed.
+    """
     uid = machine.lasting_uid
     if facts is None or token is None:
         lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
@@ -47,14 +50,14 @@ def install_of(
 
 
 class OriginFault(NamedTuple):
-    """Why a host has no release of the agent to run, and the reason of it; empty words where it has one."""
+    """Cause why a host has no agent release to run, and its reason; empty words without a fault."""
 
     words: str
     reason: ConditionReason
 
 
 def origin_fault(machine: Machine, settings: Settings) -> OriginFault:
-    """Return why the host of a Machine has no release of the agent to run."""
+    """Return the cause why a Machine's host has no agent release to run."""
     return _fault_of(origin_of(machine.spec.agent, defaults_of(settings).origin))
 
 
@@ -65,7 +68,7 @@ def _fault_of(origin: AgentOrigin) -> OriginFault:
 
 
 def defaults_of(settings: Settings) -> HostDefaults:
-    """What machina says for all hosts: releases come from where it was told, else from the mirror."""
+    """Return machina's defaults for all hosts: releases come from the configured source, else from the mirror."""
     origin = AgentOrigin(
         version=settings.agent_version,
         base_url=settings.agent_base_url or settings.artifact_mirror,

@@ -1,4 +1,4 @@
-"""What this process remembers of each Machine between looks: on its own clock, and begun anew with every term."""
+"""State of each Machine in this process between passes: by the monotonic clock, and empty at the start of each term."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.machina.ssh.model import SshRejected, SshTransient
 
 @dataclass(frozen=True)
 class Tried:
-    """What an attempt was made with: when something of it is another one, a failed one is repeated at once."""
+    """Credentials of an attempt. If one of them changes, a failed attempt is retried at once."""
 
     pins: tuple[str | None, ...]
     key: str
@@ -25,7 +25,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a probe goes by: the Machine as it is, and the Secret with the key for a bastion; empty without one."""
+    """Input of a probe: the generation of the Machine, and the Secret of the bastion's key; empty without one."""
 
     generation: int
     version: str = ""
@@ -33,17 +33,17 @@ class Asked:
 
 @dataclass
 class Memory:
-    """Of one Machine.
+    """State of one Machine.
 
     Args:
-        probing: a probe is on its way.
-        probed: what the last one that is over went by.
-        failed: the name of the failed attempt that `retry_at` and `tried` are of.
-        retry_told: `retry_at` by the wall clock, which nothing is decided by.
-        own: the last attempt that this process has begun.
-        told_at: when progress was last written down.
-        deleted_at: when it was first seen as being deleted, and as much later as its reset has waited for its turn.
-        queued_at: since when it waits for that.
+        probing: input of the running probe.
+        probed: input of the last completed probe.
+        failed: name of the failed attempt that `retry_at` and `tried` belong to.
+        retry_told: `retry_at` by the wall clock, for display only.
+        own: the last attempt that this process has started.
+        told_at: time of the last write of progress.
+        deleted_at: time of the first observation of the deletion, delayed by the time that the reset was queued.
+        queued_at: start of the wait in that queue.
     """
 
     uid: str
@@ -62,7 +62,7 @@ class Memory:
     queued_at: float | None = None
 
     def probe(self, machine: Machine, now: float) -> Probe | None:
-        """The last one, of the Machine as it is: an edited one has not been looked at."""
+        """Return the last probe; None if it was of an earlier generation of the Machine."""
         if self.probed_at is None or self.probed.generation != machine.metadata.generation:
             return None
         return Probe(now - self.probed_at, self.probe_error, self.probed.version)
@@ -71,31 +71,34 @@ class Memory:
         return self.probing is not None and self.probing.generation == machine.metadata.generation
 
     def probe_over(self, error: SshTransient | SshRejected | None, now: float) -> None:
-        """Keep what was found by the one that was on its way."""
+        """Store the result of the running probe."""
         self.probed, self.probed_at, self.probe_error = self.probing or self.probed, now, error
         self.probing = self.probe_task = None
 
     def give_up_probe(self) -> None:
-        """Nothing will be heard of the one that is on its way."""
+        """Cancel the running probe."""
         if self.probe_task is not None:
             self.probe_task.cancel()
         self.probing = self.probe_task = None
 
     def deleted_s(self, now: float) -> float | None:
-        """How long a Machine that is being deleted was held, but for the time in the queue."""
+        """Return how long a deletion has been blocked, without the time in the queue."""
         if self.deleted_at is None:
             return None
         return (now if self.queued_at is None else self.queued_at) - self.deleted_at
 
     def queued(self, now: float, *, waits: bool) -> None:
-        """Whether its reset waits for its first turn."""
+        """Record whether the reset waits for its first turn."""
         if waits and self.queued_at is None:
             self.queued_at = now
         if not waits and self.queued_at is not None and self.deleted_at is not None:
             self.deleted_at, self.queued_at = self.deleted_at + now - self.queued_at, None
 
     def retry_s(self, before: ProvisioningStatus | None, retry: Backoff, now: float, wall: WallClock) -> float | None:
-        """Seconds until a failed attempt may be repeated; of one from before our time nobody knows since when it is."""
+        """Return the seconds until a failed attempt may be retried.
+
+        The backoff of an attempt from before this process starts from its first step, as its end is unknown.
+        """
         if before is None or before.ended_at is None or before.failure is None:
             return None
         if before.attempt != self.failed:
@@ -107,7 +110,7 @@ class Memory:
         return self.retry_at - now
 
     def changed_since(self, machine: Machine, needs: Needs | None) -> bool:
-        """Whether the failure may have come from something that is another one by now."""
+        """Return whether a possible cause of the failure has changed since."""
         before = machine.status.provisioning
         if before is None or before.failure is None or needs is None:
             return False
@@ -124,12 +127,12 @@ def tried_with(machine: Machine, needs: Needs) -> Tried:
 
 
 def _pins(machine: Machine) -> tuple[str | None, ...]:
-    """Host keys that were trusted on first use: who takes one away wants the next one to be trusted."""
+    """Return the host keys trusted on first use: a user who removes one wants the next one to be trusted."""
     ssh = machine.status.ssh
     return (ssh.fingerprint, ssh.bastion_fingerprint) if ssh is not None else (None, None)
 
 
 def _first_used(before: Tried, now: Tried) -> bool:
-    """Whether keys were trusted since, which is nothing that anybody has changed."""
+    """Return whether the only change is that keys were trusted on first use, which is not a change by a user."""
     kept = all(old in (None, new) for old, new in zip(before.pins, now.pins, strict=True))
     return kept and replace(before, pins=now.pins) == now

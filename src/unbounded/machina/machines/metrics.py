@@ -1,4 +1,4 @@
-"""Machines over SSH as figures. No machine names: labels stay few."""
+"""Metrics of Machines over SSH. Without names of Machines, so that labels stay few."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class MachineMetrics:
-    """What a process counts, in its registry."""
+    """Metrics of one process, in its registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry()

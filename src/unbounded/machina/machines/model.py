@@ -1,4 +1,4 @@
-"""What is seen of a Machine, and what may be done about it."""
+"""Observation of a Machine, and actions on it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from unbounded.api.phase import PhaseNow
 from unbounded.machina.provisioning.model import Remote
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 
-EXECUTOR: Final = "machina"  # who has a Machine's slot while it sets the host up
+EXECUTOR: Final = "machina"  # owner of a Machine's lock while machina provisions the host
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The last look at the SSH port, of the Machine as it is now.
+    """Last probe of the SSH port, for the current generation of the Machine.
 
     Args:
-        age_s: how long ago, on our clock.
-        error: None when it answered.
-        version: of the Secret whose key a bastion was shown.
+        age_s: by the monotonic clock.
+        error: None if the port answered.
+        version: of the Secret whose key was offered to a bastion.
     """
 
     age_s: float
@@ -36,14 +36,14 @@ class Probe:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What this process knows of a run.
+    """State of a run in this process.
 
     Args:
-        step: what it does now, in words.
-        ended: how it ended; None while it goes on.
-        version: of the Secret whose key it logged in with last; where a bastion refused that, of the bastion's.
-        generation: of the Machine, when the login was begun; 0 where nobody has noted it.
-        touched: something may have been begun on the host.
+        step: current step, as a message.
+        ended: result; None while the run continues.
+        version: of the Secret with the key of the last login; where a bastion refused its key, of the bastion's Secret.
+        generation: of the Machine at the start of the login; 0 if unknown.
+        touched: something may have been started on the host.
     """
 
     attempt: str
@@ -58,13 +58,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Needs:
-    """What has to be there before a login: each None where it is fine, else what is missing, in words.
+    """Prerequisites of a login: each None if it is met, else a message about what is missing.
 
     Args:
-        key_version, bastion_version: of the Secrets with these keys, as `Identity` has it; empty without one.
-        source: a release of the agent that the host may run.
-        key_reason, bastion_key_reason, token_reason, source_reason: of what is missing, as conditions have it.
-        token_id: of the token that the host would be given.
+        key_version, bastion_version: of the Secrets with these keys, as in `Identity`; empty without one.
+        source: an agent release that the host may run.
+        key_reason, bastion_key_reason, token_reason, source_reason: reasons of what is missing, for conditions.
+        token_id: of the token for the host.
     """
 
     facts: str | None = None
@@ -83,25 +83,25 @@ class Needs:
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that is decided by, of one Machine.
+    """Observation of one Machine: the input of `plan`.
 
     Args:
-        probing: whether a look at the SSH port is on its way.
-        attempt: of this process; None when it has none.
-        needs: None where nobody has looked at them, as nothing asks for them, or they are being read.
-        reading: they are being read: what rests on them waits, and stays as it was said.
-        pause: the ConfigMap that pauses all, or None.
+        probing: a probe of the SSH port is running.
+        attempt: of this process; None without one.
+        needs: None if they are not required or not read yet.
+        reading: they are being read: dependent decisions wait, and conditions stay as they are.
+        pause: the ConfigMap that pauses all Machines, or None.
         operations: of this Machine.
         sharing: other Machines of the same host.
-        template: of the version that the Machine is bound to; None also where that is not there.
-        retry_s: in how many seconds a failed attempt is due again; None when none failed.
-        retry_told: when that is, RFC 3339.
-        changed_since_failure: whether the Machine, its Secrets or its token are others than then.
-        room: whether one more host may be set up, or reset over SSH, beside those that are.
+        template: of the version that the Machine is bound to; None also if it does not exist.
+        retry_s: seconds until a failed attempt is due again; None without a failed one.
+        retry_told: that time, RFC 3339.
+        changed_since_failure: the Machine, its Secrets or its token have changed since the failure.
+        room: the concurrency limit allows one more attempt, or one more reset over SSH.
         fresh: a name that no attempt has had.
-        deleted_s: how long ago the Machine was first seen as being deleted, on our clock, which stands still until
-            its reset over SSH has had its first turn.
-        reset: over SSH, of this process; None when it has none.
+        deleted_s: time since the first observation of the deletion, by the monotonic clock, which stands still until
+            the first turn of the reset over SSH.
+        reset: reset over SSH in this process; None without one.
     """
 
     machine: Machine
@@ -126,16 +126,16 @@ class Observed:
 
 @dataclass(frozen=True)
 class ProbeHost:
-    """Look at the SSH port."""
+    """Probe the SSH port."""
 
 
 @dataclass(frozen=True)
 class Provision:
-    """Set the host up.
+    """Provision the host.
 
     Args:
-        resume: the host is asked first what became of the attempt that is recorded.
-        held: why nothing may be begun now, in words; what runs there is followed all the same.
+        resume: observe the recorded attempt on the host first.
+        held: why nothing may be started now, as a message; a running install is followed all the same.
     """
 
     attempt: str
@@ -146,22 +146,22 @@ class Provision:
 
 @dataclass(frozen=True)
 class StopAttempt:
-    """Stop to follow a run; what runs on the host goes on."""
+    """Stop following a run; the run continues on the host."""
 
     attempt: str
 
 
 @dataclass(frozen=True)
 class GiveBack:
-    """Write down how an attempt ended, and give its slot back.
+    """Record the end of an attempt and release its lock.
 
     Args:
-        failure: as `status.provisioning` calls it; None when all went well.
-        refused: of the Secret whose key the host refused.
+        failure: value of `status.provisioning.failure`; None on success.
+        refused: version of the Secret whose key the host refused.
         fingerprint: of that key.
-        hop: at which it failed; None for the host itself.
-        tail: the end of what the install said.
-        untouched: nothing was begun on the host.
+        hop: server of the failure; None for the host itself.
+        tail: end of the install's output.
+        untouched: nothing was started on the host.
     """
 
     attempt: str
@@ -176,7 +176,7 @@ class GiveBack:
 
 @dataclass(frozen=True)
 class CountAsDone:
-    """Write down that an attempt which was given up on has gone well after all."""
+    """Record the late success of an attempt that was given up."""
 
     attempt: str
     why: str
@@ -184,21 +184,21 @@ class CountAsDone:
 
 @dataclass(frozen=True)
 class TellRetry:
-    """Write down when a failed attempt is tried again, RFC 3339."""
+    """Record the time of the next attempt, RFC 3339."""
 
     at: str
 
 
 @dataclass(frozen=True)
 class FreeSlot:
-    """Give back a slot that no attempt has any more."""
+    """Release a lock without an attempt."""
 
     uid: str
 
 
 @dataclass(frozen=True)
 class NoteHostKey:
-    """Write down the fingerprint of a host key that is not the trusted one."""
+    """Record the fingerprint of a host key that is not the trusted one."""
 
     hop: SSHHop
     fingerprint: str
@@ -206,10 +206,10 @@ class NoteHostKey:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Write down that a bastion, or in a reset the host, refused the key of this Secret.
+    """Record that a bastion, or in a reset the host, refused the key of this Secret.
 
     Args:
-        generation: of the Machine that was logged in for; None for that which it has now.
+        generation: of the Machine at the login; None for the current one.
         fingerprint: of the key.
     """
 
@@ -221,18 +221,18 @@ class Refuse:
 
 @dataclass(frozen=True)
 class SetNodeRef:
-    """spec.kubernetes.nodeRef; None takes it away."""
+    """Set spec.kubernetes.nodeRef; None removes it."""
 
     node: str | None
 
 
 @dataclass(frozen=True)
 class UpdateNode:
-    """A merge patch of the Node, which rests on the version that was read.
+    """Patch the Node, on condition that it still has the version that was read.
 
     Args:
         node: its name.
-        change: labels, taints and the annotation that keeps what machina set.
+        change: labels, taints and the annotation that records what machina set.
     """
 
     node: str
@@ -241,7 +241,7 @@ class UpdateNode:
 
 @dataclass(frozen=True)
 class HoldForReset:
-    """Put the finalizer on, or with `hold` False take it off: resetOnDelete was set or taken back."""
+    """Add the finalizer, or with `hold` False remove it, as resetOnDelete was set or unset."""
 
     hold: bool = True
 
@@ -255,12 +255,12 @@ class AskForReset:
 
 @dataclass(frozen=True)
 class ResetOverSsh:
-    """Reset the host ourselves."""
+    """Reset the host over SSH."""
 
 
 @dataclass(frozen=True)
 class LetGo:
-    """Take the finalizer off. `unfinished` says what could not be done; None when all was."""
+    """Remove the finalizer. `unfinished` names what could not be done; None if the reset is complete."""
 
     unfinished: str | None = None
 
@@ -286,10 +286,10 @@ Action = (
 
 @dataclass(frozen=True)
 class Set:
-    """A condition as it should be.
+    """A condition to set.
 
     Args:
-        hop: of SSHReachable and HostReset, the server that it is about; None where it is about none.
+        hop: server that SSHReachable or HostReset is about; None for other conditions.
     """
 
     kind: ConditionType
@@ -302,13 +302,13 @@ class Set:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do now.
+    """Decision of one pass.
 
     Args:
-        why: what is waited for, or done, for a person.
-        phase: as it is to be written; None where that is somebody else's.
-        look_again_s: when to look again if nothing happens; None when only an event can change something.
-        waits_for_room: whether only the lack of room holds up what it would begin.
+        why: the current action or wait, as a message.
+        phase: to write; None if another controller writes the phase.
+        look_again_s: time of the next pass without an event; None if only an event can change something.
+        waits_for_room: only the concurrency limit delays an attempt or a reset.
     """
 
     actions: tuple[Action, ...] = ()
@@ -321,11 +321,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Times:
-    """How often a Machine is looked at, at the least.
+    """Longest intervals between observations of a Machine.
 
     Args:
-        secret_s: while a Secret, or the cluster's facts, hold it up.
-        reset_s: how long a Machine that is being deleted is held for the reset of its host.
+        secret_s: while a Secret or the facts of the cluster block it.
+        reset_s: longest delay of a deletion for the reset of the host.
     """
 
     by_phase: Mapping[MachinePhase, float] = field(default_factory=lambda: LOOKS)

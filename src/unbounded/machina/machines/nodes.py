@@ -1,11 +1,12 @@
-"""What machina changes on the Node of a Machine, and on the Machine for it. Pure.
+"""Changes on the Node of a Machine, and on the Machine because of its Node. Pure.
 
-A Node gets the labels and taints that its Machine wants by kubelet, which registers it, and by the agent, which
-follows. machina sees to the same, for the labels that neither of them may set, and for Nodes whose agent is away. All
-decide by `join.node_marks`, so none takes back what another has done.
+A Node gets the labels and taints of its Machine from kubelet at its registration, and later from the agent. machina
+adds
+the labels that neither of them may set, and acts for Nodes whose agent is missing. All three decide by
+`join.node_marks`, so none reverts the change of another.
 
-Labels are kept as they are wanted. Taints follow what is written and nothing else: one that somebody has taken off, as
-its reason is over, is not put back. What goes is what machina has noted on the Node as its own; all else stays.
+Labels are reconciled. A taint follows only changes of its source: a taint that another actor removed, as its reason is
+over, is not set again. machina removes only what an annotation of the Node records as its own.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class _Applied(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Configured:
-    """The template that a Machine is bound to.
+    """Template that a Machine is bound to.
 
     Args:
-        known: False where it names a configuration or a version that is not there.
+        known: False if the Machine names a configuration or a version that does not exist.
     """
 
     template: MachineConfigurationTemplate | None = None
@@ -50,8 +51,10 @@ class Configured:
 
 
 def configured(machine: Machine, versions: Iterable[MachineConfigurationVersion]) -> Configured:
-    """What the configuration of a Machine says, from all versions of it: as the agent takes it, the version of its
-    number, else the newest, and not the one that the Node was made from."""
+    """Return the template of a Machine from all versions of its configuration.
+
+    As for the agent: the version of the named number, else the newest one, and not the one of the current Node.
+    """
     if machine.spec.configuration_ref is None:
         return Configured()
     version = bound_version(machine, versions)
@@ -61,15 +64,15 @@ def configured(machine: Machine, versions: Iterable[MachineConfigurationVersion]
 def node_actions(
     machine: Machine, node: Node, template: MachineConfigurationTemplate | None, pause: ConfigMap | None = None
 ) -> tuple[Action, ...]:
-    """What to write for the Node of a Machine, which is to be one.
+    """Return the writes for the Node of a Machine with `spec.kubernetes`.
 
-    A Node under another name, which only its label binds to the Machine, gets nothing of it: who registers a Node may
-    write that label, and is not to get the labels of another Machine by it.
+    A Node under another name, which only its label binds to the Machine, gets nothing: a client that registers a
+    Node may write that label and must not obtain another Machine's labels by it.
 
     Args:
-        template: of the version that the Machine is bound to; None for one that is bound to none, or to what is not
-            there: that leaves the Node as it is.
-        pause: the ConfigMap that pauses all, or None.
+        template: of the version that the Machine is bound to; None without a binding. A binding to a missing version
+            leaves the Node unchanged.
+        pause: the ConfigMap that pauses all Machines, or None.
     """
     if machine.spec.kubernetes is None or not is_its(machine, node):
         return ()
@@ -83,19 +86,21 @@ def node_actions(
     if paused(machine, pause) is not None:
         return actions
     if machine.status.active_operation is not None and not machine.status.active_operation.lost:
-        return actions  # it may be about to make another Node
+        return actions  # the agent may be about to recreate the Node
     change = node_change(machine, node, template)
     return (*actions, UpdateNode(node.metadata.name, change)) if change else actions
 
 
 def is_its(machine: Machine, node: Node) -> bool:
-    """Whether a Node is that of the Machine: by its label, and without one by its name."""
+    """Return whether a Node belongs to the Machine: by its label, or without a label by its name."""
     return node.metadata.labels.get(LABEL_MACHINE, node.metadata.name) == machine.name
 
 
 def node_change(machine: Machine, node: Node, template: MachineConfigurationTemplate | None) -> dict[str, Any]:
-    """The merge patch that brings a Node to what is wanted; empty when it is there. It rests on the version that was
-    read, so that a change in between is a Conflict."""
+    """Return the merge patch that brings a Node to the desired labels and taints; empty if none is needed.
+
+    The patch names the version that was read, so that a change in between is a Conflict.
+    """
     applied = _applied(node)
     before = applied or _Applied()
     wanted = wanted_marks(machine, template, Marks(before.labels, before.taints))
@@ -114,8 +119,10 @@ def node_change(machine: Machine, node: Node, template: MachineConfigurationTemp
 
 
 def _taints(node: Node, applied: _Applied | None, wanted: tuple[str, ...]) -> list[Mapping[str, Any]] | None:
-    """The taints as they are to be, or None where they are so. A Node that is new has those that it registered with,
-    without those that were taken off since."""
+    """Return the taints to write, or None if they need no change.
+
+    A new Node keeps the taints of its registration, without those that were removed since.
+    """
     if applied is None:
         return None
     changed = tuple(taint for taint in wanted if taint not in applied.taints)
@@ -126,7 +133,7 @@ def _taints(node: Node, applied: _Applied | None, wanted: tuple[str, ...]) -> li
 
 
 def _applied(node: Node) -> _Applied | None:
-    """What machina has noted on a Node as its own; None for one that it has not seen, or whose note is not one."""
+    """Return what a Node's annotation records as set by machina; None without a valid annotation."""
     text = node.metadata.annotations.get(ANNOTATION_NODE_APPLIED)
     if text is None:
         return None

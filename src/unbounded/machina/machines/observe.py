@@ -1,4 +1,4 @@
-"""What is known of one Machine: from caches, from what this process remembers, and, where it counts, from Secrets."""
+"""Observation of one Machine: from caches, from the state of this process, and on demand from Secrets."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class MachineCaches:
-    """Args:
-    machines: indexed by INDEX_HOST.
-    operations, nodes: indexed by INDEX_MACHINE.
-    versions: of MachineConfigurations, indexed by INDEX_CONFIGURATION.
+    """Caches for observations.
+
+    Args:
+        machines: indexed by INDEX_HOST.
+        operations, nodes: indexed by INDEX_MACHINE.
+        versions: of MachineConfigurations, indexed by INDEX_CONFIGURATION.
     """
 
     machines: Cache[Machine]
@@ -52,7 +54,7 @@ class MachineCaches:
 
 
 class Facts(Protocol):
-    """What is known of the cluster."""
+    """Facts of the cluster."""
 
     @property
     def facts(self) -> ClusterFacts | None: ...
@@ -62,7 +64,7 @@ class Facts(Protocol):
 
 @dataclass(frozen=True)
 class Means:
-    """What an attempt would be made with; each None where it is not there, or was not looked for."""
+    """Credentials and facts for an attempt; each None if it is missing or was not read."""
 
     credentials: Credentials | None = None
     token: UsableToken | None = None
@@ -70,10 +72,10 @@ class Means:
 
 
 class Observer:
-    """Looks at Machines. `close` ends what it reads.
+    """Observer of Machines. `close` cancels its reads.
 
     Args:
-        wake: called with a Machine when what it needs has been read.
+        wake: called with a Machine when its Secrets have been read.
         fresh: names for attempts.
     """
 
@@ -103,7 +105,9 @@ class Observer:
         self._fresh = fresh
 
     async def look(self, machine: Machine, memory: Memory) -> tuple[Observed, Means]:
-        """Everything that is decided by. Secrets that are not at hand are read meanwhile, and it is woken for them.
+        """Return the observation of a Machine, and the means of an attempt.
+
+        Secrets that are not cached are read in the background; their arrival wakes the Machine.
 
         Raises:
             ApiError: a Secret could not be read.
@@ -122,22 +126,22 @@ class Observer:
 
     @property
     def secrets_every_s(self) -> float:
-        """How often to look at a Machine that one of its Secrets holds up."""
+        """Interval for observing a Machine that one of its Secrets blocks."""
         return self._reader.every_s
 
     def forget(self, machine: str) -> None:
-        """What is read for a Machine that is gone, or needs nothing now."""
+        """Cancel the reads for a Machine that is gone or needs none now."""
         self._readings.forget(machine)
 
     async def close(self) -> None:
         await self._readings.close()
 
     async def credentials(self, machine: Machine) -> Credentials:
-        """To log in with: as they are now."""
+        """Return the current credentials, for a login."""
         return await credentials_of(machine, self._reader, max_age_s=ASK_EVERY_S)
 
     def node(self, machine: Machine) -> Node | None:
-        """By its label first; by name where no label says that it is another Machine's."""
+        """Return the Node of the Machine: by its label, else by its name if no label names another Machine."""
         labelled = self._caches.nodes.by(INDEX_MACHINE, machine.name)
         if labelled:
             return min(labelled, key=lambda node: (node.metadata.name != machine.name, node.metadata.name))
@@ -194,7 +198,7 @@ class Observer:
         return needs, Means(credentials, token, facts)
 
     def _template(self, machine: Machine) -> MachineConfigurationTemplate | None:
-        """Of the version that it is bound to."""
+        """Return the template of the version that the Machine is bound to."""
         ref = machine.spec.configuration_ref
         if ref is None:
             return None

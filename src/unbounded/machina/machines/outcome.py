@@ -1,4 +1,4 @@
-"""How an attempt ended: what is written down of it, and what is said."""
+"""End of an attempt: its record in the status, and its message."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from unbounded.machina.ssh.model import SshRejected, SshTransient, Trouble
 
 
 class OutOfTime(Failure):
-    """An attempt that has lasted, or was silent, for as long as it may."""
+    """An attempt exceeded its limit, in total or without news."""
 
 
 class CannotBegin(Failure):
-    """The install would have to be begun, and something that it needs is not there.
+    """The install would have to be started, and a prerequisite is missing.
 
     Args:
-        reason: as condition Provisioning has it.
+        reason: of the condition Provisioning.
     """
 
     def __init__(self, reason: ConditionReason, message: str) -> None:
@@ -33,14 +33,14 @@ class CannotBegin(Failure):
 
 
 class OnHold(Failure):
-    """The install would have to be begun, and nothing may be begun now: the words say who holds it."""
+    """The install would have to be started, and a gate forbids it now; the message names the gate."""
 
 
 def given_back(attempt: Attempt, generation: int | None) -> GiveBack:
-    """What is to be written down of an attempt that has ended.
+    """Return the record of an attempt that has ended.
 
     Args:
-        generation: of the Machine now. A key that was refused under an earlier one may be taken under this one.
+        generation: current one of the Machine. A key that was refused under an earlier generation may be accepted now.
     """
     return replace(_ended(attempt, generation), untouched=not attempt.touched)
 
@@ -84,7 +84,7 @@ _EARLIER: Final = "The install of an earlier attempt has ended well"
 
 
 def _refused(ended: Failure, version: str) -> str | None:
-    """The Secret whose key the host does not take."""
+    """Return the Secret whose key the host refused."""
     if not isinstance(ended, SshRejected) or (ended.trouble, ended.hop) != (Trouble.LOGIN, SSHHop.HOST):
         return None
     return version or None

@@ -1,4 +1,4 @@
-"""The writes that a plan asks for: one of the Machine's status, and those of other objects."""
+"""Writes of a plan: one to the Machine's status, and those to other objects."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ log = Log("machines")
 
 
 def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
-    """The fields of the Machine's status that become others; empty where it says all of it already."""
+    """Return the changed fields of the Machine's status; empty if nothing changes."""
     machine = seen.machine
     change: Raw = {}
     conditions = say.with_set(machine, plan.conditions, now=now)
@@ -94,7 +94,7 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
 
 
 def _hop_change(machine: Machine, plan: Plan) -> Raw:
-    """Write the servers that SSHReachable and HostReset are about, where those are others."""
+    """Return the changed servers that SSHReachable and HostReset are about."""
     ssh = machine.status.ssh or SSHStatus()
     change: Raw = {}
     for one in plan.conditions:
@@ -106,7 +106,7 @@ def _hop_change(machine: Machine, plan: Plan) -> Raw:
 
 
 def _trusted_now(machine: Machine, plan: Plan) -> SSHHop | None:
-    """Return the server that has shown the trusted key again, after another one: a probe knows of the bastion's."""
+    """Return the server that shows the trusted key again after another one. A probe sees only the bastion's key."""
     installed = any(isinstance(action, GiveBack) and action.failure is None for action in plan.actions)
     if installed and untrusted(machine, SSHHop.HOST):
         return SSHHop.HOST
@@ -115,7 +115,7 @@ def _trusted_now(machine: Machine, plan: Plan) -> SSHHop | None:
 
 
 def _begun(seen: Observed, action: Provision, means: Means, now: str) -> Raw:
-    """The intent: who has the slot, and which attempt it is, before anything is sent to the host."""
+    """Return the intent, written before anything is sent to the host: the owner of the lock, and the attempt."""
     machine = seen.machine
     slot = ActiveOperation(uid=action.attempt, name=machine.name, kind=PROVISIONING, executor=EXECUTOR, since=now)
     taken = {"activeOperation": _whole(slot, machine.status.active_operation)}
@@ -141,7 +141,7 @@ def _begun(seen: Observed, action: Provision, means: Means, now: str) -> Raw:
 
 
 def _last_failure(before: ProvisioningStatus | None) -> str | None:
-    """Return why an attempt failed last; one that was put on hold says nothing of that."""
+    """Return the failure of the last attempt; one that was on hold does not count."""
     if before is None:
         return None
     return before.earlier_failure if before.failure == say.ON_HOLD else before.failure
@@ -172,7 +172,7 @@ def _ended(machine: Machine, action: GiveBack, now: str) -> Raw:
 
 
 def _with_ssh(change: Raw, more: Raw) -> Raw:
-    """Join two changes that may both be about `status.ssh`."""
+    """Merge two changes that may both concern `status.ssh`."""
     return {**more, "ssh": {**change["ssh"], **more["ssh"]}} if "ssh" in change and "ssh" in more else more
 
 
@@ -210,14 +210,14 @@ def _refused(machine: Machine, hop: SSHHop, version: str, generation: int | None
 
 
 def _whole(struct: msgspec.Struct, before: msgspec.Struct | None) -> Raw:
-    """A struct for a merge patch that leaves nothing of what stood there before."""
+    """Return a struct for a merge patch that removes all fields of the previous one."""
     new: Raw = msgspec.to_builtins(struct)
     old = msgspec.to_builtins(before) if before is not None else {}
     return {**dict.fromkeys(old), **new}
 
 
 def holds(machine: Machine, attempt: str) -> bool:
-    """Whether an intent was stored."""
+    """Return whether the Machine has the intent of this attempt."""
     slot, before = machine.status.active_operation, machine.status.provisioning
     return slot is not None and before is not None and (slot.uid, before.attempt) == (attempt, attempt)
 
@@ -226,7 +226,7 @@ _FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "provisio
 
 
 class Writer:
-    """Writes, and folds every answer into the cache."""
+    """Writer of objects. Stores every response in the cache."""
 
     def __init__(
         self, api: Api, machines: Cache[Machine], nodes: Cache[Node], announce: Announce, *, now: WallClock = utc_now
@@ -239,10 +239,10 @@ class Writer:
         self._now = now
 
     async def status(self, seen: Observed, plan: Plan, means: Means) -> Machine:
-        """The Machine with the plan's status, written only where it says something else.
+        """Write the plan's status if it differs, and return the Machine.
 
         Raises:
-            Conflict: the Machine is another one by now.
+            Conflict: the Machine has changed meanwhile.
             Rejected: the intent of an attempt was not stored.
         """
         change = status_change(seen, plan, means, now=rfc3339(self._now()))
@@ -256,9 +256,9 @@ class Writer:
         return written
 
     async def write(self, machine: Machine, actions: Iterable[ObjectWrite]) -> bool:
-        """Carry out writes of other objects than the status; whether there were any.
+        """Write other objects than the status; return whether there were any writes.
 
-        What is refused for good is told, and holds nothing else up.
+        A permanent rejection is reported and does not block the other writes.
         """
         any_was = False
         for action in actions:
@@ -288,13 +288,13 @@ class Writer:
                 return machine
             case LetGo(unfinished=unfinished):
                 written = await self._patch(machine, _finalizers(machine, on=False))
-                if unfinished is not None:  # not before: who takes resetOnDelete back meanwhile wants to hear nothing
+                if unfinished is not None:  # not earlier: a user who unsets resetOnDelete meanwhile expects no Event
                     self._announce(machine, "Warning", "ResetIncomplete", unfinished)
                     log.warning("Machine let go", machine=machine.name, unfinished=unfinished)
                 return written
 
     async def _ask(self, machine: Machine, name: str) -> None:
-        """What is there by that name was asked for before."""
+        """Create the AgentReset; an existing one of that name was created by an earlier pass."""
         with contextlib.suppress(AlreadyExists):
             await self._api.create(MACHINE_OPERATIONS, reset_manifest(machine, name))
 

@@ -1,4 +1,4 @@
-"""Host keys that are trusted on first use: written on the Machine before anything is trusted to the server."""
+"""Host keys that are trusted on first use: stored in the Machine before a user key is offered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIES: Final = 10
 
 
 class Pins:
-    """Writes them down, for one process; another that was first has the say."""
+    """Writer of pins for one process; if another process pins first, its pin counts."""
 
     def __init__(self, api: Api, machines: Cache[Machine], announce: Announce) -> None:
         self._api = api
@@ -26,7 +26,7 @@ class Pins:
         self._announce = announce
 
     def of(self, machine: Machine) -> FirstUse:
-        """What a login of this Machine asks."""
+        """Return the callback that pins host keys in a login of this Machine."""
 
         async def first_use(hop: SSHHop, fingerprint: str) -> None:
             for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""What one Machine needs next: pure, from what is known of it."""
+"""Plan of one Machine. Pure: from its observation."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ from unbounded.machina.ssh.model import SshRejected, Trouble
 from unbounded.operations.gates import paused, slot_gate
 
 TIMES: Final = Times()
-MARGIN_S: Final = 0.05  # a timer may be a little early
+MARGIN_S: Final = 0.05  # a timer may fire a little early
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What is to be done about setting up the host, and what is said of it."""
+    """Decision about provisioning: actions, and conditions about them."""
 
     actions: tuple[Action, ...] = ()
     conditions: tuple[Set, ...] = ()
-    within_s: float | None = None  # sooner than the phase asks for
-    held: str = ""  # by what, beside what the conditions say
+    within_s: float | None = None  # earlier than the interval of the phase
+    held: str = ""  # gate to name in the message, besides the conditions
     waits_for_room: bool = False
 
 
 def plan(seen: Observed, times: Times = TIMES) -> Plan:
-    """Decide what one Machine needs next; the same look twice gives the same answer."""
+    """Decide the next actions on one Machine. The same observation always gives the same plan."""
     machine = seen.machine
     if machine.metadata.deletion_timestamp is not None:
         return _leaving(seen, times)
@@ -90,7 +90,7 @@ def plan(seen: Observed, times: Times = TIMES) -> Plan:
 
 
 def asks_for_needs(seen: Observed, times: Times = TIMES) -> bool:
-    """Whether keys, token and facts have to be looked at before `plan` can decide."""
+    """Return whether `plan` needs keys, token and facts for its decision."""
     machine = seen.machine
     if machine.spec.ssh is None:
         return False
@@ -107,7 +107,7 @@ def asks_for_needs(seen: Observed, times: Times = TIMES) -> bool:
 
 
 def _reach(seen: Observed, times: Times) -> _Step:
-    """Condition SSHReachable. Of a bastion the key counts, as a probe logs in there."""
+    """Decide the condition SSHReachable. For a bastion its key matters, as a probe logs in there."""
     needs = seen.needs
     if _waits_for_key(seen):
         return _Step(conditions=_unless_said(seen.machine, say.not_tried()))
@@ -129,7 +129,7 @@ def _reach(seen: Observed, times: Times) -> _Step:
 
 
 def _refusals(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
-    """A bastion that refused the key is remembered once."""
+    """Record a bastion's refusal of the key, once."""
     version = seen.probe.version if seen.probe is not None else ""
     if error.trouble != Trouble.LOGIN or error.hop != SSHHop.BASTION or not version:
         return ()
@@ -138,7 +138,7 @@ def _refusals(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
 
 
 def _other_keys(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
-    """Note a bastion's key that is not the trusted one, once."""
+    """Record a bastion's key that is not the trusted one, once."""
     if error.trouble != Trouble.HOST_KEY or not error.fingerprint:
         return ()
     known = untrusted(seen.machine, error.hop)
@@ -146,13 +146,13 @@ def _other_keys(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
 
 
 def _probe(seen: Observed, reach: _Step, every_s: float) -> tuple[Action, ...]:
-    held = reach.within_s is not None or _waits_for_key(seen)  # a key that is refused would be offered once more
+    held = reach.within_s is not None or _waits_for_key(seen)  # a refused key would be offered again
     due = not held and not seen.probing and _probe_is_due(seen, every_s)
     return (*reach.actions, *((ProbeHost(),) if due else ()))
 
 
 def _waits_for_key(seen: Observed) -> bool:
-    """Whether nothing can be said of a bastion yet, as its key is being read."""
+    """Return whether the state of a bastion is unknown because its key is being read."""
     ssh = seen.machine.spec.ssh
     return seen.reading and ssh is not None and ssh.bastion is not None
 
@@ -162,7 +162,7 @@ def _probe_is_due(seen: Observed, every_s: float) -> bool:
 
 
 def _is_of_another_key(seen: Observed) -> bool:
-    """Whether a bastion was shown a key that is not the Secret's any more."""
+    """Return whether the probe used a key for the bastion that the Secret does not contain any more."""
     needs, probe = seen.needs, seen.probe
     if needs is None or probe is None:
         return False
@@ -175,7 +175,7 @@ def _interval(machine: Machine, times: Times) -> float:
 
 
 def _every_s(phase: MachinePhase, conditions: Iterable[Condition], times: Times) -> float:
-    """Return the time between looks. A port that does not answer is probed as often as before its host joined."""
+    """Return the interval between passes. A port that does not answer is probed as often as before its host joined."""
     away = any(one.type == ConditionType.SSH_REACHABLE and one.status == ConditionStatus.FALSE for one in conditions)
     every_s = times.by_phase[phase]
     return min(every_s, times.by_phase[MachinePhase.PENDING]) if away else every_s
@@ -190,7 +190,7 @@ def _is_away(seen: Observed) -> bool:
 
 
 def _set_up(seen: Observed, reach: tuple[Set, ...], times: Times) -> _Step:
-    """The first of these that has something to say decides."""
+    """Decide about provisioning. The first rule that applies wins."""
     return (
         _attempt_at_work(seen)
         or _not_wanted(seen)
@@ -205,7 +205,7 @@ def _set_up(seen: Observed, reach: tuple[Set, ...], times: Times) -> _Step:
 
 
 def _attempt_at_work(seen: Observed) -> _Step | None:
-    """One that runs, has ended, or is written down by a process that is no more."""
+    """Decide about an attempt that runs, has ended, or was recorded by an earlier process."""
     before, attempt, slot = seen.machine.status.provisioning, seen.attempt, seen.machine.status.active_operation
     if before is None or before.ended_at is not None:
         stray = (FreeSlot(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()
@@ -227,7 +227,7 @@ def _attempt_at_work(seen: Observed) -> _Step | None:
 
 
 def _why_to_stop(machine: Machine) -> str | None:
-    """Why an attempt that is written down must not go on."""
+    """Return why a recorded attempt must stop."""
     slot, before = machine.status.active_operation, machine.status.provisioning
     if machine.spec.kubernetes is None:
         return "spec.kubernetes was taken away while the host was set up"
@@ -239,7 +239,7 @@ def _why_to_stop(machine: Machine) -> str | None:
 
 
 def _resume(seen: Observed, before: ProvisioningStatus) -> _Step:
-    """The host is asked first, whatever the spec says by now: the install may run there, or have ended."""
+    """Resume a recorded attempt, whatever the spec is now: the install may run on the host, or have ended there."""
     if seen.needs is None:
         return _not_looked_at(seen)
     lacks = _lacks_key(seen)
@@ -281,7 +281,7 @@ def _not_wanted(seen: Observed) -> _Step | None:
     ran = say.unless_said(machine, say.completed()) if before.failure is None else say.not_run(words)
     if is_reset(machine):
         return _Step(conditions=(ran, say.was_reset()))
-    good = (say.provisioned(before.generation),) if before.failure is None else ()  # else an image has come over it
+    good = (say.provisioned(before.generation),) if before.failure is None else ()  # else an image has overwritten it
     return _Step(conditions=(ran, *good))
 
 
@@ -296,7 +296,7 @@ def _reached_before(seen: Observed) -> str:
 
 
 def _paused(seen: Observed, times: Times) -> _Step | None:
-    """What is wrong besides is still said: who ends the pause meets it."""
+    """Wait while the Machine is paused. Other faults are reported as well: they remain after the pause."""
     gate = paused(seen.machine, seen.pause)
     if gate is None:
         return None
@@ -305,7 +305,7 @@ def _paused(seen: Observed, times: Times) -> _Step | None:
 
 
 def _duplicate(seen: Observed) -> _Step | None:
-    """By another Machine of the same host: two would install over one another."""
+    """Wait for another Machine of the same host: two installs would overwrite one another."""
     first = first_of(seen.machine, seen.sharing)
     if first.name == seen.machine.name:
         return None
@@ -315,7 +315,7 @@ def _duplicate(seen: Observed) -> _Step | None:
 
 
 def _held(seen: Observed) -> _Step | None:
-    """By who has the slot, or by a configuration that is not there yet."""
+    """Wait for the owner of the lock, or for a configuration that does not exist yet."""
     machine = seen.machine
     holder = machine.status.active_operation
     gate = slot_gate(machine, holder) if holder is not None else None
@@ -327,7 +327,7 @@ def _held(seen: Observed) -> _Step | None:
 
 
 def _lacking(seen: Observed, times: Times) -> _Step | None:
-    """What has to be there before anything is sent to the host."""
+    """Wait for missing prerequisites of an install."""
     needs = seen.needs
     if needs is None:
         return _not_looked_at(seen)
@@ -348,7 +348,7 @@ def _lacking(seen: Observed, times: Times) -> _Step | None:
 
 
 def _not_looked_at(seen: Observed) -> _Step:
-    """Who reads them wakes us; else they are looked at at once."""
+    """Wait for a read in progress, which wakes the Machine, or request one at once."""
     return _Step(within_s=None if seen.reading else 0.0)
 
 
@@ -364,7 +364,9 @@ def _lacks_key(seen: Observed) -> tuple[ConditionReason, str] | None:
 
 
 def _failed_before(seen: Observed, times: Times) -> _Step | None:
-    """It is tried again by back-off; a key that could not be used is looked at, as another one counts at once."""
+    """Wait for the backoff after a failure. A Secret that could not be used is read meanwhile, as a new one counts at
+    once.
+    """
     before, step = seen.machine.status.provisioning, _failure(seen)
     if before is None or before.failure is None or step is None or seen.retry_s is None or seen.retry_s <= 0:
         return None
@@ -387,7 +389,7 @@ _OF_SECRETS: Final = frozenset(
 
 
 def _failure(seen: Observed) -> _Step | None:
-    """That the last attempt has failed, in the words that were said of it."""
+    """Keep the message of the last failure."""
     before = seen.machine.status.provisioning
     if before is None or before.failure in (None, say.ON_HOLD):
         return None
@@ -411,7 +413,7 @@ def _begin(seen: Observed) -> _Step:
 
 
 def _first(machine: Machine, conditions: tuple[Set, ...]) -> tuple[Set, ...]:
-    """On the first visit both stand there; after that only what changes is said."""
+    """Add the initial conditions on the first pass; later passes set only changed ones."""
     given = {one.kind for one in conditions}
     missing = (say.not_run(), say.never_provisioned())
     return (*conditions, *(one for one in missing if one.kind not in given and say.said(machine, one.kind) is None))
@@ -428,14 +430,14 @@ def _of_node(seen: Observed) -> tuple[Action, ...]:
 
 
 def _leaving(seen: Observed, times: Times) -> Plan:
-    """An attempt ends before anything else is done about a Machine that is being deleted."""
+    """End an attempt before anything else on a Machine that is being deleted."""
     words = "the Machine is being deleted"
     actions = (*_stop(seen), *_slot_back(seen, words))
     return Plan(actions, why=words) if actions else deletion(seen, times) or Plan(why=words)
 
 
 def _without_ssh(seen: Observed) -> Plan:
-    """The Node is followed all the same; what was begun over SSH ends."""
+    """Follow the Node of a Machine without `ssh`, and end what was started over SSH."""
     actions = (*_stop(seen), *_slot_back(seen, "spec.ssh was taken away"), *hold(seen.machine), *_of_node(seen))
     exclusive = say.exclusive(seen.machine, seen.sharing)
     return Plan(actions, exclusive, why="machina does nothing over SSH without spec.ssh")

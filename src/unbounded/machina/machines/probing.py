@@ -1,4 +1,4 @@
-"""Looks at SSH ports beside the loop, so many at a time; a host that hangs slows only itself."""
+"""Probes of SSH ports in the background, with a concurrency limit; a host that hangs delays only itself."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from unbounded.kube.logs import Log
 from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.ssh.model import FirstUse, Route, Ssh, SshRejected, SshTransient, Trouble
 
-LIMIT_S: Final = 90.0  # of one look, through a bastion and with a pin to write: beyond the limits of SSH itself
+LIMIT_S: Final = 90.0  # of one probe, through a bastion and with the write of a pin: beyond the limits of SSH itself
 
 Looked = Callable[[SshTransient | SshRejected | None], None]
-"""(what stood between): told when a look is over."""
+"""(error of the probe, None if the port answered): called when a probe has ended."""
 
 log = Log("machines")
 
@@ -54,7 +54,7 @@ class Prober:
             return error
         except TimeoutError:
             return SshTransient(Trouble.TIMED_OUT, SSHHop.HOST, f"no answer within {LIMIT_S:.0f} s")
-        except Failure as error:  # of the API, while a key was written down, or of the address
+        except Failure as error:  # an error of the API while a key was pinned, or an invalid address
             return SshTransient(Trouble.UNREACHABLE, SSHHop.HOST, str(error))
         except Exception:
             log.exception("probe broke", machine=machine)

@@ -1,4 +1,4 @@
-"""What a look asks the cluster for is read beside the loop: no worker of it sleeps while a read waits for its turn."""
+"""Background reads of an observation, so that no worker of the loop sleeps while a read waits for its turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from unbounded.kube.backoff import Backoff
 
 T = TypeVar("T")
 
-FAILED: Final = Backoff(0.5, 60.0)  # a look that only waits went well: the back-off of the loop begins anew with it
+# a pass that only waits counts as a success and resets the loop's backoff, so reads have their own
+FAILED: Final = Backoff(0.5, 60.0)
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,10 @@ class _Asked(Generic[T]):
 
 
 class Readings(Generic[T]):
-    """One answer for each Machine, on its way or come. `close` ends all.
+    """One read for each Machine, running or completed. `close` cancels all.
 
     Args:
-        wake: called with the Machine when its answer has come.
+        wake: called with the Machine when its read has completed.
     """
 
     def __init__(self, wake: Callable[[str], None]) -> None:
@@ -33,10 +34,10 @@ class Readings(Generic[T]):
         self._failures: dict[str, int] = {}  # in a row
 
     async def ask(self, machine: str, about: object, read: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-        """The answer: what is at hand at once, else None, and once it has come the next who asks has it.
+        """Return the result of a read, or None while it runs; the next call after its end returns it.
 
         Args:
-            about: an answer that was asked for about something else does not count any more.
+            about: key of the read; a result of another key is dropped.
         Raises:
             Exception: what the read raised.
         """
@@ -46,7 +47,7 @@ class Readings(Generic[T]):
             reads = self._after_failures(self._failures.get(machine, 0), read)
             asked = _Asked(about, asyncio.create_task(reads, name=f"{machine}: reads what it needs"))
             self._asked[machine] = asked
-            await asyncio.wait({asked.task}, timeout=0)  # one turn of the loop: it ends in that if it need not wait
+            await asyncio.wait({asked.task}, timeout=0)  # one turn of the loop suffices for a read that need not wait
             if not asked.task.done():
                 asked.task.add_done_callback(lambda _: self._wake(machine))
         if not asked.task.done():
@@ -61,7 +62,7 @@ class Readings(Generic[T]):
         return answer
 
     def forget(self, machine: str) -> None:
-        """Nobody asks for it any more."""
+        """Cancel the read of a Machine."""
         self._failures.pop(machine, None)
         self._drop(machine)
 
@@ -85,6 +86,6 @@ class Readings(Generic[T]):
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:
-    """asyncio logs what went wrong in a task that nobody has asked how it ended."""
+    """Retrieve the exception of a cancelled read, as asyncio logs exceptions that were never retrieved."""
     if not task.cancelled():
         task.exception()

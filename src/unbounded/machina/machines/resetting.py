@@ -1,4 +1,4 @@
-"""Taking the agent and the node off a host over SSH, before its Machine is let go."""
+"""Removal of the agent and the node from a host over SSH, before its Machine is deleted."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def reset_over_ssh(
     tell: Callable[[Run, str], None],
     limit_s: float,
 ) -> Finished:
-    """How the reset ended.
+    """Reset a host and return the result.
 
     Raises:
-        Failure: it could not be begun, or nobody knows its end.
+        Failure: the reset could not be started, or its result is unknown.
     """
     run.step = "logging in to the host, for its reset"
     try:
@@ -48,7 +48,7 @@ async def reset_over_ssh(
 
 @contextmanager
 def _noting_who_refused(run: Run, way: Route) -> Iterator[None]:
-    """The version of a run is that of the key that was refused."""
+    """Record the version of the key that was refused as that of the run."""
     try:
         yield
     except SshRejected as error:

@@ -1,4 +1,4 @@
-"""What this process does on hosts beside the loop: one run for a Machine at a time, known by its name, and its end."""
+"""Background runs on hosts: one at a time for a Machine, identified by its name, until its result."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from unbounded.kube.logs import Log
 from unbounded.machina.machines.model import Attempt
 from unbounded.machina.provisioning.model import Remote
 
-TELL_EVERY_S: Final = 5.0  # progress is written down, at most
+TELL_EVERY_S: Final = 5.0  # shortest interval between writes of progress
 PROGRESS_CHARACTERS: Final = 512
 
-Wake = Callable[[str, float], None]  # (machine, in how many seconds to look at it)
+Wake = Callable[[str, float], None]  # (machine, seconds until its next pass)
 
 log = Log("machines")
 
 
 @dataclass
 class Run:
-    """How far one is.
+    """State of a run.
 
     Args:
-        generation: of the Machine, when the login was begun.
-        sent: something may run on the host by now: a broken line is no end.
-        touched: something may have been begun on the host, by this run or one before it.
-        heard_at: when the host last said something new.
+        generation: of the Machine at the start of the login.
+        sent: something may run on the host, so a broken connection does not end the run.
+        touched: something may have been started on the host, by this run or an earlier one.
+        heard_at: time of the last news from the host.
     """
 
     attempt: str
@@ -59,22 +59,23 @@ class Run:
 
 
 class Runs:
-    """The runs of one kind, in a task group of the term: they end with it, and what runs on the host goes on.
+    """Runs of one kind, in a task group of the term. They end with the term; processes on the hosts continue.
 
-    Who would begin one and finds no room waits in a queue. It is woken when there may be room, and has to come out of
-    the queue then, one way or the other: by beginning, or by `leave`, which wakes the next one in its stead.
+    A Machine that cannot start a run because of the limit waits in a queue. It is woken when a run may start. Then it
+    must
+    leave the queue: by a start, or by `leave`, which wakes the next Machine.
 
     Args:
-        at_once: how many have room.
-        wake: called when there is something to see.
+        at_once: concurrency limit.
+        wake: called when a Machine has news.
     """
 
     def __init__(self, at_once: int, wake: Wake) -> None:
         self._at_once = at_once
         self._wake = wake
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
-        self._kept: set[str] = set()  # Machines that are about to begin
-        self._waiting: dict[str, None] = {}  # Machines that found no room, in order
+        self._kept: set[str] = set()  # Machines that are about to start a run
+        self._waiting: dict[str, None] = {}  # Machines beyond the limit, in order
 
     def of(self, machine: str) -> Attempt | None:
         known = self._runs.get(machine)
@@ -82,7 +83,7 @@ class Runs:
 
     @property
     def at_work(self) -> int:
-        """One that was cancelled has no end, and is at work no more."""
+        """Number of active runs. A cancelled run has no result and is not active."""
         return sum(run.ended is None and not task.done() for run, task in self._runs.values())
 
     @property
@@ -91,7 +92,7 @@ class Runs:
 
     @contextmanager
     def place(self, machine: str) -> Iterator[None]:
-        """Keep a place for a Machine that is about to begin; one that it does not use is the next one's."""
+        """Reserve capacity for a Machine that is about to start a run; unused capacity goes to the next one."""
         self._waiting.pop(machine, None)
         self._kept.add(machine)
         try:
@@ -101,11 +102,11 @@ class Runs:
             self._wake_next()
 
     def wait(self, machine: str) -> None:
-        """Queue up: it would begin, and there is no room."""
+        """Add a Machine to the queue, as the limit is reached."""
         self._waiting.setdefault(machine)
 
     def leave(self, machine: str) -> None:
-        """It does not want to begin now, or cannot."""
+        """Remove a Machine that does not want to start a run, or cannot."""
         if machine in self._waiting:
             del self._waiting[machine]
             self._wake_next()
@@ -113,7 +114,7 @@ class Runs:
     def start(
         self, group: asyncio.TaskGroup, machine: str, attempt: str, work: Callable[[Run], Awaitable[Remote]]
     ) -> None:
-        """Begin, unless one of the Machine is at work."""
+        """Start a run unless one of the Machine is active."""
         known = self._runs.get(machine)
         if known is not None and known[0].ended is None:
             return
@@ -122,7 +123,7 @@ class Runs:
         self._runs[machine] = (run, task)
 
     async def stop(self, machine: str) -> None:
-        """End what this process does; what runs on the host goes on."""
+        """Cancel the run in this process; the process on the host continues."""
         known = self._runs.get(machine)
         if known is not None:
             _, task = known
@@ -131,13 +132,13 @@ class Runs:
         self.forget(machine)
 
     def forget(self, machine: str) -> None:
-        """Its end is written down, or nobody asks for it any more."""
+        """Drop the run of a Machine after its result was recorded, or if no controller needs it."""
         self._runs.pop(machine, None)
         self._waiting.pop(machine, None)
         self._wake_next()
 
     def said(self, machine: str, run: Run, text: str) -> None:
-        """A line of progress."""
+        """Store a line of progress and wake the Machine."""
         run.on_word()
         line = fit_message(text.strip(), PROGRESS_CHARACTERS)
         if line and line != run.progress:
@@ -156,7 +157,7 @@ class Runs:
         self._wake_next()
 
     def _wake_next(self) -> None:
-        """As many as there is room for. Who is woken stays in its place until it looks: somebody may be quicker."""
+        """Wake as many Machines as the limit allows. A woken one stays queued until its pass: another may be faster."""
         for machine in islice(self._waiting, self.free if self._waiting else 0):
             self._wake(machine, 0.0)
 

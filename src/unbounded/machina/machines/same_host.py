@@ -1,4 +1,4 @@
-"""Machines that name one host: at most one of them is set up, as two would install over one another. Pure."""
+"""Machines that name one host: at most one of them is provisioned, as two installs would collide. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Way = tuple[HostPort, ...]
 
 
 def way_to(machine: Machine) -> Way | None:
-    """Return the host of a Machine and its bastion, in one spelling; None where they cannot be meant.
+    """Return the normalized addresses of a Machine's host and bastion; None if an address is invalid.
 
-    Private addresses repeat, so what stands behind different bastions is taken for different hosts.
+    Private addresses repeat, so hosts behind different bastions count as different hosts.
     """
     ssh = machine.spec.ssh
     if ssh is None:
@@ -30,7 +30,7 @@ def way_to(machine: Machine) -> Way | None:
 
 
 def by_host(machine: Machine) -> tuple[str, ...]:
-    """Machines by the way to their host."""
+    """Return the addresses of a Machine's host, as the key of an index."""
     way = way_to(machine)
     return () if way is None else (_words(way),)
 
@@ -46,12 +46,12 @@ def sharing_host(machines: Cache[Machine], machine: Machine) -> tuple[Machine, .
 
 
 def host_words(machine: Machine) -> str:
-    """Return the way to the host for a person; empty where it cannot be meant."""
+    """Return the address of the host for a message; empty if it is invalid."""
     return next(iter(by_host(machine)), "")
 
 
 def first_of(machine: Machine, sharing: Iterable[Machine]) -> Machine:
-    """Return the one Machine of a host that may be set up: one that was begun, else the oldest that is to be."""
+    """Return the one Machine of a host that may be provisioned: a started one, else the oldest candidate."""
     return min((machine, *filter(_counts, sharing)), key=_order)
 
 
@@ -61,7 +61,7 @@ def _counts(machine: Machine) -> bool:
 
 
 def as_of_host(machine: Machine | None) -> object:
-    """Return what of a Machine counts for others of the same host."""
+    """Return the parts of a Machine that concern others of the same host."""
     return None if machine is None else (way_to(machine), _order(machine), _counts(machine))
 
 
@@ -70,7 +70,7 @@ def _order(machine: Machine) -> tuple[bool, str, str]:
 
 
 def is_begun(machine: Machine) -> bool:
-    """Return whether something may have been set up on the host for this Machine."""
+    """Return whether something may have been installed on the host for this Machine."""
     status, slot = machine.status, machine.status.active_operation
     before = status.provisioning
     touched = before is not None and not (before.ended_at is not None and before.untouched)

@@ -1,4 +1,4 @@
-"""What machina is told about setting hosts up, as frozen data; `machina.settings` reads it."""
+"""Settings of provisioning as frozen data; `machina.settings` reads them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from unbounded.kube.backoff import Backoff
 
 @dataclass(frozen=True)
 class Settings:
-    """What machina is told.
+    """Settings of provisioning.
 
     Args:
-        probe_workers: looks at SSH ports at the same time.
-        attempts_at_once: hosts that are set up at the same time.
+        probe_workers: limit of concurrent probes of SSH ports.
+        attempts_at_once: limit of hosts that are provisioned at the same time.
         provisioning_timeout_s: of one attempt.
-        silence_s: how long a host that is set up may say nothing.
-        retry: of attempts that failed.
-        agent_version, agent_base_url, agent_url, agent_sha256: of agents, for Machines that do not say.
-        agent_public_key: of releases of the agent, which have to be signed by it; empty where any release may run.
-        agent_image: root file system of nodes, for the same.
-        cluster_dns, apiserver_endpoint: stand in for what the cluster says; empty for nothing.
-        artifact_mirror: where everything is downloaded from that a Machine gives no place for; empty for nothing.
+        silence_s: longest time without output of an install.
+        retry: backoff of failed attempts.
+        agent_version, agent_base_url, agent_url, agent_sha256: of agents, for Machines that do not set them.
+        agent_public_key: key that signs agent releases; empty to allow any release.
+        agent_image: root file system of nodes, for Machines that do not set one.
+        cluster_dns, apiserver_endpoint: override the facts of the cluster; empty for no override.
+        artifact_mirror: source of all downloads for which a Machine sets no other; empty for none.
     """
 
     probe_workers: int = 64

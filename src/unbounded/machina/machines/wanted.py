@@ -1,6 +1,6 @@
-"""Whether a host is to be set up over SSH: once, and again only where somebody has asked for it.
+"""Decision whether to provision a host over SSH: once, and again only at the request of a user.
 
-An outage, a Node that is away or a newer spec is no reason: a host that serves is never installed over.
+An outage, a missing Node or a newer spec is no reason: a host that serves is never overwritten.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _FROM_AN_IMAGE: Final = frozenset(
 
 
 def is_open(provisioning: ProvisioningStatus | None) -> bool:
-    """Whether an attempt is written down whose end is not."""
+    """Return whether a recorded attempt has no recorded end."""
     return provisioning is not None and provisioning.ended_at is None
 
 
 def why_not(machine: Machine, node: Node | None) -> str | None:
-    """Why the host is not to be set up over SSH; None where it is."""
+    """Return why the host is not to be provisioned over SSH; None if it is."""
     before = machine.status.provisioning
     allowed = is_allowed(machine)
     if made_by_an_image(machine):
@@ -44,7 +44,7 @@ def why_not(machine: Machine, node: Node | None) -> str | None:
 
 
 def is_set_up_by_join(machine: Machine, node: Node | None, counter: int) -> bool:
-    """Return whether machina sets the host up over SSH as soon as spec.joinCounter is so high."""
+    """Return whether machina provisions the host over SSH once spec.joinCounter has this value."""
     if machine.spec.ssh is None or machine.spec.kubernetes is None or counter <= joins_counted(machine):
         return False
     allowed = replace(machine, spec=replace(machine.spec, join_counter=counter))
@@ -52,9 +52,9 @@ def is_set_up_by_join(machine: Machine, node: Node | None, counter: int) -> bool
 
 
 def joined_since(machine: Machine, node: Node | None) -> str | None:
-    """What shows that an attempt which was given up on has gone well after all: its Node is Ready; None without that.
+    """Return the evidence that a failed attempt has succeeded after all: its Node is Ready; None without evidence.
 
-    A Node that was Ready before the attempt says nothing of it.
+    A Node that was Ready before the attempt is no evidence.
     """
     before = machine.status.provisioning
     if before is None or before.failure is None or node is None or not node.ready:
@@ -63,9 +63,9 @@ def joined_since(machine: Machine, node: Node | None) -> str | None:
 
 
 def is_asked_anew(machine: Machine, node: Node | None) -> bool:
-    """Whether somebody has asked for something since the last attempt.
+    """Return whether a user has requested something since the last attempt.
 
-    A Node that came since is named in the spec by machina itself; what else was edited is the agent's business by then.
+    machina itself names a new Node in the spec. Once the Node exists, other edits concern the agent.
     """
     before = machine.status.provisioning
     if before is None or is_allowed(machine):
@@ -75,12 +75,12 @@ def is_asked_anew(machine: Machine, node: Node | None) -> bool:
 
 
 def is_allowed(machine: Machine) -> bool:
-    """Whether its join is allowed anew, and nothing has come of that yet."""
+    """Return whether a join is allowed again and was not used yet."""
     return machine.spec.join_counter > joins_counted(machine)
 
 
 def next_attempt(machine: Machine, node: Node | None, fresh: str) -> str:
-    """The name for one more attempt: of those that only repeat what failed it is the first one's, with a number."""
+    """Return the name of the next attempt: a retry has the first attempt's name with a number."""
     before = machine.status.provisioning
     if before is None or before.failure is None or is_asked_anew(machine, node):
         return fresh
@@ -89,12 +89,12 @@ def next_attempt(machine: Machine, node: Node | None, fresh: str) -> str:
 
 
 def is_first(attempt: str) -> bool:
-    """Whether no other was an attempt at the same thing before it."""
+    """Return whether the attempt is not a retry."""
     return _NUMBER not in attempt
 
 
 def repeats(attempt: str, before: str) -> bool:
-    """Whether both are attempts at the same thing: then it is done once one of them has ended well."""
+    """Return whether both attempts have the same goal; the success of one completes both."""
     return attempt.partition(_NUMBER)[0] == before.partition(_NUMBER)[0]
 
 
@@ -102,7 +102,7 @@ _NUMBER: Final = "-"
 
 
 def address_of(machine: Machine) -> str | None:
-    """host:port of its host; None where spec.ssh names none that makes sense."""
+    """Return host:port of the Machine's host; None without a valid spec.ssh."""
     try:
         return str(host_port(machine.spec.ssh.host)) if machine.spec.ssh is not None else None
     except ValueError:
@@ -110,7 +110,7 @@ def address_of(machine: Machine) -> str | None:
 
 
 def moved(machine: Machine) -> str | None:
-    """What is said where an attempt is carried out on another host than spec.ssh names by now; None where it is not."""
+    """Return the message about an attempt on another host than that of spec.ssh; None if the host is the same."""
     before = machine.status.provisioning
     if before is None or before.host is None or before.host == address_of(machine):
         return None
@@ -136,13 +136,13 @@ _TO_SET_UP: Final = "`kubectl unbounded machine allow-join` has the host set up 
 
 
 def joins_counted(machine: Machine) -> int:
-    """The highest spec.joinCounter that has led to an attempt, or to a join."""
+    """Return the highest spec.joinCounter that has led to an attempt or to a join."""
     before = machine.status.provisioning
     return max(before.join_counter if before else 0, last_allowed(machine, JoinPurpose.AGENT))
 
 
 def made_by_an_image(machine: Machine) -> bool:
-    """Whether the host gets its system, and its agent in it, from metalman or a cloud, and has got it once."""
+    """Return whether metalman or a cloud provides the host's system with its agent, and has done so once."""
     if machine.spec.pxe is None and not machine.provider:
         return False
     replaced = any(
@@ -154,7 +154,7 @@ def made_by_an_image(machine: Machine) -> bool:
 
 
 def last_reset(machine: Machine) -> str | None:
-    """The UID of the last AgentReset that is known to be complete."""
+    """Return the UID of the last AgentReset that is known to be complete."""
     resets = (
         one.uid
         for one in reversed(machine.status.recent_operations)
@@ -164,6 +164,6 @@ def last_reset(machine: Machine) -> str | None:
 
 
 def is_reset(machine: Machine) -> bool:
-    """Whether an AgentReset has taken back what the last attempt has done."""
+    """Return whether an AgentReset has reverted the last attempt."""
     before, reset = machine.status.provisioning, last_reset(machine)
     return before is not None and reset is not None and reset != before.reset
