@@ -1,1 +1,1 @@
-"""The clouds that machine-ops-controller has providers for: one package each, registered by entry point."""
+"""Cloud providers of machine-ops-controller: one package each, registered by an entry point."""

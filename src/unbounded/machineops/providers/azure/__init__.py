@@ -1,4 +1,4 @@
-"""Azure virtual machines: `spec.provider: AzureVM`, by Azure Resource Manager."""
+"""Provider of Azure virtual machines (`spec.provider: AzureVM`) through Azure Resource Manager."""
 
 import os
 
@@ -7,6 +7,8 @@ from unbounded.machineops.providers.azure.provider import AzureVM
 __all__ = ["PROVIDER", "AzureVM"]
 
 PROVIDER = AzureVM(endpoint=os.environ.get("AZURE_RESOURCE_MANAGER_ENDPOINT", ""))
-"""What the entry point leads to. Without that variable it is the cloud that the SDK is set to (AZURE_CLOUD, else the
-public one); where tokens come from, the SDK reads from AZURE_AUTHORITY_HOST.
+"""Object of the entry point.
+
+Without the variable, the SDK chooses the cloud (AZURE_CLOUD, else the public one). It reads the authority of tokens
+from AZURE_AUTHORITY_HOST.
 """

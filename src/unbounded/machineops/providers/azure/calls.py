@@ -1,4 +1,4 @@
-"""Speaking to Azure Resource Manager by the official SDK: budgets, time limits, and errors in our words."""
+"""Calls of Azure Resource Manager through the official SDK, with budgets, time limits and translated errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 40.0
 VERSIONS: Final = {"virtualmachines": "2026-04-01", "disks": "2026-03-02"}
-"""Of the API, as the SDK asks for these resources: what is read is also sent back by it."""
+"""API versions that the SDK uses for these resources: it also writes the documents that are read here."""
 LEFT_READS: Final = "x-ms-ratelimit-remaining-subscription-reads"
 LEFT_WRITES: Final = "x-ms-ratelimit-remaining-subscription-writes"
 
@@ -37,7 +37,7 @@ Headers = Mapping[str, str]
 
 
 class Credential(Protocol):
-    """What the SDK logs in with."""
+    """Credential of the SDK."""
 
     async def get_token(self, *scopes: str, **options: Any) -> Any: ...
 
@@ -45,26 +45,26 @@ class Credential(Protocol):
 
 
 class AsAnswered:
-    """A way to poll, for the SDK: it gives the answer to a change as it came, neither followed nor made a model of."""
+    """Polling method of the SDK that returns the first response to a change, without polling and without models."""
 
     def initialize(self, _client: Any, answer: Any, _model_of: Any) -> None:
         self._answer = answer
 
     async def run(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: there is no polling."""
 
     def resource(self) -> Any:
         return self._answer
 
 
 class Calls:
-    """The calls of one login.
+    """Calls of one login.
 
     Args:
-        login: the name of its MachineOperationCredential, for messages.
-        log_in: makes the SDK's credential, on the transport that it is given.
+        login: name of its MachineOperationCredential, for messages.
+        log_in: makes the SDK's credential on the given transport.
         endpoint: of Resource Manager.
-        context: whom to trust.
+        context: TLS context with the trusted authorities.
     """
 
     def __init__(
@@ -87,19 +87,19 @@ class Calls:
         self._throttles = Throttles()
 
     async def read(self, asked: Asked, call: Callable[[Any], Awaitable[T]]) -> T:
-        """What a call gives that changes nothing.
+        """Make a call that changes nothing, and return its result.
 
         Args:
-            call: takes the SDK's client, untyped: to the SDK everything in an answer may be None.
+            call: takes the SDK's client. Untyped, as every field of the SDK's responses may be None.
         """
         return await self._answered(asked, call, self._budget.read)
 
     async def show(self, asked: Asked, resource_id: str, **query: str) -> dict[str, Any]:
-        """A resource, as Azure shows it. The SDK takes five times as long for it, as it makes its models of that.
+        """Return a resource as Azure shows it. Through the SDK's models this takes five times as long.
 
         Args:
             resource_id: such as /subscriptions/…/providers/Microsoft.Compute/disks/disk-1.
-            query: what else the request has in it.
+            query: further parameters of the request.
         """
         kind = resource_id.lower().partition("/providers/microsoft.compute/")[2].partition("/")[0]
         url = quote(f"{self.endpoint}{resource_id}", safe="/:")
@@ -119,15 +119,15 @@ class Calls:
             raise Transient(f"{asked}: the answer is no resource: {said(str(error))}") from error
 
     async def change(self, asked: Asked, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
-        """What a call gives that changes something.
+        """Make a call that changes something, and return its result.
 
         Args:
-            before: the time of the loop after which it is not sent any more.
+            before: time of the loop after which the request is not sent any more.
         """
         return await self._answered(asked, call, partial(self._budget.write, before=before))
 
     async def get(self, asked: Asked, url: str) -> tuple[int, Headers, bytes]:
-        """The answer to a GET of an address that Resource Manager gave: status, headers and content."""
+        """Send a GET to a URL from Resource Manager; return status, headers and content."""
 
         async def call(client: Any) -> tuple[int, Headers, bytes]:
             answer = await client.send_request(HttpRequest("GET", url))
@@ -151,7 +151,7 @@ class Calls:
             except HttpResponseError as error:
                 if error.status_code != 401 or not self._has_answered(error):
                     raise
-                await self._log_in_anew()  # a token can be revoked, or expire on the way; nothing was done
+                await self._log_in_anew()  # a token can be revoked, or expire on the way; the request did nothing
             await turn(scope)
             return await call(self._client(scope))
         except AzureError as error:
@@ -173,7 +173,7 @@ class Calls:
         return Uncertain(words) if asked.changes and not _never_sent(error) else Transient(words)
 
     def _refused(self, answer: Answered, asked: Asked) -> Failure:
-        """What to raise for an error; where it is a limit, the scope that it is about is held back, and no other."""
+        """Return the failure for an error. An error of a rate limit blocks its scope and no other."""
         failure = errors.failure(answer, str(asked), self._login, changes=asked.changes)
         if isinstance(failure, Throttled):
             until = _loop_time() + failure.after_s
@@ -181,7 +181,9 @@ class Calls:
         return failure
 
     def _has_answered(self, error: HttpResponseError) -> bool:
-        """Whether Resource Manager answered with an error: tokens come from elsewhere, and answers can be cut off."""
+        """Return whether Resource Manager sent the error. Token errors come from elsewhere, and responses can be cut
+        off.
+        """
         response: Any = error.response
         if response is None or response.status_code < 400:
             return False
@@ -203,8 +205,8 @@ class Calls:
 
     def _transport(self) -> AioHttpTransport:
         if self._http is None:
-            connector = aiohttp.TCPConnector(ssl=self._context(), limit=0)  # how many there are is the engine's to say
-            proxied = bool(getproxies())  # aiohttp would look for one with each request, in a thread
+            connector = aiohttp.TCPConnector(ssl=self._context(), limit=0)  # the engine limits the connections
+            proxied = bool(getproxies())  # aiohttp would look up a proxy for each request, in a thread
             self._http = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=proxied)
         return AioHttpTransport(
             session=self._http, session_owner=False, connection_timeout=CONNECT_S, read_timeout=ANSWER_S
@@ -216,7 +218,7 @@ class Calls:
         self._budget.left(scope, reads=reads, writes=writes)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._log_in_anew()
         if self._http is not None:
             await self._http.close()
@@ -234,7 +236,7 @@ class _ErrorDocument(msgspec.Struct):
 
 
 def answered(status: int, headers: Headers, content: bytes) -> Answered:
-    """An error, by what came with it."""
+    """Parse an error from its status, headers and content."""
     try:
         found = msgspec.json.decode(content, type=_ErrorDocument).error
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -254,7 +256,7 @@ def _policy(more: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def retry_after(headers: Headers) -> float | None:
-    """When Azure wants to be asked again, in seconds."""
+    """Return the seconds after which Azure accepts a repetition."""
     return _number(headers.get("retry-after"))
 
 
@@ -272,11 +274,11 @@ def _loop_time() -> float:
 def _content(response: Any) -> bytes:
     try:
         content = response.content if hasattr(response, "content") else response.body()
-    except Exception:  # it was not read to its end
+    except Exception:  # the body was not read completely
         return b""
     return content if isinstance(content, bytes) else b""
 
 
 def _never_sent(error: AzureError) -> bool:
-    """Whether there was no connection. The SDK raises the same error where one was lost after the request was sent."""
+    """Return whether no connection was made. The SDK raises the same class if one broke after the request was sent."""
     return isinstance(error, ServiceRequestTimeoutError) or isinstance(error.__cause__, aiohttp.ClientConnectorError)

@@ -1,4 +1,4 @@
-"""What Azure's errors mean for an operation: who acts next, and when."""
+"""Meaning of Azure's errors for an operation: the next actor, and the time of a retry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unbounded.api.failures import Failure
 from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import Cause, NotDone, Refusal, Throttled, Transient, Uncertain, said
 
-THROTTLED_S: Final = 10.0  # where Azure does not say for how long
+THROTTLED_S: Final = 10.0  # if Azure names no time
 CAPACITY: Final = frozenset(
     {
         "AllocationFailed",
@@ -22,7 +22,7 @@ CAPACITY: Final = frozenset(
     }
 )
 LASTING: Final = frozenset({"MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription", "ScopeLocked"})
-"""Conflicts that are there until somebody acts."""
+"""Conflicts that persist until the user acts."""
 PASSING: Final = frozenset({"NicReservedForAnotherVm", "RetryableError"})
 _POLICY: Final = re.compile(r'"policyAssignment":\{"name":"(?P<name>[^"]*)","id":"(?P<id>[^"\']*)"')
 _LOGIN_PASSES: Final = re.compile(
@@ -33,16 +33,16 @@ _LOGIN_PASSES: Final = re.compile(
 
 
 class Closed(Refusal):
-    """Nothing can be changed there until somebody acts, whatever is asked for."""
+    """The scope allows no changes at all until the user acts."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """An error that Azure answered with.
+    """An error response of Azure.
 
     Args:
-        used_up: the names of throttling policies that refused it.
-        policy: the assignment of a policy of the subscription that disallows it.
+        used_up: names of the throttling policies that refused the request.
+        policy: assignment of a policy of the subscription that disallows the request.
     """
 
     status: int
@@ -54,11 +54,11 @@ class Answered:
 
 
 def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failure:
-    """What to raise for an error.
+    """Return the failure for an error.
 
     Args:
-        what: was asked for.
-        login: the name of the MachineOperationCredential.
+        what: description of the request.
+        login: name of the MachineOperationCredential.
         changes: the request would have changed something.
     """
     words = f"{what}: {said(f'{answer.code}: {answer.message}')}"
@@ -72,7 +72,7 @@ def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failur
         case 409:
             return _conflict(answer, words)
         case 412:
-            return Transient(words)  # it is another one by now: look again
+            return Transient(words)  # the resource has changed meanwhile: observe it again
         case 429:
             return Throttled(words, answer.retry_after_s or THROTTLED_S)
         case 408 | 500 | 502 | 503 | 504:
@@ -106,7 +106,7 @@ def refused_login(words: str, login: str) -> Refusal:
 
 
 def login_failure(message: str, login: str) -> Failure:
-    """What to raise when there is no token; nothing was sent to Resource Manager."""
+    """Return the failure of a login without token; Resource Manager has received nothing."""
     if _LOGIN_PASSES.search(message):
         return Transient(f"no token for MachineOperationCredential {login}: {said(message)}")
     return refused_login(said(message), login)

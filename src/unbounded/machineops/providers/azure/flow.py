@@ -1,7 +1,7 @@
-"""HostReplace: where the replacement of a virtual machine stands, by what Azure shows and what was kept.
+"""HostReplace of a virtual machine: the current step, from the state in Azure and the replacement state in the Secret.
 
-The model is kept, then what has to outlive the virtual machine is detached, it is deleted, and made anew under its
-name. The new one is known by the name of its OS disk, which has the operation's UID in it.
+The steps save the model, detach what must outlive the virtual machine, delete it, and create it again under its name.
+The new one is identified by the name of its OS disk, which contains the operation's UID.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STEPS: Final = (
         900,
         Cancel.AT_ONCE,
         undo=True,
-        needs_what_is_kept=True,  # what was deleted with it is known nowhere else
+        needs_what_is_kept=True,  # Azure does not show what was deleted with the VM
         settles=False,
     ),
     ReplaceStep(
@@ -86,15 +86,15 @@ STEPS: Final = (
         CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800, settles=False
     ),
 )
-NOT_MADE: Final = ""  # as the old VM is there
+NOT_MADE: Final = ""  # as the old VM exists
 NOT_SEEN: Final = "its new OS disk, if one was made, is"
 IS_THERE: Final = "its new OS disk is"
-MAX_WHERE: Final = 2048  # of evidence, in its schema
+MAX_WHERE: Final = 2048  # of evidence, by its schema
 _UNDER_WAY: Final = frozenset({"creating", "updating", "deleting", "migrating"})
 
 
 class Do(Enum):
-    """What a step asks for, as things stand."""
+    """Action of a step in the current situation."""
 
     SAVE = "keep the model"
     TAKE_UP = "keep the model that an earlier replacement has left"
@@ -110,17 +110,17 @@ class Do(Enum):
 
 @dataclass(frozen=True)
 class Seen:
-    """What Azure shows, and what is kept in the cluster.
+    """Observation of a replacement: resources in Azure, and the state in the cluster.
 
     Args:
-        vm: with its instance view; None where there is none of that name.
-        disks: those of `disks_to_see` that there are, by id.
-        kept: for this operation.
-        former: what an earlier replacement has left, which did not come to its end.
-        place: where that is, for messages.
-        missing: why the image that it was made of is not to be had any more; empty where it is.
-        unsure: what may be lost, as that could not be looked at.
-        creation: how far the long call of its creation is, where that is known and there is no VM.
+        vm: with its instance view; None if the name does not exist.
+        disks: existing ones of `disks_to_see`, by id.
+        kept: state of this operation.
+        former: state of an earlier replacement that did not complete.
+        place: reference to that state, for messages.
+        missing: why the image of the VM is not available any more; empty if it is.
+        unsure: possible loss that could not be checked.
+        creation: progress of the long call of the creation, if that is known and there is no VM.
     """
 
     vm: Document | None
@@ -135,9 +135,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Position:
-    """
+    """Current step of a replacement, and the action to take.
+
     Args:
-        disk: the id of the one to delete.
+        disk: id of the disk to delete.
     """
 
     next: Next
@@ -146,7 +147,7 @@ class Position:
 
 
 def disks_to_see(vm: Document | None, kept: Kept | None) -> list[str]:
-    """The ids of the disks that a position rests on."""
+    """Return the ids of the disks that `position` needs."""
     if kept is None:
         unfit = vm is None or any(model.obstacles(vm)) or model.arriving(vm)
         return [] if vm is None or unfit else [_os_disk(vm)["managedDisk"]["id"]]
@@ -163,11 +164,11 @@ def _to_clear(kept: Kept) -> list[str]:
 
 
 def position(seen: Seen, job: Job) -> Position:
-    """Where a replacement stands.
+    """Decide the current step of a replacement.
 
     Raises:
-        Refusal: before the first step: it cannot be done, or would lose what is to be kept.
-        Transient: there is something under the name that has nothing to do with it.
+        Refusal: before the first step: the replacement is impossible, or would lose something that must be kept.
+        Transient: an unrelated virtual machine has the name.
     """
     if seen.kept is None:
         return _first(seen, job)
@@ -176,7 +177,9 @@ def position(seen: Seen, job: Job) -> Position:
 
 
 def _is_needed(vm: Document | None, kept: Kept) -> bool:
-    """Whether the next replacement needs what is kept: the virtual machine does not show all of it, or not for long."""
+    """Return whether the next replacement needs the state, as the virtual machine does not show all of it or soon will
+    not.
+    """
     if vm is None or not model.is_old(vm, kept) or model.provisioning(vm) == "deleting":
         return True
     return model.is_of_others(kept) or not model.is_put_back(vm, kept)
@@ -204,7 +207,7 @@ def _begun(seen: Seen, kept: Kept, where: str) -> Position:
 
 
 def _none(seen: Seen, kept: Kept, words: str, where: str) -> Position:
-    """Neither the old one is there, nor a new one."""
+    """Decide the step while neither the old VM nor the new one exists."""
     creation = seen.creation
     if creation is not None and creation.state is State.RUNNING:
         return Position(Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
@@ -216,7 +219,7 @@ def _none(seen: Seen, kept: Kept, words: str, where: str) -> Position:
 
 
 def _failure(told: str) -> str:
-    """The reason of a long call that has failed, by what it says."""
+    """Return the reason of a failed long call from its message."""
     if any(code in told for code in CAPACITY):
         return reasons.NO_CAPACITY
     return reasons.QUOTA_EXCEEDED if "quota" in told.lower() else reasons.PROVIDER_OPERATION_FAILED
@@ -252,26 +255,26 @@ def _first(seen: Seen, job: Job) -> Position:
 
 
 def losses(vm: Document, os_disk: Document, unsure: str = "") -> list[Loss]:
-    """What will be lost of a virtual machine.
+    """Return the losses of a replacement.
 
     Args:
-        unsure: what may be, as that could not be looked at; empty for nothing.
+        unsure: possible loss that could not be checked; empty for none.
     """
     return [*model.losses(vm, os_disk), *([Loss("storageProfile.imageReference", unsure)] if unsure else [])]
 
 
 def _is_all_there_is(vm: Document | None, former: Kept) -> bool:
-    """Whether of what an earlier replacement has kept nothing else is there, or what never got a host."""
+    """Return whether only the state of an earlier replacement exists, or also a VM that never got a host."""
     return vm is None or (model.is_made_by(vm, former) and _never_ran(vm))
 
 
 def _never_ran(vm: Document) -> bool:
-    """Whether a new VM never got a host: it cannot be given other custom data."""
+    """Return whether a new VM never got a host. Such a VM cannot be given other custom data."""
     return model.provisioning(vm) == "failed" and states.power(model.statuses(vm)) is Power.RELEASED
 
 
 def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
-    """What is lost is told while the old one is there: in the message, and with the evidence of the steps so far."""
+    """Decide the step while the old VM exists. The message and the evidence of these steps name all losses."""
     state, losing = model.provisioning(vm), _losing([*kept.lost, *filter(None, [kept.unsure])])
     told = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
@@ -280,7 +283,7 @@ def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
         words = f"{words}; deleteOption is changed, and was {model.told_options(kept)}"
     if state in _UNDER_WAY:
         return Position(Next(DETACHING, words, told, under_way=True, progress=losing))
-    is_as_it_was = state == "succeeded" and model.is_put_back(vm, kept)  # failed, its deletion may have begun
+    is_as_it_was = state == "succeeded" and model.is_put_back(vm, kept)  # after a failure, its deletion may have begun
     step = DELETING if model.is_detached_as_kept(vm, kept) else DETACHING
     following = Next(step, words, told, progress=losing, is_as_it_was=is_as_it_was)
     return Position(following, Do.DELETE_OLD if step == DELETING else Do.DETACH)
@@ -298,7 +301,7 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
         failed = NotDone(_reason(vm), f"Azure has left it as {states.described(model.statuses(vm))}")
         following = Next(CREATING, words, where, failed=failed)
         return Position(following, Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
-    if states.os_failed(model.statuses(vm)):  # it may report yet, and what it was asked for after that would hide it
+    if states.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
         told = f"{states.described(model.statuses(vm))}: it may report yet; its serial console tells what it does"
         return Position(Next(CREATING, words, where, under_way=True, progress=told))
     if not model.is_restored(vm, kept):
@@ -319,20 +322,20 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
 
 
 def _reason(vm: Document) -> str:
-    """Why a new VM never got a host."""
+    """Return why a new VM never got a host."""
     codes = {str(one.get("code")).rpartition("/")[2] for one in model.statuses(vm)}
     return reasons.NO_CAPACITY if codes & CAPACITY else reasons.PROVIDER_OPERATION_FAILED
 
 
 def _failed_otherwise(kept: Kept, words: str, where: str) -> Position:
-    """What failed was its creation, unless more was asked of it: asked again, that shows whether it is well."""
+    """Decide the step for a new VM whose creation, or a later change, has failed. A repeated change shows its state."""
     if model.is_detached(kept.body):
         return Position(Next(CREATING, words, where, under_way=True))
     return Position(Next(RESTORING, words, where), Do.RESTORE)
 
 
 def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
-    """What is to become of the OS disks that are left."""
+    """Decide about the OS disks that remain."""
     theirs = []
     for disk_id in _to_clear(kept):
         disk, name = seen.disks.get(disk_id), model.last(disk_id)
@@ -350,7 +353,7 @@ def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> P
 
 
 def _ended(vm: Document, kept: Kept) -> str:
-    """What there is to say of a replacement that is done."""
+    """Return the final message of a replacement."""
     new = f"VM {kept.name} is made anew, with OS disk {kept.new_disk_name}: {states.described(model.statuses(vm))}"
     old = f"the old one is gone, and what was on its OS disk {model.last(kept.os_disk)}"
     lost = f"not kept: {'; '.join(kept.lost)}" if kept.lost else "all that its model had was kept"
@@ -358,13 +361,13 @@ def _ended(vm: Document, kept: Kept) -> str:
 
 
 def unadded(vm: Document, kept: Kept) -> list[str]:
-    """Which extensions the new virtual machine does not have as they should be, in words."""
+    """Return messages about extensions that the new virtual machine lacks or that have failed."""
     failed = [name for name, state in model.extensions(vm).items() if state == "failed"]
     return [*(f"extension {name} has failed" for name in failed), *kept.refused.values()]
 
 
 def extensions_to_add(vm: Document, kept: Kept) -> list[str]:
-    """The names of the extensions that a virtual machine lacks; one that has failed on it is there."""
+    """Return the names of the extensions that a virtual machine lacks; a failed one counts as present."""
     there = {name.lower() for name, state in model.extensions(vm).items() if state != "canceled"}
     return [name for name in kept.extensions if name.lower() not in there and name not in kept.refused]
 
@@ -375,10 +378,10 @@ def _os_disk(vm: Document) -> Document:
 
 
 def _standing(kept: Kept, new_disk: str) -> str:
-    """All that exists for a replacement, by name.
+    """List all resources of a replacement by name.
 
     Args:
-        new_disk: what is known of that.
+        new_disk: phrase about the new OS disk.
     """
     old_disk = "its OS disk is" if new_disk == NOT_MADE else "its old one, unless it is gone by now, is"
     parts = [f"its network interfaces are {', '.join(kept.nics)}"]

@@ -1,4 +1,4 @@
-"""What a spec.providerID of Azure names."""
+"""Parser of Azure's spec.providerID."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ID: Final = re.compile(
 
 @dataclass(frozen=True)
 class VmId:
-    """A virtual machine's place in Resource Manager, which takes its parts in any case."""
+    """Id of a virtual machine in Resource Manager. Its parts are case-insensitive."""
 
     subscription: str
     group: str
@@ -35,10 +35,10 @@ class VmId:
 
 
 def vm_id(text: str) -> VmId:
-    """The parts of an id, as they were written.
+    """Split an id into its parts, in their original case.
 
     Raises:
-        ValueError: it is not one of a virtual machine; the words are for who wrote it.
+        ValueError: not an id of a virtual machine; with a message for the user.
     """
     found = _ID.fullmatch(text)
     if found is None:
@@ -47,10 +47,10 @@ def vm_id(text: str) -> VmId:
 
 
 def instance(provider_id: str) -> Instance:
-    """What a providerID names; its id is in lower case, as the same one may be written in others.
+    """Parse a providerID; the id is in lower case, as ids are case-insensitive.
 
     Raises:
-        ValueError: it names no virtual machine.
+        ValueError: not a virtual machine.
     """
     found = vm_id(provider_id)
     return Instance(str(found).lower(), found.subscription.lower(), found.name)

@@ -1,4 +1,4 @@
-"""Whether the image that a virtual machine was made of is still to be had, in each form in which one is named."""
+"""Availability of the image that a virtual machine was made of, for each form of an image reference."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _GONE: Final = frozenset({"failed", "deleting"})
 
 @dataclass(frozen=True)
 class Form:
-    """A way to name an image.
+    """A form of image reference.
 
     Args:
         field: of the imageReference.
-        shown_by: the SDK's operations on it.
-        listed_by: that which lists its versions.
-        is_regional: it is looked for in the location of the virtual machine.
-        is_own: nothing can be made of it without the right to read it.
+        shown_by: operations of the SDK on the image.
+        listed_by: operation that lists its versions.
+        is_regional: the image belongs to the location of the virtual machine.
+        is_own: the login needs the right to read the image to create a VM from it.
     """
 
     field: str
@@ -71,14 +71,14 @@ FORMS: Final = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image of a virtual machine.
+    """Image of a virtual machine.
 
     Args:
-        name: as its imageReference has it; publisher, offer, SKU and version with colons between.
-        place: what the SDK asks for, but for the version.
+        name: as in the imageReference; publisher, offer, SKU and version joined by colons.
+        place: arguments of the SDK, without the version.
         version: empty for the latest one.
         location: of the virtual machine.
-        subscription: which has it; empty for that of the virtual machine.
+        subscription: of the image; empty for that of the virtual machine.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Image:
     subscription: str = ""
 
     async def shown(self, client: Any) -> list[Document]:
-        """Its versions that there are, of one that is named only that."""
+        """Return the existing versions, or only the named one."""
         operations = getattr(client, self.form.shown_by)
         if self.version or not self.form.listed_by:
             version = [self.version] if self.version else []
@@ -99,11 +99,11 @@ class Image:
         return [one.as_dict() for one in found]
 
     def instance(self, instance: Instance) -> Instance:
-        """For which it is looked at: the limits of its own subscription count."""
+        """Return the instance for the budget of the reads: the limits of the image's own subscription count."""
         return Instance(instance.id, self.subscription or instance.scope, instance.name)
 
     def missing(self, versions: Iterable[Document]) -> str:
-        """Why none of the versions that there are will do; empty where one does."""
+        """Return why none of the existing versions is suitable; empty if one is."""
         if any(self._does(one.get("properties") or {}) for one in versions):
             return ""
         return f"there is no version of image {self.name} that can be had in {self.location}"
@@ -118,7 +118,7 @@ class Image:
 
 
 def of(vm: Document) -> Image | str:
-    """The image of a virtual machine that was made of one; how it is named where that is in no form that is known."""
+    """Return the image of a virtual machine; a description of its reference if the form is unknown."""
     reference: Document = vm["properties"]["storageProfile"]["imageReference"]
     parts = [str(reference.get(name) or "") for name in ("publisher", "offer", "sku", "version")]
     fields = {**reference, "urn": ":".join(parts)}
@@ -142,15 +142,15 @@ def of(vm: Document) -> Image | str:
 
 
 def unsure(image: str, why: str) -> str:
-    """What may be lost with a virtual machine whose image could not be looked at."""
+    """Describe the possible loss of an image that could not be read."""
     return f"whether its image {image} is still to be had is not known ({why}), and without it no VM can be made"
 
 
 def unseen(image: Image, refusal: Refusal) -> str:
-    """What may be lost where an image may not be looked at.
+    """Describe the possible loss of an image that the login may not read.
 
     Raises:
-        Refusal: then nothing could be made of it, either.
+        Refusal: without this right no VM can be created from the image.
     """
     if image.form.is_own:
         told = f"no VM can be made of image {image.name} by who may not read it, and nothing was touched; {refusal}"
@@ -159,5 +159,5 @@ def unseen(image: Image, refusal: Refusal) -> str:
 
 
 def _plain(location: object) -> str:
-    """A location by its name or by its display name: westeurope, West Europe."""
+    """Normalize the name or display name of a location: westeurope, West Europe."""
     return str(location).replace(" ", "").lower()

@@ -1,4 +1,4 @@
-"""What a virtual machine is made of: what has to be kept for making it anew, and what cannot be."""
+"""Model of a virtual machine: the properties to save for its re-creation, and those that cannot be saved."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from unbounded.machineops.providers.azure import osdisk, states
 Document = Mapping[str, Any]
 """A resource as Resource Manager shows it."""
 
-DETACH: Final = "Detach"  # what Azure does where nothing is said
+DETACH: Final = "Detach"  # Azure's default
 _READ_ONLY: Final = frozenset({"provisioningState", "vmId", "timeCreated", "instanceView"})
-_OF_MAKING_NICS: Final = frozenset({"networkInterfaceConfigurations", "networkApiVersion"})  # they are there
+# the network interfaces exist already
+_OF_MAKING_NICS: Final = frozenset({"networkInterfaceConfigurations", "networkApiVersion"})
 _OF_THE_OLD_DISK: Final = frozenset({"name", "vhd", "image", "encryptionSettings", "managedDisk", "createOption"})
 _TOP: Final = ("location", "tags", "plan", "zones", "extendedLocation")
 _DISK: Final = re.compile(
@@ -27,19 +28,19 @@ _DISK: Final = re.compile(
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What making a virtual machine anew rests on, from before anything of it is changed.
+    """Replacement state: all that re-creating a virtual machine needs, saved before the first change.
 
     Args:
-        uid: of the operation that keeps it.
-        vm_id: tells the old one from what comes after it under its name.
-        os_disk: the old one's id.
-        body: what creates it, without what only Azure sets, and without secrets of a login.
-        extensions: by name, what creates them.
-        lost: what of it cannot be kept.
-        former_disks: ids of OS disks that earlier replacements may have left, which did not come to their end.
-        refused: extensions that Azure has refused to add to the new one, with its words.
-        unsure: what may be lost, and could not be looked at.
-        lacking: which of the extensions it did not have when it was kept; None where that was not noted.
+        uid: of the operation that saved it.
+        vm_id: identifies the old VM among later ones of the same name.
+        os_disk: id of the old OS disk.
+        body: request that creates the VM, without fields that only Azure sets and without secrets of a login.
+        extensions: requests that create them, by name.
+        lost: properties that cannot be saved.
+        former_disks: ids of OS disks that incomplete earlier replacements may have left.
+        refused: extensions that Azure refused to add to the new VM, with its messages.
+        unsure: possible loss that could not be checked.
+        lacking: extensions that the VM lacked when it was saved; None if not recorded.
     """
 
     uid: str
@@ -61,24 +62,24 @@ class Kept(msgspec.Struct, frozen=True):
 
     @property
     def disks(self) -> list[str]:
-        """The names of the data disks."""
+        """Names of the data disks."""
         return [last(disk["managedDisk"]["id"]) for disk in self.body["properties"]["storageProfile"]["dataDisks"]]
 
     @property
     def new_disk_name(self) -> str:
-        """Of the OS disk that is made for the operation; by it the new virtual machine is known."""
+        """Name of the operation's new OS disk, which identifies the new virtual machine."""
         return f"{self.name[:50]}-osdisk-{self.uid.replace('-', '')[:12].lower()}"
 
     @property
     def new_disk(self) -> str:
-        """The id of that disk."""
+        """Id of that disk."""
         subscription = self.os_disk.split("/")[2]
         group = f"/subscriptions/{subscription}/resourceGroups/{self.group}"
         return f"{group}/providers/Microsoft.Compute/disks/{self.new_disk_name}"
 
     @property
     def nics(self) -> list[str]:
-        """The names of the network interfaces."""
+        """Names of the network interfaces."""
         return [last(nic["id"]) for nic in self.body["properties"]["networkProfile"]["networkInterfaces"]]
 
 
@@ -87,10 +88,10 @@ def decoded(content: bytes) -> Kept:
 
 
 def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
-    """What to keep of a virtual machine, as it is shown with its user data.
+    """Build the state of a virtual machine that was read with its user data.
 
     Args:
-        uid: of the operation that keeps it.
+        uid: of the operation that saves it.
     """
     properties = {name: value for name, value in vm["properties"].items() if name not in _READ_ONLY}
     storage = properties["storageProfile"]
@@ -123,17 +124,17 @@ def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
 
 
 def taken_up(former: Kept, uid: str) -> Kept:
-    """What another operation keeps in place of what an earlier one has left, of which nothing else is there."""
+    """Adopt the state of an earlier replacement whose virtual machine does not exist any more."""
     return msgspec.structs.replace(former, uid=uid, former_disks=[*former.former_disks, former.new_disk], refused={})
 
 
 def with_refused(kept: Kept, extension: str, words: str) -> Kept:
-    """The same where an extension is not to be asked for again."""
+    """Record that an extension was refused and must not be requested again."""
     return msgspec.structs.replace(kept, refused={**kept.refused, extension: words})
 
 
 def still_needed(former: Kept, vm: Document) -> Kept:
-    """What an earlier replacement has left: of a virtual machine that it has not ended, what that lacked before."""
+    """Reduce the state of an earlier replacement to what this virtual machine lacked before it."""
     is_whole = str(vm["properties"].get("vmId")).lower() == former.vm_id.lower() and provisioning(vm) == "succeeded"
     if not is_whole or former.lacking is None:
         return former
@@ -142,12 +143,12 @@ def still_needed(former: Kept, vm: Document) -> Kept:
 
 
 def is_of_others(kept: Kept) -> bool:
-    """Whether there is something in it that the virtual machine does not show: an earlier replacement has left that."""
+    """Return whether the state contains something that the VM does not show, as an earlier replacement left it."""
     return bool(kept.former_disks or kept.lacking)
 
 
 def completed(now: Kept, former: Kept) -> Kept:
-    """What to keep of a virtual machine that an earlier replacement has left half-way, as it was before that."""
+    """Complete the state of a half-replaced virtual machine with its properties from before that replacement."""
     names = {name.lower() for name in now.extensions}
     absent = {name: body for name, body in former.extensions.items() if name.lower() not in names}
     disks = [disk for disk in (former.os_disk, *former.former_disks) if disk.lower() != now.os_disk.lower()]
@@ -157,10 +158,10 @@ def completed(now: Kept, former: Kept) -> Kept:
 
 
 def as_it_is_now(now: Kept, kept: Kept) -> Kept | None:
-    """What to keep in place of what was kept, where the old virtual machine was changed since; None where it was not.
+    """Update the state after the old virtual machine was changed; return None if it was not.
 
     Args:
-        now: made of it as it is shown directly before it is deleted.
+        now: state of the virtual machine directly before its deletion.
     """
     body = _with_former_options(now.body, kept.body)
     former = {"former_disks": kept.former_disks, "unsure": kept.unsure}
@@ -185,12 +186,12 @@ def _with_former_options(body: Document, former: Document) -> dict[str, Any]:
 
 
 def is_made_by(vm: Document, kept: Kept) -> bool:
-    """Whether a virtual machine is the new one of a replacement."""
+    """Return whether a virtual machine is the new one of a replacement."""
     return str(vm["properties"]["storageProfile"]["osDisk"].get("name")).lower() == kept.new_disk_name.lower()
 
 
 def is_old(vm: Document, kept: Kept) -> bool:
-    """Whether a virtual machine is the one that a replacement is to take away, or what an earlier one has left."""
+    """Return whether a virtual machine is the one to replace, or a remainder of an earlier replacement."""
     os_disk = vm["properties"]["storageProfile"]["osDisk"]
     leftovers = {last(disk).lower() for disk in kept.former_disks}
     same = str(vm["properties"].get("vmId")).lower() == kept.vm_id.lower()
@@ -198,7 +199,7 @@ def is_old(vm: Document, kept: Kept) -> bool:
 
 
 def obstacles(vm: Document) -> Iterator[str]:
-    """Why a virtual machine cannot be made anew."""
+    """Yield the reasons why a virtual machine cannot be re-created."""
     properties = vm["properties"]
     storage, profile = properties.get("storageProfile") or {}, properties.get("osProfile") or {}
     if not storage.get("imageReference") or not profile:
@@ -211,7 +212,7 @@ def obstacles(vm: Document) -> Iterator[str]:
 
 
 def arriving(vm: Document) -> list[str]:
-    """The names of disks that a virtual machine has in its model, and which are not there yet."""
+    """Return the names of disks in the model of a virtual machine that are not attached yet."""
     return [
         str(disk.get("name") or f"of LUN {disk.get('lun')}")
         for disk in _disks(vm)
@@ -225,7 +226,7 @@ def _disks(vm: Document) -> list[Document]:
 
 
 def losses(vm: Document, os_disk: Document) -> Iterator[Loss]:
-    """What the new virtual machine will not have of the old one, beside what is on the OS disk."""
+    """Yield what the new virtual machine loses, besides the content of the OS disk."""
     identity, profile = vm.get("identity") or {}, vm["properties"].get("osProfile") or {}
     if "SystemAssigned" in str(identity.get("type")):
         told = f"the principal {identity.get('principalId')} of its system-assigned identity, and the roles of that"
@@ -243,52 +244,54 @@ def losses(vm: Document, os_disk: Document) -> Iterator[Loss]:
 
 
 def detached(vm: Document) -> dict[str, Any]:
-    """The change after which network interfaces and data disks outlive a virtual machine, and its OS disk does not."""
+    """Return the update after which network interfaces and data disks outlive a virtual machine, and its OS disk does
+    not.
+    """
     return _with_options(vm["properties"], dict.fromkeys(_options(vm["properties"]), DETACH) | {"": "Delete"})
 
 
 def is_detached(vm: Document) -> bool:
-    """Whether nothing is deleted with a virtual machine but its OS disk."""
+    """Return whether deleting a virtual machine deletes nothing but its OS disk."""
     os_disk, *others = _options(vm["properties"]).values()
     return os_disk == "Delete" and all(option == DETACH for option in others)
 
 
 def is_detached_as_kept(vm: Document, old: Kept) -> bool:
-    """The same, as far as it is about what a virtual machine had when it was kept."""
+    """Return whether this holds for the parts that the virtual machine had when it was saved."""
     kept = _options(old.body["properties"])
     os_disk, *others = (option for name, option in _options(vm["properties"]).items() if name in kept)
     return os_disk == "Delete" and all(option == DETACH for option in others)
 
 
 def restored(vm: Document, old: Kept) -> dict[str, Any]:
-    """The change after which as much is deleted with the new virtual machine as was with the old one."""
+    """Return the update after which the new virtual machine has the old one's delete options."""
     return _with_options(vm["properties"], _options(old.body["properties"]))
 
 
 def is_restored(vm: Document, old: Kept) -> bool:
-    """Whether as much is deleted with a virtual machine as was with the old one."""
+    """Return whether the new virtual machine has the old one's delete options."""
     return _options(vm["properties"]) == _options(old.body["properties"])
 
 
 def put_back(vm: Document, old: Kept) -> dict[str, Any]:
-    """The change after which as much is deleted with the old virtual machine as before the replacement."""
+    """Return the update after which the old virtual machine has its original delete options."""
     return _with_options(vm["properties"], {**_options(vm["properties"]), **_options(old.body["properties"])})
 
 
 def is_put_back(vm: Document, old: Kept) -> bool:
-    """Whether as much is deleted with the old virtual machine as before; what was attached to it since is no matter."""
+    """Return whether the old virtual machine has its original delete options; parts attached since do not count."""
     now = _options(vm["properties"])
     return all(now.get(name, option) == option for name, option in _options(old.body["properties"]).items())
 
 
 def told_options(old: Kept) -> str:
-    """What became of the parts of the old virtual machine when it was deleted, in words."""
+    """Describe the original delete options of the old virtual machine."""
     options = _options(old.body["properties"])
     return ", ".join(f"{option} of {last(name) or 'its OS disk'}" for name, option in options.items())
 
 
 def _with_options(properties: Document, options: Mapping[str, str]) -> dict[str, Any]:
-    """The change that sets what becomes of each part when its virtual machine is deleted."""
+    """Return the update that sets the delete option of each part."""
     storage, nics = properties["storageProfile"], properties["networkProfile"]["networkInterfaces"]
     return {
         "properties": {
@@ -316,7 +319,7 @@ def _with_options(properties: Document, options: Mapping[str, str]) -> dict[str,
 
 
 def _options(properties: Document) -> dict[str, str]:
-    """What becomes of each part when its virtual machine is deleted, that of the OS disk first."""
+    """Return the delete option of each part, that of the OS disk first."""
     storage = properties["storageProfile"]
     disks = {str(disk["managedDisk"]["id"]).lower(): disk for disk in storage.get("dataDisks") or []}
     nics = {
@@ -327,7 +330,7 @@ def _options(properties: Document) -> dict[str, str]:
 
 
 def created(old: Kept, user_data: str, password: str) -> dict[str, Any]:
-    """What creates the new virtual machine; where it fails and is deleted, what it was given stays.
+    """Return the request that creates the new virtual machine. Its parts survive a failed creation and its deletion.
 
     Args:
         password: for a login that had one.
@@ -356,7 +359,7 @@ def created(old: Kept, user_data: str, password: str) -> dict[str, Any]:
 
 
 def _size(properties: Document) -> dict[str, Any]:
-    """Where Azure may choose the size it refuses to be told one."""
+    """Return the size, unless Azure chooses it and refuses a request that names one."""
     hardware = properties.get("hardwareProfile")
     return {"hardwareProfile": _without(hardware, {"vmSize"})} if hardware and properties.get("flexProfile") else {}
 
@@ -366,7 +369,7 @@ def _without(document: Document, names: Collection[str]) -> dict[str, Any]:
 
 
 def disk_place(disk_id: str) -> tuple[str, str]:
-    """The resource group and the name of a disk."""
+    """Return the resource group and the name of a disk."""
     found = _DISK.fullmatch(disk_id)
     if found is None:
         raise ValueError(f"{disk_id!r} is no id of a disk")
@@ -374,22 +377,22 @@ def disk_place(disk_id: str) -> tuple[str, str]:
 
 
 def last(resource_id: str) -> str:
-    """The name at the end of an id."""
+    """Return the name at the end of an id."""
     return resource_id.rpartition("/")[2]
 
 
 def statuses(vm: Document) -> list[Document]:
-    """Those of its instance view, with which it has to be shown."""
+    """Return the statuses of the instance view, which must be part of the document."""
     return list((vm["properties"].get("instanceView") or {}).get("statuses") or [])
 
 
 def provisioning(vm: Document) -> str:
-    """How far the last change is, in lower case."""
+    """Return the provisioning state of the last change, in lower case."""
     return str(vm["properties"].get("provisioningState") or states.provisioning(statuses(vm))).lower()
 
 
 def extensions(vm: Document) -> dict[str, str]:
-    """How far each extension of a virtual machine is, in lower case, by its name."""
+    """Return the provisioning state of each extension, in lower case, by its name."""
     return {
         str(one["name"]): str((one.get("properties") or {}).get("provisioningState")).lower()
         for one in vm.get("resources") or []
@@ -406,7 +409,7 @@ def _identity(identity: Document) -> dict[str, Any]:
 
 
 def _os_disk(shown: Document, disk: Document) -> dict[str, Any]:
-    """Of a deallocated machine neither size, type nor key is shown, but for at the disk itself."""
+    """Return the OS disk with size, type and key from its own resource: Azure hides them in a deallocated VM."""
     managed = {name: value for name, value in shown["managedDisk"].items() if name != "id"}
     if sku := (disk.get("sku") or {}).get("name"):
         managed.setdefault("storageAccountType", sku)

@@ -1,4 +1,4 @@
-"""What is set at the OS disk of a virtual machine, as a resource of its own: the new one is made without it."""
+"""Settings of an OS disk as a resource of its own, which the disk of the new virtual machine does not inherit."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ USUAL: Final[Mapping[str, Any]] = {
     "optimizedForFrequentAttach": False,
     "publicNetworkAccess": "Enabled",
 }
-"""What Azure does where nothing is said, of what a virtual machine's creation cannot say."""
+"""Azure's defaults for settings that the creation of a virtual machine cannot name."""
 PROVISIONED: Final = ("diskIOPSReadWrite", "diskMBpsReadWrite", "diskIOPSReadOnly", "diskMBpsReadOnly")
-"""Set apart from the size with some types of disks; with the others they follow from it."""
+"""Independent of the size with some types of disks; with the others they follow from it."""
 _HOLDS_OFF: Final = frozenset({"dataAccessAuthMode", "diskAccessId", "networkAccessPolicy", "publicNetworkAccess"})
-"""Others than the usual ones keep somebody from reading the disk."""
+"""Other values than the defaults restrict the access to the disk."""
 _OF_ITS_OWN: Final = ("premiumv2", "ultrassd")
 _TIERS: Final = {4: 1, 8: 2, 16: 3, 32: 4, 64: 6, 128: 10, 256: 15, 512: 20, 1024: 30, 2048: 40, 4096: 50, 8192: 60}
 _TIERS_ABOVE: Final = {16384: 70, 32767: 80}
 
 
 def losses(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[Loss]:
-    """What of an OS disk the one that is made in its place will not have.
+    """Yield the settings of an OS disk that its replacement will not have.
 
     Args:
         encrypted: the virtual machine itself has encryption settings for it.
@@ -57,7 +57,7 @@ def _told(name: str, value: Any) -> Loss:
 
 
 def _usual_tier(tier: str, size_gb: Any) -> str:
-    """The one that comes with a size; only that of premium disks can be another."""
+    """Return the default tier of a size; only premium disks can have another one."""
     tiers = {**_TIERS, **_TIERS_ABOVE}
     number = next((each for size, each in tiers.items() if isinstance(size_gb, int) and size_gb <= size), 0)
     return f"P{number}" if number and tier.startswith("P") else tier

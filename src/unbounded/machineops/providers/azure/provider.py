@@ -1,4 +1,4 @@
-"""The provider `AzureVM`, as it describes itself, and how one logs in."""
+"""Provider `AzureVM`: its description, and its login."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _DEVELOPERS: Final = {
     f"exclude_{name}_credential": True
     for name in ("cli", "developer_cli", "powershell", "shared_token_cache", "visual_studio_code")
 }
-"""Where a person has logged in; a controller is no person, and does not start their programs."""
+"""Credentials of a user's developer tools; a controller does not start their programs."""
 
 
 class AzureVM:
-    """Virtual machines of Azure.
+    """Provider of Azure virtual machines.
 
     Args:
-        endpoint: of Resource Manager; empty for that of the cloud which the SDK is set to.
-        authority: where tokens come from; empty for what AZURE_AUTHORITY_HOST says, else the public one.
-        context: whom to trust.
+        endpoint: of Resource Manager; empty for that of the cloud that the SDK is configured for.
+        authority: issuer of tokens; empty for AZURE_AUTHORITY_HOST, else the public one.
+        context: TLS context with the trusted authorities.
     """
 
     name = "AzureVM"
@@ -53,9 +53,9 @@ class AzureVM:
     # learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling: of each subscription
     # and principal
     rates = Rates(reads=Rate(250, 25), writes=Rate(200, 10))
-    call_limit_s = 120.0  # a token, if there is none, and two or three requests
+    call_limit_s = 120.0  # a token, if none is cached, and two or three requests
     restarts_once = False
-    most_user_data = 65_535  # of customData, before it is put into base64
+    most_user_data = 65_535  # of customData, before base64
     parameters: Final = MappingProxyType(
         {
             OperationKind.HOST_POWER_OFF: frozenset({"deallocate", "force"}),
@@ -84,7 +84,7 @@ class AzureVM:
         return AzureSession(Calls(login.name, log_in, budget, endpoint=self._endpoint, context=self._context))
 
     def credential(self, login: Login, transport: AioHttpTransport) -> Credential:
-        """What the SDK logs in with."""
+        """Return the SDK's credential."""
         options: dict[str, Any] = {"transport": transport, "retry_total": 0, "disable_instance_discovery": True}
         if self._authority:
             options["authority"] = self._authority
@@ -100,8 +100,10 @@ def _public_endpoint() -> str:
 
 
 def check(secret: Mapping[str, Secret]) -> None:
-    """Raises:
-    ValueError: what the Secret holds cannot be meant.
+    """Check the content of a credential's Secret.
+
+    Raises:
+        ValueError: a value is invalid.
     """
     for key in ("tenantID", "clientID"):
         if not _GUID.fullmatch(secret[key].reveal().strip()):

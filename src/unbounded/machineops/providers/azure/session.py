@@ -1,4 +1,4 @@
-"""One login to Azure: looking at virtual machines, asking for changes, following what goes on."""
+"""Session of one login to Azure: observes virtual machines, requests changes, and follows long calls."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ VERBS: Final = {
     Action.POWER_ON: "start",
 }
 
-MOST_FOUND: Final = 1000  # looks that nothing has come of yet
+MOST_FOUND: Final = 1000  # observations without an action since
 
 
 class _Status(msgspec.Struct):
-    """The document of a long call."""
+    """Document of a long call."""
 
     status: str = ""
     error: dict[str, Any] | None = None
@@ -59,7 +59,7 @@ class _Status(msgspec.Struct):
 
 @dataclass(frozen=True)
 class _Found:
-    """What a look at a replacement has found."""
+    """Result of observing a replacement."""
 
     position: Position
     seen: Seen
@@ -99,7 +99,7 @@ class AzureSession:
             return Progress(State.FORGOTTEN, "Azure has no status of the long call any more", where)
         if status == 202:
             return Progress(State.RUNNING, "the long call is in progress", where, again_s)
-        if status >= 400:  # where a Location is followed, it answers as the call itself would have
+        if status >= 400:  # a followed Location answers like the call itself
             error = answered(status, headers, content)
             return Progress(State.FAILED, said(f"{error.code}: {error.message}"), where)
         document = msgspec.json.decode(content, type=_Status) if content else _Status("Succeeded")
@@ -123,35 +123,37 @@ class AzureSession:
         return found.position.next
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> Taken:
-        # Where Azure is slow, a look takes longer than an ask may wait; the etag goes with what was seen.
+        # If Azure is slow, an observation takes longer than a call may wait, so the previous one is used; the etag
+        # guards it.
         found = self._found.pop(job.uid, None)
         if found is None or found.position.do is Do.NOTHING:
             found = await self._find(job, keep)
         if step == PUT_BACK:
             return await self._put_back(found, job, before)
         if found.position.next.step != step:
-            return None  # it was done in between
+            return None  # completed in between
         try:
             return await self._do(found, job, keep, user_data, before)
         except Refusal as refusal:
             if step in (flow.SAVING, flow.DETACHING, flow.DELETING):
                 raise
-            # Without the old VM there is no giving up at once; what was not found is a part, such as the image.
+            # Without the old VM the operation must not fail at once; what was not found is a part, such as the image.
             not_found = refusal.reason == reasons.INSTANCE_NOT_FOUND
             reason = reasons.PROVIDER_REFUSED if not_found else refusal.reason
             raise NotDone(reason, str(refusal), refusal.cause) from refusal
 
     async def _put_back(self, found: _Found, job: Job, before: float) -> float | None:
-        """Set the old one back as it was, unless it is that, or on its way to something else."""
+        """Restore the old VM's delete options, unless they are original or a change is in progress."""
         following, vm, kept = found.position.next, found.seen.vm, found.seen.kept
         if vm is None or kept is None or following.under_way or following.is_as_it_was or not model.is_old(vm, kept):
             return None
         return await self._update("put back what is deleted with VM", job, kept, vm, model.put_back(vm, kept), before)
 
     async def _find(self, job: Job, keep: Keep, before: _Found | None = None) -> _Found:
-        """
+        """Observe a replacement.
+
         Args:
-            before: the look before this one: as long as the same goes on, what was kept then is not read again.
+            before: the previous observation. While the same step continues, its state is reused instead of read again.
         """
         waiting_with = before.seen.kept if before is not None and before.position.next.under_way else None
         kept = waiting_with or _decoded(await keep.load())
@@ -172,7 +174,7 @@ class AzureSession:
         return found
 
     async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> Taken:
-        """What stands at a position; gives when Azure wants to be asked how far it is."""
+        """Carry out the action of a position; return when Azure wants to be polled."""
         kept, former, vm = found.seen.kept, found.seen.former, found.seen.vm
         match found.position.do:
             case Do.SAVE:
@@ -214,7 +216,7 @@ class AzureSession:
         await keep.store(kept.encoded())
 
     async def _as_it_is(self, job: Job) -> tuple[model.Document, Kept, list[Loss]]:
-        """The virtual machine, what there is to keep of it, and what cannot be."""
+        """Return the virtual machine, its state to save, and the losses."""
         vm = await self._vm(job.instance, "userData")
         if vm is None or model.arriving(vm):
             raise Transient(f"VM {job.instance.name} is gone, or a disk is being attached to it")
@@ -222,11 +224,11 @@ class AzureSession:
         return vm, model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid), flow.losses(vm, disk or {})
 
     async def _delete_old(self, job: Job, keep: Keep, kept: Kept, before: float) -> float | None:
-        """Delete it, unless it was changed since it was kept: Azure itself holds no delete against an etag."""
+        """Delete the old VM unless it was changed since its state was saved. Azure checks no etag on deletion."""
         vm, now, lost = await self._as_it_is(job)
         if not model.is_old(vm, kept):
             raise Transient(f"VM {kept.name} is another one by now")
-        # What comes through leaves it succeeded; failed, it may be half deleted, and shows less than it had.
+        # A successful change leaves it succeeded. A failed VM may be half deleted and shows less than it had.
         anew = None if model.provisioning(vm) == "failed" else model.as_it_is_now(now, kept)
         if anew is not None:
             check_losses(lost, job.parameters, f"VM {kept.name}")
@@ -262,8 +264,9 @@ class AzureSession:
         )
 
     async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> Taken:
-        """Its long call is followed: where it takes the VM with it that it has made, nothing else tells of that."""
-        password = f"aA1-{secrets.token_urlsafe(32)}"  # where one is needed; Azure wants three kinds of characters
+        """Create the VM and follow its long call: if that fails and removes the VM, no other record shows it."""
+        # for a login that needs one; Azure requires three kinds of characters
+        password = f"aA1-{secrets.token_urlsafe(32)}"
         body = model.created(kept, user_data, password)
         headers = await self._headers(
             "create VM",
@@ -279,7 +282,9 @@ class AzureSession:
         return handle if followed else retry_after(headers)
 
     async def _extend(self, job: Job, keep: Keep, kept: Kept, vm: model.Document, before: float) -> float | None:
-        """Ask for all that are absent: each is a call, of which Azure may refuse those after the first for now."""
+        """Request all missing extensions. Each is a call of its own, and Azure may refuse those after the first for
+        now.
+        """
         again_s: float | None = None
         for number, name in enumerate(flow.extensions_to_add(vm, kept)):
             try:
@@ -319,13 +324,13 @@ class AzureSession:
     async def _change(
         self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
     ) -> float | None:
-        """Ask for a change; gives when Azure wants to be asked how far it is."""
+        """Request a change; return when Azure wants to be polled."""
         return retry_after(await self._headers(verb, name, job, call, before))
 
     async def _headers(
         self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
     ) -> Mapping[str, str]:
-        """Ask for a change; gives the headers of the answer."""
+        """Request a change; return the headers of the response."""
 
         async def accepted(client: Any) -> Any:
             return await (await call(client)).result()
@@ -344,10 +349,10 @@ class AzureSession:
         return await self._shown(Asked("look at disk", name, instance), place, {})
 
     async def _image(self, instance: Instance, vm: model.Document) -> tuple[str, str]:
-        """Why the image of a virtual machine is not to be had, and what may be lost as that is not known; or nothing.
+        """Return why the VM's image is not available, and the possible loss if that is unknown; each may be empty.
 
         Raises:
-            Refusal: nothing could be made of it with this login.
+            Refusal: this login cannot create a VM from the image.
         """
         image = images.of(vm)
         if isinstance(image, str):
@@ -361,7 +366,7 @@ class AzureSession:
         return image.missing(versions), ""
 
     async def _shown(self, asked: Asked, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
-        """A resource; None where there is none."""
+        """Return a resource; None if it does not exist."""
         try:
             return await self._calls.show(asked, resource_id, **query)
         except Refusal as refusal:
@@ -374,7 +379,7 @@ class AzureSession:
 
 
 def _handle(headers: Mapping[str, str]) -> Handle | None:
-    """Where a long call that was accepted is followed."""
+    """Return the handle for following an accepted long call."""
     url = headers.get("azure-asyncoperation") or headers.get("location")
     return Handle(url, retry_after(headers)) if url else None
 
@@ -384,7 +389,7 @@ def _decoded(content: bytes | None) -> Kept | None:
 
 
 def _power_call(job: Job, action: Action, vm: VmId) -> Callable[[Any], Awaitable[Any]]:
-    """The call of an action, which gives its answer; the SDK does not poll."""
+    """Return the SDK call of an action, which returns the first response; the SDK does not poll."""
 
     async def call(client: Any) -> Any:
         machines = client.virtual_machines

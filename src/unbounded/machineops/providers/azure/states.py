@@ -1,4 +1,4 @@
-"""What Azure's record of a virtual machine, its instance view, says of its power."""
+"""Power states from Azure's instance view of a virtual machine."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _STATE: Final[Mapping[str, State]] = {
 
 
 def provisioning(statuses: Iterable[Mapping[str, Any]]) -> str:
-    """How far the last change is, in lower case: succeeded, updating …"""
+    """Return the provisioning state of the last change, in lower case: succeeded, updating …"""
     return _code(statuses, "provisioningstate").partition("/")[0]
 
 
 def power(statuses: Iterable[Mapping[str, Any]]) -> Power:
-    """The power of a machine that is there. One that never got a host has none, which starting it would give it."""
+    """Return the power of an existing machine. One that never got a host has none; starting it would give it one."""
     statuses = list(statuses)
     if provisioning(statuses) in _UNDER_WAY:
-        return Power.CHANGING  # a restart is shown as running all the time
+        return Power.CHANGING  # during a restart the power state is running all the time
     return _POWER.get(_code(statuses, "powerstate"), Power.RELEASED)
 
 
 def os_failed(statuses: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the operating system of a machine that was made has not reported to Azure, or reported a failure."""
+    """Return whether the operating system of a created machine has not reported to Azure, or has reported a failure."""
     return _code(statuses, "provisioningstate").startswith("failed/osprovisioning")
 
 
 def described(statuses: Iterable[Mapping[str, Any]]) -> str:
-    """The statuses as Azure words them, with the reason of a failure."""
+    """Return the statuses in Azure's words, with the cause of a failure."""
     words = [
         ": ".join(filter(None, (str(one.get("displayStatus") or one.get("code")), str(one.get("message") or ""))))
         for one in statuses
@@ -51,7 +51,7 @@ def described(statuses: Iterable[Mapping[str, Any]]) -> str:
 
 
 def progress(status: str) -> State:
-    """How far a long call is, by the status of its document."""
+    """Return the progress of a long call from the status of its document."""
     return _STATE.get(status.lower(), State.RUNNING)
 
 

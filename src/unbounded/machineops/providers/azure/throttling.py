@@ -1,7 +1,7 @@
-"""Which requests a 429 of Azure is about: those of one kind on one VM, those of one kind, or all that read or change.
+"""Scope of Azure's 429 responses: requests of one kind on one VM, of one kind, or all reads or all changes.
 
-Resource Manager limits a subscription's reads, writes and deletes; Compute has policies for kinds of requests, each for
-one resource and for the subscription. Of those that an answer names, the ones with nothing left have refused it:
+Resource Manager limits a subscription's reads, writes and deletes. Compute has policies for kinds of requests, each for
+one resource and for the subscription. Of the policies in a response, those with nothing left have refused the request:
 learn.microsoft.com/troubleshoot/azure/virtual-machines/troubleshooting-throttling-errors.
 """
 
@@ -16,17 +16,17 @@ from unbounded.machineops.provider import Instance
 
 LEFT_OF_POLICIES: Final = "x-ms-ratelimit-remaining-resource"
 DETAIL: Final = "TooManyRequests"
-_OF_ONE: Final = "Resource"  # how the names of policies for one resource end
+_OF_ONE: Final = "Resource"  # suffix of the names of policies for one resource
 _USED_UP: Final = re.compile(r"[^/,;]+/(?P<policy>[^/,;]+);0\s*(?:,|$)")
 _KIND: Final = re.compile(r"Number of '(?P<kind>read|write|delete)' requests for subscription")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, in words: "look at VM" and "vm-1".
+    """A request, with a description: "look at VM" and "vm-1".
 
     Args:
-        instance: for which it is made.
+        instance: target of the request.
     """
 
     verb: str
@@ -39,30 +39,30 @@ class Asked:
 
     @property
     def kind(self) -> str:
-        """As Resource Manager counts it."""
+        """Category by which Resource Manager counts the request."""
         return "read" if not self.changes else "delete" if self.verb.startswith("delete ") else "write"
 
 
 @dataclass
 class Throttles:
-    """What Azure does not take for now: scopes of the budget that are narrower than a subscription.
+    """Blocked scopes of the budget that are narrower than a subscription.
 
     Args:
-        policies: of Compute, by the verb of what they have refused.
-        until: by scope; the time of the loop.
+        policies: policies of Compute, by the verb of the requests that they refused.
+        until: times of the loop, by scope.
     """
 
     policies: dict[str, set[str]] = field(default_factory=dict)
     until: dict[str, float] = field(default_factory=dict)
 
     def scopes(self, asked: Asked, now: float) -> list[str]:
-        """Those that a request has to wait for."""
+        """Return the scopes that a request has to wait for."""
         self.until = {scope: until for scope, until in self.until.items() if until > now}
         mine = [_kind_scope(asked), *(_scope(asked, policy) for policy in sorted(self.policies.get(asked.verb, ())))]
         return [scope for scope in mine if scope in self.until]
 
     def refused(self, asked: Asked, used_up: tuple[str, ...], message: str, until: float) -> str | None:
-        """Take note of a refusal; gives the scope that it is about, None for the whole subscription."""
+        """Record a refusal; return its scope, None for the whole subscription."""
         found = _KIND.search(message)
         if found is not None and found["kind"] == asked.kind:
             scope = _kind_scope(asked)
@@ -77,7 +77,7 @@ class Throttles:
 
 
 def used_up(headers: Mapping[str, str], details: list[dict[str, str]]) -> tuple[str, ...]:
-    """The names of the policies of which nothing is left; what an error names where the headers have none."""
+    """Return the names of exhausted policies, from the headers, else from the error."""
     every = getattr(headers, "getall", None)  # there may be a header for each policy
     lines: list[str] = every(LEFT_OF_POLICIES, []) if every is not None else [headers.get(LEFT_OF_POLICIES, "")]
     shown = [found["policy"].strip() for line in lines for found in _USED_UP.finditer(line)]

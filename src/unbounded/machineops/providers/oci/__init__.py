@@ -1,8 +1,9 @@
-"""Oracle Cloud Infrastructure: `spec.provider: OCIInstance`, `spec.providerID: oci://<OCID of the instance>`.
+"""Provider of Oracle Cloud Infrastructure: `spec.provider: OCIInstance`, `spec.providerID: oci://<OCID of the
+instance>`.
 
-`ids`, `states`, `errors`, `logins`, `launch` and `replacement` are pure: what is meant by what users write and by what
-the cloud says, and what comes next. `calls` has the SDK in it, which blocks, and threads for that; `session` and
-`replacing` look and ask.
+`ids`, `states`, `errors`, `logins`, `launch` and `replacement` are pure: they parse the input of users and the answers
+of the cloud, and decide the next step. `calls` wraps the blocking SDK in threads. `session` and `replacing` observe the
+cloud and request changes.
 """
 
 import os
@@ -15,4 +16,4 @@ from unbounded.machineops.providers.oci.provider import OciProvider
 __all__ = ["PROVIDER"]
 
 PROVIDER: Final[Provider] = OciProvider(calls=lambda login: Calls(login, wire_of(os.environ)))
-"""What the entry point leads to."""
+"""Object of the entry point."""

@@ -1,6 +1,6 @@
-"""Oracle's SDK with one login. It blocks: each call runs in a thread of its own pool, and is bounded by its timeouts.
+"""Oracle's SDK with one login. The SDK blocks: each call runs in a thread of a pool, bounded by the SDK's timeouts.
 
-Answers come as JSON, so that fields that are newer than the SDK are not lost; the SDK's own retries are off.
+Responses are JSON, so that fields newer than the SDK are kept. The SDK's own retries are off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 import oci.auth.signers
 import oci.core
 import oci.work_requests
-from oci._vendor.requests import exceptions as http  # what the SDK speaks HTTP with is its own copy
+from oci._vendor.requests import exceptions as http  # the SDK has its own copy of requests
 from oci._vendor.requests.utils import get_environ_proxies
 from oci.circuit_breaker import NoCircuitBreakerStrategy
 from oci.exceptions import ClientError, ServiceError
@@ -41,7 +41,7 @@ LOGIN_S: Final = 10.0
 
 Body = dict[str, Any]
 
-os.environ.setdefault("OCI_HEADER_PARSING_ERROR_MAX_RETRIES", "0")  # or the SDK would send a RESET once more
+os.environ.setdefault("OCI_HEADER_PARSING_ERROR_MAX_RETRIES", "0")  # or the SDK would repeat a RESET
 
 CLIENTS: Final[Mapping[str, Callable[..., Any]]] = {
     "get_vnic": oci.core.VirtualNetworkClient,
@@ -52,18 +52,18 @@ CLIENTS: Final[Mapping[str, Callable[..., Any]]] = {
     "list_work_requests": oci.work_requests.WorkRequestClient,
     "list_work_request_errors": oci.work_requests.WorkRequestClient,
 }
-"""Whose a call is; all others are ComputeClient's."""
+"""Client of each call; all others belong to ComputeClient."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Where requests go.
+    """Endpoints of requests.
 
     Args:
         endpoint: of the Core Services; empty for each region's own.
-        authority: where an instance gets its token; empty for its region's own.
-        ca_file: of the authorities to trust; empty for the usual ones.
-        environ: where a process without a Secret learns as whom it speaks.
+        authority: issuer of an instance's token; empty for its region's own.
+        ca_file: trusted authorities; empty for the default ones.
+        environ: environment from which a process without a Secret learns its principal.
     """
 
     endpoint: str = ""
@@ -74,8 +74,10 @@ class Wire:
 
 
 def wire_of(environ: Mapping[str, str]) -> Wire:
-    """What a process is told: OCI_CORE_ENDPOINT, OCI_SDK_AUTH_CLIENT_REGION_URL as Oracle's other SDKs know it, and
-    SSL_CERT_FILE. Regions that the SDK does not know yet it reads from OCI_REGION_METADATA by itself.
+    """Read the settings of a process: OCI_CORE_ENDPOINT, OCI_SDK_AUTH_CLIENT_REGION_URL as in Oracle's other SDKs,
+    SSL_CERT_FILE.
+
+    The SDK itself reads regions that it does not know from OCI_REGION_METADATA.
     """
     return Wire(
         endpoint=environ.get("OCI_CORE_ENDPOINT", "").rstrip("/"),
@@ -87,10 +89,10 @@ def wire_of(environ: Mapping[str, str]) -> Wire:
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """What comes of a login.
+    """Result of a login.
 
     Args:
-        region: empty where it is not told; the SDK then finds it by itself.
+        region: empty if the login names none; then the SDK finds it by itself.
     """
 
     signer: Any
@@ -100,25 +102,25 @@ class Identity:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call was answered."""
+    """Response to a call."""
 
     body: Any
     headers: Mapping[str, str]
 
     @property
     def work_request(self) -> str:
-        """The OCID of the work request that was begun; empty where none is named."""
+        """OCID of the started work request; empty if the response names none."""
         return self.headers.get("opc-work-request-id") or ""
 
     @property
     def again_s(self) -> float | None:
-        """When the cloud wants to be asked again, where it says that."""
+        """Seconds after which the cloud wants to be polled, if it names them."""
         hint = self.headers.get("retry-after") or ""
         return float(hint) if hint.isdecimal() else None
 
     @property
     def at(self) -> datetime | None:
-        """When it was answered, by the clock of the cloud and to the second."""
+        """Time of the response, by the clock of the cloud and in whole seconds."""
         try:
             at = parsedate_to_datetime(self.headers.get("date") or "")
         except ValueError:
@@ -127,9 +129,10 @@ class Reply:
 
 
 class Calls:
-    """
+    """Calls of one login.
+
     Raises:
-        ValueError: the Secret holds something that cannot be meant.
+        ValueError: the Secret has an invalid value.
     """
 
     def __init__(self, login: Login, wire: Wire) -> None:
@@ -142,11 +145,11 @@ class Calls:
         self._clients: dict[Any, Any] = {}
 
     def scope(self, instance: Instance) -> str:
-        """The account whose rate limits a call for this instance counts for."""
+        """Return the account whose rate limits apply to a call for this instance."""
         return f"{self._key.tenancy if self._key else 'own tenancy'} {instance.scope}"
 
     async def read(self, instance: Instance, name: str, *args: str, **query: str | int) -> Reply:
-        """What a call that only looks answers.
+        """Make a call that changes nothing, and return its response.
 
         Raises:
             NotThere, Refusal, Throttled, Transient
@@ -156,22 +159,22 @@ class Calls:
     async def write(
         self, instance: Instance, name: str, *args: str | Body, before: float, **options: str | bool
     ) -> Reply:
-        """What a call that changes something answers.
+        """Make a call that changes something, and return its response.
 
         Args:
-            before: the time of the loop after which it is not sent any more.
+            before: time of the loop after which the request is not sent any more.
         Raises:
             NotThere, TokenUsed, Refusal, NotDone, Throttled, Transient, Uncertain
         """
         return _reply(await self._call(instance, name, args, options, before))
 
     async def page(self, instance: Instance, name: str, *args: str, **query: str | int) -> tuple[list[Body], str]:
-        """One page of a list, with the token of the next one, empty at the end."""
+        """Return one page of a list, with the token of the next page, empty at the end."""
         answer = await self._call(instance, name, args, query, None)
         return answer.data, answer.next_page or ""
 
     async def every(self, budget: Budget, instance: Instance, name: str, *args: str, **query: str) -> list[Body]:
-        """All that is in a list, page by page.
+        """Return all items of a list, page by page.
 
         Raises:
             NotThere, Refusal, Throttled, Transient
@@ -203,11 +206,11 @@ class Calls:
         return await asyncio.get_running_loop().run_in_executor(self._pool, send)
 
     def _answer(self, instance: Instance, name: str, send: Callable[[], Any], *, changes: bool) -> Any:
-        """What the SDK gives back, its errors as failures of ours."""
+        """Return the SDK's result; translate its errors into failures."""
         try:
             return send()
         except ServiceError as error:
-            if error.request_endpoint is None:  # it is not of this call: a token was asked for on the way to it
+            if error.request_endpoint is None:  # the error belongs to a token request before this call
                 raise self._refused_token(name, error) from error
             told = Answered(
                 error.status, str(error.code), str(error.message), str(error.headers.get("retry-after") or "")
@@ -221,8 +224,9 @@ class Calls:
             raise Refusal(reasons.PROVIDER_REFUSED, f"{name}: {said(str(error))}") from error
 
     def _refused_token(self, name: str, error: ServiceError) -> Failure:
-        """What it is that no token was given; nothing was sent then. A 404 of this must not be taken for the end of an
-        instance.
+        """Return the failure of a token request; the call itself was not sent.
+
+        A 404 of a token request must not count as the end of an instance.
         """
         words = f"{name}: no token was given: {said(f'{error.status} {error.code}: {error.message}')}"
         if error.status == 429 or error.status >= 500:
@@ -230,8 +234,8 @@ class Calls:
         return Refusal(reasons.AUTH_REFUSED, f"MachineOperationCredential {self.credential}: {words}")
 
     def _lost(self, name: str, error: http.RequestException, *, changes: bool) -> Failure:
-        """What a request without an answer is: one that never had a connection has changed nothing."""
-        cause = error.__context__  # as requests raised it; the SDK's own has its words alone
+        """Return the failure of a request without response; a request without connection has changed nothing."""
+        cause = error.__context__  # the error as requests raised it; the SDK's own has only its text
         if isinstance(error, http.ConnectTimeout) or _never_connected(cause):
             return Transient(f"{name}: no connection to the endpoint")
         slow = isinstance(cause, http.ReadTimeout)
@@ -241,7 +245,7 @@ class Calls:
     # Login
 
     def _client(self, name: str, instance: Instance) -> Any:
-        """The client of a call; who logs in first lets the others wait."""
+        """Return the client of a call; concurrent callers share one login."""
         kind = CLIENTS.get(name, oci.core.ComputeClient)
         if not self._lock.acquire(timeout=LOGIN_S):
             raise Transient(f"MachineOperationCredential {self.credential}: the login is still under way")
@@ -261,7 +265,7 @@ class Calls:
         kind = principal(self._wire.environ)
         try:
             signer = _signer_of(kind, self._wire)
-        except Exception as error:  # whatever the SDK raises where it is not what it takes itself for
+        except Exception as error:  # any error of the SDK in a process without the expected principal
             told = f"MachineOperationCredential {self.credential}: no login as {kind.value}: {said(str(error))}"
             raise Refusal(reasons.AUTH_REFUSED, told) from error
         return Identity(signer, {}, str(getattr(signer, "region", "") or ""))
@@ -280,15 +284,15 @@ class Calls:
         return client
 
     def _dress(self, client: Any) -> None:
-        """Have a client trust whom it is to trust."""
+        """Set the trusted authorities of a client."""
         if self._wire.ca_file:
             session = client.base_client.session
-            session.trust_env = False  # REQUESTS_CA_BUNDLE would go before `verify`
+            session.trust_env = False  # REQUESTS_CA_BUNDLE would override `verify`
             session.proxies = get_environ_proxies(client.base_client.endpoint)
             session.verify = self._wire.ca_file
 
     def close(self) -> None:
-        """Take no more calls; those that were sent end by their timeouts."""
+        """Refuse further calls; those in progress end by their timeouts."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -314,7 +318,7 @@ def _signer_of(kind: Principal, wire: Wire) -> Any:
             return oci.auth.signers.get_resource_principals_signer()
         case Principal.WORKLOAD:
             return oci.auth.signers.get_oke_workload_identity_resource_principal_signer(
-                retry_strategy=NoneRetryStrategy()  # whoever waits for the login is not to wait for minutes
+                retry_strategy=NoneRetryStrategy()  # retries would delay all callers of the login by minutes
             )
         case Principal.INSTANCE:
             elsewhere = {"federation_endpoint": f"{wire.authority}/v1/x509"} if wire.authority else {}
@@ -328,7 +332,7 @@ def _signer_of(kind: Principal, wire: Wire) -> Any:
 
 
 def _check_region(instance: Instance, region: str, credential: str) -> None:
-    """An instance that is asked for elsewhere is not there, which must not be taken for its end.
+    """Check the region of a login. In another region an instance is not found, which must not count as its end.
 
     Raises:
         Refusal: the login is for another region.

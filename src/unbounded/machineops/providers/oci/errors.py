@@ -1,7 +1,7 @@
-"""What the cloud answers in place of what was asked for, as failures of ours.
+"""Translation of the cloud's errors into failures.
 
-Codes are those of Oracle's table of API errors. For what has no host a launch really says 500 InternalError with the
-words "Out of host capacity.", where the table has a code of its own.
+Codes are those of Oracle's table of API errors. Without a free host, a launch in fact returns 500 InternalError with
+"Out of host capacity.", although the table has a code of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import NotDone, Refusal, Throttled, Transient, Uncertain, said
 
 PAUSE_S: Final = 10.0
-"""After a 429 that names no time, which is how this cloud answers."""
+"""Seconds after a 429 without a time, which is this cloud's usual form."""
 
 CAPACITY: Final = "out of host capacity"
 NO_PART: Final = "RelatedResourceNotAuthorizedOrNotFound"
@@ -24,7 +24,7 @@ TOKEN_USED: Final = "InvalidatedRetryToken"  # noqa: S105
 
 @dataclass(frozen=True)
 class Answered:
-    """An error as the cloud wrote it."""
+    """An error response of the cloud."""
 
     status: int
     code: str
@@ -37,24 +37,24 @@ class Answered:
 
 
 class NotThere(Failure):
-    """404: it is not there, or whoever asks may not know of it; the cloud does not tell one from the other."""
+    """404: the resource does not exist, or the login may not see it; the cloud does not distinguish these."""
 
 
 class WrongState(Transient):
-    """An instance that is as it is cannot be asked for that; it may be so already."""
+    """The current state of the instance does not allow the action; it may be the desired state already."""
 
 
 class TokenUsed(Failure):
-    """What was once made with this retry token has gone or changed since."""
+    """The resource of this retry token was deleted or changed since."""
 
 
 def failure(answered: Answered, *, call: str, changes: bool, scope: str, credential: str) -> Failure:
-    """The failure that an error is.
+    """Return the failure for an error.
 
     Args:
-        call: as the cloud names it, for messages.
-        changes: the call was to change something.
-        credential: the MachineOperationCredential that was used.
+        call: name of the call in the API, for messages.
+        changes: the call would have changed something.
+        credential: name of the MachineOperationCredential.
     """
     words = f"{call}: {answered.words}"
     match answered.status:
@@ -87,7 +87,7 @@ def failure(answered: Answered, *, call: str, changes: bool, scope: str, credent
 
 
 def lack(code: str, message: str) -> str | None:
-    """The reason of an error by which there is no room for something; None for others."""
+    """Return the reason of an error about missing capacity; None for others."""
     if code == "OutOfHostCapacity" or CAPACITY in message.lower():
         return reasons.NO_CAPACITY
     return reasons.QUOTA_EXCEEDED if code in OVER else None

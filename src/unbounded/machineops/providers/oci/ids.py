@@ -1,4 +1,4 @@
-"""providerIDs of OCI instances, and what stands in an OCID."""
+"""Parser of providerIDs of OCI instances and of OCIDs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NAME_CHARS: Final = 6
 
 
 def instance(provider_id: str) -> Instance:
-    """What a providerID names.
+    """Parse a providerID.
 
     Raises:
-        ValueError: it names no instance; says what would be right.
+        ValueError: not an instance; the message names the right form.
     """
     ocid = provider_id.strip().removeprefix(SCHEME)
     found = OCID.fullmatch(ocid.lower()) if len(ocid) <= LONGEST else None
@@ -33,11 +33,11 @@ def provider_id(ocid: str) -> str:
 
 
 def short(ocid: str) -> str:
-    """An OCID as people tell it from others: its kind and its last characters, as the console shows it."""
+    """Shorten an OCID to its kind and its last characters, as the console does."""
     parts = ocid.split(".")
     return f"{parts[1]} …{parts[-1][-NAME_CHARS:]}"
 
 
 def region_key(instance: Instance) -> str:
-    """The region that stands in its OCID: a name, or the key of one, as `phx`."""
+    """Return the region in the instance's OCID: a name, or the key of a region, such as `phx`."""
     return instance.scope.partition(".")[2]

@@ -1,6 +1,6 @@
-"""What a replacement is launched with: taken from the old instance, and what of it cannot be.
+"""Launch request of a replacement, from the old instance, and the properties that it cannot keep.
 
-Pure; bodies are as the API writes them.
+Pure; bodies are in the API's form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TAG_OPERATION: Final = "unbounded_machine_operation"
 TAG_UID: Final = "unbounded_machine_operation_uid"
 TAG_OLD: Final = "unbounded_old_provider_id"
 TAG_POOL: Final = "oci:compute:instancepool"
-"""What the service tags the instances of a pool with."""
+"""Tag that the service sets on the instances of a pool."""
 
 COPIED: Final = (
     "compartmentId",
@@ -54,7 +54,7 @@ SHAPE_CONFIG: Final = {
     "localVolumeSizeInGBs": "localVolumeSizeInGBs",
     "resourceManagement": "resourceManagement",
 }
-"""What it is called where it is shown, and where it is asked for."""
+"""Names of these fields in responses, and in requests."""
 ENCRYPTED: Final = ("isPvEncryptionInTransitEnabled", "isEncryptionInTransitEnabled")
 LOST: Final = {
     "licensingConfigs": "its licences",
@@ -68,10 +68,10 @@ LOST_OF_VOLUME: Final = {
     "securityAttributes": "the security attributes",
 }
 SECURITY: Final = frozenset({"bootVolume.securityAttributes"})
-"""What cannot be kept, and holds somebody off."""
+"""Restrictions of access that cannot be kept."""
 NEEDED: Final = ("compartmentId", "availabilityDomain", "shape")
 SERVICE_TAGS: Final = "Oracle-Tags"
-"""A namespace of defined tags that the service sets by itself, and nobody else may."""
+"""A namespace of defined tags that only the service may set."""
 ITS_OWN: Final = (
     *COPIED,
     "shapeConfig",
@@ -81,7 +81,7 @@ ITS_OWN: Final = (
     "freeformTags",
     "definedTags",
 )
-"""What of LaunchInstanceDetails comes from the old instance itself."""
+"""Fields of LaunchInstanceDetails that come from the old instance itself."""
 OPTIONS: Final = (
     "bootVolumeType",
     "firmware",
@@ -89,16 +89,16 @@ OPTIONS: Final = (
     "remoteDataVolumeType",
     "isConsistentVolumeNamingEnabled",
 )
-"""Of its launchOptions: the replacement has those of its image, as an image does not boot with just any."""
+"""Fields of its launchOptions: the replacement has those of its image, as an image boots only with some options."""
 
 
 def check(old: Body, volumes: Sequence[str], subnet: Body, job: Job) -> None:
-    """Whether the old instance can be replaced at all.
+    """Check that the old instance can be replaced at all.
 
     Args:
-        volumes: data volumes that are attached.
+        volumes: attached data volumes.
     Raises:
-        Refusal: no, and what would have to be done.
+        Refusal: it cannot; the message names the remedy.
     """
     told = f"instance {job.instance.id}"
     if missing := [name for name in NEEDED if not old.get(name)]:
@@ -126,7 +126,7 @@ def wants_public_ip(job: Job) -> bool:
 
 
 def losses(old: Body, vnics: list[Body], image: Body, boot_volume: Body) -> list[Loss]:
-    """What a replacement from an image does not have of the old instance, beside what is on its boot volume."""
+    """Return the properties of the old instance that its replacement loses, besides the content of the boot volume."""
     primary = next((each for each in vnics if each.get("isPrimary")), {})
     addresses, others = (
         primary.get("ipv6Addresses") or [],
@@ -167,14 +167,14 @@ def _of_boot_volume(volume: Body) -> dict[str, str]:
 
 
 def unaccepted(changed: Sequence[str], job: Job) -> list[str]:
-    """Which of the changes that were made meanwhile hold up the end of the old instance."""
+    """Return the changes since the start that forbid terminating the old instance."""
     strict, accepted = job.parameters.get("keep") == "strict", job.parameters.get("accept", "")
     names = [one.strip() for one in accepted.split(",")]
     return [each for each in changed if strict and each not in names]
 
 
 def details(old: Body, vnic: Body, image: Body, boot_volume: Body, *, job: Job, user_data: str) -> Body:
-    """LaunchInstanceDetails of a replacement.
+    """Return LaunchInstanceDetails of a replacement.
 
     Raises:
         Refusal: its metadata would be too large.
@@ -202,12 +202,10 @@ def details(old: Body, vnic: Body, image: Body, boot_volume: Body, *, job: Job, 
 
 def _its_own(old: Body, job: Job, user_data: str) -> Body:
     body: Body = {name: old[name] for name in COPIED if old.get(name) not in (None, {}, [])}
-    if ".Flex" in old["shape"]:  # others are refused with a shapeConfig
+    if ".Flex" in old["shape"]:  # other shapes refuse a shapeConfig
         config = old.get("shapeConfig") or {}
         body["shapeConfig"] = {name: config[shown] for shown, name in SHAPE_CONFIG.items() if config.get(shown)}
-    if platform := old.get(
-        "platformConfig"
-    ):  # secure and measured boot, TPM: each is launched with what is shown of it
+    if platform := old.get("platformConfig"):  # secure and measured boot, TPM: the launch takes them as they are shown
         body["platformConfig"] = {name: value for name, value in platform.items() if value is not None}
     if any((old.get("launchOptions") or {}).get(name) for name in ENCRYPTED):
         body["isPvEncryptionInTransitEnabled"] = True
@@ -218,15 +216,15 @@ def _its_own(old: Body, job: Job, user_data: str) -> Body:
 
 
 def changes(old: Body, body: Body, job: Job) -> list[str]:
-    """What has been changed of the old instance since the details of its replacement were written down."""
+    """Return the properties of the old instance that have changed since the launch request was stored."""
     now = _its_own(old, job, "")
     now["metadata"]["user_data"] = body["metadata"]["user_data"]
     return [name for name in ITS_OWN if now.get(name) != body.get(name)]
 
 
 def room(body: Body) -> int:
-    """How many bytes of user data there is room for, in details that have none."""
-    return max(METADATA_BYTES - _metadata_bytes(body), 0) // 4 * 3  # it is in base64 there
+    """Return the bytes of user data that fit into details without any."""
+    return max(METADATA_BYTES - _metadata_bytes(body), 0) // 4 * 3  # the metadata has it in base64
 
 
 def _metadata_bytes(body: Body) -> int:
@@ -256,7 +254,7 @@ def _tags(old: Body, job: Job) -> dict[str, str]:
 
 
 def _source(image: Body, boot_volume: Body) -> Body:
-    """A boot volume as large, as fast and as encrypted as the old one, unless the image needs a larger one."""
+    """Return a boot volume with the size, speed and encryption of the old one, or larger if the image needs that."""
     source: Body = {"sourceType": "image", "imageId": image["id"]}
     size, needed = boot_volume.get("sizeInGBs") or 0, (image.get("sizeInMBs") or 0) / GB
     named = {
@@ -268,15 +266,15 @@ def _source(image: Body, boot_volume: Body) -> Body:
 
 
 def predecessor(body: Body) -> str:
-    """The OCID of the instance in whose place this one was launched; empty for others."""
+    """Return the OCID of the instance that this one replaces; empty for others."""
     return _tag(body, TAG_OLD).removeprefix(SCHEME)
 
 
 def successors(ident: str, bodies: Sequence[Body]) -> list[Body]:
-    """Of some instances those that were launched in place of this one, or of one that was, the first ones first."""
+    """Return the instances that were launched to replace this one or one of its replacements, the oldest first."""
     line: list[Body] = []
     places = [ident]
-    for place in places:  # which gets longer by those that are found
+    for place in places:  # grows by the instances that are found
         following = [each for each in bodies if predecessor(each) == place and each["id"] not in places]
         line += following
         places += [str(each["id"]) for each in following]
@@ -284,7 +282,7 @@ def successors(ident: str, bodies: Sequence[Body]) -> list[Body]:
 
 
 def operation_of(body: Body) -> str:
-    """The UID of the operation that an instance was launched by; empty for others."""
+    """Return the UID of the operation that launched an instance; empty for others."""
     return _tag(body, TAG_UID)
 
 

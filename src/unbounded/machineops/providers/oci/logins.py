@@ -1,4 +1,4 @@
-"""How to authenticate: what the Secret of a credential holds, and what its environment tells a process of itself."""
+"""Authentication: from the Secret of a credential, or by the principal of the process's environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FINGERPRINT: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){15}")
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A user's API key, as the SDK takes it."""
+    """A user's API key, in the SDK's form."""
 
     tenancy: str
     user: str
@@ -34,10 +34,10 @@ class ApiKey:
 
 
 def api_key(secret: Mapping[str, Secret]) -> ApiKey:
-    """What a Secret holds.
+    """Parse a Secret.
 
     Raises:
-        ValueError: something in it cannot be meant; names the key and not the value.
+        ValueError: a value is invalid; names its key but not the value.
     """
     text = {name: value.reveal().strip() for name, value in secret.items()}
     for name, kind in (("tenancyOCID", "tenancy"), ("userOCID", "user")):
@@ -62,7 +62,7 @@ def _fingerprint(pem: str, passphrase: str | None) -> str:
     except TypeError:
         missing = "needs privateKeyPassphrase" if not passphrase else "is not locked: leave privateKeyPassphrase out"
         raise ValueError(f"privateKey {missing}") from None
-    except Exception:  # each format has errors of its own, and their words may hold what was read
+    except Exception:  # each format has its own errors, and their messages may contain the key
         raise ValueError("privateKey has to be an RSA key in PEM form that privateKeyPassphrase opens") from None
     if not isinstance(key, rsa.RSAPrivateKey):
         raise ValueError("privateKey has to be an RSA key")  # noqa: TRY004  # it is the text that is wrong
@@ -71,7 +71,7 @@ def _fingerprint(pem: str, passphrase: str | None) -> str:
 
 
 class Principal(Enum):
-    """As whom a process without a Secret speaks."""
+    """Principal of a process without a Secret."""
 
     RESOURCE = "the resource that it is part of"
     WORKLOAD = "the workload of an OKE cluster"
@@ -79,7 +79,11 @@ class Principal(Enum):
 
 
 def principal(environ: Mapping[str, str]) -> Principal:
-    """Told from what OKE and functions set: OCI_RESOURCE_PRINCIPAL_VERSION, with a token (RPST) or without."""
+    """Detect the principal by the variables of OKE and functions: OCI_RESOURCE_PRINCIPAL_VERSION, with a token (RPST)
+    or
+
+    without.
+    """
     if not environ.get("OCI_RESOURCE_PRINCIPAL_VERSION"):
         return Principal.INSTANCE
     has_token = bool(environ.get("OCI_RESOURCE_PRINCIPAL_RPST"))

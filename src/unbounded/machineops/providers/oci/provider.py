@@ -1,4 +1,4 @@
-"""OCIInstance, as the controller finds it by its entry point."""
+"""Provider `OCIInstance`, the object of the entry point."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ PARAMETERS: Final = MappingProxyType(
 
 @dataclass(frozen=True)
 class OciProvider:
-    """
+    """Provider of OCI instances.
+
     Args:
-        calls: what speaks to the cloud with a login; raises ValueError as `connect` does.
+        calls: makes the calls of a login; raises ValueError as `connect` does.
     """
 
     calls: Callable[[Login], Calls] = lambda login: Calls(login, Wire())
@@ -47,7 +48,8 @@ class OciProvider:
     secret_keys: tuple[str, ...] = KEYS
     rates: Rates = Rates(reads=Rate(200, 100), writes=Rate(200, 10))  # noqa: RUF009  # frozen; Oracle names no figures
     call_limit_s: float = 45.0
-    most_user_data: int = METADATA_BYTES * 3 // 4  # it is in base64 there; with what else there is, `launch` counts
+    # the metadata has it in base64; `launch` subtracts the rest of the metadata
+    most_user_data: int = METADATA_BYTES * 3 // 4
     restarts_once: bool = True
     parameters: Mapping[OperationKind, frozenset[str]] = field(default_factory=lambda: PARAMETERS)
     replacement: tuple[ReplaceStep, ...] = STEPS

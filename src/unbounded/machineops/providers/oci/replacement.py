@@ -1,8 +1,8 @@
-"""How an instance is replaced: the steps, and which of them comes next by what is seen. Pure.
+"""Steps of a replacement, and the decision about the next one. Pure.
 
-The launch carries a retry token and tags with the operation's UID, so that it is found again whatever became of its
-answer; what it is launched with is kept before the old instance is stopped, and stays the same to the byte, as a token
-is for one request. A launch that was accepted and came to nothing is asked for anew, with the next token.
+The launch has a retry token and tags with the operation's UID, so that a lost answer does not lose the instance. The
+launch request is stored before the old instance is stopped and never changes, as a token is valid for one request.
+After an accepted launch without result, the next launch has another token.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ STEPS: Final = (
         "what is launched is kept",
         300.0,
         Cancel.AT_ONCE,
-        needs_user_data=True,  # all that is launched is known, and known to be allowed, before anything is touched
+        needs_user_data=True,  # the complete request is known and allowed before the first change
         settles=False,
     ),
     ReplaceStep(
         STOPPING_OLD,
         "StopOld",
         "the old instance to be stopped",
-        "the old instance is stopped, unless it is preemptible",  # which Oracle does not let anybody stop
+        "the old instance is stopped, unless it is preemptible",  # Oracle does not allow stopping a preemptible one
         900.0,
         Cancel.AT_ONCE,
         undo=True,
@@ -67,19 +67,19 @@ STEPS: Final = (
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a replacement cannot do without.
+    """Replacement state: all that a replacement needs to resume.
 
     Args:
-        launch: LaunchInstanceDetails; None where it is too late for them.
-        lost: what the replacement does not have of the old instance.
-        orphans: boot volumes that launches had which came to nothing.
-        ended: how many launches were accepted and came to nothing.
+        launch: LaunchInstanceDetails; None if the launch has already happened.
+        lost: properties of the old instance that the replacement does not have.
+        orphans: boot volumes of launches without result.
+        ended: number of accepted launches without result.
         new: the replacement, once it is known.
-        was_off: the old instance was stopped before anything was asked for.
-        terminating: the old instance's end is about to be asked for, or was: what ends without it is somebody else's.
-        work: the work request of the last launch, where it is known.
-        failed: why the launch before that came to nothing.
-        launching: a launch is about to be asked for, or was.
+        was_off: the old instance was stopped before the first change.
+        terminating: the termination of the old instance was or will be requested; without it, another actor ended it.
+        work: work request of the last launch, if known.
+        failed: failure of the launch before that.
+        launching: a launch was or will be requested.
     """
 
     old: str
@@ -98,18 +98,18 @@ class Kept(msgspec.Struct, frozen=True):
 
     @property
     def cannot_be_stopped(self) -> bool:
-        """The old instance is preemptible: the replacement is launched beside it, and it runs until its end."""
+        """The old instance is preemptible: it runs until its end, and the replacement is launched beside it."""
         return bool((self.launch or {}).get("preemptibleInstanceConfig"))
 
     def may_launch(self, old: str) -> bool:
-        """Whether in this lifecycle state of the old instance another one may come in its place."""
+        """Return whether a replacement may be launched in this lifecycle state of the old instance."""
         return old in ("", STOPPED) or old in ENDED or (old == RUNNING and self.cannot_be_stopped)
 
     def retry_token(self, uid: str) -> str:
         return f"unbounded-launch-{uid}-{self.ended}"
 
     def known(self, uid: str) -> str:
-        """All that there may be for this replacement, while the cloud cannot be asked."""
+        """List all resources that may exist for this replacement, for a time when the cloud does not answer."""
         new = f"its replacement is {self.new}" if self.new else f"a replacement has the freeform tag {TAG_UID}: {uid}"
         parts = [f"the old instance is {self.old}", new]
         parts += [f"its boot volume {each}" for each in self.boot_volumes]
@@ -119,20 +119,20 @@ class Kept(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Seen:
-    """What one look finds.
+    """Observation of a replacement.
 
     Args:
-        bound: the OCID that the Machine names.
-        old: the old instance's lifecycle state; empty where it is not shown.
-        new: the replacement's, likewise.
-        boot_volumes: those of the old instance that are still there.
+        bound: OCID in the Machine's spec.
+        old: lifecycle state of the old instance; empty if it is not shown.
+        new: lifecycle state of the replacement, likewise.
+        boot_volumes: remaining ones of the old instance.
         vnics: likewise.
-        orphans: of launches that came to nothing, those that may still be there.
-        hidden: what else of it may be there: it is not shown, and nor is the like of the replacement.
-        work: how far its launch is, by its work request.
-        again_s: when the cloud wants to be asked for that again.
-        failed: why its launch has come to nothing.
-        landing: what was launched may be there, and is not shown yet.
+        orphans: possibly remaining volumes of launches without result.
+        hidden: further parts that may remain: the login sees neither them nor such parts of the replacement.
+        work: progress of the launch, from its work request.
+        again_s: seconds after which the cloud wants to be polled for that.
+        failed: failure of the launch.
+        landing: the launched instance may exist and is not shown yet.
     """
 
     bound: str
@@ -158,7 +158,7 @@ class Seen:
 
 
 def following(seen: Seen, kept: Kept, where: str) -> Next:
-    """Where a replacement stands."""
+    """Decide the next step of a replacement."""
     told = words(seen, kept)
     if seen.bound != kept.old:
         return _ending(seen, kept, told, where)
@@ -179,8 +179,9 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
 
 
 def _ending(seen: Seen, kept: Kept, told: str, where: str) -> Next:
-    """What is left to do once the Machine names its replacement. What is not shown is not taken for gone by that alone:
-    whoever is logged in may not be allowed to see it any more.
+    """Decide the last steps, after the Machine names its replacement.
+
+    A part that is not shown does not count as deleted by that alone: the login may have lost the right to see it.
     """
     asked = Next(TERMINATING_OLD, told, where)
     waited_for = Next(TERMINATING_OLD, told, where, under_way=True, progress=told)
@@ -189,25 +190,27 @@ def _ending(seen: Seen, kept: Kept, told: str, where: str) -> Next:
     if seen.new == RUNNING and (seen.is_old_there or (seen.boot_volumes and is_gone(seen, kept))):
         return asked
     is_over = seen.new == RUNNING and is_gone(seen, kept) and not seen.vnics and not seen.hidden
-    return Next(None, ended(seen, kept), where) if is_over else waited_for  # nobody can delete a VNIC by itself
+    return Next(None, ended(seen, kept), where) if is_over else waited_for  # a VNIC cannot be deleted by itself
 
 
 def is_gone(seen: Seen, kept: Kept) -> bool:
-    """Whether the old instance has ended. A cloud that stops to show one of which that was asked says so, too."""
+    """Return whether the old instance has ended. After its termination was requested, a hidden instance counts as
+    ended.
+    """
     return seen.old == TERMINATED or (seen.old == "" and kept.terminating)
 
 
 def came_between(
     kept: Kept, *, boot_volumes: Sequence[str], detached: Sequence[str], vnics: Sequence[str], volumes: Sequence[str]
 ) -> list[str]:
-    """What was done to the old instance since its replacement began, by which its end would lose or leave something.
+    """Return changes on the old instance since the start whose loss, or remainder, its termination would cause.
 
     Args:
-        boot_volumes: what is attached by now, as vnics and volumes.
-        detached: boot volumes that were, and are still there.
+        boot_volumes: currently attached ones, as vnics and volumes.
+        detached: boot volumes that were attached and still exist.
     """
     came = [f"volume {each} was attached" for each in volumes]
-    if kept.launch is not None:  # else it is not known what there was
+    if kept.launch is not None:  # else the original parts are unknown
         came += [f"boot volume {each} was attached" for each in boot_volumes if each not in kept.boot_volumes]
         came += [f"boot volume {each} was detached" for each in detached]
         came += [f"VNIC {each} was attached" for each in vnics if each not in kept.vnics]
@@ -215,13 +218,13 @@ def came_between(
 
 
 def losing(lost: Sequence[str]) -> str:
-    """What has to be known before the old instance is terminated."""
+    """Describe the losses, before the old instance is terminated."""
     return f"what cannot be kept: {', '.join(lost)}" if lost else "all can be kept"
 
 
 def ended(seen: Seen, kept: Kept) -> str:
-    """What there is to say of a replacement that is done."""
-    if kept.launch is None:  # it is not known what there was
+    """Return the final message of a replacement."""
+    if kept.launch is None:  # the losses are unknown
         return words(seen, kept)
     gone = f"instance {seen.new_id} runs; the old one {kept.old} is gone, and its boot volume"
     loss = f"not kept: {', '.join(kept.lost)}" if kept.lost else "all else was kept"
@@ -229,7 +232,7 @@ def ended(seen: Seen, kept: Kept) -> str:
 
 
 def _of_nothing(orphans: Sequence[str]) -> list[str]:
-    """In words: they are not deleted, as nobody knows who has used them since."""
+    """Describe the boot volumes of launches without result. They are not deleted, as others may use them by now."""
     return [f"boot volume {each} may be left of a launch that came to nothing" for each in orphans]
 
 
@@ -238,7 +241,10 @@ def _earlier(kept: Kept) -> list[str]:
 
 
 def _launched(seen: Seen, kept: Kept) -> list[str]:
-    """What to look for before the old instance is started again: this may be the last look, and a launch comes next."""
+    """Describe the launched instances to check before the old instance is started again.
+
+    This may be the last observation before a launch.
+    """
     if seen.has_new:
         return []
     if seen.bound != kept.old:
@@ -253,9 +259,7 @@ def _launched(seen: Seen, kept: Kept) -> list[str]:
 
 
 def words(seen: Seen, kept: Kept) -> str:
-    """All that there is for this replacement, by names with which it can be found: first what there is and what to do,
-    as a status cuts the end off.
-    """
+    """Describe the resources of this replacement by name, the important ones first, as a status cuts long text."""
     parts = [f"the old instance {kept.old} is {seen.old or 'not shown'}"]
     new = f"its replacement {seen.new_id} is {seen.new or 'not shown'}"
     parts.append(new if seen.new_id else "no replacement is there")

@@ -1,4 +1,4 @@
-"""A replacement as it is seen in the cloud, and the calls of its steps."""
+"""Observation of a replacement in the cloud, and the calls of its steps."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from unbounded.machineops.providers.oci.states import ENDED, PROVISIONING, RUNNI
 from unbounded.machineops.providers.oci.works import FAILED, Operation, Works
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
-LANDING_S: Final = 60.0  # in which an instance is shown whose launch was sent: lists lag
+LANDING_S: Final = 60.0  # time until a launched instance must be shown: lists lag
 HELD: Final = frozenset({"ATTACHING", "ATTACHED"})
-"""Attachments that are over are listed too, of things that belong to somebody else by now."""
+"""Active attachments. Lists contain past ones, too, of volumes and VNICs that others use by now."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What an instance has: how it is listed, by which fields of the instance, and how one is read."""
+    """Kind of parts of an instance: the call and fields of the instance that list them, and the call that reads one."""
 
     what: str
     listed: str
@@ -63,7 +63,7 @@ VOLUMES: Final = Kind("volume", "list_volume_attachments", ("compartmentId",), "
 
 
 class Replacing:
-    """One replacement, for one look or one ask."""
+    """One pass of a replacement: an observation or an action."""
 
     def __init__(self, calls: Calls, budget: Budget, job: Job, keep: Keep, clock: Clock) -> None:
         self._calls = calls
@@ -87,7 +87,7 @@ class Replacing:
         try:
             seen = await self._seen(kept)
             return following(await self._launched(seen, kept) if seen.bound == kept.old else seen, kept, self._where)
-        except Failure as failure:  # it may be the last that is told of all this
+        except Failure as failure:  # this may be the last message about these resources
             failure.args = (f"{failure}; {kept.known(self._job.uid)}",)
             raise
 
@@ -111,10 +111,10 @@ class Replacing:
             case names.TERMINATING_OLD:
                 await self._terminate(kept, before)
 
-    # What is known
+    # Observation
 
     async def _kept(self) -> Kept | None:
-        """What was kept; where that is lost after the launch, the tags of the new instance have what is needed."""
+        """Return the stored state. If it was lost after the launch, rebuild it from the new instance's tags."""
         content = await self._keep.load()
         if content is not None:
             return msgspec.json.decode(content, type=Kept)
@@ -150,7 +150,7 @@ class Replacing:
         return replace(seen, boot_volumes=volumes, vnics=vnics, orphans=orphans, hidden=unsure + unsure_too)
 
     async def _new(self, kept: Kept) -> tuple[str, Body | None]:
-        """The replacement: the one that is known, else one that has the operation's tags."""
+        """Return the replacement: the known one, else one with the operation's tags."""
         known = self._job.instance.id if self._job.instance.id != kept.old else kept.new
         if known is not None:
             return known, await self._get("get_instance", known)
@@ -160,9 +160,7 @@ class Replacing:
         return (str(mine[0]["id"]), mine[0]) if mine else ("", None)
 
     async def _made_for(self, old: Body) -> list[Body]:
-        """Instances that were launched in place of this one, or of one that was, by whatever operation, and are called
-        as it is.
-        """
+        """Return instances of this name that any operation launched to replace this one or one of its replacements."""
         place = {"availability_domain": old["availabilityDomain"], "display_name": old["displayName"]}
         found = await self._list("list_instances", old["compartmentId"], **place)
         return [each for each in launch.successors(str(old["id"]), found) if _state(each) not in ENDED]
@@ -170,8 +168,9 @@ class Replacing:
     async def _left(
         self, kind: Kind, idents: tuple[str, ...], new: Body | None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Those that are there, and in words those that may be: one that is not shown is gone only for who can see what
-        the replacement has of the kind.
+        """Return the existing parts, and descriptions of those that may exist.
+
+        A hidden part counts as deleted only if the login sees such parts of the replacement.
         """
         shown = {ident: await self._get(kind.read, ident) for ident in idents}
         left = tuple(ident for ident, body in shown.items() if body is not None and _state(body) != TERMINATED)
@@ -184,17 +183,18 @@ class Replacing:
         return any([await self._get(kind.read, each) is not None for each in await self._attached(kind, owner)])
 
     async def _attached(self, kind: Kind, owner: Body, *, held: bool = True) -> tuple[str, ...]:
-        """What an instance has of a kind, by OCIDs; or what it ever had."""
+        """Return the OCIDs of an instance's parts of a kind; with `held` False also of past ones."""
         found = await self._list(kind.listed, *(owner[name] for name in kind.within), instance_id=owner["id"])
         there = (each for each in found if not held or each.get("lifecycleState") in HELD)
         return tuple(each[kind.key] for each in there if each.get(kind.key))
 
-    # Before anything is touched
+    # Checks before the first change
 
     async def _old(self) -> Body:
-        """
+        """Return the old instance.
+
         Raises:
-            Refusal: there is none.
+            Refusal: it does not exist.
         """
         ident = self._job.instance.id
         old = await self._get("get_instance", ident)
@@ -214,10 +214,10 @@ class Replacing:
         return old
 
     async def _launch(self, old: Body, user_data: str) -> tuple[Kept, list[Loss]]:
-        """All that is needed of the old instance, and what the replacement will not have of it.
+        """Return the state to store of the old instance, and the losses.
 
         Raises:
-            Refusal: it cannot be replaced.
+            Refusal: the instance cannot be replaced.
         """
         ident = self._job.instance.id
         async with _at_once() as calls:
@@ -245,10 +245,10 @@ class Replacing:
         return [await self._needed("get_vnic", each) for each in await self._attached(VNICS, old)]
 
     async def _check_earlier(self, old: Body) -> None:
-        """
+        """Check for instances of an earlier replacement.
+
         Raises:
-            Refusal: a replacement that was begun earlier has left an instance; there would be two of them, or one more
-                that nobody is told of.
+            Refusal: an instance remains. With it there would be two replacements, or a forgotten one.
         """
         for each in await self._made_for(old):
             raise Refusal(
@@ -269,13 +269,14 @@ class Replacing:
             )
 
     async def _image(self, old: Body) -> Body:
-        """The image that is asked for, else the newest Ubuntu 24.04 for the shape."""
+        """Return the image of the parameter, else the newest Ubuntu 24.04 for the shape."""
         compartment, shape = str(old["compartmentId"]), str(old["shape"])
         wanted = self._job.parameters.get("imageID")
         if wanted is None:
             newest = {"sort_by": "TIMECREATED", "sort_order": "DESC", "lifecycle_state": "AVAILABLE"}
             found = await self._list("list_images", compartment, shape=shape, **UBUNTU, **newest)
-            found = [each for each in found if each.get("compartmentId") is None]  # and not one of somebody's instance
+            # without custom images of the tenancy
+            found = [each for each in found if each.get("compartmentId") is None]
             if not found:
                 words = f"no Canonical Ubuntu 24.04 is there for shape {shape}: name an image in the parameter imageID"
                 raise Refusal(reasons.PROVIDER_REFUSED, words)
@@ -290,7 +291,7 @@ class Replacing:
             raise Refusal(reasons.PROVIDER_REFUSED, words)
         return image
 
-    # The steps
+    # Steps
 
     async def _stop(self, kept: Kept, before: float) -> None:
         state = _state(await self._get("get_instance", kept.old))
@@ -298,7 +299,7 @@ class Replacing:
             await self._write("instance_action", kept.old, "STOP", before=before)
 
     async def _put_back(self, kept: Kept, before: float) -> None:
-        """Start the old instance again, as long as there is none in its place, and none comes."""
+        """Start the old instance again unless a replacement exists or is being launched."""
         seen = await self._seen(kept)
         if seen.landing:
             told = f"a launch was sent, and its instance may still come: the old one waits {LANDING_S:.0f} s for that"
@@ -322,7 +323,7 @@ class Replacing:
             await self._store(kept)
         try:
             reply = await self._launch_now(kept, body, before)
-        except TokenUsed as error:  # what was launched with it has ended, and is not shown any more
+        except TokenUsed as error:  # the instance of this token has ended and is not shown any more
             await self._next_launch(kept, kept.new, f"what it has launched is not there any more; {error}")
             raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch came to nothing; {error}") from error
         ident, state = str(reply.body["id"]), _state(reply.body)
@@ -342,7 +343,7 @@ class Replacing:
             self._clock.launches(self._job.uid)
 
     async def _launched(self, seen: Seen, kept: Kept) -> Seen:
-        """How far the last launch is, or why it has come to nothing."""
+        """Return the observation with the progress of the last launch, or its failure."""
         if seen.new in ENDED:
             return replace(seen, failed=await self._why_lost(kept, seen.new_id, seen.new))
         if seen.new != PROVISIONING or not kept.work:
@@ -351,7 +352,7 @@ class Replacing:
         return seen if work is None else replace(seen, work=work.how_far, again_s=work.again_s)
 
     async def _why_lost(self, kept: Kept, ident: str, state: str) -> NotDone:
-        """Why what was launched has ended, by its work request where one is shown."""
+        """Return the failure of an ended launch, from its work request if one is shown."""
         told = f"instance {ident} was launched and is {state}"
         work = await self._works.get(self._job.instance, kept.work) if kept.work else None
         if work is None:
@@ -365,7 +366,7 @@ class Replacing:
         return NotDone(why.reason, f"{told}: {why}")
 
     async def _next_launch(self, kept: Kept, ident: str | None, why: str) -> Kept:
-        """What is kept once the instance of the last launch has ended, if it is known."""
+        """Store the state for the next launch, with the remains of the last one's instance, if that is known."""
         orphans = kept.orphans
         if ident is not None:
             owner = {**(kept.launch or {}), "id": ident}
@@ -393,10 +394,10 @@ class Replacing:
             await self._write("delete_boot_volume", each, before=before)
 
     async def _as_it_is(self, kept: Kept) -> Kept:
-        """What the end of the old instance takes with it, as it is by now.
+        """Return the state with the parts that the termination of the old instance deletes now.
 
         Raises:
-            NotDone: there is something that would be lost, or left with nobody being told.
+            NotDone: a part would be lost or left behind without notice.
         """
         old = self._old_shown or await self._needed("get_instance", kept.old)
         async with _at_once() as calls:
@@ -428,14 +429,14 @@ class Replacing:
         return found
 
     async def _get(self, call: str, ident: str) -> Body | None:
-        """What there is under an OCID; None where nothing is shown."""
+        """Read a resource; return None if it is not shown."""
         try:
             return await self._read(call, ident)
         except NotThere:
             return None
 
     async def _needed(self, call: str, ident: str) -> Body:
-        """What there is under an OCID, without which nothing is begun, and nothing ended."""
+        """Read a resource; raise Refusal if it is not shown, as the replacement cannot start or end without it."""
         try:
             return await self._read(call, ident)
         except NotThere as error:
@@ -451,12 +452,12 @@ class Replacing:
         await self._budget.write(self._calls.scope(self._job.instance), before=before)
         try:
             return await self._calls.write(self._job.instance, call, *args, before=before, **options)
-        except NotThere as error:  # it was there when it was looked at
+        except NotThere as error:  # the last observation showed it
             raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
 
 
 def _replaced_by(made: Sequence[Body]) -> Cause | None:
-    """Return that others were launched in place of an instance; a single one is named."""
+    """Return the cause that other instances replaced this one; a single one is named."""
     ids = [provider_id(each["id"]) for each in made]
     about = {causes.PROVIDER_ID: ids[0]} if len(ids) == 1 else {}
     return Cause(code=causes.INSTANCE_REPLACED, about=about) if ids else None
@@ -464,7 +465,7 @@ def _replaced_by(made: Sequence[Body]) -> Cause | None:
 
 @asynccontextmanager
 async def _at_once() -> AsyncIterator[asyncio.TaskGroup]:
-    """Calls at the same time, as one after the other takes too long in a slow cloud; the first failure ends all."""
+    """Run calls concurrently, as sequential ones take too long in a slow cloud; raise the first failure."""
     try:
         async with asyncio.TaskGroup() as calls:
             yield calls

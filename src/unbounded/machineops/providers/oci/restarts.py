@@ -1,7 +1,7 @@
-"""A RESET as it is followed: what the cloud said when it accepted it, and by what its end is known.
+"""Progress of a RESET: the cloud's response, and the evidence of its completion.
 
-The best proof is its work request. No reference promises one for a RESET, so that without it the lifecycle state has to
-do: as it was in the answer, and as it is seen later.
+The best evidence is its work request. No reference promises one for a RESET. Without it, the lifecycle states in the
+response and in later observations must do.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from unbounded.machineops.providers.oci.states import ON_THEIR_WAY, RUNNING, TER
 from unbounded.machineops.providers.oci.works import FAILED, SUCCEEDED, Operation, Work, Works
 
 QUIET_S: Final = 60.0
-"""An instance that is shown RUNNING for so long is not about to be seen on its way: no record lags behind as far."""
-RESOLUTION: Final = timedelta(seconds=2)  # of the time in an answer, which is in whole seconds
+"""Seconds after which a RUNNING instance will not show the restart any more: no record lags that far."""
+RESOLUTION: Final = timedelta(seconds=2)  # of the time in a response, which is in whole seconds
 REMEMBERED_S: Final = 3600.0
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The handle of a RESET.
+    """Handle of a RESET.
 
     Args:
-        work: the OCID of its work request, where the answer names it.
-        shown: the lifecycle state in the answer.
-        since: by the cloud's clock, the RESET was not accepted earlier; None where the answer has no time.
+        work: OCID of its work request, if the response names it.
+        shown: lifecycle state in the response.
+        since: earliest time of the acceptance, by the cloud's clock; None if the response has no time.
     """
 
     work: str = ""
@@ -44,9 +44,10 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 def accepted(reply: Reply, asked_for_s: float) -> Accepted:
-    """
+    """Build the handle of a response.
+
     Args:
-        asked_for_s: how long ago the request was sent for the first time.
+        asked_for_s: time since the request was first sent.
     """
     at = reply.at
     since = None if at is None else at - timedelta(seconds=asked_for_s) - RESOLUTION
@@ -54,9 +55,10 @@ def accepted(reply: Reply, asked_for_s: float) -> Accepted:
 
 
 def of_handle(handle: str) -> Accepted:
-    """
+    """Parse a handle.
+
     Raises:
-        Refusal: it is none of ours.
+        Refusal: the handle is not valid.
     """
     try:
         return msgspec.json.decode(handle, type=Accepted)
@@ -66,25 +68,25 @@ def of_handle(handle: str) -> Accepted:
 
 
 class Clock:
-    """When what was done for operations, by the time of the loop; another process begins anew."""
+    """Times of calls by operation, by the time of the loop; a new process starts empty."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     def asked_s(self, uid: str) -> float:
-        """How long it is since a RESET was sent for an operation for the first time."""
+        """Return the time since a RESET was first sent for an operation."""
         return self._for_s(f"asked {uid}")
 
     def accepted_s(self, uid: str) -> float:
-        """How long it is since one was accepted, at least."""
+        """Return the least time since a RESET was accepted."""
         return self._for_s(f"accepted {uid}")
 
     def launches(self, uid: str) -> None:
-        """A launch is sent for an operation, or has just been answered."""
+        """Record that a launch is about to be sent for an operation, or was just answered."""
         self._since[f"launched {uid}"] = asyncio.get_running_loop().time()
 
     def launched_s(self, uid: str) -> float:
-        """How long ago the last launch was sent for an operation, at least."""
+        """Return the least time since the last launch of an operation."""
         return self._for_s(f"launched {uid}")
 
     def _for_s(self, what: str) -> float:
@@ -96,10 +98,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class Restart:
-    """One look at a RESET.
+    """One observation of a RESET.
 
     Args:
-        quiet_s: how long ago it was accepted, at least.
+        quiet_s: least time since it was accepted.
     """
 
     works: Works
@@ -108,10 +110,10 @@ class Restart:
     quiet_s: float
 
     async def progress(self, shown: Body, where: str) -> Progress:
-        """How far it is.
+        """Return the progress of the RESET.
 
         Args:
-            shown: the instance as it is.
+            shown: current record of the instance.
         """
         state, instance = str(shown.get("lifecycleState")), f"{self.job.instance.name} is {shown.get('lifecycleState')}"
         work = await self._work(shown, state)
@@ -130,7 +132,9 @@ class Restart:
         return Progress(State.FORGOTTEN, told, where)
 
     async def _work(self, shown: Body, state: str) -> Work | None:
-        """Its work request. Without its OCID it is looked for once the instance runs, which it could be over by."""
+        """Return its work request. Without an OCID it is searched once the instance runs, as only then it can have
+        ended.
+        """
         if self.known.work:
             return await self.works.get(self.job.instance, self.known.work)
         if state != RUNNING or self.known.since is None:

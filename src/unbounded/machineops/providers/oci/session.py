@@ -1,4 +1,4 @@
-"""One login: looking at instances and asking for what is to become of them."""
+"""Session of one login: observes instances and requests changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "SOFTSTOP", Action.POWER_ON: "START"}
 FORCED: Final = {**ACTIONS, Action.POWER_OFF: "STOP"}
-"""SOFTSTOP asks the operating system first, and takes the power away a quarter of an hour later."""
+"""SOFTSTOP signals the operating system first and cuts the power a quarter of an hour later."""
 REACHED: Final = {Action.POWER_OFF: Power.STOPPED, Action.POWER_ON: Power.RUNNING}
 
 
@@ -47,7 +47,8 @@ class OciSession:
         return Record(power(state), f"{instance.name} is {state}", where)
 
     async def _instance(self, instance: Instance) -> Body:
-        """
+        """Read an instance.
+
         Raises:
             NotThere
         """
@@ -56,7 +57,9 @@ class OciSession:
         return shown
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        """A RESET is followed; what the others ask for shows in the instance's lifecycle state."""
+        """Request an action. Only a RESET has a handle; the effect of the others shows in the instance's lifecycle
+        state.
+        """
         wanted = (FORCED if job.says("force") else ACTIONS)[action]
         await self._budget.write(self._calls.scope(job.instance), before=before)
         call = ("instance_action", job.instance.id, wanted)
@@ -66,7 +69,7 @@ class OciSession:
         except TokenUsed as error:
             told = f"{wanted} of {job.instance.id} was done, and something else since: {error}"
             raise Refusal(OUTCOME_UNKNOWN, told) from error
-        except NotThere as error:  # it was there when it was looked at
+        except NotThere as error:  # the last observation showed it
             raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error
         except WrongState:
             if action not in REACHED or (await self.look(job.instance)).power is not REACHED[action]:
@@ -102,5 +105,5 @@ def _where(instance: Instance) -> str:
 
 
 def _key(job: Job, action: Action) -> dict[str, str]:
-    """The retry token of a restart. The others set a state, and may have to be done twice: a START can fail."""
+    """Return the retry token of a restart. The others set a state and may need a repetition: a START can fail."""
     return {"opc_retry_token": f"unbounded-reset-{job.uid}"} if action is Action.RESTART else {}

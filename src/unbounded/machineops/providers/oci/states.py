@@ -16,7 +16,7 @@ TERMINATED: Final = "TERMINATED"
 TERMINATING: Final = "TERMINATING"
 
 ON_THEIR_WAY: Final = frozenset({STOPPING, STARTING})
-"""What a restart passes through."""
+"""States during a restart."""
 ENDED: Final = frozenset({TERMINATING, TERMINATED})
 
 _POWERS: Final[Mapping[str, Power]] = {
@@ -27,5 +27,8 @@ _POWERS: Final[Mapping[str, Power]] = {
 
 
 def power(lifecycle_state: str) -> Power:
-    """All others are on their way: PROVISIONING, STARTING, STOPPING, TERMINATING, MOVING, CREATING_IMAGE."""
+    """Return the power state. All other states are transitions: PROVISIONING, STARTING, STOPPING, TERMINATING, MOVING,
+
+    CREATING_IMAGE.
+    """
     return _POWERS.get(lifecycle_state, Power.CHANGING)

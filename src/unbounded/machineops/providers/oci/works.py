@@ -1,6 +1,6 @@
-"""Work requests: how far the cloud is with what it has accepted, and why that failed.
+"""Work requests: progress and failures of accepted calls.
 
-Whoever may not see them goes without: the records of the instances say the same, later and with fewer words.
+A login without the right to read them uses the records of the instances, which are later and less detailed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUCCEEDED: Final = "SUCCEEDED"
 
 
 class Operation(StrEnum):
-    """What a work request is for, by the name of the call that began it."""
+    """Operation of a work request, by the name of the call that started it."""
 
     LAUNCH = "LaunchInstance"
     ACTION = "InstanceAction"
@@ -28,10 +28,10 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True)
 class Work:
-    """A work request as it is shown.
+    """A work request.
 
     Args:
-        again_s: when the cloud wants to be asked for it again.
+        again_s: seconds after which the cloud wants to be polled for it.
     """
 
     id: str
@@ -49,14 +49,14 @@ class Work:
 
 
 class Works:
-    """The work requests of one login."""
+    """Reader of one login's work requests."""
 
     def __init__(self, calls: Calls, budget: Budget) -> None:
         self._calls = calls
         self._budget = budget
 
     async def get(self, instance: Instance, ident: str) -> Work | None:
-        """What there is under an OCID; None where nothing is shown."""
+        """Read a work request; return None if it is not shown."""
         await self._budget.read(self._calls.scope(instance))
         try:
             reply = await self._calls.read(instance, "get_work_request", ident)
@@ -67,10 +67,10 @@ class Works:
     async def first_of(
         self, instance: Instance, shown: Body, operation: Operation, since: datetime | None = None
     ) -> Work | None:
-        """The first that was accepted for an instance from then on.
+        """Return the first work request for an instance since a time.
 
         Args:
-            instance: whose account is asked, which may be another one than that which is `shown`.
+            instance: identifies the account, which may differ from that of `shown`.
         """
         about = {"resource_id": str(shown["id"])}
         every = await self._every(instance, "list_work_requests", str(shown["compartmentId"]), **about)
@@ -79,7 +79,7 @@ class Works:
         return _work(min(fitting, key=_accepted), None) if fitting else None
 
     async def why(self, instance: Instance, work: Work) -> NotDone:
-        """Why a work request has failed."""
+        """Return the failure of a failed work request."""
         for each in await self._every(instance, "list_work_request_errors", work.id):
             code, message = str(each.get("code")), str(each.get("message"))
             return NotDone(lack(code, message) or reasons.PROVIDER_OPERATION_FAILED, said(f"{code}: {message}"))
@@ -101,6 +101,8 @@ def _accepted(body: Any) -> datetime:
 
 
 def _begun_by(body: Any, operation: Operation) -> bool:
-    """No reference lists these names, and elsewhere in this cloud they are written with blanks."""
+    """Return whether a work request has this operation. No reference lists the names; elsewhere this cloud writes
+    blanks.
+    """
     written = "".join(filter(str.isalpha, str(body.get("operationType")))).lower()
     return written == operation.lower() or (operation is Operation.ACTION and "reset" in written)
