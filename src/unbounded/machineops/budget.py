@@ -1,6 +1,6 @@
-"""How many calls a cloud gets: a bucket for the reads and one for the writes of each scope.
+"""Rate limits of a cloud: one bucket for reads and one for writes of each scope.
 
-A scope that is throttled waits by itself; others go on. What the cloud says is left counts when it is less.
+A throttled scope waits alone; other scopes continue. A lower remainder that the cloud reports replaces our own count.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from unbounded.api.failures import Transient
 from unbounded.machineops.provider import Rate, Rates
 
 LONGEST_PAUSE_S: Final = 300.0
-PATIENCE_S: Final = 20.0  # of a read: longer is said, and not waited for
+PATIENCE_S: Final = 20.0  # longest wait of a read; a longer one fails with a message
 
 
 @dataclass
 class Held:
-    """What one piece of work waits for here.
+    """Wait of one task in the budget.
 
     Args:
-        back: such as `reads of sub-1`; empty while it waits for nothing here.
+        back: such as `reads of sub-1`; empty while the task does not wait here.
     """
 
     back: str = ""
@@ -35,7 +35,7 @@ _HELD: Final[ContextVar[Held | None]] = ContextVar("held", default=None)
 
 @contextmanager
 def held() -> Iterator[Held]:
-    """What is done within, and in tasks that begin within, tells what it waits for."""
+    """Report the wait of the block, and of tasks that start in it."""
     told = Held()
     token = _HELD.set(told)
     try:
@@ -46,7 +46,7 @@ def held() -> Iterator[Held]:
 
 @dataclass
 class Bucket:
-    """Who asks first goes first."""
+    """Token bucket that serves calls in order."""
 
     rate: Rate
     tokens: float = field(init=False)
@@ -57,23 +57,23 @@ class Bucket:
         self.tokens = self.rate.burst
 
     def turn(self, now: float) -> float:
-        """The time at which a call that asks now may go; it is taken with that."""
+        """Take a turn, and return the time at which the call may be sent."""
         self._fill(now)
         self.tokens -= 1
         owed_s = max(-self.tokens, 0.0) / self.rate.per_s
         return max(now + owed_s, self.closed_until)
 
     def give_back(self) -> None:
-        """A turn was not used."""
+        """Return an unused turn."""
         self.tokens = min(self.tokens + 1, self.rate.burst)
 
     def close(self, now: float, until: float) -> None:
-        """Nothing goes before then, and not all at once after it."""
+        """Send nothing until then, and not everything at once after it."""
         self.left(0.0, now)
         self.closed_until = max(self.closed_until, until)
 
     def left(self, count: float, now: float) -> None:
-        """What the cloud says; others may use the same account."""
+        """Apply the remainder that the cloud reports; other clients may use the same account."""
         self._fill(now)
         self.tokens = min(self.tokens, count)
 
@@ -83,7 +83,7 @@ class Bucket:
 
 
 class ScopeBudget:
-    """The budget of one provider, for all scopes and logins in this process."""
+    """Budget of one provider, for all scopes and logins in this process."""
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
@@ -94,7 +94,7 @@ class ScopeBudget:
         """Wait until a read may be sent.
 
         Raises:
-            Transient: that would take long; nothing was sent.
+            Transient: the wait would be too long; nothing was sent.
         """
         before = _loop_time() + PATIENCE_S
         await _pass(self._bucket(self._reads, self._rates.reads, scope), f"reads of {scope}", before)
@@ -103,12 +103,12 @@ class ScopeBudget:
         """Wait until a write may be sent.
 
         Raises:
-            Transient: that is not before this time of the loop; nothing was sent.
+            Transient: the wait would exceed this time of the loop; nothing was sent.
         """
         await _pass(self._bucket(self._writes, self._rates.writes, scope), f"writes of {scope}", before)
 
     def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
-        """What an answer said is left."""
+        """Apply the remainders of a response."""
         now = _loop_time()
         for buckets, rate, count in (
             (self._reads, self._rates.reads, reads),
@@ -118,7 +118,7 @@ class ScopeBudget:
                 self._bucket(buckets, rate, scope).left(count, now)
 
     def throttled(self, scope: str, after_s: float) -> None:
-        """Send nothing more for so long."""
+        """Send nothing for so many seconds."""
         now = _loop_time()
         until = now + min(max(after_s, 1.0), LONGEST_PAUSE_S)
         self._bucket(self._reads, self._rates.reads, scope).close(now, until)
@@ -129,7 +129,7 @@ class ScopeBudget:
 
 
 async def _pass(bucket: Bucket, what: str, before: float) -> None:
-    """Wait for a turn, which is given back where it does not come in time."""
+    """Wait for a turn; return it if it does not come in time."""
     turn, used, told = bucket.turn(_loop_time()), False, _HELD.get() or Held()
     try:
         while (left_s := max(turn, bucket.closed_until) - _loop_time()) > 0:

@@ -1,7 +1,7 @@
-"""Causes within the reasons of `reasons`: what `why` and other programs act on.
+"""Causes within the reasons of `reasons`, for `why` and other programs.
 
-Where a cloud refused something (`reasons.PROVIDER_REFUSED`), the code is the cloud's own. What a new host lacks
-(`reasons.BOOTSTRAP_DATA_FAILED`) has the reasons of condition Provisioning.
+Where a cloud refused a request (`reasons.PROVIDER_REFUSED`), the code is the cloud's own. A missing prerequisite of a
+new host (`reasons.BOOTSTRAP_DATA_FAILED`) has the reasons of the condition Provisioning.
 """
 
 import re
@@ -14,10 +14,10 @@ from unbounded.api.operation import Cause
 
 _CODE: Final = re.compile(CONDITION_REASON)
 
-# Kinds of what a cause is about
+# Kinds of objects that a cause is about
 CREDENTIAL: Final = "credential"
 INSTANCE: Final = "instance"
-KEYS: Final = "keys"  # with ", " between them
+KEYS: Final = "keys"  # separated by ", "
 POLICY: Final = "policy"
 POLICY_ID: Final = "policyID"
 PROVIDER_ID: Final = "providerID"
@@ -59,7 +59,7 @@ MEANING: Final[Mapping[str, str]] = {
 
 
 def of_cloud(code: str, about: Mapping[str, str] | None = None) -> Cause | None:
-    """Return a cause by the code of a cloud's own error; None for a code that is none."""
+    """Return a cause with the code of a cloud's error; None for an invalid code."""
     return Cause(code=code, about=dict(about or {})) if _CODE.match(code) else None
 
 
@@ -73,8 +73,8 @@ def of_secret(code: str, secret: str, keys: str = "", credential: str = "") -> C
 
     Args:
         secret: NAMESPACE/NAME.
-        keys: of it, with ", " between them; empty where it is about none.
-        credential: the MachineOperationCredential that names it; empty where none does.
+        keys: of the Secret, separated by ", "; empty if the cause is about none.
+        credential: the MachineOperationCredential that names the Secret; empty if none does.
     """
     about = {SECRET: secret, KEYS: keys, CREDENTIAL: credential}
     return Cause(code=code, about={kind: value for kind, value in about.items() if value})

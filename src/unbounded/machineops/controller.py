@@ -1,6 +1,7 @@
-"""machine-ops-controller: an engine for each site and provider, from the first Machine of both on.
+"""machine-ops-controller: an engine for each site and provider, started with the first Machine of both.
 
-A third party that ships its own deployment calls `run` with its provider, and `Settings` that name site and provider.
+A third party that ships its own deployment calls `run` with its provider, and with `Settings` that name site and
+provider.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from unbounded.operations.ownership import Executor
 log = Log("machine-ops-controller")
 
 FACTS_S: Final = 4.0
-BRIEF_S: Final = 0.3  # then others go on: who waits for the rate limits of one account must not hold up another one
+# longest hold of a worker: a wait for the rate limits of one account must not delay other accounts
+BRIEF_S: Final = 0.3
 
 Place = tuple[str, str]
 """(site, provider)"""
@@ -48,15 +50,18 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class Reading:
-    """The caches of one process."""
+    """Caches of one process."""
 
     caches: Caches
     credentials: Cache[MachineOperationCredential]
 
 
 def reading_of(api: Api, providers: Mapping[str, Provider]) -> Reading:
-    """What the controller reads. Machines of other sites are among it: a label can change while an operation runs, and
-    two Machines may be bound to one instance."""
+    """Create the caches of the controller.
+
+    They include Machines of other sites: a label can change during an operation, and two Machines may have one
+    instance.
+    """
     return Reading(
         Caches(
             operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
@@ -68,7 +73,7 @@ def reading_of(api: Api, providers: Mapping[str, Provider]) -> Reading:
 
 
 async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Provider]) -> None:
-    """Look after the Machines of these providers until cancelled.
+    """Run the operations on Machines of these providers until cancelled.
 
     Args:
         providers: by the value of `spec.provider`.
@@ -84,7 +89,7 @@ async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Prov
 
 @dataclass(frozen=True)
 class Term:
-    """What runs while this process leads. Every term begins anew: nothing is believed from the one before."""
+    """Engines of one leadership term. Each term starts with empty state."""
 
     runtime: Runtime
     settings: Settings
@@ -93,7 +98,7 @@ class Term:
     metrics: OperationMetrics
 
     async def run(self, epoch: ProcessEpoch) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         settings, api = self.settings, self.runtime.api
         facts = FactsFollower(
             api,
@@ -112,7 +117,7 @@ class Term:
             tasks.create_task(self._engines(joining, epoch), name="engines")
 
     async def _engines(self, joining: Joining, epoch: ProcessEpoch) -> None:
-        """Run an engine for each site and provider, from the first Machine or running operation of both on."""
+        """Run an engine for each site and provider, from the first Machine or running operation of both."""
         budgets = {name: ScopeBudget(provider.rates) for name, provider in self.providers.items()}
         places: set[Place] = set()
 
@@ -163,7 +168,7 @@ class Term:
 
 
 async def _known(facts: FactsFollower) -> None:
-    """Wait until the facts have been read: what has not been looked for yet must not be said to be missing."""
+    """Wait until the facts have been read: facts that were not read yet must not be reported as missing."""
     known = asyncio.Event()
     unsubscribe = facts.subscribe(known.set)
     with suppress(TimeoutError):
@@ -179,7 +184,9 @@ def _place_of_machine(machine: Machine | None) -> Place | None:
 
 
 def _place_of_operation(operation: MachineOperation | None) -> Place | None:
-    """Where the controller is that has claimed an operation; its Machine may be gone, or have moved since."""
+    """Return site and provider of the controller that claimed an operation; its Machine may be gone, or have moved
+    since.
+    """
     if operation is None or operation.terminal or operation.status.execution is None:
         return None
     component, *rest = operation.status.execution.executor.split("/")

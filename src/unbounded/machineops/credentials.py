@@ -1,4 +1,4 @@
-"""How operations on a site's machines of a provider log in: the one credential for both, and its Secret."""
+"""Logins for a site's machines of a provider: the one credential for both, and its Secret."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import Login, Provider
 from unbounded.operations.ports import Refusal
 
-SECRET_FOR_S: Final = 30.0  # what was read is used this long before it is read again
+SECRET_FOR_S: Final = 30.0  # longest use of a Secret before it is read again
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A login, and what it was made of: another one of these is another session.
+    """A login, and the objects that it was made of. A change of one of these needs another session.
 
     Args:
-        secret: NAMESPACE/NAME of what holds it; empty for a login that needs none.
+        secret: NAMESPACE/NAME of its Secret; empty for a login without one.
     """
 
     login: Login
@@ -36,10 +36,10 @@ class Chosen:
 
 
 def select(credentials: Iterable[MachineOperationCredential], site: str, provider: str) -> MachineOperationCredential:
-    """The credential for a site and provider.
+    """Select the credential for a site and provider.
 
     Raises:
-        Refusal: there is none, or more than one, or the Machine has no site.
+        Refusal: there is none or more than one, or the Machine has no site.
     """
     if not site:
         raise Refusal(
@@ -58,10 +58,10 @@ def select(credentials: Iterable[MachineOperationCredential], site: str, provide
 
 
 def mode_of(credential: MachineOperationCredential, provider: Provider) -> AuthMode:
-    """How a credential says to log in.
+    """Return the authentication mode of a credential.
 
     Raises:
-        Refusal: in a way that is unknown, or that the provider does not take.
+        Refusal: the mode is unknown, or the provider does not support it.
     """
     mode = credential.spec.auth.mode
     takes = ", ".join(sorted(provider.modes))
@@ -76,10 +76,10 @@ def mode_of(credential: MachineOperationCredential, provider: Provider) -> AuthM
 
 
 def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretReference:
-    """Which Secret an ExternalPlugin credential names.
+    """Return the Secret that an ExternalPlugin credential names.
 
     Raises:
-        Refusal: none, or one of another namespace.
+        Refusal: it names none, or one of another namespace.
     """
     name = credential.metadata.name
     reference, where = credential.spec.auth.secret_ref, f"MachineOperationCredential {name}"
@@ -101,16 +101,16 @@ def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretR
 
 
 class Credentials(Protocol):
-    """All that there are, such as a cache of them."""
+    """Source of all credentials, such as their cache."""
 
     def all(self) -> Iterable[MachineOperationCredential]: ...
 
 
 class Logins:
-    """The logins of one provider.
+    """Logins of one provider.
 
     Args:
-        namespace: the only one that Secrets are taken from.
+        namespace: the only allowed namespace of Secrets.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class Logins:
         self._read: dict[str, tuple[float, core.Secret]] = {}
 
     async def of(self, site: str) -> Chosen:
-        """The login for Machines of a site.
+        """Return the login for Machines of a site.
 
         Raises:
-            Refusal: there is none that can be used, for a reason that users can script against.
+            Refusal: there is no usable one; the reasons are part of the API.
         """
         credential = select(self._credentials.all(), site, self._provider.name)
         mode = mode_of(credential, self._provider)
@@ -147,7 +147,7 @@ class Logins:
         return Chosen(Login(credential.metadata.name, mode, held), made_of + version, _place(reference))
 
     def forget(self) -> None:
-        """Read Secrets anew: one that was refused may have been corrected."""
+        """Drop cached Secrets: the user may have corrected a refused one."""
         self._read.clear()
 
     def _held(self, secret: core.Secret, reference: SecretReference) -> Mapping[str, Secret]:

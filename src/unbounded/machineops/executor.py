@@ -1,6 +1,6 @@
 """machine-ops-controller as an executor: the host operations of one site's machines at one provider.
 
-What to do is decided in `power` and `replacement`; a provider's session looks and asks.
+`power` and `replacement` decide; a provider's session observes the cloud and requests actions.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
-LONGEST_REST_S: Final = 300.0  # whatever a cloud says
-RESOLUTION_S: Final = 0.05  # of the engine's waits, which may end a little early
+LONGEST_REST_S: Final = 300.0  # whatever a cloud requests
+RESOLUTION_S: Final = 0.05  # of the engine's timers, which may fire a little early
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
-INSTANCES: Final = 4096  # whose ids are read once: each event of a Machine asks for its binding
+INSTANCES: Final = 4096  # cached ids: each event of a Machine needs its target digest
 MOST_LOSSES: Final = 64  # in a status; a refusal names all
-NAMED: Final = 3  # of those that share an instance
-ACCEPTED: Final = ""  # the handle of what was accepted with no long call to follow: it is known after a crash, too
+NAMED: Final = 3  # of the Machines that share an instance
+ACCEPTED: Final = ""  # handle of an accepted action without a long call, so that the acceptance survives a crash
 
 T = TypeVar("T")
 
 UserData = Callable[[Machine], Awaitable[str]]
-"""What cloud-init makes a new host of a Machine a node with; raises Refusal where something for it is missing."""
+"""Returns the user data with which a new host of a Machine joins; raises Refusal for a missing prerequisite."""
 
 log = Log("machine-ops-controller")
 
 
 @dataclass(frozen=True)
 class _Rest:
-    """A cloud has said when it wants to be asked again; until then, this is how things are.
+    """Last observation, which is reused until the cloud wants to be polled again.
 
     Args:
-        on: what was asked for, and what was wanted then: with another order it is looked at once more.
-        again_s: how long it is meanwhile, from one look to the next.
+        on: the requested action and the request of the user; if one changes, the cloud is polled once more.
+        again_s: interval between polls.
     """
 
     until: float
@@ -80,10 +80,11 @@ class _Rest:
 
 
 class CloudExecutor:
-    """
+    """Executor of one site and provider.
+
     Args:
         machines: of all sites, indexed by INDEX_INSTANCE.
-        budget: of the provider; shared by all sites, whose machines may be of the same account.
+        budget: of the provider; shared by all sites, whose machines may belong to the same account.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class CloudExecutor:
         self._user_data = user_data
         self._instance_of = functools.lru_cache(INSTANCES)(functools.partial(instance_of, provider))
         self._rests: dict[str, _Rest] = {}
-        self._losses: dict[str, tuple[Loss, ...]] = {}  # of replacements that are about to begin
+        self._losses: dict[str, tuple[Loss, ...]] = {}  # of replacements that are about to start
         self._held: dict[str, Held] = {}
 
     @property
@@ -135,7 +136,7 @@ class CloudExecutor:
             return ""
 
     def binding(self, machine: Machine) -> str:
-        """Empty where spec.providerID names nothing: looking says why."""
+        """Return the target digest; empty for an invalid spec.providerID, whose fault the observation reports."""
         try:
             return self._instance(machine).binding
         except Refusal:
@@ -193,16 +194,16 @@ class CloudExecutor:
         if replacement.needs_user_data(steps, found, checking=checking):
             await self._fitting_user_data(
                 target.machine, found.most_user_data
-            )  # nothing is begun that could not be gone on with
+            )  # a replacement does not start unless it can complete
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
         sight = replacement.sight(steps, found, binding)
         return self._rested(target, sight, self._again_s(target, found))
 
     async def _judge_losses(self, target: Target, job: Job, losses: Sequence[Loss]) -> None:
-        """What may be lost is written down before the first step, when no other write is about to be made.
+        """Check the losses, and remember them for the status write before the first step.
 
         Raises:
-            Refusal: it may not; that is written down at once.
+            Refusal: a loss is not accepted; the losses are written to the status at once.
         """
         try:
             check_losses(losses, job.parameters, job.instance.name)
@@ -215,7 +216,7 @@ class CloudExecutor:
                 del self._losses[next(iter(self._losses))]
 
     async def _tell_losses(self, target: Target, losses: Sequence[Loss]) -> None:
-        """Write down what is going to be lost, unless that stands there."""
+        """Write the losses to the status if they differ."""
         operation = target.operation
         told = {one.field: as_told(one) for one in losses[:MOST_LOSSES]}
         if not told or list(told.values()) == list(operation.status.losses):
@@ -230,7 +231,7 @@ class CloudExecutor:
             raise Transient(f"what would be lost cannot be written to its status: {error}") from error
 
     async def _look_replace(self, target: Target, session: Session, job: Job) -> Next:
-        """Where the replacement stands; what was seen before of what exists is not forgotten with what was kept."""
+        """Observe a replacement; raise Refusal if the stored state, on which it depends, is gone."""
         steps, keep, stage = self._provider.replacement, self._keep(target), target.run.stage
         try:
             found = await self._bounded(job, session.look_replace(job, keep))
@@ -257,13 +258,13 @@ class CloudExecutor:
         return replacement.removing(steps, target.run, found, keep.place)
 
     async def _observe_kept(self, target: Target) -> Sight:
-        """All is done but this: what the provider has said of that stays what there is to say."""
+        """Observe the removal of the stored state, the last step. The provider's final message stays."""
         keep = self._keep(target)
         left = f"; {keep.place} is left"
         told = target.run.standing.removesuffix(left)
         try:
             is_clear = await keep.load() is None
-        except Failure:  # asking for its removal tells why
+        except Failure:  # the request for its removal reports the cause
             is_clear = False
         return replacement.cleared(self._provider.replacement, is_clear, told if is_clear else told + left, keep.place)
 
@@ -288,7 +289,7 @@ class CloudExecutor:
         return stored
 
     async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> Taken:
-        """Take a step; gives how long the cloud wants not to be asked how far that is, and by what to ask."""
+        """Request a step; return the time until the next poll and the handle of a long call."""
         keep = self._keep(target)
         if target.run.stage == replacement.PUTTING_BACK:
             return await self._bounded(job, session.act_replace(job, PUT_BACK, keep, "", before=before), asks=True)
@@ -316,15 +317,15 @@ class CloudExecutor:
     async def _user_data_now(self, machine: Machine) -> str:
         try:
             return await self._fitting_user_data(machine)
-        except Refusal as refusal:  # there was some at the look before; the old instance may be gone by now
+        except Refusal as refusal:  # the last observation had user data; the old instance may be gone by now
             raise NotDone(refusal.reason, str(refusal), refusal.cause) from refusal
 
     async def _hand_over(self, target: Target, job: Job, found: Next, before: float) -> None:
-        """Bind the Machine to its new instance, which is the one that the intent names."""
+        """Bind the Machine to its new instance, which is the one in the intent."""
         provider_id, name = found.new_instance, target.machine.name
         if provider_id is None or self._provider.instance(provider_id).binding != target.run.next_binding:
             raise Transient(f"what the Machine is to be bound to is another one by now: {found.detail}")
-        machine = await self._api.get(MACHINES, name)  # as it is now: agents write its status all the time
+        machine = await self._api.get(MACHINES, name)  # read live: agents write its status all the time
         if machine.metadata.uid != job.machine_uid or self.binding(machine) != job.instance.binding:
             raise Stale(f"Machine {name} has changed")
         _in_time(before)
@@ -332,7 +333,7 @@ class CloudExecutor:
         await self._api.patch(MACHINES, name, {"metadata": meta, "spec": {"providerID": provider_id}})
         log.info("machine handed over", machine=name, instance=provider_id)
 
-    # Small parts
+    # Helpers
 
     def _instance(self, machine: Machine) -> Instance:
         try:
@@ -341,7 +342,9 @@ class CloudExecutor:
             raise unreadable(machine, error) from error
 
     def _make_sure_it_is_alone(self, machine: Machine, instance: Instance) -> None:
-        """Raises Refusal: the slot of a Machine keeps nobody from acting on its instance by way of another one."""
+        """Raise Refusal if other Machines have the same instance: a Machine's lock does not protect its instance from
+        them.
+        """
         others = others_bound_to(self._machines, self._provider, instance, machine)
         if others:
             more = f" and {len(others) - NAMED} others" if len(others) > NAMED else ""
@@ -372,14 +375,14 @@ class CloudExecutor:
         return rest if rest is not None and rest.on == _ordered(target) else None
 
     def _again_s(self, target: Target, found: Next) -> float | None:
-        """How long to let a step go on: as long as was said when it was accepted, where nothing newer is said."""
+        """Return the time until the next poll: the last that the cloud has named, perhaps at the acceptance."""
         if not found.under_way or found.again_s is not None:
             return found.again_s if found.under_way else None
         rest = self._rest(target)
         return rest.again_s if rest is not None else None
 
     def _rested(self, target: Target, sight: Sight, again_s: float | None) -> Sight:
-        """A sight that stands for as long as the cloud wants."""
+        """Store an observation until the cloud wants to be polled again."""
         uid, now = target.operation.metadata.uid, _loop_time()
         past = now - LONGEST_REST_S
         self._rests = {key: rest for key, rest in self._rests.items() if rest.until > past and key != uid}
@@ -390,7 +393,7 @@ class CloudExecutor:
         return replace(sight, again_s=again_s + RESOLUTION_S)
 
     async def _bounded(self, job: Job, call: Awaitable[T], *, asks: bool = False) -> T:
-        """The outcome of a call, within the provider's limit; one that is throttled holds up its scope."""
+        """Make a call within the provider's limit, and return its result. A throttled call closes its scope."""
         limit_s = self._provider.call_limit_s
         try:
             with fit_trouble():
@@ -408,12 +411,12 @@ class CloudExecutor:
             raise
 
     async def close(self) -> None:
-        """End the session, if there is one."""
+        """Close the session, if there is one."""
         await self._sessions.close()
 
 
 def _boots(target: Target) -> power.Boots:
-    """The boot IDs of the host: when something was asked for first, which is now where nothing was, and now."""
+    """Return the boot IDs of the host: the current one, and the one at the first request; equal before a request."""
     agent, run = target.machine.status.agent, target.run
     now = agent.host_boot_id if agent is not None else None
     before = now if run.asked_at is None else run.boot_id
@@ -421,13 +424,13 @@ def _boots(target: Target) -> power.Boots:
 
 
 def _ordered(target: Target) -> tuple[object, ...]:
-    """What was asked for, and what its owner wants."""
+    """Return the requested action and the version of the user's request."""
     of = target.operation.metadata
     return (target.run.intent, of.generation, of.deletion_timestamp)
 
 
 def _storable(handle: str) -> str | None:
-    """A handle as it is stored; None where there is nothing to store, or too much."""
+    """Return a handle in its stored form; None if it is empty or too long."""
     if len(handle) > MAX_HANDLE:
         log.error("a handle is too long to be stored, so the instance is looked at instead", length=len(handle))
         return None

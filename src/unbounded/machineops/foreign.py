@@ -1,4 +1,4 @@
-"""What the code of a provider says, made fit for a status: it may be anybody's, and has its texts from a cloud."""
+"""Sanitizing of a provider's texts for a status: the provider may be third-party code, and quotes a cloud."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.machineops import reasons
 from unbounded.machineops.provider import Instance, Loss, NotDone, Provider, Refusal, one_line
 from unbounded.operations.procedure import Sight
 
-DETAIL_CHARS: Final = 3072  # of what may be a list of disks; the rest of a message has room beside it
+DETAIL_CHARS: Final = 3072  # of a detail, which may list disks; leaves space for the rest of a message
 FIELD_CHARS: Final = 256
 CONSEQUENCE_CHARS: Final = 1024
 ABOUT_KINDS: Final = 16
@@ -23,10 +23,10 @@ REASON: Final = re.compile(CONDITION_REASON)
 
 
 def instance_of(provider: Provider, provider_id: str) -> Instance:
-    """What a providerID names.
+    """Parse a providerID.
 
     Raises:
-        ValueError: nothing, or the provider cannot tell.
+        ValueError: it is invalid, or the provider failed.
     """
     try:
         return provider.instance(provider_id)
@@ -37,7 +37,7 @@ def instance_of(provider: Provider, provider_id: str) -> Instance:
 
 
 def fit(sight: Sight) -> Sight:
-    """A sight in lines that a status takes."""
+    """Sanitize an observation."""
     return replace(
         sight,
         detail=one_line(sight.detail, DETAIL_CHARS),
@@ -47,7 +47,7 @@ def fit(sight: Sight) -> Sight:
 
 
 def as_told(loss: Loss) -> operation.Loss:
-    """A loss as a status takes it."""
+    """Convert a loss to its form in a status."""
     return operation.Loss(
         field=one_line(loss.field, FIELD_CHARS) or "?",
         consequence=one_line(loss.consequence, CONSEQUENCE_CHARS),
@@ -65,7 +65,7 @@ def _fit_cause(cause: operation.Cause) -> operation.Cause | None:
 
 @contextmanager
 def fit_trouble() -> Iterator[None]:
-    """What is raised within has a text, and a reason, that a status takes: else no end could be written."""
+    """Sanitize the message and reason of failures in the block: otherwise the final status could not be written."""
     try:
         yield
     except Failure as failure:

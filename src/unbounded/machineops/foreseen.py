@@ -1,4 +1,4 @@
-"""What a provider has against an operation before anything is asked of its cloud."""
+"""Checks of an operation against its provider, before any request to the cloud."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from unbounded.operations.procedure import Procedure
 
 
 def procedure_of(provider: Provider, operation: MachineOperation) -> Procedure:
-    """How it carries an operation out; raises Refusal for a kind that it does not."""
+    """Return the procedure of an operation; raise Refusal for a kind that the provider does not support."""
     kind = OperationKind(operation.spec.operation_kind)
     if kind not in provider.kinds:
         raise Refusal(common.UNSUPPORTED_OPERATION, f"{provider.name} does not carry out {kind}")
-    if operation.status.execution is None:  # what is under way is not left off half-way
+    if operation.status.execution is None:  # running operations are not interrupted
         _check_parameters(provider, operation, kind)
     if kind is OperationKind.HOST_REPLACE:
         return replacement.replace(provider.replacement)
@@ -33,19 +33,19 @@ def _check_parameters(provider: Provider, operation: MachineOperation, kind: Ope
 
 
 def checked_id(machine: Machine) -> str:
-    """`spec.providerID`; raises Refusal where there is none."""
+    """Return `spec.providerID`; raise Refusal if it is not set."""
     if not machine.spec.provider_id:
         raise Refusal(reasons.INVALID_PROVIDER_ID, f"Machine {machine.name} has no spec.providerID")
     return machine.spec.provider_id
 
 
 def unreadable(machine: Machine, error: ValueError) -> Refusal:
-    """What an operation ends with where `spec.providerID` names nothing."""
+    """Return the refusal for an invalid `spec.providerID`."""
     return Refusal(reasons.INVALID_PROVIDER_ID, f"spec.providerID of Machine {machine.name}: {error}")
 
 
 def refusal_of(provider: Provider, operation: MachineOperation, machine: Machine) -> Refusal | None:
-    """What an operation would end with at once; None where the cloud has to be asked."""
+    """Return the refusal that would end an operation at once; None if only the cloud can tell."""
     try:
         procedure_of(provider, operation)
         instance_of(provider, checked_id(machine))

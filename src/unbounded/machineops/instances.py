@@ -1,4 +1,4 @@
-"""Which Machines are bound to one instance: an index of their cache. There is to be one: it would be acted on twice."""
+"""Index of Machines by instance. Two Machines with one instance are a fault: both would act on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INDEX_INSTANCE: Final = "instance"
 
 
 def by_instance(providers: Mapping[str, Provider]) -> Callable[[Machine], tuple[str, ...]]:
-    """Machines by what their providers take their spec.providerID for, however that is written."""
+    """Return an index function of Machines by their instance, whatever the spelling of spec.providerID."""
 
     def keys(machine: Machine) -> tuple[str, ...]:
         provider = providers.get(machine.provider or "")
@@ -22,7 +22,7 @@ def by_instance(providers: Mapping[str, Provider]) -> Callable[[Machine], tuple[
             return ()
         try:
             return (_key(provider, instance_of(provider, machine.spec.provider_id)),)
-        except ValueError:  # an operation on the Machine says what is wrong with it
+        except ValueError:  # an operation on the Machine reports the fault
             return ()
 
     return keys
@@ -31,7 +31,7 @@ def by_instance(providers: Mapping[str, Provider]) -> Callable[[Machine], tuple[
 def others_bound_to(
     machines: Cache[Machine], provider: Provider, instance: Instance, machine: Machine
 ) -> tuple[str, ...]:
-    """The names of the Machines beside this one that are bound to an instance.
+    """Return the names of the other Machines with an instance.
 
     Args:
         machines: indexed by INDEX_INSTANCE.

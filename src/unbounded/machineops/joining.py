@@ -1,4 +1,4 @@
-"""What a replaced host makes itself a node with: user data for cloud-init."""
+"""User data for cloud-init, with which a replaced host joins as a node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unbounded.operations.ports import Refusal
 
 
 class PlainSecrets:
-    """Secrets as they are now: a replacement reads one or two, and is rare."""
+    """Uncached reader of Secrets: replacements are rare and read one or two."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -39,8 +39,10 @@ class PlainSecrets:
 
 @dataclass(frozen=True)
 class Joining:
-    """Args:
-    defaults: what new hosts are told where their Machine says nothing.
+    """Builder of user data.
+
+    Args:
+        defaults: settings of new hosts that their Machine does not set.
     """
 
     api: Api
@@ -49,10 +51,10 @@ class Joining:
     defaults: HostDefaults
 
     async def user_data(self, machine: Machine) -> str:
-        """`#cloud-config` for a new host of this Machine; there is a token in it.
+        """Return `#cloud-config` for a new host of this Machine; it contains a token.
 
         Raises:
-            Refusal: something for it is missing.
+            Refusal: a prerequisite is missing.
         """
         if machine.spec.kubernetes is None:
             words = f"Machine {machine.name} has no spec.kubernetes, with which a new host could join"
@@ -73,7 +75,7 @@ class Joining:
         return cloud_config(setup)
 
     async def _settings(self, machine: Machine) -> NodeSettings | None:
-        """Return the settings of the Machine's configuration, without which a new host may reach nothing."""
+        """Return the settings of the Machine's configuration, without which a new host may have no network access."""
         ref = machine.spec.configuration_ref
         try:
             return None if ref is None else node_settings((await bound_version(self.api, ref)).spec.template)

@@ -1,7 +1,8 @@
-"""Where a replacement puts down what it could not go on without: a Secret of the instance that it began with.
+"""Replacement state: a Secret with all that a replacement needs to resume, named after the original instance.
 
-The Secret belongs to the operation and goes with it. Once it is all that is left of the instance, it belongs to the
-Machine too (`hold`): then it outlives an operation that failed, and the next replacement of the instance takes it over.
+The operation owns the Secret, which is deleted with it. When the Secret is the only record of the instance, the
+Machine becomes an owner as well (`hold`). Then the Secret outlives a failed operation, and the next replacement of the
+instance adopts it.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from unbounded.machineops import reasons
 from unbounded.machineops.provider import NotDone, Transient
 
 KEY: Final = "model"
-OPERATION: Final = "operation"  # the name of the operation that keeps it, and its UID: collected owners are taken off
+OPERATION: Final = "operation"  # name of the operation, beside its UID: the garbage collector removes deleted owners
 UID: Final = "operationUID"
-MAX_BYTES: Final = 900_000  # of a Secret's 1 MiB, less what base64 does not add to the stored size
-_TRIES: Final = 10  # of a write that somebody else's write comes before, each time
+MAX_BYTES: Final = 900_000  # of a Secret's 1 MiB, without the overhead of the object
+_TRIES: Final = 10  # of a write that conflicts each time
 
 
 class SecretKeep:
-    """What is kept for one operation. What the API server does not allow is NotDone, as rights can be granted.
+    """Replacement state of one operation. A forbidden request raises NotDone, as rights can be granted.
 
     Args:
-        binding: of the Machine when the operation began.
+        binding: target digest of the Machine at the start of the operation.
     """
 
     def __init__(self, api: Api, operation: MachineOperation, machine: Machine, binding: str) -> None:
@@ -53,16 +54,16 @@ class SecretKeep:
         return f"{NAMESPACE}/{self.name}"
 
     async def load(self) -> bytes | None:
-        """What this operation has stored last; None where it has stored nothing."""
+        """Return the last stored state of this operation; None if it has stored nothing."""
         with self._told("read"):
             secret = await self._read()
         return secret.value(KEY) if secret is not None and self._is_mine(secret) else None
 
     async def former(self) -> bytes | None:
-        """What an earlier replacement of the instance has left, which did not come to its end; None where none has.
+        """Return the state of an earlier replacement of the instance that did not complete; None without one.
 
         Raises:
-            Transient: it is still at work, for a Machine that is bound to the same instance.
+            Transient: that replacement is running, for another Machine with the same instance.
         """
         with self._told("read"):
             secret = await self._read()
@@ -73,11 +74,11 @@ class SecretKeep:
         return None if is_done else secret.value(KEY)
 
     async def store(self, content: bytes) -> None:
-        """Returns once it is safe.
+        """Store the state durably.
 
         Raises:
-            ValueError: it is too much for a Secret.
-            Transient: another operation keeps something for the same instance, and is at work.
+            ValueError: it is too large for a Secret.
+            Transient: another running operation has a state for the same instance.
         """
         if len(content) > MAX_BYTES:
             raise ValueError(f"{len(content)} bytes are more than the {MAX_BYTES} that a Secret holds")
@@ -94,10 +95,10 @@ class SecretKeep:
         await self._patch(there, {"data": self._data(content)}, held=_is_held(there))
 
     async def hold(self) -> None:
-        """From now on it outlives the operation, for as long as the Machine is there.
+        """Let the state outlive the operation, as long as the Machine exists.
 
         Raises:
-            Transient: nothing is kept for this operation.
+            Transient: this operation has no stored state.
         """
         with self._told("written"):
             await _unhindered(self._hold)
@@ -110,7 +111,7 @@ class SecretKeep:
             await self._patch(there, {}, held=True)
 
     async def drop(self) -> None:
-        """Keep nothing any more."""
+        """Delete the state."""
         with self._told("removed", ApiError):
             await _unhindered(self._drop)
 
@@ -141,7 +142,7 @@ class SecretKeep:
         return secret.value(UID) == self._operation.metadata.uid.encode()
 
     async def _ended_keeper(self, secret: Secret) -> MachineOperation | None:
-        """The operation that keeps it, which has ended; None where it is gone."""
+        """Return the ended operation that stored the state; None if it is gone."""
         name = (secret.value(OPERATION) or b"").decode()
         try:
             keeper = await self._api.get(MACHINE_OPERATIONS, name)
@@ -177,7 +178,7 @@ class SecretKeep:
 
 
 async def _unhindered(write: Callable[[], Awaitable[None]]) -> None:
-    """Write over what was read just before, again where another came between, as the garbage collector does."""
+    """Repeat a read and write after a conflict, for example with the garbage collector."""
     for _ in range(_TRIES - 1):
         with suppress(Conflict):
             return await write()

@@ -1,4 +1,4 @@
-"""What a replacement would lose, looked at without an operation: for whoever plans one."""
+"""Preview of a replacement's losses, without an operation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unbounded.operations.ports import Refusal
 
 @dataclass(frozen=True)
 class _Listed:
-    """Credentials, as a cache of them has them."""
+    """Credentials with the interface of their cache."""
 
     items: tuple[MachineOperationCredential, ...]
 
@@ -33,11 +33,11 @@ class _Listed:
 
 
 async def losses_of(api: Api, provider: Provider, operation: MachineOperation, machine: Machine) -> tuple[Loss, ...]:
-    """What a HostReplace of a Machine would lose; its cloud is asked, and nothing is changed.
+    """Return the losses of a HostReplace; reads from the cloud and changes nothing.
 
     Raises:
         Refusal: the replacement would be refused.
-        Transient: it cannot be looked at from here, and why.
+        Transient: the preview is impossible from here; the message names the cause.
     """
     instance = instance_of(provider, checked_id(machine))
     job = Job(
@@ -61,9 +61,10 @@ async def losses_of(api: Api, provider: Provider, operation: MachineOperation, m
 
 
 async def _sessions(api: Api, provider: Provider, machine: Machine) -> Sessions:
-    """
+    """Return sessions of the Machine's credential.
+
     Raises:
-        Transient: there is no login that can be used from here.
+        Transient: no login is usable from here.
     """
     site = machine.site or ""
     try:

@@ -1,4 +1,4 @@
-"""What a replacement loses of an instance, as data, and whether it may."""
+"""Losses of a replacement as data, and the check whether they are accepted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from unbounded.operations.ports import Refusal
 
 @dataclass(frozen=True)
 class Loss:
-    """Something of the old instance that the new one will not have.
+    """Property of the old instance that the new one will not have.
 
     Args:
-        field: where the cloud's API has it, such as vnic.privateIp: users accept it by that, so it says nothing of this
-            one instance alone. At most 256 characters, with no blanks and commas.
-        consequence: what comes of that, for a person; one line.
-        lessens_security: the new instance is less secure by it: it is refused unless it is accepted.
+        field: path in the cloud's API, such as vnic.privateIp. Users accept losses by it, so it must not depend on the
+            instance. At most 256 characters, without blanks and commas.
+        consequence: effect of the loss, for users; one line.
+        lessens_security: the new instance is less secure; the loss is refused unless it is accepted.
     """
 
     field: str
@@ -26,14 +26,16 @@ class Loss:
 
 
 def check_losses(losses: Sequence[Loss], parameters: Mapping[str, str], named: str) -> None:
-    """Whether a replacement may lose this: what lessens security is accepted by name (parameter `accept`), and so is
-    everything with `keep: strict`. The controller asks that after each look that tells losses, and a provider where it
-    looks again by itself.
+    """Check that all losses are acceptable.
+
+    A loss of security needs acceptance by name (parameter `accept`); with `keep: strict` every loss does. The
+    controller
+    checks after each observation with losses. A provider checks if it observes again by itself.
 
     Args:
         named: the instance, for the message.
     Raises:
-        Refusal: no, and what would have to be accepted.
+        Refusal: a loss is not accepted; the message names what to accept.
     """
     accepted = {one.strip() for one in parameters.get("accept", "").split(",")}
     left = [one for one in losses if one.field not in accepted]

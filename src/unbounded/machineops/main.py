@@ -1,4 +1,4 @@
-"""The process `machine-ops-controller`."""
+"""Entry point of the process `machine-ops-controller`."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     try:
-        with imports_that_stay():  # not before the arguments are known to be right: SDKs come with it
+        with imports_that_stay():  # only after the arguments were validated: SDKs are imported as well
             from unbounded.machineops.registry import to_serve  # noqa: PLC0415
 
             served = to_serve(settings.provider)
             from unbounded.kube.process import Runtime, run_process  # noqa: PLC0415
             from unbounded.machineops.controller import run  # noqa: PLC0415
     except SettingsError as error:
-        print(f"{COMPONENT}: error: {error}", file=sys.stderr)  # no fault of how it was called: usage would not help
+        print(f"{COMPONENT}: error: {error}", file=sys.stderr)  # not an error of usage, so usage would not help
         return CANNOT_SERVE
 
     async def main_of(runtime: Runtime) -> None:

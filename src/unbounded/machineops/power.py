@@ -1,11 +1,12 @@
-"""How a cloud's instances are rebooted, stopped and started: the tables of HostReboot, HostPowerOff and HostPowerOn.
+"""Reboot, stop and start of cloud instances: the tables of HostReboot, HostPowerOff and HostPowerOn.
 
-The proof is the cloud's own record. A power state is read twice, five seconds apart. A reboot is proven by the end of
-the cloud's long call, where it has such calls, or by the instance having been seen on its way and then running again,
-after the restart was accepted: before that, and where the answer was lost, somebody else may have changed it. Where the
-cloud accepts a restart and shows no more of it, the boot ID that the host's agent reports proves it; without an agent
-nothing does. Where a second restart for the same operation is no other one, a lost answer is asked for again, until
-there is one.
+The evidence is the cloud's own record. A power state is read twice, five seconds apart. A reboot is proven by the end
+of the cloud's long call, if it has such calls. Otherwise the instance must be observed in transition and then running,
+after the restart was accepted. Earlier observations do not count, nor do those after a lost answer: another client may
+have caused them.
+
+If the cloud accepts a restart and shows no more of it, the boot ID that the host's agent reports proves it. Without an
+agent nothing does. If a repeated request of one operation does not restart twice, a lost answer is requested again.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ POWERING_ON: Final = "PoweringOn"
 CONFIRMING_ON: Final = "ConfirmingOn"
 
 CONFIRM_S: Final = 5.0
-CHANGE_LIMIT_S: Final = 900.0  # clouds give a guest five minutes and more for its own shutdown
-OFF_LIMIT_S: Final = 1020.0  # and Oracle's a quarter of an hour, before it takes the power away
+CHANGE_LIMIT_S: Final = 900.0  # clouds give a guest five minutes and more to shut down
+OFF_LIMIT_S: Final = 1020.0  # Oracle gives it a quarter of an hour before it cuts the power
 SETTLE_LIMIT_S: Final = 300.0
-CONFIRM_LIMIT_S: Final = 120.0  # a record that lags behind has caught up by then
-ATTEMPTS: Final = 10  # what a cloud throttles is an attempt too
+CONFIRM_LIMIT_S: Final = 120.0  # enough for a record that lags
+ATTEMPTS: Final = 10  # a throttled request counts as an attempt
 
 SEEN_ACCEPTED: Final = "the provider accepted the restart, and shows no more of it"
-SEEN_RESTARTED: Final = "the restart was seen"  # where: in the provider's record, or by the host's boot ID
+SEEN_RESTARTED: Final = "the restart was seen"  # in the provider's record, or by the host's boot ID
 SEEN_OFF: Final = "the provider's record shows the instance off"
 SEEN_OFF_AGAIN: Final = f"the provider's record shows the instance off again, {CONFIRM_S:.0f} s later"
 SEEN_ON: Final = "the provider's record shows the instance running"
@@ -47,19 +48,19 @@ SEEN_ON_AGAIN: Final = f"the provider's record shows the instance running again,
 
 
 class Seen(StrEnum):
-    """What one look finds: the instance's power, or how far the long call is that was asked for."""
+    """Result of one observation: the instance's power, or the progress of the long call."""
 
     RUNNING = "Running"
     STOPPED = "Stopped"
     RELEASED = "Released"
     CHANGING = "Changing"
-    FOLLOWING = "Following"  # changing, since what was asked for was accepted
+    FOLLOWING = "Following"  # in transition since the action was accepted
     GONE = "Gone"
     WORKING = "Working"
     DONE = "Done"
     BROKEN = "Broken"
-    UNSHOWN = "Unshown"  # accepted, and the instance is running: it may have been restarted, and the host can tell
-    UNPROVABLE = "Unprovable"  # the same, and there is no agent on the host that could tell
+    UNSHOWN = "Unshown"  # accepted, and the instance is running: the host's boot ID can prove the restart
+    UNPROVABLE = "Unprovable"  # the same, but the host has no agent that could prove it
 
 
 ACTIONS: Final[Mapping[str, Repeat]] = {
@@ -73,7 +74,7 @@ Table = Mapping[tuple[str, StrEnum], Step]
 
 
 def _rows(stage: str, **steps: Step) -> Table:
-    """The rows of a stage, named by the facts; what is not named stays, but for what no waiting changes."""
+    """Return the rows of a stage, by fact. Other facts stay in the stage, except those that waiting cannot change."""
     named = {Seen[name.upper()]: step for name, step in steps.items()}
     always = {
         Seen.GONE: Step(stage, fail=reasons.INSTANCE_NOT_FOUND),
@@ -82,7 +83,7 @@ def _rows(stage: str, **steps: Step) -> Table:
     return {(stage, fact): ({fact: Step(stage)} | always | named)[fact] for fact in Seen}
 
 
-@functools.cache  # as the others: every pass asks for it
+@functools.cache  # cached, as every pass needs it
 def reboot() -> Procedure:
     off = Step(STARTING, fail=reasons.INSTANCE_NOT_RUNNING)
     done = Step(COMPLETE, seen=SEEN_RESTARTED)
@@ -121,13 +122,14 @@ def reboot() -> Procedure:
 
 @functools.cache
 def power_off(*, release: bool) -> Procedure:
-    """
+    """Return the procedure of HostPowerOff.
+
     Args:
-        release: whether its hardware is given back, too.
+        release: the hardware is released, too.
     """
     ask = Step(STOPPING, ask=Action.DEALLOCATE if release else Action.POWER_OFF)
     confirm, done = Step(CONFIRMING_OFF, seen=SEEN_OFF), Step(COMPLETE, seen=SEEN_OFF_AGAIN)
-    stopped = ask if release else confirm  # off is not enough where the hardware is to be given back
+    stopped = ask if release else confirm  # off is not enough if the hardware must be released
     came_back = Step(CONFIRMING_OFF, fail=reasons.DOES_NOT_STAY_OFF, words="it did not stay off")
     return Procedure(
         start=STARTING,
@@ -196,24 +198,24 @@ def _confirming(state: str, otherwise: Step) -> Stage:
 
 
 def accepted(standing: str) -> Sight:
-    """What there is to say of a long call that a cloud has just accepted.
+    """Return the observation of a long call that the cloud has just accepted.
 
     Args:
-        standing: what the look before that has found.
+        standing: message of the previous observation.
     """
     return Sight(Seen.WORKING, standing)
 
 
 def followed(progress: Progress) -> Sight:
-    """How far a long call is, as a fact of the procedures."""
+    """Convert the progress of a long call to a fact of the procedures."""
     return Sight(_FACT_OF[progress.state], progress.detail, progress.where, progress=progress.detail)
 
 
 def shown(record: Record, *, accepted: bool) -> Sight:
-    """What the record shows, as a fact of the procedures.
+    """Convert a record to a fact of the procedures.
 
     Args:
-        accepted: the cloud has accepted what was asked for last.
+        accepted: the cloud has accepted the last action.
     """
     fact = Seen(record.power.value)
     return Sight(Seen.FOLLOWING if accepted and fact is Seen.CHANGING else fact, record.detail, record.where)
@@ -221,12 +223,12 @@ def shown(record: Record, *, accepted: bool) -> Sight:
 
 @dataclass(frozen=True)
 class Boots:
-    """The boot IDs that the agent of a host reports.
+    """Boot IDs that the agent of a host reports.
 
     Args:
-        before: when the restart was asked for; None where no agent had reported any.
-        now: None for likewise.
-        where: the place that was read, for evidence.
+        before: at the request of the restart; None if no agent had reported one.
+        now: current one; None likewise.
+        where: source of the values, for evidence.
     """
 
     before: str | None
@@ -239,9 +241,7 @@ class Boots:
 
 
 def unshown(progress: Progress, record: Record, kind: OperationKind, boots: Boots) -> Sight:
-    """What is known where the cloud shows no long call, or none any more: of a restart that is over, nothing but what
-    its host tells.
-    """
+    """Return the observation where the cloud shows no long call (any more): only the host can prove a restart."""
     unknown = kind is OperationKind.HOST_REBOOT and record.power is Power.RUNNING
     if unknown and boots.differ:
         return host_shown(record, boots)
@@ -251,7 +251,7 @@ def unshown(progress: Progress, record: Record, kind: OperationKind, boots: Boot
 
 
 def host_shown(record: Record, boots: Boots) -> Sight:
-    """What the host tells of a restart that was accepted, and what the record shows."""
+    """Return the observation of an accepted restart, from the host's boot ID and the record."""
     if record.power is Power.RUNNING and boots.differ:
         told = f"the host's boot ID was {boots.before} and is {boots.now}"
         return Sight(Seen.DONE, f"{told}; {record.detail}", boots.where)
@@ -259,9 +259,10 @@ def host_shown(record: Record, boots: Boots) -> Sight:
 
 
 def procedure(operation: MachineOperation, kind: OperationKind, *, restarts_once: bool) -> Procedure:
-    """
+    """Return the procedure of an operation.
+
     Args:
-        restarts_once: asking for the restart of an operation again does not do it again.
+        restarts_once: a repeated request of one operation does not restart again.
     """
     made = PROCEDURES[kind](operation)
     if not restarts_once or kind is not OperationKind.HOST_REBOOT:

@@ -1,16 +1,16 @@
-"""The port of a cloud: what `machine-ops-controller` needs so that host operations can be carried out there.
+"""Port of a cloud: the interface through which `machine-ops-controller` executes host operations.
 
-A package registers a provider by an entry point of the group `unbounded.providers`, whose name is the value that
-Machines have in `spec.provider` and whose object is a `Provider`. What comes next is never for a provider to decide,
-nor is what becomes of a lost answer: it looks, it asks, and it follows what it asked for. For its trouble it raises
+A package registers a provider by an entry point of the group `unbounded.providers`. The entry point's name is the value
+of `spec.provider` in Machines, and its object is a `Provider`. A provider observes, requests actions, and follows its
+requests. It never decides about the next action or about a lost answer. It raises
 
-- `Refusal(reason, message)` where only a person can change something: a wrong id, a login that is refused, a quota;
-- `Throttled(message, after_s)` where nothing was done, as too much was asked for;
-- `Transient` where surely nothing was done, `NotDone(reason, message)` where that has a name of its own;
-- `Uncertain` where the answer was lost: it is looked at before anything is asked for again.
+- `Refusal(reason, message)` if the user must act: a wrong id, a refused login, a quota;
+- `Throttled(message, after_s)` if a rate limit refused the request, and nothing was done;
+- `Transient` if surely nothing was done, or `NotDone(reason, message)` if that has a reason of its own;
+- `Uncertain` if the answer was lost: the controller observes again before the next request.
 
-Texts of the cloud in these messages go through `said` first. `unbounded.machineops.testing` has the tests that every
-provider has to pass.
+Texts of the cloud in these messages must pass through `said`. `unbounded.machineops.testing` has the tests that every
+provider must pass.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ _HIDDEN: Final = "***"
 
 
 class Throttled(Transient):
-    """Nothing was done: the cloud wants fewer requests of this account for so many seconds.
+    """Nothing was done: the cloud wants no further requests of this account for so many seconds.
 
     Args:
-        scope: the account, where the login tells it and not the providerID; else that of the instance.
+        scope: the account, if only the login knows it; defaults to that of the instance.
     """
 
     def __init__(self, message: str, after_s: float, *, scope: str | None = None) -> None:
@@ -85,17 +85,17 @@ class Throttled(Transient):
 
 
 class Power(StrEnum):
-    """What the cloud's record says of an instance."""
+    """Power of an instance in the cloud's record."""
 
     RUNNING = "Running"
-    STOPPED = "Stopped"  # off, and paid for
-    RELEASED = "Released"  # off, and its hardware given back
+    STOPPED = "Stopped"  # off, and billed
+    RELEASED = "Released"  # off, and its hardware released
     CHANGING = "Changing"
     GONE = "Gone"
 
 
 class Action(StrEnum):
-    """What may be asked for of an instance."""
+    """Actions on an instance."""
 
     RESTART = "Restart"
     POWER_OFF = "PowerOff"
@@ -105,12 +105,12 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Instance:
-    """What a providerID names.
+    """Instance of a providerID.
 
     Args:
-        id: as the cloud's API takes it; equal for all ways to write the same one.
-        scope: the account whose rate limits it counts for, such as a subscription; as far as the id tells it.
-        name: short, for people.
+        id: in the form of the cloud's API; equal for all spellings of the same id.
+        scope: account whose rate limits apply, such as a subscription, as far as the id names it.
+        name: short, for users.
     """
 
     id: str
@@ -119,17 +119,17 @@ class Instance:
 
     @functools.cached_property
     def binding(self) -> str:
-        """A digest of it; actions on another one go to another host."""
+        """Digest of the instance; actions on another digest go to another host."""
         return "instance:" + hashlib.sha256(self.id.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Login:
-    """How to authenticate.
+    """Authentication data.
 
     Args:
         name: of the MachineOperationCredential, for messages.
-        secret: what the Secret of an ExternalPlugin credential holds; empty for WorkloadIdentity.
+        secret: content of the Secret of an ExternalPlugin credential; empty for WorkloadIdentity.
     """
 
     name: str
@@ -139,12 +139,12 @@ class Login:
 
 @dataclass(frozen=True)
 class Job:
-    """One operation as a provider meets it.
+    """One operation, as input of a provider.
 
     Args:
-        instance: what the Machine is bound to now.
-        uid: of the operation: what is made for it carries it, so that it is made once.
-        handle: of the long call that was begun with what was asked for last; None where none was given.
+        instance: current instance of the Machine.
+        uid: of the operation. New resources carry it, so that each is created once.
+        handle: of the long call of the last action; None without one.
     """
 
     operation: str
@@ -157,17 +157,17 @@ class Job:
     handle: str | None = None
 
     def says(self, parameter: str) -> bool:
-        """Whether a parameter of yes or no is given as "true"."""
+        """Return whether a boolean parameter is "true"."""
         return self.parameters.get(parameter) == "true"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One look at an instance.
+    """One observation of an instance.
 
     Args:
-        detail: the state as the cloud words it.
-        where: the place that was read, for evidence.
+        detail: state in the cloud's words.
+        where: source of the observation, for evidence.
     """
 
     power: Power
@@ -176,7 +176,7 @@ class Record:
 
 
 class Handle(str):
-    """The handle of a long call, and when the cloud wants to be asked how far that is; None for whenever."""
+    """Handle of a long call, and the seconds after which the cloud wants to be polled; None for any time."""
 
     __slots__ = ("again_s",)
     again_s: float | None
@@ -188,26 +188,26 @@ class Handle(str):
 
 
 Taken = float | Handle | None
-"""What a step that was asked for gives: when the cloud wants to be asked how far it is, in seconds, and by what."""
+"""Result of a requested step: the seconds after which the cloud wants to be polled, or the handle of a long call."""
 
 
 class State(StrEnum):
-    """How far a long call is."""
+    """State of a long call."""
 
     RUNNING = "Running"
     DONE = "Done"
     FAILED = "Failed"
-    ON_ITS_WAY = "OnItsWay"  # no call is shown, and the instance is on its way: the record tells the rest
-    FORGOTTEN = "Forgotten"  # the cloud knows nothing of it any more: what is left is its record of the instance
-    ACCEPTED = "Accepted"  # it was taken on, and the cloud shows no more of it, ever: it cannot be proven there
+    ON_ITS_WAY = "OnItsWay"  # no call is shown, and the instance is in transition: its record shows the rest
+    FORGOTTEN = "Forgotten"  # the cloud does not know the call any more: only its record of the instance remains
+    ACCEPTED = "Accepted"  # accepted, and the cloud never shows more of it: it offers no evidence
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One look at a long call.
+    """One observation of a long call.
 
     Args:
-        again_s: when the cloud wants to be asked again; None for whenever.
+        again_s: seconds after which the cloud wants to be polled; None for any time.
     """
 
     state: State
@@ -218,7 +218,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Rate:
-    """A bucket of so many calls that fills up again by so many in a second."""
+    """A token bucket: its size, and its refill per second."""
 
     burst: float
     per_s: float
@@ -226,80 +226,83 @@ class Rate:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a cloud publishes of its limits for one scope."""
+    """Published limits of a cloud for one scope."""
 
     reads: Rate
     writes: Rate
 
 
 class Budget(Protocol):
-    """The share of a scope's rate limits that is left. A provider asks it before each call of the cloud's API."""
+    """Remaining rate limits of a scope. A provider must acquire a turn before each call of the cloud's API."""
 
     async def read(self, scope: str) -> None:
         """Wait until a read may be sent."""
         ...
 
     async def write(self, scope: str, *, before: float) -> None:
-        """Wait until a write may be sent; raises Transient when that is not before this time of the loop."""
+        """Wait until a write may be sent; raises Transient if that would be after this time of the loop."""
         ...
 
     def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
-        """What an answer said is left."""
+        """Apply the remainders of a response."""
         ...
 
 
 class Keep(Protocol):
-    """Where a replacement puts down what it could not go on without: a Secret that goes with the operation, but for
-    what a step needs (`ReplaceStep.needs_what_is_kept`).
+    """Store of a replacement's state: a Secret that is deleted with the operation, unless a step needs it for longer
+
+    (`ReplaceStep.needs_what_is_kept`).
     """
 
     @property
     def place(self) -> str:
-        """Where it is, for messages: "Secret unbounded-kube/replacement-…"."""
+        """Reference for messages: "Secret unbounded-kube/replacement-…"."""
         ...
 
     async def load(self) -> bytes | None:
-        """What was stored last for this operation."""
+        """Return the last stored state of this operation."""
         ...
 
     async def former(self) -> bytes | None:
-        """What an earlier replacement of the instance has left, which did not come to its end: storing takes its
-        place, so what is still needed of it has to be in what is stored.
+        """Return the state of an earlier replacement of the instance that did not complete.
+
+        `store` overwrites it, so the new state must contain the parts that are still needed.
 
         Raises:
-            Transient: it is still at work.
+            Transient: the earlier replacement is running.
         """
         ...
 
     async def store(self, content: bytes) -> None:
-        """Keep up to 900 KB, in place of what was kept; returns once it is safe. At the end it is removed."""
+        """Replace the state, up to 900 KB, durably. It is removed at the end of the replacement."""
         ...
 
 
 @dataclass(frozen=True)
 class ReplaceStep:
-    """One step of a replacement; the steps stand in the order in which they are taken.
+    """One step of a replacement. Steps are taken in their order.
 
     Args:
-        stage: as `status.targets[].stage` shows it while the step is under way, such as StoppingOld.
-        action: what is asked for in it, such as Stop. Asking twice must do it once.
-        waits_for: ends the sentence "waiting for …".
-        seen: what its end proves, for the evidence.
-        limit_s: how long it may take.
-        late_s: and how much longer where it is `Next.under_way` then: what is made is not given up just before it is.
-        cancel: AT_ONCE as long as nothing is lost by leaving off, then TOO_LATE. What was kept is removed then, unless
-            `Next.still_needed`.
-        undo: it changes the old instance, or ends it, and as long as that has not ended the change can be taken back.
-            Where the operation ends in this step, or is cancelled in one with AT_ONCE, `act_replace` is asked for
-            PUT_BACK until `Next.is_as_it_was`; then what was kept is removed, as with AT_ONCE.
-        hands_over: in it the Machine is bound to its new instance, which the controller does by what `Next` says.
-        needs_user_data: it makes the new host. It is not begun while there is nothing for the host to join with, and
-            nor is the replacement.
-        needs_what_is_kept: there may be nothing left of the old instance but what is kept: that outlives the operation
-            from here on, unless it completes, and the next replacement of the instance finds it by `Keep.former`.
-        settles: a request for it that arrived late could destroy what a later step makes, as a delete before a create
-            under the same name does. Where a controller has ended that may have sent one, nothing else is asked for
-            until it can no longer arrive, or the step is seen to be done. False where late arrival does no harm.
+        stage: value of `status.targets[].stage` during the step, such as StoppingOld.
+        action: requested action, such as Stop. A repeated request must act once.
+        waits_for: end of the sentence "waiting for …".
+        seen: what the completed step proves, for the evidence.
+        limit_s: limit of the step.
+        late_s: extension of the limit while `Next.under_way`, so that a step is not given up shortly before its end.
+        cancel: AT_ONCE while nothing is lost by a cancellation, then TOO_LATE. A cancellation at once removes the state
+            unless `Next.still_needed`.
+        undo: the step changes or ends the old instance, and the change can be reverted until the instance has ended.
+            If the operation ends in this step, or is cancelled in one with AT_ONCE, the controller requests PUT_BACK
+            from
+            `act_replace` until `Next.is_as_it_was`. Then it removes the state, as with AT_ONCE.
+        hands_over: the controller binds the Machine to `Next.new_instance`.
+        needs_user_data: the step creates the new host. Neither the step nor the replacement starts while a new host
+            could not join.
+        needs_what_is_kept: the state may be the only record of the old instance. From here on the state outlives the
+            operation unless it completes, and the next replacement of the instance finds it by `Keep.former`.
+        settles: a late request could destroy what a later step creates, as a delete before a create under the same name
+            does. If an ended controller may have sent one, no other request is sent until it cannot arrive any more, or
+            the step has completed. False if a late request does no harm.
     """
 
     stage: str
@@ -318,28 +321,28 @@ class ReplaceStep:
 
 @dataclass(frozen=True)
 class Next:
-    """Where a replacement stands.
+    """Observation of a replacement.
 
     Args:
-        step: the stage of the first step that is not done; None when all are.
-        under_way: it was asked for, and is not done yet.
-        detail: what was seen, as the cloud words it, with the names of all that exists for this replacement: a failure
-            ends with these words, and somebody has to find what it left. When all steps are done, it is what the
-            operation says in the end, in one line: which instance runs now, by a name with which it is found, that the
-            old one is gone, and what was not kept.
-        where: the place that was read, for evidence.
-        progress: how far it is, for the message.
-        is_as_it_was: nothing of the old instance is other than before the replacement, and nothing of it under way.
-        still_needed: though the replacement comes to nothing, what is kept for it must stay: the next one of the
-            instance could not do all of its work without.
-        new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
-        again_s: when the cloud wants to be asked again; None for as `act_replace` has said.
-        more: a part of the step is done, and the cloud takes the next one now: it is asked for at once.
-        most_user_data: how many bytes of user data this one can be given, where that is less than for others.
-        failed: what was asked for last was accepted, and has come to nothing by now, for this reason: it is asked for
-            again after a pause, and the message says why.
-        losses: what the new instance will not have, beside what is on the boot disk of the old one; told as long as
-            nothing is touched. The controller shows it, and refuses what nobody has accepted: see `check_losses`.
+        step: stage of the first incomplete step; None if all are complete.
+        under_way: the step was requested and is in progress.
+        detail: state in the cloud's words, with the names of all resources of this replacement: a failure ends with
+            this
+            text, and the user must find the remains. After the last step it is the operation's final message, in one
+            line: the name of the running instance, the end of the old one, and the losses.
+        where: source of the observation, for evidence.
+        progress: for the message.
+        is_as_it_was: the old instance is as before the replacement, with no change in progress.
+        still_needed: the state must stay although the replacement fails: the next one of the instance needs it.
+        new_instance: new spec.providerID of the Machine, if the next step hands it over.
+        again_s: seconds after which the cloud wants to be polled; None for those that `act_replace` returned.
+        more: a part of the step is complete, and the cloud accepts the next one now: it is requested at once.
+        most_user_data: limit of user data in bytes, if it is lower for this instance.
+        failed: the last accepted request has failed, for this reason: it is repeated after a pause, and the message
+            names
+            the reason.
+        losses: properties that the new instance will not have, besides the content of the old boot disk; set before the
+            first change. The controller shows them and refuses those that are not accepted: see `check_losses`.
     """
 
     step: str | None
@@ -358,51 +361,59 @@ class Next:
 
 
 class Session(Protocol):
-    """One login of a provider. Its methods may run at the same time for different instances."""
+    """One login of a provider. Its methods may run concurrently for different instances."""
 
     async def look(self, instance: Instance) -> Record: ...
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        """Ask for an action; returns once it is accepted, with a handle where there is a long call to follow: its end
-        is what counts then. Without one, a restart is proven by the record, which has to show it as CHANGING; where it
-        never does, and no call is shown either, `follow` of some handle says ACCEPTED. With `restarts_once`, asking
-        again for the restart of the same `job.uid` is accepted again, and changes nothing.
+        """Request an action; return once it is accepted, with the handle of a long call if there is one.
+
+        The end of the long call proves the action. Without a handle, the record proves a restart and must show it as
+        CHANGING.
+        If the record never does, and the cloud shows no call either, return a handle for which `follow` returns
+        ACCEPTED. With
+        `restarts_once`, a repeated restart of the same `job.uid` is accepted again and changes nothing.
 
         Args:
-            before: the time of the loop after which the request must no longer be sent: Transient then.
+            before: time of the loop after which the request must not be sent: raise Transient then.
         Returns:
-            At most 4 KiB, with no secret in it; it is stored before the first `follow`, and survives restarts. A
-            `Handle` says when that `follow` is wanted.
+            At most 4 KiB without secrets. The handle is stored before the first `follow`, and survives restarts. A
+            `Handle`
+            names the time of that `follow`.
         """
         ...
 
     async def follow(self, job: Job, handle: str) -> Progress:
-        """How far a long call is, of which nothing but the handle is known any more. DONE of a restart is a claim that
-        it was done, by what the cloud shows of it: where that shows the request alone, it is ACCEPTED.
+        """Observe a long call by its handle alone.
+
+        DONE claims that a restart was executed, on the evidence of the cloud. Return ACCEPTED if the cloud shows only
+        the
+        request.
         """
         ...
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
-        """Where the replacement stands, by what the cloud shows and what was kept; nothing else is known of it.
+        """Observe a replacement, from the cloud and the stored state alone.
 
         Raises:
-            Refusal: before the first step: it cannot be done; nothing was touched. What would be lost by it is in
+            Refusal: before the first step: the replacement is impossible, and nothing was changed. Its losses belong in
                 `Next.losses`.
         """
         ...
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> Taken:
-        """Take a step that `look_replace` has named, or PUT_BACK: set the old instance back as it was.
+        """Request a step that `look_replace` has named, or PUT_BACK, which restores the old instance.
 
         Args:
-            user_data: cloud-init's, with which the new host makes itself a node; with a token in it. Empty in steps
-                that do not need it.
+            user_data: for cloud-init, with which the new host joins; contains a token. Empty in steps that do not need
+                it.
         Returns:
-            After how many seconds the cloud wants to be asked how far that is, such as its Retry-After; None for
-            whenever. Until then the step counts as under way; then it is looked at, and as long as `Next.under_way` has
-            no `again_s` of its own, every so many seconds. A `Handle` says that, too, and is what `look_replace` finds
-            in `Job.handle` from then on, in this process and in the next: there is a long call, which tells of a
-            failure that nothing else shows.
+            Seconds after which the cloud wants to be polled, such as its Retry-After; None for any time. Until then the
+            step
+            counts as under way. Then it is observed, at this interval while `Next.under_way` names no `again_s` of its
+            own.
+            A `Handle` has this time as well, and `look_replace` finds the handle in `Job.handle` from then on, in this
+            process and in the next: it belongs to a long call whose failure nothing else shows.
         """
         ...
 
@@ -410,26 +421,26 @@ class Session(Protocol):
 
 
 class Provider(Protocol):
-    """One kind of cloud: constants of a class do for what it says of itself."""
+    """One kind of cloud. Class constants suffice for the properties."""
 
     @property
     def name(self) -> str:
-        """The value of `spec.provider`."""
+        """Value of `spec.provider`."""
         ...
 
     @property
     def kinds(self) -> frozenset[OperationKind]:
-        """What it carries out of HostReboot, HostPowerOff, HostPowerOn and HostReplace."""
+        """Supported ones of HostReboot, HostPowerOff, HostPowerOn and HostReplace."""
         ...
 
     @property
     def modes(self) -> frozenset[AuthMode]:
-        """How one can authenticate."""
+        """Supported authentication modes."""
         ...
 
     @property
     def secret_keys(self) -> tuple[str, ...]:
-        """What the Secret of an ExternalPlugin credential has to hold."""
+        """Required keys in the Secret of an ExternalPlugin credential."""
         ...
 
     @property
@@ -437,57 +448,63 @@ class Provider(Protocol):
 
     @property
     def call_limit_s(self) -> float:
-        """The longest that one call of a session lasts; it is cut off then, and the outcome of an ask is open. What
-        goes on in a thread then must end by itself within the same time: a successor waits no longer before it asks.
+        """Limit of one call of a session in seconds. A longer call is cancelled, and the outcome of an action is
+        unknown.
+
+        Work in a thread must then end by itself within the same time: a successor waits no longer before its first
+        request.
         """
         ...
 
     @property
     def most_user_data(self) -> int:
-        """How many bytes of user data a new host can be given: more is refused before anything is touched."""
+        """Limit of a new host's user data in bytes; more is refused before the first change."""
         ...
 
     @property
     def restarts_once(self) -> bool:
-        """Whether the cloud takes a key with a restart, by which a second one of the same operation is no other one:
-        one whose answer was lost is asked for again then. Without it, it never is.
+        """Return whether the cloud accepts an idempotency key with a restart.
+
+        With a key, the controller repeats a restart whose answer was lost. Without one, it never does.
         """
         ...
 
     @property
     def parameters(self) -> Mapping[OperationKind, frozenset[str]]:
-        """Which of `spec.parameters` it heeds, by kind: an operation with another one is refused before anything is
-        touched, so that nobody takes for done what was ignored.
+        """Supported `spec.parameters`, by kind.
+
+        An operation with another parameter is refused before the first change, so that no parameter is silently
+        ignored.
         """
         ...
 
     @property
     def replacement(self) -> tuple[ReplaceStep, ...]:
-        """The steps of a HostReplace; empty where there is none."""
+        """Steps of a HostReplace; empty if the provider does not support it."""
         ...
 
     def instance(self, provider_id: str) -> Instance:
-        """What a providerID names; raises ValueError with the words for who wrote it."""
+        """Parse a providerID; raises ValueError with a message for the user."""
         ...
 
     def connect(self, login: Login, budget: Budget) -> Session:
-        """A session, for which nothing is sent yet.
+        """Return a session; nothing is sent yet.
 
         Raises:
-            ValueError: the Secret holds something that cannot be meant; the message names the key, not the value.
+            ValueError: the Secret has an invalid value; the message names the key, not the value.
         """
         ...
 
 
 def said(text: str, *, hide: Iterable[str] = ()) -> str:
-    """What a cloud said, fit for a status: one line of printable text, at most 512 characters, without secrets."""
+    """Sanitize a cloud's text for a status: one line of printable text, at most 512 characters, without secrets."""
     for secret in sorted(filter(None, hide), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
     return one_line(text, SAID_CHARS)
 
 
 def one_line(text: str, most: int) -> str:
-    """Printable, without line ends and runs of blanks, and at most so many characters."""
+    """Return printable text without line ends and repeated blanks, of at most so many characters."""
     text = text[: 8 * most]
     if not text.isprintable():
         text = "".join(char if char.isprintable() else " " for char in text)

@@ -1,4 +1,4 @@
-"""Why an operation on a cloud VM ended or waits, beyond `unbounded.operations.reasons`."""
+"""Reasons why an operation on a cloud VM ended or waits, beyond `unbounded.operations.reasons`."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The providers that are installed: entry points of the group `unbounded.providers`, ours among them."""
+"""Installed providers: entry points of the group `unbounded.providers`, including our own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = Log("machine-ops-controller")
 
 
 def installed() -> dict[str, list[EntryPoint]]:
-    """Those of each name; nothing of a provider is imported for that."""
+    """Return the entry points by name, without importing a provider."""
     found: dict[str, list[EntryPoint]] = {}
     for one in entry_points(group=GROUP):
         found.setdefault(one.name, []).append(one)
@@ -34,15 +34,15 @@ def installed() -> dict[str, list[EntryPoint]]:
 
 
 def load(name: str) -> Provider:
-    """The provider of that name.
+    """Load the provider of a name.
 
     Raises:
-        SettingsError: there is none, or more than one, or what it needs is not installed, or it is none.
+        SettingsError: there is none or more than one, its dependencies are missing, or it is invalid.
     """
     found = installed().get(name)
     if found is None:
         raise SettingsError(not_installed(name))
-    if len({one.value for one in found}) > 1:  # an editable install beside a usual one names the same twice
+    if len({one.value for one in found}) > 1:  # an editable install besides a regular one names the same object twice
         told = " and ".join(sorted(f"{one.dist.name if one.dist else 'somewhere'} ({one.value})" for one in found))
         raise SettingsError(f"provider {name} is brought by {told}: uninstall all but one")
     provider = _imported(name, found[0])
@@ -50,7 +50,7 @@ def load(name: str) -> Provider:
         raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a class; it has to lead to an instance")
     try:
         called, wrong = provider.name, faults(provider)
-    except Exception as error:  # of somebody else: it is no reason not to serve the others
+    except Exception as error:  # an error of a third-party provider must not stop the others
         told = f"{type(error).__name__}: {error}"
         raise SettingsError(f"the entry point {name!r} of {GROUP} leads to what is no provider ({told})") from error
     if called != name:
@@ -61,7 +61,7 @@ def load(name: str) -> Provider:
 
 
 def not_installed(name: str) -> str:
-    """That no package brings a provider of this name, and what there is."""
+    """Return the message that no package has a provider of this name, with the installed names."""
     there = installed()
     meant = nearest(name, there)
     may_be = f" ({meant} may be meant)" if meant else ""
@@ -82,7 +82,7 @@ def _imported(name: str, entry: EntryPoint) -> Provider:
 
 
 def faults(provider: Provider) -> list[str]:
-    """What is wrong with how a provider describes itself; empty for a sound one."""
+    """Return the faults of a provider's description; empty for a valid one."""
     if lacking := [name for name in _MEMBERS if not hasattr(provider, name)]:
         return [f"it has no {', '.join(lacking)}"]
     wrong = [] if is_provider_name(provider.name) else [f"{provider.name!r} cannot stand in spec.provider"]
@@ -106,19 +106,19 @@ def faults(provider: Provider) -> list[str]:
 
 @dataclass(frozen=True)
 class Served:
-    """Providers by their names, and why others that are installed are not among them."""
+    """Providers by name, and the reasons why other installed ones are not served."""
 
     providers: Mapping[str, Provider]
     unserved: Mapping[str, str]
 
     def say(self) -> None:
-        """Log what is not served, once, as others may have to do something about it."""
+        """Log the providers that are not served, once, as an administrator may have to act."""
         for name, why in self.unserved.items():
             log.warning("a provider is not served", provider=name, why=why)
 
 
 def all_installed() -> Served:
-    """Those that can be served, and those that cannot."""
+    """Load all installed providers."""
     found: dict[str, Provider] = {}
     unserved: dict[str, str] = {}
     for name in installed():
@@ -130,7 +130,7 @@ def all_installed() -> Served:
 
 
 def to_serve(name: str) -> Served:
-    """The provider that is named; else all that are installed with what they need.
+    """Load the named provider, else all installed ones with complete dependencies.
 
     Raises:
         SettingsError: there is none.

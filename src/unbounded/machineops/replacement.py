@@ -1,7 +1,7 @@
-"""How an instance is replaced: a procedure made of a provider's steps, which are taken in their order.
+"""Replacement of an instance: a procedure built from a provider's steps, which are taken in order.
 
-Each look finds the first step that is not done. What was asked for and lost its answer is found again by that, and a
-step that a crash has left half-done is asked for again: asking twice does it once.
+Each observation finds the first incomplete step. So a request whose answer was lost is found again, and a step that a
+crash interrupted is requested again: a repeated request acts once.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ SEEN_PAST: Final = "the instance cannot be put back as it was"
 SEEN_NOTHING_KEPT: Final = "nothing is kept of it"
 SEEN_WHOLE: Final = f"{SEEN_AS_IT_WAS}, and {SEEN_NOTHING_KEPT}"
 SEEN_NEEDED: Final = "what is kept of it stays, as its next replacement needs that"
-UNKNOWN_FAILURE: Final = "what failed was not noted"  # which nobody has seen yet
-ATTEMPTS: Final = 10  # what a cloud throttles is an attempt too
+# for a failure without a recorded cause, which no run has shown so far
+UNKNOWN_FAILURE: Final = "what failed was not noted"
+ATTEMPTS: Final = 10  # a throttled request counts as an attempt
 
-# A delete and a create take minutes, and the cloud is asked for each look.
+# A delete and a create take minutes, and each observation sends requests to the cloud.
 POLLS_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0)
 
 
 def replace(steps: Sequence[ReplaceStep]) -> Procedure:
-    """The procedure of a HostReplace. Its facts are the stages, as the one that comes next."""
+    """Return the procedure of a HostReplace. Its facts are the stages: a fact names the next one."""
     return _replace(tuple(steps))
 
 
-@functools.cache  # every pass asks for it, and it has a hundred rows
+@functools.cache  # cached: every pass needs the procedure, which has a hundred rows
 def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
     facts = _facts(steps)
     all_done = Step(CLEARING, seen=steps[-1].seen)
@@ -59,7 +60,8 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
         table |= {(here.stage, fact): Step(here.stage) for fact in facts}
         table[here.stage, facts(here.stage)] = Step(here.stage, ask=here.action)
         table[here.stage, facts(REPLACED)] = all_done
-        if later := steps[place + 1 :]:  # one by one, so that a step which was done already leaves its evidence, too
+        # one row for each later step, so that a skipped step leaves its evidence as well
+        if later := steps[place + 1 :]:
             onward = Step(later[0].stage, seen=here.seen)
             table |= {(here.stage, facts(fact)): onward for fact in (*(step.stage for step in later), REPLACED)}
             table[here.stage, facts(later[0].stage)] = Step(later[0].stage, ask=later[0].action, seen=here.seen)
@@ -104,7 +106,7 @@ def _removing_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], St
 
 
 def _kept_in_vain(steps: Sequence[ReplaceStep]) -> bool:
-    """Whether a replacement can come to nothing with something kept that nobody needs."""
+    """Return whether a failed replacement can leave a state that is not needed any more."""
     return any(_aftermath(step) for step in steps)
 
 
@@ -122,7 +124,7 @@ def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
     checking = Stage("what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE, idles=True)
     clearing = Stage(
         "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE), idles=True
-    )  # what is left of it goes with the operation, or with the Machine
+    )  # a remaining Secret is deleted with the operation, or with the Machine
     back = Stage("the instance to be put back as it was", PUT_BACK_LIMIT_S, attempts=None, idles=True, last=True)
     removing = Stage(
         "what was kept of the instance to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, idles=True, last=True
@@ -147,12 +149,12 @@ def _stage(step: ReplaceStep) -> Stage:
 
 
 def _attempts(step: ReplaceStep) -> int | None:
-    """Past the point of no return nothing is better than to go on: a throttled cloud, or one without room."""
+    """Return the limit of attempts. Past the point of no return there is none: giving up would leave no host."""
     return ATTEMPTS if step.cancel is Cancel.AT_ONCE else None
 
 
 def faults(steps: Sequence[ReplaceStep]) -> list[str]:
-    """What is wrong with a provider's steps; empty for sound ones."""
+    """Return the faults of a provider's steps; empty for valid ones."""
     stages = [step.stage for step in steps]
     found = [f"two steps have the stage {stage}" for stage in sorted({one for one in stages if stages.count(one) > 1})]
     found += [f"{stage} is a stage of the controller's own" for stage in stages if stage in RESERVED]
@@ -182,7 +184,7 @@ def step_of(steps: Sequence[ReplaceStep], stage: str) -> ReplaceStep:
 
 
 def needs_user_data(steps: Sequence[ReplaceStep], found: Next, *, checking: bool) -> bool:
-    """Whether what comes next rests on a new host being able to join."""
+    """Return whether the next step, or while checking any later one, needs a new host to be able to join."""
     if found.step is None or found.under_way:
         return False
     here = steps.index(step_of(steps, found.step))
@@ -190,16 +192,16 @@ def needs_user_data(steps: Sequence[ReplaceStep], found: Next, *, checking: bool
 
 
 def rests_on_what_is_kept(steps: Sequence[ReplaceStep], stage: str) -> bool:
-    """Whether in this stage there is something that was kept, without which a replacement could not be gone on with."""
+    """Return whether a replacement in this stage cannot resume without its stored state."""
     later = [step.stage for step in steps[1:]]
     return stage in later and any(step.needs_what_is_kept for step in steps)
 
 
 def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sight:
-    """What a look has found, as a fact of the procedure.
+    """Convert an observation to a fact of the procedure.
 
     Args:
-        binding: of what the Machine is about to be bound to.
+        binding: target digest of the new instance.
     """
     facts = _facts(steps)
     fact = UNDER_WAY if found.under_way else found.step or REPLACED
@@ -216,16 +218,16 @@ def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sig
 
 
 def accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:
-    """What there is to say of a step that a cloud has just accepted.
+    """Return the observation of a step that the cloud has just accepted.
 
     Args:
-        standing: what the look before that has found.
+        standing: message of the previous observation.
     """
     return Sight(_facts(steps)(UNDER_WAY), standing)
 
 
 def putting_back(steps: Sequence[ReplaceStep], found: Next) -> Sight:
-    """What a look has found of an instance that is to be put back as it was."""
+    """Convert an observation of an instance that is being restored."""
     facts = _facts(steps)
     here = next((step for step in _undone(steps) if step.stage == found.step), None)
     if found.is_as_it_was:
@@ -238,17 +240,17 @@ def putting_back(steps: Sequence[ReplaceStep], found: Next) -> Sight:
 
 
 def cleared(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: str) -> Sight:
-    """What a look at what was kept has found."""
+    """Convert an observation of the stored state's removal."""
     facts = _facts(steps)
     return Sight(facts(REPLACED if is_clear else UNDER_WAY), detail, where)
 
 
 def removing(steps: Sequence[ReplaceStep], run: Run, found: Next | None, place: str) -> Sight:
-    """What there is of what was kept for a replacement that has come to nothing.
+    """Convert an observation of the state of a failed replacement.
 
     Args:
-        found: what a look has found; None where nothing is kept any more.
-        place: where it is kept.
+        found: observation of the replacement; None if the state is gone.
+        place: reference to the state.
     """
     facts, was_put_back = _facts(steps), any(evidence.what == SEEN_AS_IT_WAS for evidence in run.evidence)
     if found is None:

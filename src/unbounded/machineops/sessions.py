@@ -1,4 +1,4 @@
-"""The session of a site's credential, as the credential is now."""
+"""Session of a site's current credential."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Open:
 
 
 class Sessions:
-    """One session at a time; one whose credential has changed ends when the calls that use it have."""
+    """One session at a time. After a change of the credential, the old session closes once its calls have ended."""
 
     def __init__(self, provider: Provider, site: str, logins: Logins, budget: Budget) -> None:
         self._provider = provider
@@ -40,10 +40,10 @@ class Sessions:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Session]:
-        """A session for the calls made inside.
+        """Provide a session for the calls in the block.
 
         Raises:
-            Refusal: there is no credential that can be used.
+            Refusal: there is no usable credential.
         """
         try:
             chosen = await self._logins.of(self._site)
@@ -51,7 +51,7 @@ class Sessions:
             if used is None or used.made_of != chosen.made_of:
                 used = self._open = _Open(chosen.made_of, self._connect(chosen), chosen.login.name)
         except Refusal:
-            self._logins.forget()  # what is wrong with a Secret may be corrected before it is looked at again
+            self._logins.forget()  # the user may have corrected the Secret before the next attempt
             raise
         used.calls += 1
         try:
@@ -64,7 +64,7 @@ class Sessions:
                 await _closed(used.session)
 
     def refused(self) -> str:
-        """Read the Secret of a login anew that the cloud has refused: it may have been corrected.
+        """Drop the cached Secret of a refused login: the user may have corrected it.
 
         Returns:
             The MachineOperationCredential of the login.
@@ -73,7 +73,7 @@ class Sessions:
         return self._open.credential if self._open is not None else ""
 
     async def close(self) -> None:
-        """End the session, if there is one."""
+        """Close the session, if there is one."""
         used, self._open = self._open, None
         if used is not None:
             await _closed(used.session)
@@ -86,7 +86,7 @@ class Sessions:
 
 
 def _unusable(chosen: Chosen, said: str) -> Refusal:
-    """Return what a login ends with that its provider cannot use; the keys of the Secret are named that it names."""
+    """Return the refusal of a login that the provider cannot use; names the keys of the Secret in the message."""
     name = chosen.login.name
     if not chosen.secret:
         cause = causes.of_credential(causes.CREDENTIAL_INVALID, name)
@@ -101,5 +101,5 @@ async def _closed(session: Session) -> None:
     try:
         async with asyncio.timeout(CLOSE_S):
             await session.close()
-    except Exception as error:  # a third party's: its end is nothing that work rests on
+    except Exception as error:  # a failing `close` of a third-party session has no effect on operations
         log.warning("a session did not close", error=error)

@@ -1,4 +1,4 @@
-"""What `machine-ops-controller` is told: flags, then environment, then file; read once."""
+"""Settings of `machine-ops-controller`: flags, then environment, then file; read once."""
 
 from __future__ import annotations
 
@@ -36,28 +36,29 @@ from unbounded.kube.settings import (
 
 PREFIX: Final = "MACHINE_OPS"
 COMPONENT: Final = "machine-ops-controller"
-CANNOT_SERVE: Final = 2  # exit status: the arguments are wrong, or a provider or what it needs is not there
+CANNOT_SERVE: Final = 2  # exit status for invalid arguments, or a provider that is missing or incomplete
 CONCURRENT: Final = 10
-ENDS_WITHIN_S: Final = 8.0  # providers may ignore that they are cancelled; who ends it by force waits for 10 s, or 30
+ENDS_WITHIN_S: Final = 8.0  # providers may ignore cancellation; the process manager kills after 10 s or 30 s
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """
+    """Settings of the controller.
+
     Args:
-        site: whose Machines are looked after; empty for all sites.
-        provider: whose, likewise; empty for all that are installed.
-        concurrent: how many Machines of a site and provider are worked on at once. One that waits for its cloud alone
-            counts as little as one that waits for its turn.
-        epoch: of the process, where it is started by one that waits for the end of each.
-        api_server_endpoint: what new hosts are told, in place of what the cluster publishes.
-        secret_namespace: the only one that credentials' Secrets are taken from.
-        artifact_mirror: where new hosts download what their Machine gives no place for.
+        site: only site to serve; empty for all sites.
+        provider: only provider to serve; empty for all installed ones.
+        concurrent: limit of Machines with concurrent operations for a site and provider. One that only waits for its
+            cloud does not count.
+        epoch: of the process, if its parent waits for the end of each epoch.
+        api_server_endpoint: for new hosts, overrides the published one.
+        secret_namespace: the only allowed namespace of credentials' Secrets.
+        artifact_mirror: source of downloads for which a Machine sets no other.
         agent_image: root file system of nodes, for Machines that name none.
-        agent_public_key: of the agent's releases, in place of the one that machina publishes; empty for that.
-        lease_namespace: where the Lease is; who asks `why` sees those in unbounded-kube alone.
+        agent_public_key: key of agent releases, overrides the one that machina publishes; empty for no override.
+        lease_namespace: namespace of the Lease; users of `why` can read only those in unbounded-kube.
     """
 
     site: str = ""
@@ -76,12 +77,12 @@ class Settings:
 
     @property
     def lease(self) -> str:
-        """The Lease of those who look after the same sites and providers."""
+        """Name of the Lease that controllers of the same sites and providers share."""
         return lease_name(COMPONENT, self.site, self.provider)
 
 
 def label_value(text: str) -> str:
-    """The value of the site label; empty for every site."""
+    """Return the value of the site label; empty for every site."""
     if text and not LABEL_VALUE.fullmatch(text):
         raise ValueError(
             f"{text!r} cannot be the value of a label: it has at most 63 letters, digits, '-', '_' and '.', "
@@ -146,7 +147,7 @@ OPTIONS: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    """Add what `machine-ops-controller` understands."""
+    """Add the arguments of `machine-ops-controller`."""
     add_options(parser, PREFIX, OPTIONS)
     add_process_arguments(parser, environ)
     parser.add_argument(
@@ -159,10 +160,10 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
 
 
 def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, ProcessSettings]:
-    """What flags, environment and file say together.
+    """Merge flags, environment and file.
 
     Raises:
-        SettingsError: the file, or something in one of these, cannot be meant.
+        SettingsError: the file or a value is invalid.
     """
     said = Told(args, PREFIX, environ, OPTIONS)
     mirror = said.of(MIRROR)

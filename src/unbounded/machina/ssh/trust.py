@@ -1,7 +1,7 @@
 """Verification of host keys. Pure: keys as servers send them, pins as a Machine has them.
 
 A server may have several keys and shows one, of the first type on the client's list that it has. Pinned types come
-first, so that a server with three keys does not look changed. A fingerprint does not reveal its type. With only a
+first, so that a server with three keys does not seem changed. A fingerprint does not reveal its type. With only a
 fingerprint pinned, the client requests the other types before the server counts as changed.
 """
 

@@ -1,16 +1,17 @@
-"""The contract of a provider, as tests that its author runs against it with pytest.
+"""Contract of a provider, as tests that its author runs against it with pytest.
 
     class TestAcme(ProviderContract):
         @pytest.fixture
         def subject(self) -> Subject:
             return AcmeSubject()
 
-The subject makes instances, and says what became of them by another way than the provider's. Each test makes its own.
-A replacement is cut off before each call of the cloud, which is where a provider asks its budget, and before something
-is kept; and begun again by another session: at the end there is one instance, it is the one that the Machine would be
-bound to, and it was given its user data, and what else the account has is as it was. A subject that is `Troubled`, too,
-can have the cloud turn requests away, lose its answers and more; one that is `LogsIn` has a login that the cloud
-refuses. Without these, what a provider makes of it is not tested, and those tests are skipped.
+The subject creates instances, and reports their true state by another way than the provider's. Each test creates its
+own. A replacement is interrupted before each call of the cloud, where a provider acquires its budget, and before each
+store of its state. Another session resumes it. At the end exactly one instance exists, the Machine would be bound to
+it, it has received its user data, and the rest of the account is unchanged.
+
+A subject that is also `Troubled` can let the cloud refuse requests, lose answers and more. One that is `LogsIn` has a
+login that the cloud refuses. Without these, the tests of those situations are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 
 import pytest
 
-# An author sees the two sides of what is not equal, also where this is installed beside his tests.
+# pytest shows both sides of a failed comparison to an author, also with an installed package.
 MODULES: Final = ("base", "budgets", "describing", "driving", "powering", "replacing", "sharing", "troubles")
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in MODULES))
 

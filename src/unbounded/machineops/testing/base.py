@@ -1,4 +1,4 @@
-"""What the tests of the contract have in common."""
+"""Common parts of the contract's tests."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ ENDS_IN: Final = {
 
 
 class Contract:
-    """How a provider is asked and followed. A subclass may change these numbers."""
+    """Requests to a provider, and their observation. A subclass may change these numbers."""
 
     within_s: ClassVar[float] = 120.0
-    """How long a change of power, or one step of a replacement, may take."""
+    """Limit of a power change, or of one step of a replacement, in seconds."""
     poll_s: ClassVar[float] = 0.05
     cuts: ClassVar[int | None] = None
-    """At how many places a replacement is cut off, at most, which are then spread over all; None for before each call
-    of the cloud, and before each time that something is kept."""
+    """Limit of interruptions of a replacement, spread over all places; None for each call of the cloud and each store
+    of the
+
+    state.
+    """
 
     @property
     def pace(self) -> Pace:
@@ -57,7 +60,7 @@ class Contract:
         return asyncio.run(main)
 
     def _actions(self, subject: Subject) -> list[Action]:
-        """What the provider is asked for, in an order in which each can be done."""
+        """Return the provider's actions in a possible order."""
         kinds, parameters = subject.provider.kinds, subject.provider.parameters
         found = [Action.RESTART] if OperationKind.HOST_REBOOT in kinds else []
         on = [Action.POWER_ON] if OperationKind.HOST_POWER_ON in kinds else []
@@ -68,15 +71,15 @@ class Contract:
         return found
 
     async def _handle(self, subject: Subject, job: Job, action: Action) -> str | None:
-        """Ask for it; what there is to follow."""
+        """Request the action; return the handle to follow."""
         async with session_of(subject) as (session, _):
             return await session.ask(job, action, before=now() + AHEAD_S)
 
     async def _followed(self, subject: Subject, job: Job, handle: str) -> Progress:
-        """How the long call has ended, by a session that did not ask for it."""
+        """Return the end of a long call, observed by a session that did not request it."""
         async with session_of(subject) as (session, budget):
             progress = await self._ended(subject, session, job, handle)
-            asked = progress.state is not State.ACCEPTED or budget.scopes  # there is nothing to ask for by then
+            asked = progress.state is not State.ACCEPTED or budget.scopes  # an accepted call needs no request any more
             assert not asked or budget.scopes == {await scope_of(subject, job.instance)}
             return progress
 
@@ -91,8 +94,8 @@ class Contract:
         return await self.pace.until(look, lambda one: one.state is not State.RUNNING)
 
     async def _ask_and_follow(self, subject: Subject, job: Job, action: Action) -> bool:
-        """Ask in one session, and follow in others, as a controller does that is started again; whether it was said to
-        be done.
+        """Request in one session and follow in others, as a restarted controller does; return whether it was reported
+        as done.
         """
         async with session_of(subject) as (session, budget):
             before = now() + AHEAD_S
@@ -110,7 +113,7 @@ class Contract:
         return True
 
     async def _others(self, subject: Subject) -> dict[str, tuple[Power, int]]:
-        """What the account has besides: a new one at least, which is nobody's here to touch."""
+        """Return the other instances of the account, with a new one that no test may change."""
         bystander = await subject.make()
         await self._until_power(subject, subject.provider.instance(bystander), {Power.RUNNING})
         return await truth_of(subject)
@@ -132,7 +135,7 @@ class Contract:
             assert_fit(subject, text, known=(instance.id, instance.scope))
 
     async def _until_restarted(self, subject: Subject, provider_id: str, boots: int) -> None:
-        """Until it has started once more than so often, and no more often than that."""
+        """Wait until the instance has started exactly once more."""
         await self.pace.until(lambda: subject.boots(provider_id), lambda found: found > boots)
         await self._until_power(subject, subject.provider.instance(provider_id), {Power.RUNNING})
         assert await subject.boots(provider_id) == boots + 1

@@ -1,4 +1,4 @@
-"""Budgets by which a test counts the calls of a provider, cuts it off and holds it back; and what it keeps."""
+"""Budgets with which a test counts, interrupts and delays the calls of a provider; and a store of its state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from unbounded.machineops.provider import Transient
 
 
 class Cut(BaseException):
-    """The process has come to its end."""
+    """The simulated process has ended."""
 
 
 @dataclass
 class Counted:
-    """A budget that counts what the provider is about to send, and cuts it off before one of these."""
+    """Budget that counts the provider's calls, and interrupts before one of them."""
 
     cut_at: int | None = None
     reads: list[str] = field(default_factory=list)
@@ -41,10 +41,10 @@ class Counted:
         self.pass_by()
 
     def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
-        """Nothing is limited here."""
+        """Ignore the remainders: this budget has no limits."""
 
     def pass_by(self) -> None:
-        """One of the places at which a process may come to its end; looking on is one with the first look."""
+        """Count a place at which a process may end, once while a step is under way; end at the chosen place."""
         self.points += self.counting
         if self.cut_at is not None and self.points > self.cut_at:
             raise Cut
@@ -52,7 +52,7 @@ class Counted:
 
 @dataclass
 class Held(Counted):
-    """A budget that holds back the first change."""
+    """Budget that delays the first change."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,8 +67,8 @@ class Held(Counted):
 class Kept:
     content: bytes | None = None
     place: str = "the tests' own keep"
-    budget: Counted = field(default_factory=Counted)  # of the session that keeps something
-    left: bytes | None = None  # by a replacement that has failed
+    budget: Counted = field(default_factory=Counted)  # of the session that stores the state
+    left: bytes | None = None  # by a failed replacement
 
     async def load(self) -> bytes | None:
         return self.content

@@ -1,4 +1,4 @@
-"""The tests."""
+"""Test class of the contract."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from unbounded.machineops.testing.troubles import Troubles
 
 
 class ProviderContract(Describing, Powering, Troubles, Sharing, Replacing):
-    """Tests that every provider passes. A subclass has the fixture `subject`, and may change the numbers."""
+    """Tests that every provider must pass. A subclass has the fixture `subject`, and may change the numbers."""

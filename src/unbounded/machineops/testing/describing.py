@@ -1,4 +1,4 @@
-"""What a provider says of itself."""
+"""Tests of a provider's description."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Describing(Contract):
     async def _is_gone(self, session: Session, instance: Instance) -> bool:
         try:
             return (await session.look(instance)).power is Power.GONE
-        except Exception:  # of an account that there may not be
+        except Exception:  # the account of this login may not exist
             return True
 
     def test_connecting_sends_nothing_and_names_the_key_it_cannot_read(self, subject: Subject) -> None:
@@ -71,7 +71,7 @@ class Describing(Contract):
 
 
 def _spellings(provider_id: str) -> list[str]:
-    """Other ways to write it, as people and tools do."""
+    """Return other spellings, as users and tools produce them."""
     scheme, mark, rest = provider_id.partition("://")
     return [
         f"{scheme}{mark}{rest.upper()}",

@@ -1,4 +1,4 @@
-"""A provider as a controller drives it: sessions that are cut off, and a replacement that is taken to its end."""
+"""Driver of a provider, as a controller: interrupted sessions, and a replacement until its end."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ KINDS: Final = {
 }
 MOST_CHARS: Final = 2000
 LONGEST_HINT_S: Final = 3600.0
-AHEAD_S: Final = 10.0  # what an executor has for an ask
-_UNDOES: Final = 5  # so often undoing is asked for
-_LARGE: Final = 1_000_000  # bytes of user data: what takes more is not filled
-_TROUBLES: Final = {Trouble.LOST: 5}  # for a step, which may need several changes; others come once
+AHEAD_S: Final = 10.0  # time of an executor for a request
+_UNDOES: Final = 5  # limit of requests to undo
+_LARGE: Final = 1_000_000  # bytes of user data; a larger limit is not exhausted
+_TROUBLES: Final = {Trouble.LOST: 5}  # per step, which may need several changes; others come once
 _UNSURE: Final = (Transient, Uncertain)
 _SAID: Final = {Trouble.LOST: (Uncertain,)}
 _OF_LISTS: Final = frozenset({Trouble.LAGGING, Trouble.STALE, Trouble.UNKNOWN})
@@ -53,13 +53,13 @@ _OF_LISTS: Final = frozenset({Trouble.LAGGING, Trouble.STALE, Trouble.UNKNOWN})
 
 @dataclass(frozen=True)
 class Pace:
-    """How long is waited for something, and how often it is looked at."""
+    """Limit of a wait, and its polling interval."""
 
     within_s: float
     poll_s: float
 
     async def until(self, look: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], bool], wanted: str = "") -> T:
-        """Look until it is as it should be; the last look stands in the message."""
+        """Poll until the condition holds; a failure names the last value."""
         end = now() + self.within_s
         while not done(found := await look()):
             assert now() < end, f"still {found} after {self.within_s:g} s{wanted and f'; {wanted}'}"
@@ -69,20 +69,20 @@ class Pace:
 
 @dataclass
 class Driven:
-    """A replacement as a controller carries it out, without its waits.
+    """A replacement as a controller executes it, without the waits.
 
     Args:
-        asks: how often each step is asked for; the user data is another one each time, as the token in it may be.
-        late: each is asked for when it is too late, first.
-        maker: of the trouble in which the cloud is when a step is asked for at first.
-        shared: its session is another one's, too, who acts meanwhile.
-        filled: its user data is as large as the provider takes it.
-        handle: of the long call that the last ask has given.
+        asks: requests of each step; each has other user data, as the token in it may differ.
+        late: each request is first made after its deadline.
+        maker: of the trouble during the first request of a step.
+        shared: another client uses the session at the same time.
+        filled: the user data has the largest size that the provider accepts.
+        handle: of the long call of the last request.
     """
 
     pace: Pace
     subject: Subject
-    provider_id: str  # what the Machine is bound to
+    provider_id: str  # of the Machine
     asks: int = 1
     late: bool = False
     maker: Troubled | None = None
@@ -95,20 +95,20 @@ class Driven:
     stages: list[str] = field(default_factory=list)
     scopes: set[str] = field(default_factory=set)
     points: int = 0
-    told: set[str] = field(default_factory=set)  # the user data that it was asked for with, or the one before
-    before: set[str] | None = None  # the instances that were there when it was looked at first
-    most: int | None = None  # bytes of user data that this instance takes
+    told: set[str] = field(default_factory=set)  # all user data that was passed
+    before: set[str] | None = None  # instances at the first observation
+    most: int | None = None  # limit of user data of this instance, in bytes
 
     def __post_init__(self) -> None:
         self.began_with = self.subject.provider.instance(self.provider_id).binding
 
     @property
     def token(self) -> str:
-        """What its new host joins with, and nobody else may know."""
+        """Token with which the new host joins; a secret."""
         return f"join-{self.uid}"
 
     def new_user_data(self) -> str:
-        """Its own: a host that has it was made by this replacement."""
+        """Return new user data: a host with it was created by this replacement."""
         text = f"#cloud-config\nruncmd: [[join, {self.token}, {len(self.told)}]]\n# für den Host\n"
         if self.filled:
             most = self.subject.provider.most_user_data if self.most is None else self.most
@@ -122,7 +122,7 @@ class Driven:
         return replace(job_of(OperationKind.HOST_REPLACE, instance, uid=self.uid), handle=self.handle)
 
     async def to_the_end(self, *, cut_at: int | None = None) -> None:
-        """Take the steps that come next until there is none.
+        """Take all steps.
 
         Raises:
             Cut: before that call of the cloud.
@@ -134,11 +134,11 @@ class Driven:
             self.scopes |= budget.scopes
 
     async def go_on(self, session: Session, budget: Counted) -> None:
-        """Take the steps that come next until there is none, in a session that others may use besides."""
+        """Take all remaining steps in a session that others may use."""
         await self.by_turns((session, budget))
 
     async def by_turns(self, *sessions: tuple[Session, Counted]) -> None:
-        """Take the steps that come next until there is none, each in another session than the one before."""
+        """Take all remaining steps, each in another session than the previous one."""
         for session, budget in itertools.cycle(sessions):
             found = await self._next(session, budget)
             if found.step is None:
@@ -146,7 +146,7 @@ class Driven:
             await self._take(session, budget, found, found.step)
 
     async def leave_off(self, step: ReplaceStep, *, asked: bool) -> None:
-        """Take the steps up to this one, and this one too where it is to have been asked for; then undo what can be."""
+        """Take the steps before this one, and with `asked` request this one too; then undo."""
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
             found = await self._up_to(step, session, budget)
@@ -161,10 +161,10 @@ class Driven:
         assert not step.undo, f"{PUT_BACK} in {step.stage} does not come to its end: {found}"
 
     async def fail_in(self, step: ReplaceStep, *, waits: bool) -> None:
-        """Ask for the steps up to this one, and end as where its time is over: what can be taken back is.
+        """Request the steps including this one, and fail as after its limit: undo what can be undone.
 
         Args:
-            waits: this step, too, is done by then.
+            waits: this step completes before.
         """
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
@@ -183,10 +183,10 @@ class Driven:
                 found = await self._next(session, budget)
 
     def next_one(self, *, is_kept: bool) -> Driven:
-        """The replacement that comes after this one, which has failed.
+        """Return the replacement after this failed one.
 
         Args:
-            is_kept: what this one kept has outlived it; the next one finds it where the instance is the same.
+            is_kept: the state outlives the failure, and the next replacement of the instance finds it.
         """
         after = Driven(self.pace, self.subject, self.provider_id, told=set(self.told))
         if is_kept and self.began_with == self.subject.provider.instance(self.provider_id).binding:
@@ -194,7 +194,7 @@ class Driven:
         return after
 
     async def up_to(self, step: ReplaceStep) -> None:
-        """Take the steps up to this one, and this one too."""
+        """Take the steps including this one."""
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
             found = await self._up_to(step, session, budget)
@@ -229,7 +229,7 @@ class Driven:
         return found
 
     async def _names_what_there_is(self, found: Next) -> None:
-        """A failure ends with these words, and somebody has to find what it left."""
+        """Check that the message names all remains: a failure ends with it, and the user must find them."""
         if self.shared or not self._is_launched(found.step):
             return
         for name in await self._new_ones() | ({self.provider_id} if found.step is None else set()):
@@ -237,13 +237,13 @@ class Driven:
             assert one.name in found.detail or one.id in found.detail, f"{name} is there, and is not named: {found}"
 
     def _is_launched(self, step: str | None) -> bool:
-        """Whether the steps are done that make the new instance."""
+        """Return whether the steps that create the new instance are complete."""
         steps = self.subject.provider.replacement
         makes = [place for place, one in enumerate(steps) if one.needs_user_data]
         return step is None or [one.stage for one in steps].index(step) > max(makes, default=len(steps))
 
     async def _new_ones(self) -> set[str]:
-        """The instances that were not there when it was looked at first."""
+        """Return the instances that did not exist at the first observation."""
         there = await alive(self.subject)
         if self.before is None:
             self.before = there
@@ -288,14 +288,15 @@ class Driven:
         return self.maker is not None and self.trouble in _OF_LISTS and self.stages.count(stage) == 1
 
     async def _ask_again(self, session: Session, stage: str, user_data: Callable[[], str], before: float) -> None:
-        """As a controller does that is shown nothing of what it has asked for."""
+        """Repeat a request, as a controller does whose observation shows nothing of it."""
         found = await session.look_replace(self.job, self.keep)
         if found.step == stage and not found.under_way:
             self._took(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
 
     async def beside_late_ones(self) -> None:
-        """Take all steps, each while a process that is about to end has sent the same request, which arrives when it
-        was done: of those that have made an instance by then.
+        """Take all steps, each with a late request: an ending process sent it as well, and it arrives after the step.
+
+        Only the steps that have created an instance by then have one.
         """
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
@@ -319,7 +320,7 @@ class Driven:
 
     @asynccontextmanager
     async def _on_its_way(self, step: ReplaceStep) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
-        """A request of another session for a step that is about to be sent, and is when that is said."""
+        """Hold the request of another session for a step, and send it on demand."""
         budget = Held()
         session = self.subject.provider.connect(self.subject.login, budget)
         user_data = self.new_user_data() if step.needs_user_data else ""
@@ -342,7 +343,7 @@ class Driven:
             await session.close()
 
     def _took(self, given: Taken) -> None:
-        """What there is to ask by from now on."""
+        """Store the handle of a request."""
         if isinstance(given, Handle):
             assert_fit_handle(self.subject, given)
             assert self.token not in given, (
@@ -354,7 +355,7 @@ class Driven:
 
     @asynccontextmanager
     async def _in_trouble(self, stage: str) -> AsyncIterator[None]:
-        """What is sent meanwhile gets no answer, or a fault of the cloud's own, which a provider has to say."""
+        """Make trouble in the block: requests get no answer or a server error, and the provider must report that."""
         if self.maker is None or self.stages.count(stage) > _TROUBLES.get(self.trouble, 1):
             yield
             return
@@ -366,8 +367,9 @@ class Driven:
             await self.maker.set_trouble(None)
 
     async def judge(self, before: Mapping[str, tuple[Power, int]]) -> None:
-        """Those that were there before are as they were. Beside them there is the one that the Machine is bound to, and
-        it runs, made with the user data of this replacement; all calls for it counted for its account.
+        """Check the result: the earlier instances are unchanged, and the Machine is bound to the one new instance.
+
+        It runs with the user data of this replacement, and all calls for it counted for its account.
         """
         truth = await truth_of(self.subject)
         others = {name: truth.get(name) for name in before}
@@ -392,7 +394,7 @@ async def session_of(subject: Subject, cut_at: int | None = None) -> AsyncIterat
 
 
 async def scope_of(subject: Subject, instance: Instance) -> str:
-    """What a look at an instance counts for, and all other calls for it, too."""
+    """Return the account of an observation, which must be that of all calls for the instance."""
     async with session_of(subject) as (session, budget):
         await session.look(instance)
     (scope,) = budget.scopes
@@ -400,7 +402,7 @@ async def scope_of(subject: Subject, instance: Instance) -> str:
 
 
 def looks_of(subject: Subject, session: Session, instance: Instance) -> list[Callable[[], Coroutine[Any, Any, object]]]:
-    """What a session can be asked that changes nothing."""
+    """Return the calls of a session that change nothing."""
     looks: list[Callable[[], Coroutine[Any, Any, object]]] = [lambda: session.look(instance)]
     if subject.provider.replacement:
         looks.append(lambda: session.look_replace(job_of(OperationKind.HOST_REPLACE, instance), Kept()))
@@ -408,18 +410,19 @@ def looks_of(subject: Subject, session: Session, instance: Instance) -> list[Cal
 
 
 async def alive(subject: Subject) -> set[str]:
-    """The instances that are there, by spec.providerID."""
+    """Return the existing instances by spec.providerID."""
     return {name for name, power in (await subject.instances()).items() if power is not Power.GONE}
 
 
 async def truth_of(subject: Subject) -> dict[str, tuple[Power, int]]:
-    """The instances with their power, and how often each has started."""
+    """Return the instances with their power and the number of their starts."""
     return {name: (power, await subject.boots(name)) for name, power in (await subject.instances()).items()}
 
 
 def says_no_secret(subject: Subject, text: str, *, login: Login | None = None, known: tuple[str, ...] = ()) -> bool:
-    """Whether a text is free of what the login holds, but for what is no secret: what the subject says of its keys, and
-    parts of the names of the account.
+    """Return whether a text contains no secret of the login.
+
+    The subject names keys that are not secret, and parts of the account's names may occur.
     """
     held, names = (login or subject.login).secret, subject.names if isinstance(subject, Names) else ()
     values = [value.reveal() for key, value in held.items() if key not in names]
@@ -427,19 +430,19 @@ def says_no_secret(subject: Subject, text: str, *, login: Login | None = None, k
 
 
 def assert_fit(subject: Subject, text: str, *, login: Login | None = None, known: tuple[str, ...] = ()) -> None:
-    """That a text can stand in a status, where others read it."""
+    """Check that a text fits a status, which other users can read."""
     assert says_no_secret(subject, text, login=login, known=known), f"what the login holds is not to be told: {text}"
     assert text.isprintable(), f"{text!r} has more than one line, or cannot be printed: see `said`"
     assert len(text) <= MOST_CHARS, f"{len(text)} characters are too many for a status: see `said`: {text}"
 
 
 def assert_fit_hint(after_s: float | None) -> None:
-    """That a time to wait, as the cloud tells it, can be meant."""
+    """Check that a polling interval of the cloud is plausible."""
     assert after_s is None or 0 <= after_s <= LONGEST_HINT_S, f"{after_s} s: in another zone, or in milliseconds?"
 
 
 def assert_fit_handle(subject: Subject, handle: str) -> None:
-    """That a handle can be stored."""
+    """Check that a handle can be stored."""
     assert len(handle) <= MAX_HANDLE
     assert_fit_hint(getattr(handle, "again_s", None))
     assert says_no_secret(subject, handle), "a handle is stored where others read it"

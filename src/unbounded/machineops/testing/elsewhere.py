@@ -1,7 +1,7 @@
-"""The provider in another process, where nothing is known of what this one has done.
+"""The provider in another process, without any state of this one.
 
-It is made anew there, as by a controller that is started again on another host: with a login, a job and a handle, in
-another time zone, and with nothing that a module or a session of this process remembers.
+The provider is created there as by a restarted controller on another host: with a login, a job and a handle, in another
+time zone, and without any state of a module or a session of this process.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from unbounded.machineops.testing.budgets import Counted, Kept, now
 from unbounded.machineops.testing.subject import MadeAnew, Subject
 
 MAIN: Final = f"from {__name__} import main; main()"
-ZONE: Final = "<+14>-14"  # the day before or after that of most people
+ZONE: Final = "<+14>-14"  # a day before or after most time zones
 ENDS_IN_S: Final = 5.0
-_SIZE: Final = 8  # bytes, of the length of what follows
+_SIZE: Final = 8  # bytes of the length prefix
 HINT: Final = (
     "Where the cloud lives in the process of the tests, no other one can reach it: `anew = None` in the subject leaves "
     "this out. Else give it `anew`, with which another process makes the provider: a class, a function of a module, or "
@@ -51,7 +51,7 @@ HINT: Final = (
 
 @dataclass(frozen=True)
 class _Call:
-    """What the other process is asked for; times are seconds from now, as each loop has its own clock."""
+    """Request to the other process; times are in seconds from now, as each loop has its own clock."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -69,7 +69,7 @@ class _Answer:
 
 
 class Elsewhere:
-    """A session in the other process. What it asked its budget for there, it asks it for here."""
+    """Session in the other process. Requests to its budget are served here."""
 
     def __init__(self, process: asyncio.subprocess.Process, budget: Counted) -> None:
         self._process = process
@@ -130,7 +130,7 @@ class Elsewhere:
 
 @asynccontextmanager
 async def elsewhere(subject: Subject) -> AsyncIterator[tuple[Session, Counted]]:
-    """A session of the provider in another process; the test is skipped where the subject rules that out."""
+    """Provide a session in another process; skip the test if the subject rules that out."""
     recipe = _recipe(subject)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", MAIN),
@@ -160,12 +160,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _path() -> str:
-    """Where this process finds its modules, which pytest has added to."""
+    """Return the import path of this process, which pytest has extended."""
     return os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
 
 
 def _recipe(subject: Subject) -> bytes:
-    """What another process makes the provider of, as things are before it is asked for anything."""
+    """Return the data from which another process creates the provider, before any request to it."""
     provider = subject.provider
     if isinstance(subject, MadeAnew):
         make = subject.anew
@@ -197,13 +197,13 @@ def _framed(what: object) -> bytes:
     return len(content).to_bytes(_SIZE, "big") + content
 
 
-# In the other process
+# Code of the other process
 
 
 def main() -> None:
-    """Answer what comes in, until nothing comes any more."""
+    """Serve requests until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a provider prints is no answer
+    os.dup2(2, 1)  # output of a provider must not mix with responses
     with asyncio.Runner() as runner:
         served = _Served()
         while (frame := _read(sys.stdin.buffer)) is not None:
@@ -217,7 +217,7 @@ def _read(source: BinaryIO) -> bytes | None:
 
 
 class _Served:
-    """The session, once it is known what it is made of."""
+    """The session, created by the first request."""
 
     def __init__(self) -> None:
         self._budget = Counted()

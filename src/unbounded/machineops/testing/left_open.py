@@ -1,4 +1,4 @@
-"""What a process has open: files, sockets and pipes, tasks and threads."""
+"""Open resources of a process: files, sockets and pipes, tasks and threads."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Final
 
 FOLDERS: Final = ("/proc/self/fd", "/dev/fd")
-CLOSES_IN_S: Final = 1.0  # real seconds in which the other side of a connection has seen that, too
+CLOSES_IN_S: Final = 1.0  # real seconds until the other side of a connection has closed, too
 _LOOK_S: Final = 0.005
 
 
 def files() -> dict[object, str]:
-    """In words, by what tells one from another; nothing where the system does not say."""
+    """Return descriptions of open files by identity; empty if the system does not list them."""
     folder = next((Path(each) for each in FOLDERS if os.path.isdir(each)), None)
     found: dict[object, str] = {}
     for name in os.listdir(folder) if folder is not None else ():
-        with suppress(OSError, ValueError):  # such as the one by which the folder was read
+        with suppress(OSError, ValueError):  # such as the descriptor that reads the folder
             told = os.fstat(int(name))
             found["file", name, told.st_dev, told.st_ino] = _words(int(name), told.st_mode)
     return found
 
 
 def tasks() -> dict[object, str]:
-    """Those that have not ended, but for the one that asks."""
+    """Return the running tasks without the current one."""
     ours = asyncio.current_task()
     return {("task", id(task)): f"task {task!r}" for task in asyncio.all_tasks() if task is not ours}
 
@@ -42,7 +42,7 @@ def threads() -> dict[object, str]:
 
 
 async def beyond(before: dict[object, str]) -> list[str]:
-    """What is open now and was not before, when it has had its time to close."""
+    """Return what is open now and was not before, after a time for closing."""
     end = time.monotonic() + CLOSES_IN_S
     while True:
         there = files() | tasks()
@@ -54,8 +54,8 @@ async def beyond(before: dict[object, str]) -> list[str]:
 
 @contextmanager
 def unclosed() -> Iterator[list[str]]:
-    """What is thrown away meanwhile without having been closed, in the words of its own warning."""
-    gc.collect()  # what others have thrown away before
+    """Collect the warnings about objects in the block that are dropped without being closed."""
+    gc.collect()  # objects that were dropped before the block
     found: list[str] = []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)

@@ -1,4 +1,4 @@
-"""Looks, and changes of power."""
+"""Tests of observations, and of power changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacements."""
+"""Tests of replacements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Replacing(Contract):
                 order = [step.stage for step in subject.provider.replacement]
                 assert driven.stages == sorted(driven.stages, key=order.index)
                 await driven.judge(before)
-                provider_id = driven.provider_id  # the next one replaces what this one has made
+                provider_id = driven.provider_id  # the next one replaces the result of this one
 
         if subject.provider.replacement:
             self.run(story())
@@ -65,7 +65,7 @@ class Replacing(Contract):
         self.run(story())
 
     async def _judge_refusal(self, subject: Subject, refused: Driven, left: set[str], refusal: Refusal) -> None:
-        """A replacement may be refused for what another one has left, as somebody may use that, and has to name it."""
+        """Check a refusal because of the remains of another replacement: others may use them, so it must name them."""
         assert not refused.stages, f"it was refused when something was touched: {refusal}"
         assert left, f"nothing is left of the replacement that failed, and the next one is refused: {refusal}"
         for name in left:
@@ -87,7 +87,7 @@ class Replacing(Contract):
     def test_a_request_that_arrives_when_another_process_has_gone_on_makes_no_second_instance(
         self, subject: Subject
     ) -> None:
-        """As one of a process that has ended. It needs nothing of the subject: the budget holds it back."""
+        """A late request of an ended process. The budget delays it, so the subject needs no support for this."""
 
         async def story() -> None:
             before = await self._others(subject)
@@ -118,7 +118,7 @@ class Replacing(Contract):
                     truth = await truth_of(subject)
                     await left.leave_off(step, asked=step.cancel is Cancel.AT_ONCE)
                     there = await truth_of(subject)
-                    if step.undo:  # it may have been started again for that
+                    if step.undo:  # undoing may have started it again
                         truth[left.provider_id] = (truth[left.provider_id][0], there[left.provider_id][1])
                     assert there == truth, f"when {step.stage} was left off"
                     again = Driven(self.pace, subject, left.provider_id)
@@ -146,7 +146,7 @@ class Replacing(Contract):
 
 
 def _that_leave_something(steps: Sequence[ReplaceStep]) -> Sequence[ReplaceStep]:
-    """Those in which there may be a new instance when they fail; after the last one nothing can."""
+    """Return the steps whose failure may leave a new instance; the last one cannot."""
     first = next((place for place, step in enumerate(steps) if step.needs_user_data), len(steps))
     found = [step for step in steps[first:] if step.cancel is not Cancel.AT_ONCE]
     return found[:-1] or found

@@ -1,4 +1,4 @@
-"""Sessions beside and after each other."""
+"""Tests of concurrent and consecutive sessions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class Sharing(Contract):
     def test_a_session_that_was_closed_leaves_nothing_open(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
-            # What they have is not to end because they are forgotten. The first opens what is there once for all, too.
+            # References prevent a garbage collection from closing the sessions. The first session opens shared
+            # resources, too.
             used: list[Session] = [await self._used_session(subject, instance)]
             before, threads = left_open.files() | left_open.tasks(), left_open.threads()
             with left_open.unclosed() as thrown_away:
@@ -90,7 +91,7 @@ class Sharing(Contract):
         self.run(story())
 
     async def _used_session(self, subject: Subject, instance: Instance) -> Session:
-        """A session that was closed after its use."""
+        """Return a session that was used and closed."""
         async with session_of(subject) as (session, _):
             await asyncio.gather(*(look() for look in looks_of(subject, session, instance)))
         return session

@@ -1,4 +1,4 @@
-"""What a test of the contract knows of a provider and its cloud."""
+"""Interface of a provider and its cloud for the tests of the contract."""
 
 from __future__ import annotations
 
@@ -12,118 +12,119 @@ from unbounded.machineops.provider import Login, Power, Provider
 
 
 class Subject(Protocol):
-    """A provider, and the cloud behind it, in which the tests may do as they like."""
+    """A provider, and its cloud, in which the tests may do anything."""
 
     @property
     def provider(self) -> Provider: ...
 
     @property
     def login(self) -> Login:
-        """One that the cloud accepts."""
+        """Login that the cloud accepts."""
         ...
 
     @property
     def missing(self) -> str:
-        """A spec.providerID that is written well, and names nothing."""
+        """Valid spec.providerID of an instance that does not exist."""
         ...
 
     async def make(self) -> str:
-        """A new instance that runs; gives back its spec.providerID."""
+        """Create a running instance; return its spec.providerID."""
         ...
 
     async def instances(self) -> Mapping[str, Power]:
-        """The instances that there are, by spec.providerID, looked at by another way than the provider's."""
+        """Return the existing instances by spec.providerID, observed by another way than the provider's."""
         ...
 
     async def boots(self, provider_id: str) -> int:
-        """How often an instance has started by now, its first time and restarts included; by that other way, too."""
+        """Return the number of an instance's starts with the first one and restarts; observed by that way, too."""
         ...
 
     async def user_data(self, provider_id: str) -> str | None:
-        """What an instance that was made by a replacement was given for its first boot, as its host reads it."""
+        """Return the user data of an instance that a replacement created, as its host reads it."""
         ...
 
 
 class Trouble(StrEnum):
-    """What the cloud does to all requests."""
+    """Troubles of the cloud, for all requests."""
 
-    THROTTLED = "Throttled"  # they are turned away, as there were too many of this account
-    LOST = "Lost"  # changes are made, and no answer to them comes; reads are answered
-    DOWN = "Down"  # each is answered with a fault of the cloud's own, and nothing is done
+    THROTTLED = "Throttled"  # requests are refused by a rate limit of this account
+    LOST = "Lost"  # changes are executed without an answer; reads are answered
+    DOWN = "Down"  # each request gets a server error, and nothing is done
     SLOW = "Slow"  # each is answered after about a second
-    PAGES = "Pages"  # each list is given one entry at a time, with where it goes on
-    FAILING = "Failing"  # changes of power are accepted and come to nothing; only their long calls tell
-    IGNORED = "Ignored"  # the same, and nothing tells
-    LAGGING = "Lagging"  # lists do not show what is made from now on; what is asked for by its id is shown
-    STALE = "Stale"  # lists show what there is as it is now, whatever becomes of it
-    UNKNOWN = "Unknown"  # changes are made, no answer to them comes, and lists do not show what is made by them
+    PAGES = "Pages"  # each list has pages of one entry
+    FAILING = "Failing"  # power changes are accepted and fail; only their long calls show it
+    IGNORED = "Ignored"  # the same, and nothing shows it
+    LAGGING = "Lagging"  # lists do not show new resources; reads by id do
+    STALE = "Stale"  # lists stay as they are now, whatever changes
+    UNKNOWN = "Unknown"  # changes are executed without an answer, and lists do not show new resources
 
 
 @runtime_checkable
 class Troubled(Protocol):
-    """What a subject can do besides, where its cloud can be told to."""
+    """Optional interface of a subject whose cloud can simulate troubles."""
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
-        """From now on, until it is told otherwise; None for a cloud that is well again.
+        """Set the trouble until the next call; None for a healthy cloud.
 
         Raises:
-            NotImplementedError: the cloud knows no such trouble.
+            NotImplementedError: the cloud cannot simulate this trouble.
         """
         ...
 
 
 @runtime_checkable
 class LogsIn(Protocol):
-    """What a subject has besides, where the cloud tells one login from another."""
+    """Optional interface of a subject whose cloud verifies logins."""
 
     @property
     def refused(self) -> Login:
-        """One that is written well, and that the cloud refuses."""
+        """Valid login that the cloud refuses."""
         ...
 
 
 @runtime_checkable
 class Names(Protocol):
-    """What a subject says besides, where its login holds more than secrets."""
+    """Optional interface of a subject whose login holds more than secrets."""
 
     @property
     def names(self) -> Collection[str]:
-        """Keys of the login whose values may be told, such as that of a client's ID."""
+        """Keys of the login whose values are not secret, such as a client's ID."""
         ...
 
 
 @runtime_checkable
 class MadeAnew(Protocol):
-    """What a subject says besides, where another process could not make its provider as the tests do otherwise: by the
-    entry point that leads to it, or by pickling it.
+    """Optional interface of a subject whose provider another process can create neither by its entry point nor by
+    pickle.
     """
 
     @property
     def anew(self) -> Callable[[], Provider] | None:
-        """Makes it there: a class, a function of a module, a functools.partial of these. None where no other process
-        can reach the cloud, as it lives in the one of the tests.
+        """Factory for the other process: a class, a function of a module, or a functools.partial of these.
+
+        None if other processes cannot reach the cloud, as it lives in the process of the tests.
         """
         ...
 
 
 @runtime_checkable
 class Accounts(Protocol):
-    """What a subject can do besides, where one login reaches more than one account."""
+    """Optional interface of a subject whose login reaches several accounts."""
 
     async def make_namesake(self, provider_id: str) -> str:
-        """A new instance that runs, in another account, with the name of that one; gives back its spec.providerID."""
+        """Create a running instance of the same name in another account; return its spec.providerID."""
         ...
 
 
 def troubled(subject: Subject) -> Troubled:
-    """The subject as one whose cloud can be told to make trouble; else the test is skipped."""
+    """Return the subject with its optional interface for troubles, or skip the test."""
     if not isinstance(subject, Troubled):
         pytest.skip("the subject has no set_trouble: its cloud cannot be told to turn requests away or to lose answers")
     return subject
 
 
 async def bring(subject: Subject, trouble: Trouble) -> Troubled:
-    """Bring the trouble on; the test is skipped where the cloud has none of that kind."""
+    """Set the trouble; skip the test if the cloud cannot simulate it."""
     maker = troubled(subject)
     if not await came(subject, trouble):
         pytest.skip(f"the subject's cloud cannot be told to be {trouble}")
@@ -131,14 +132,14 @@ async def bring(subject: Subject, trouble: Trouble) -> Troubled:
 
 
 async def able(subject: Subject, trouble: Trouble) -> Troubled:
-    """The subject as one whose cloud can be told to make this trouble; else the test is skipped."""
+    """Return the subject if its cloud can simulate this trouble, else skip the test."""
     maker = await bring(subject, trouble)
     await maker.set_trouble(None)
     return maker
 
 
 async def came(subject: Subject, trouble: Trouble) -> bool:
-    """Bring the trouble on; whether the cloud has any of that kind."""
+    """Set the trouble; return whether the cloud can simulate it."""
     if not isinstance(subject, Troubled):
         return False
     try:
@@ -149,14 +150,14 @@ async def came(subject: Subject, trouble: Trouble) -> bool:
 
 
 def accounts(subject: Subject) -> Accounts:
-    """The subject as one whose login reaches more than one account; else the test is skipped."""
+    """Return the subject with its optional interface for accounts, or skip the test."""
     if not isinstance(subject, Accounts):
         pytest.skip("the subject has no make_namesake: its login is taken for one that reaches a single account")
     return subject
 
 
 def login_refused(subject: Subject) -> Login:
-    """A login that the cloud refuses; else the test is skipped."""
+    """Return a login that the cloud refuses, or skip the test."""
     if not isinstance(subject, LogsIn):
         pytest.skip("the subject has no login that is refused")
     return subject.refused

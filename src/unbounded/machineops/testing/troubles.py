@@ -1,4 +1,4 @@
-"""What a provider makes of a cloud in trouble."""
+"""Tests of a provider during troubles of its cloud."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from unbounded.machineops.testing.subject import (
 
 _BEAT_S: Final = 0.01
 _LOOKS: Final = 3
-_HOLD_S: Final = 0.25  # of about the second that a slow cloud takes for an answer
+_HOLD_S: Final = 0.25  # of the second or so that a slow cloud takes for an answer
 
 
 class Troubles(Contract):
@@ -74,11 +74,11 @@ class Troubles(Contract):
         looking: Callable[[Exception], None],
         asking: Callable[[Exception], None],
     ) -> None:
-        """Each call of a session fails while the cloud is like that, in a way that can be told, and changes nothing."""
+        """Check that each call of a session fails during the trouble, with the right error and without a change."""
         instance = subject.provider.instance(await subject.make())
         truth = await truth_of(subject)
         async with session_of(subject) as (session, _):
-            await session.look(instance)  # it is logged in
+            await session.look(instance)  # logs in
             maker = await bring(subject, trouble)
             for look in looks_of(subject, session, instance):
                 looking(await self._trouble_of(subject, instance, look()))
@@ -119,7 +119,7 @@ class Troubles(Contract):
             for action in self._actions(subject):
                 one, other = [power_job(action, subject.provider.instance(await subject.make())) for _ in range(2)]
                 if await self._handle(subject, one, action) is None:
-                    continue  # there are no long calls of this kind
+                    continue  # this kind has no long calls
                 maker = await bring(subject, Trouble.FAILING)
                 try:
                     handle = await self._handle(subject, other, action)
@@ -132,7 +132,7 @@ class Troubles(Contract):
         self.run(story())
 
     def test_a_restart_that_came_to_nothing_is_not_said_to_be_done(self, subject: Subject) -> None:
-        """Who never says that of a restart need not be shown to be right."""
+        """A provider that never reports a restart as done need not prove it."""
 
         async def story() -> None:
             job = power_job(Action.RESTART, subject.provider.instance(await subject.make()))
@@ -148,7 +148,7 @@ class Troubles(Contract):
             self.run(story())
 
     async def _comes_to_nothing(self, subject: Subject, trouble: Trouble) -> bool:
-        """Ask for a restart that is accepted and not done; whether the cloud can be told to be like that."""
+        """Request a restart that is accepted and not executed; return whether the cloud can simulate that."""
         provider_id = await subject.make()
         instance, boots = subject.provider.instance(provider_id), await subject.boots(provider_id)
         if not isinstance(subject, Troubled) or not await came(subject, trouble):
@@ -181,7 +181,7 @@ class Troubles(Contract):
                 with pytest.raises(Uncertain):
                     await session.ask(job, Action.RESTART, before=now() + AHEAD_S)
                 await maker.set_trouble(None)
-                for _ in range(2 if subject.provider.restarts_once else 1):  # while it goes on, and when it is over
+                for _ in range(2 if subject.provider.restarts_once else 1):  # during the restart, and after it
                     if subject.provider.restarts_once:
                         await session.ask(job, Action.RESTART, before=now() + AHEAD_S)
                     await self._until_restarted(subject, provider_id, boots)
@@ -230,7 +230,7 @@ class Troubles(Contract):
         self._replaced_in(subject, Trouble.STALE)
 
     def test_a_launch_of_which_nothing_is_known_is_done_once(self, subject: Subject) -> None:
-        """Its answer is lost, and no list shows it when it is asked for again."""
+        """The answer of the launch is lost, and no list shows it at the next request."""
         self._replaced_in(subject, Trouble.UNKNOWN)
 
     def _replaced_in(self, subject: Subject, trouble: Trouble) -> None:
@@ -279,7 +279,7 @@ class Troubles(Contract):
 
 
 async def _least_hold(look: Callable[[], Coroutine[Any, Any, object]]) -> float:
-    """The same, of a few looks: somebody else may have held the processor."""
+    """Return the least of several measurements: other processes may have used the processor."""
     held = await _longest_hold(look())
     for _ in range(_LOOKS - 1):
         if held >= _HOLD_S:
@@ -288,7 +288,7 @@ async def _least_hold(look: Callable[[], Coroutine[Any, Any, object]]) -> float:
 
 
 async def _longest_hold(call: Coroutine[Any, Any, object]) -> float:
-    """For how many real seconds at once nothing else ran in the event loop while the call was made."""
+    """Return the longest real time in seconds for which a call blocked the event loop."""
     longest = 0.0
 
     async def beat() -> None:
