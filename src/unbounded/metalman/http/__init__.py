@@ -1,7 +1,7 @@
 """Boot files, installer reports and attestation over HTTP.
 
-What is served, and what a report means, comes through `ports.Boots`; this package knows how it is asked for. `asked`,
-`forwarded`, `conditions` and `reports` read requests, `turns` and `pace` say who is sent something next and who is too
-slow: all without a socket. `door` lets connections in, `pump` sends files in a thread of its own, `sending` and
-`bodies` are what goes out and comes in within limits, and `server` puts it together.
+The port `ports.Boots` supplies the files and handles the reports; this package owns the HTTP side. `asked`,
+`forwarded`, `conditions` and `reports` parse requests. `turns` schedules transfers, and `pace` detects slow clients.
+None of these opens a socket. `door` limits connections, `pump` sends files in a thread of its own, `sending` and
+`bodies` send and receive within limits, and `server` connects everything.
 """

@@ -1,4 +1,4 @@
-"""Answers as aiohttp sends them: header fields, and the texts that everybody gets."""
+"""Answers as aiohttp sends them: header fields, and the texts that do not depend on the client."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from unbounded.metalman.http.ports import OnDisk, Outcome, Refused, Rendered
 
 NAME: Final = {"Server": "metalman"}
 OCTETS: Final = "application/octet-stream"
-MEDIA: Final = {".efi": "application/efi"}  # UEFI HTTP boot goes by it
-NOT_HERE: Final = "not found\n"  # the same for all that is not there, not yet wanted, or somebody else's
+MEDIA: Final = {".efi": "application/efi"}  # UEFI HTTP boot decides by the media type
+# the same for everything that does not exist, is not requested yet, or belongs to another Machine
+NOT_HERE: Final = "not found\n"
 
 
 def said(code: int, text: str, **more: str) -> web.Response:
-    """A line of text; `more` are header fields, with `_` for `-`."""
+    """Return an answer with one line of text; `more` are header fields, with `_` for `-`."""
     fields = {name.replace("_", "-"): value for name, value in more.items()}
     return web.Response(status=code, text=text, headers=NAME | fields)
 
@@ -28,24 +29,24 @@ def not_here() -> web.Response:
 
 
 def refused(found: Refused) -> web.Response:
-    """With 404, the same for all; else what the refusal says."""
+    """Return the answer to a rejected request; all 404 answers are equal."""
     return not_here() if found.code == 404 else said(found.code, f"{found.text}\n")
 
 
 def later(seconds: int, text: str) -> web.Response:
-    """503, and when to ask again."""
+    """Return a 503 answer with its Retry-After."""
     return said(503, f"{text}\n", Retry_After=str(max(seconds, 1)))
 
 
 def outcome(found: Outcome) -> web.Response:
-    """The answer to a report."""
+    """Return the answer to a report."""
     fields = {} if found.retry_after_s is None else {"Retry-After": str(max(found.retry_after_s, 1))}
     body = msgspec.json.encode(found.body)
     return web.Response(status=found.code, body=body, content_type="application/json", headers=NAME | fields)
 
 
 def conditions(request: web.BaseRequest) -> Conditions:
-    """What the header fields of a request say about the file that it wants."""
+    """Return the conditional header fields of a request for a file."""
 
     def field(name: str) -> str | None:
         values = request.headers.getall(name, None)
@@ -62,7 +63,7 @@ def conditions(request: web.BaseRequest) -> Conditions:
 
 
 def heading(found: OnDisk | Rendered, decision: Decision) -> tuple[int, dict[str, str]]:
-    """Status and header fields of an answer about a file, without its length."""
+    """Return status and header fields of an answer about a file, without its length."""
     fields = NAME | {"ETag": f'"{found.etag}"', "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
     if isinstance(found, OnDisk):
         fields["Last-Modified"] = formatdate(found.modified, usegmt=True)

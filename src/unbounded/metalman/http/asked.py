@@ -1,4 +1,4 @@
-"""What a request asks for, by its target. Bytes of clients choose from a table, and never become a path here."""
+"""Parser of request targets. A client's bytes select from a table; this module never makes a path of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST: Final = 4096
 
 
 class Route(Enum):
-    """What can be asked for; all but files are posted to, under the prefix of a boot."""
+    """Target of a request. All but files are POST requests under the prefix of a boot."""
 
     FILE = "a file"
     ATTEST = "attest"
@@ -31,7 +31,7 @@ POSTED: Final = {route.value: route for route in Route if route is not Route.FIL
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A target, taken apart; `path` is plain (see `tftp.names.plain`), and does not hold the prefix."""
+    """Parsed target; `path` is normalized (see `tftp.names.plain`) and does not contain the prefix."""
 
     route: Route
     prefix: str | None
@@ -39,10 +39,10 @@ class Asked:
 
 
 def taken_apart(target: str) -> Asked | None:
-    """What a request target means; None for what cannot be the name of anything here.
+    """Parse a request target; None for a target that cannot exist here.
 
-    The query is left out, and `%` is decoded once. `http://host` in front of the path is what a proxy is sent, and a
-    server has to take it too (RFC 9112 3.2.2).
+    The query is ignored, and `%` is decoded once. The absolute form with `http://host` before the path is meant for
+    proxies, but a server has to accept it, too (RFC 9112 3.2.2).
     """
     path = ABSOLUTE.sub("", target, count=1).partition("?")[0]
     if not path.startswith("/") or len(path) > LONGEST:

@@ -1,4 +1,4 @@
-"""What is posted: read whole, within limits of size and time."""
+"""Reader of request bodies, within limits of size and time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_BYTES: Final = 1 << 20
 
 
 async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Response:
-    """The body of a request; or what to answer, where it is too large, too slow or cannot be read."""
+    """Return the body of a request, or an error answer if the body is too large, too slow or unreadable."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         return answers.said(415, "content encodings are not taken\n")
     if (request.content_length or 0) > LARGEST_BYTES:

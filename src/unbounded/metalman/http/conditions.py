@@ -1,4 +1,4 @@
-"""How much of a file a request wants: conditions and ranges (RFC 9110 13 and 14), without a connection."""
+"""Evaluation of conditional and range requests (RFC 9110 13 and 14), without a connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RANGE: Final = re.compile(r"([0-9]{0,18})-([0-9]{0,18})")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Header fields of a request; those that came several times are joined by commas."""
+    """Conditional header fields of a request; repeated fields are joined by commas."""
 
     if_match: str | None = None
     if_unmodified_since: str | None = None
@@ -30,7 +30,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """206: the bytes from `start` up to and without `stop`, at least one."""
+    """206: the bytes from `start` up to `stop`, exclusive; at least one."""
 
     start: int
     stop: int
@@ -55,14 +55,14 @@ Decision = Whole | Part | NotModified | Failed | Unsatisfiable
 
 
 def decide(asked: Conditions, *, get: bool, size: int, etag: str, modified: float | None) -> Decision:
-    """What to send of a file.
+    """Decide which bytes of a file to send.
 
     Args:
-        get: whether it is a GET; others have no ranges.
+        get: True for a GET; other methods have no ranges.
         etag: bare and strong.
-        modified: in seconds since 1970; None where it says nothing, as of a text that was made for this request.
+        modified: in seconds since 1970; None if unknown, as of a text that is generated for this request.
     """
-    seconds = None if modified is None else int(modified)  # a date in a header has no more
+    seconds = None if modified is None else int(modified)  # HTTP dates have a resolution of a second
     if asked.if_match is not None:
         if not _names(asked.if_match, etag, weak=False):
             return Failed()
@@ -85,7 +85,7 @@ def _names(field: str, etag: str, *, weak: bool) -> bool:
 
 
 def _same(if_range: str | None, etag: str, seconds: int | None) -> bool:
-    """Whether a range is of the same file that the client has the rest of."""
+    """Return whether the range belongs to the same version of the file that the client has a part of."""
     if if_range is None:
         return True
     if '"' in if_range:
@@ -95,7 +95,7 @@ def _same(if_range: str | None, etag: str, seconds: int | None) -> bool:
 
 
 def _ranged(field: str, size: int) -> Decision:
-    """One range is sent; several, and what is no range, are answered with all of the file, as a server may do."""
+    """Decide on a range. Several ranges, and invalid ones, are answered with the whole file, as RFC 9110 allows."""
     unit, _, ranges = field.partition("=")
     found = RANGE.fullmatch(ranges.strip())
     if unit.strip().lower() != "bytes" or found is None or found[0] == "-":

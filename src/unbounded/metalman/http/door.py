@@ -1,4 +1,4 @@
-"""Where connections come in: no more than there is room for, and not all of them for one address."""
+"""Listener with limits on the number of connections, in total and for each address."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Trusted = Callable[[str], bool]
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's; what is no HTTP is told so in our words, and without the name of a library."""
+    """Request handler of aiohttp whose error answers have our texts and do not name the library."""
 
     __slots__ = ()
 
@@ -28,8 +28,9 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer, and close the connection."""
-        super().handle_error(request, status, exc, message)  # it logs, and refuses when an answer has begun
+        """Return an error answer that closes the connection."""
+        # called for its log, and because it raises if an answer has begun
+        super().handle_error(request, status, exc, message)
         text = "bad request" if status == 400 else "internal error"
         response = web.Response(status=status, text=f"{text}\n", headers={"Server": "metalman"})
         response.force_close()
@@ -37,7 +38,7 @@ class Connection(web.RequestHandler):
 
 
 class Door(web.Server):
-    """Closes at once what is too much: that hurts nobody who is inside."""
+    """Server that closes surplus connections at once, so that open ones do not suffer."""
 
     def __init__(
         self,
@@ -49,9 +50,11 @@ class Door(web.Server):
         is_trusted: Trusted,
         **options: Any,
     ) -> None:
-        """
+        """Set the limits.
+
         Args:
-            most_of_one: connections of one address; trusted proxies have no such limit.
+            most: limit on all connections.
+            most_of_one: limit on the connections of one address; trusted proxies have no such limit.
         """
         super().__init__(handler, access_log=None, logger=_quiet_log(tally), **options)
         self._tally = tally
@@ -63,15 +66,15 @@ class Door(web.Server):
 
     @property
     def count(self) -> int:
-        """How many connections there are."""
+        """Number of open connections."""
         return len(self._inside)
 
     def __call__(self) -> web.RequestHandler:
-        """A connection that is being accepted."""
+        """Return the handler of a connection that is being accepted."""
         return Connection(self, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Let it in, or not."""
+        """Admit the connection, or abort it if a limit is reached."""
         super().connection_made(handler, transport)
         peer = str((transport.get_extra_info("peername") or ("",))[0])
         full = len(self._inside) >= self._most
@@ -79,12 +82,13 @@ class Door(web.Server):
             self._tally.count("too many connections" if full else "too many connections of one client", source=peer)
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=0)  # so that waiting for it means that all of it is in the kernel
+        # with it, waiting for the buffer means that all bytes are in the kernel
+        transport.set_write_buffer_limits(high=0)
         self._inside[handler] = peer
         self._of_one[peer] += 1
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        """Make room."""
+        """Release the connection's place."""
         super().connection_lost(handler, exc)
         peer = self._inside.pop(handler, None)
         if peer is None:
@@ -95,7 +99,7 @@ class Door(web.Server):
 
 
 class _Wrongs(logging.Filter):
-    """What clients do wrong is counted, and is no error of ours."""
+    """Filter that counts protocol errors of clients, which are no errors of ours."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__()

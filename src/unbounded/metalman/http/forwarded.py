@@ -1,4 +1,4 @@
-"""Whose request it is: the address that it came from, or what trusted proxies say of it."""
+"""Client address of a request: the peer's, or the one that trusted proxies report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ MOST_HOPS: Final = 32
 
 
 def client_of(peer: str, said: Sequence[str], trusted: Sequence[Network]) -> str:
-    """The address of the client, in its shortest form.
+    """Return the client's address in its shortest form.
 
-    Only a trusted proxy is believed, and only of the hop before it: from the right, the first address that is no
-    trusted proxy itself. What is not an address ends the search at the proxy that said it; that is nobody's Machine.
+    Only a trusted proxy is believed, and only about the hop before it. The result is the first address from the right
+    that is not itself a trusted proxy. A value that is not an address ends the search at the proxy that sent it, whose
+    address belongs to no Machine.
 
     Args:
-        peer: where the connection comes from.
+        peer: the other end of the connection.
         said: the values of X-Forwarded-For, in their order.
     """
     found = address(peer)
@@ -36,7 +37,7 @@ def client_of(peer: str, said: Sequence[str], trusted: Sequence[Network]) -> str
 
 
 def address(text: str) -> Address | None:
-    """An address as sockets and proxies write it, perhaps with a port; one of IPv4 in IPv6 is the one of IPv4."""
+    """Parse an address with or without a port; an IPv4 address that is mapped into IPv6 becomes IPv4."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

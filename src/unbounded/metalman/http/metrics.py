@@ -1,4 +1,4 @@
-"""What the HTTP server counts. No name of a Machine, and no address, is ever a label."""
+"""Metrics of the HTTP server. Names of Machines and addresses are never labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class HttpMetrics:
-    """Its metrics in the registry of a process."""
+    """Metrics in the registry of a process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
@@ -31,6 +31,6 @@ class HttpMetrics:
         )
 
     def watch(self, transfers: Callable[[], float], connections: Callable[[], float]) -> None:
-        """Show these numbers, as they are when somebody looks."""
+        """Set the functions that return the gauges' values at each scrape."""
         self.transfers.set_function(transfers)
         self.connections.set_function(connections)

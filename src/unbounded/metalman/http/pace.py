@@ -1,4 +1,4 @@
-"""Whether a client takes what it is sent. No clock: times come in."""
+"""Detection of slow clients. Pure: times are arguments."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """What a client has to take to be worth a place: so many bytes in so many seconds."""
+    """Minimum rate of a client: `bytes` within `within_s` seconds."""
 
-    bytes: int = 64 << 10  # firmware over the slowest BMC takes more; a reader that stalls takes none
+    bytes: int = 64 << 10  # firmware over the slowest BMC is faster; a stalled reader takes none
     within_s: float = 30.0
 
 
@@ -19,14 +19,14 @@ LEAST: Final = Least()
 
 @dataclass(slots=True)
 class Pace:
-    """One transfer's. The time runs from its first look on."""
+    """Rate of one transfer, measured from `since` on."""
 
     least: Least
     since: float
-    sent: int = 0  # by then
+    sent: int = 0  # bytes sent at `since`
 
     def too_slow(self, sent: int, now: float) -> bool:
-        """Whether too little has gone out for too long.
+        """Return whether the client was slower than the minimum rate.
 
         Args:
             sent: bytes since the transfer began.

@@ -1,4 +1,4 @@
-"""What the HTTP server needs from outside: the files of a boot, and somebody who takes what the booted host reports."""
+"""Ports of the HTTP server: the files of a boot, and the receiver of the booted host's reports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """A file of an image, which stays as it is while it is sent.
+    """File of an image, which does not change during a transfer.
 
-    `etag` is the bare tag, without quotes and without `W/`, and stands for the bytes; `modified` is in seconds since
+    `etag` is the bare tag, without quotes and without `W/`, and identifies the bytes; `modified` is in seconds since
     1970.
     """
 
@@ -26,7 +26,7 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A text that was made for this Machine. `etag` is bare, as in `OnDisk`; `media` is the Content-Type."""
+    """Text that is generated for this Machine. `etag` is bare, as in `OnDisk`; `media` is the Content-Type."""
 
     content: bytes
     etag: str
@@ -35,7 +35,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """It will be there: 503, with a Retry-After of so many seconds."""
+    """The file will exist later: 503, with a Retry-After of so many seconds."""
 
     retry_after_s: int
     text: str
@@ -43,7 +43,7 @@ class NotYet:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """There is nothing for this client. `text` is for the log: with 404 all clients are told the same."""
+    """The client gets nothing. `text` is for the log: all clients get the same text with a 404."""
 
     code: int
     text: str
@@ -51,7 +51,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to a report: a status code, an object that is sent as JSON, and when to ask again."""
+    """Answer to a report: a status code, an object that is sent as JSON, and the seconds until a retry."""
 
     code: int
     body: Mapping[str, object]
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class CloudInitEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as cloud-init's webhook reporter posts it; what it did not say is empty."""
+    """Event as cloud-init's webhook reporter posts it; absent fields are empty."""
 
     name: str = ""
     description: str = ""
@@ -73,8 +73,9 @@ class ProgressReport(msgspec.Struct, frozen=True, kw_only=True):
     """State of an installer.
 
     Attributes:
-        percent: of the image that is being written.
-        disk: that is being written, as a path below /dev/disk/by-id; empty before it is chosen, and where it has none.
+        percent: written part of the image.
+        disk: the disk that the installer writes, as a path below /dev/disk/by-id; empty before the choice, and for a
+            disk without such a path.
     """
 
     stage: str
@@ -85,22 +86,22 @@ class ProgressReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Boots(Protocol):
-    """Knows which boots are wanted. `client` is an IPv4 address; `prefix` is None for what was asked without one.
+    """Requested boots. `client` is an IPv4 address; `prefix` is None for requests without one.
 
-    A `path` is plain: relative, without `.`, `..`, empty and unprintable parts; it never has to be cleaned again. It
-    was not looked up, and is not to be joined to a folder without a look at links.
+    A `path` is normalized: relative, without `.`, `..`, empty and unprintable parts. Implementations need not normalize
+    it again. It need not exist, and must not be joined to a folder without a check of links.
     """
 
     async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotYet | Refused:
-        """What is there under a name. It is asked for every request, also for HEAD and for each range."""
+        """Return the file of a path. The server calls this for every request, also for HEAD and for each range."""
         ...
 
     async def served(self, client: str, prefix: str | None, path: str) -> None:
-        """The end of the file went out, by a GET of all of it or of a range up to its last byte."""
+        """Record that the end of the file was sent, by a GET of the whole file or of a range up to its last byte."""
         ...
 
     async def disable(self, client: str, prefix: str) -> Outcome:
-        """The image is written, and the host is to boot from its disk."""
+        """Record that the image is written and the host is to boot from its disk."""
         ...
 
     async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome: ...
@@ -108,5 +109,5 @@ class Boots(Protocol):
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome: ...
 
     async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
-        """A request as the TPM protocol defines it, of 1 MiB at most; it was not parsed."""
+        """Answer a request of the TPM protocol, of at most 1 MiB; the server does not parse it."""
         ...

@@ -1,7 +1,7 @@
-"""Sends files to sockets in a thread of its own, each client in its turn.
+"""Sending of files to sockets in a thread of its own, with fair scheduling among clients.
 
-The kernel copies from the page cache (sendfile), and Python's lock is given up meanwhile: the event loop goes on
-answering DHCP and TFTP while images of gigabytes go out, also when one has to come from the disk first.
+The kernel copies from the page cache (sendfile), and Python releases the GIL meanwhile. Thus the event loop continues
+to answer DHCP and TFTP while gigabytes of images are sent, even if an image has to be read from disk first.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ CHUNK_BYTES: Final = 1 << 20  # of one turn: larger ones gain nothing, and other
 SEND_BUFFER_BYTES: Final = (
     512 << 10
 )  # the kernel doubles it: enough for 10 Gbit/s at 0.8 ms, and 200 clients pin 200 MiB
-NICE: Final = 10  # of this thread alone: where CPU is short, leases and loaders go first and images take longer
-PLACES_OF_ONE: Final = 2  # where the network is the limit, each has a share of it; boot loaders use one
+NICE: Final = 10  # of this thread alone: if CPU is scarce, leases and loaders go first and images take longer
+PLACES_OF_ONE: Final = 2  # concurrent transfers of a client; each has a share of the network, and boot loaders use one
 LOOK_EVERY_S: Final = 0.5
 OF_THE_FILE: Final = frozenset({errno.EIO, errno.ESTALE, errno.EINVAL, errno.EOVERFLOW})
-RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: what is not sent yet is thrown away
+RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: unsent bytes are discarded
 
 
 log = Log("metalman.http")
 
 
 class End(Enum):
-    """How a transfer ended."""
+    """Outcome of a transfer."""
 
     DONE = "done"
     GONE = "the client has gone"
@@ -51,7 +51,7 @@ class End(Enum):
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A part of a file on its way. Its socket and file are the pump's own, and closed by it."""
+    """Transfer of a part of a file. The pump owns its socket and file, and closes them."""
 
     client: str
     sock: socket.socket
@@ -60,7 +60,7 @@ class Transfer:
     stop: int
     ended: asyncio.Future[tuple[End, int]]
     begun: int
-    pace: Pace | None = None  # once it has a place
+    pace: Pace | None = None  # set once it has a place
     ready: bool = False
     over: bool = False
 
@@ -70,13 +70,13 @@ class Transfer:
 
 
 class Pump:
-    """Runs while its `running()` is entered."""
+    """Sender of files, which works inside of the context `running()`."""
 
     def __init__(self, *, places_of_one: int = PLACES_OF_ONE, least: Least = LEAST) -> None:
         self._least = least
         self._loop = asyncio.get_running_loop()
         self._turns: Turns[Transfer] = Turns(places_of_one)
-        self._open: dict[int, Transfer] = {}  # by the number of its socket; those with a place
+        self._open: dict[int, Transfer] = {}  # by socket number; only transfers with a place
         self._new: deque[Transfer] = deque()
         self._dropped: deque[Transfer] = deque()
         self._stopping = False
@@ -86,17 +86,17 @@ class Pump:
 
     @property
     def broken(self) -> bool:
-        """Whether it has ended by itself, which is a bug."""
+        """Return whether the thread has ended by itself, which is a bug."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
     @property
     def open(self) -> int:
-        """How many transfers have a place."""
+        """Number of transfers with a place."""
         return len(self._open)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Pump]:
-        """Send while inside; what is not through at the end is cut off."""
+        """Send inside of the context; its end aborts open transfers."""
         self._epoll.register(self._bell, select.EPOLLIN)
         self._thread.start()
         try:
@@ -106,15 +106,15 @@ class Pump:
             await asyncio.shield(asyncio.to_thread(self._thread.join))
             self._epoll.close()
             os.close(self._bell)
-            for transfer in self._new:  # came after the thread had looked
+            for transfer in self._new:  # queued after the thread had checked the queue
                 transfer.sock.close()
                 os.close(transfer.file)
                 _resolve(transfer, End.STOPPED)
 
     async def send(self, client: str, sock: socket.socket, file: int, start: int, stop: int) -> tuple[End, int]:
-        """Send a part of a file; how it ended, and how many bytes went out.
+        """Send a part of a file; return its outcome and the number of bytes sent.
 
-        Nobody else may write to the socket meanwhile, and it may be closed. `file` is closed here.
+        No other writer may use the socket meanwhile; closing it is safe. This method closes `file`.
         """
         try:
             own = sock.dup()
@@ -136,7 +136,7 @@ class Pump:
             raise
 
     def stop(self) -> None:
-        """End what runs, and everything that still comes."""
+        """Abort all present and future transfers."""
         self._stopping = True
         self._ring()
 
@@ -150,18 +150,18 @@ class Pump:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         try:
             self._serve()
-        except Exception:  # our bug: what runs is cut off, and what comes is refused
+        except Exception:  # our bug: abort running transfers and reject new ones
             log.exception("sending files has failed")
         self._stopping = True
         self._take_in()
-        while self._open:  # who waits gets the places of others, and ends as they do
+        while self._open:  # waiting transfers get the places of others, and end like them
             self._end(next(iter(self._open.values())), End.STOPPED)
 
     def _serve(self) -> None:
         look_at = 0.0
         while not self._stopping:
             self._take_in()
-            for _ in range(len(self._turns)):  # one round; then the sockets that can take more are looked for
+            for _ in range(len(self._turns)):  # one round; then epoll reports which sockets can take more
                 self._serve_next()
             now = time.monotonic()
             if now >= look_at:
@@ -174,7 +174,7 @@ class Pump:
             if number == self._bell:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._bell)
-            elif not (transfer := self._open[number]).ready:  # also when the client has gone: the next send says so
+            elif not (transfer := self._open[number]).ready:  # also if the client has gone: the next send fails then
                 self._make_ready(transfer)
 
     def _take_in(self) -> None:
@@ -193,7 +193,7 @@ class Pump:
         try:
             transfer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             self._epoll.register(transfer.sock, select.EPOLLOUT | select.EPOLLET)
-        except OSError:  # the kernel has no room for it
+        except OSError:  # the kernel has no memory for it
             self._end(transfer, End.STOPPED)
         else:
             self._make_ready(transfer)
@@ -209,7 +209,7 @@ class Pump:
         count = min(CHUNK_BYTES, transfer.stop - transfer.at)
         try:
             sent = os.sendfile(transfer.sock.fileno(), transfer.file, transfer.at, count)
-        except BlockingIOError:  # the edge when there is room again makes it ready
+        except BlockingIOError:  # the next edge, when there is room again, makes it ready
             return
         except OSError as error:
             self._end(transfer, End.FILE if error.errno in OF_THE_FILE else End.GONE)
@@ -219,7 +219,7 @@ class Pump:
             self._end(transfer, End.DONE)
         elif sent == 0:
             self._end(transfer, End.FILE)
-        else:  # less than asked for need not mean that an edge will come: only a try that is refused asks for one
+        else:  # a short write does not guarantee a later edge: only a send that fails with EAGAIN does
             self._make_ready(transfer)
 
     def _cut_slow(self, now: float) -> None:
@@ -231,7 +231,7 @@ class Pump:
     def _end(self, transfer: Transfer, end: End) -> None:
         transfer.over = True
         if self._open.pop(transfer.sock.fileno(), None) is not None:
-            with contextlib.suppress(OSError):  # it could not be registered
+            with contextlib.suppress(OSError):  # its registration failed
                 self._epoll.unregister(transfer.sock)
         transfer.sock.close()
         os.close(transfer.file)

@@ -1,4 +1,4 @@
-"""Reports of a booted host, as they are posted."""
+"""Parsers of the reports that a booted host posts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import msgspec
 
 from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport
 
-DISK: Final = re.compile(r"/dev/disk/by-id/[A-Za-z0-9#+.:=@_-]{1,200}")  # it becomes a word of a kernel's command line
+# the path becomes a word of a kernel's command line
+DISK: Final = re.compile(r"/dev/disk/by-id/[A-Za-z0-9#+.:=@_-]{1,200}")
 
 
 def cloud_init_event(body: bytes) -> CloudInitEvent | None:
-    """An event of cloud-init's webhook; None for what is none, which is nobody's fault here."""
+    """Parse an event of cloud-init's webhook; None for other content, which the host cannot correct."""
     try:
         return msgspec.json.decode(body, type=CloudInitEvent, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -21,10 +22,10 @@ def cloud_init_event(body: bytes) -> CloudInitEvent | None:
 
 
 def progress_report(body: bytes) -> ProgressReport:
-    """A report of the installer.
+    """Parse a report of the installer.
 
     Raises:
-        ValueError: it is none; the text says which field is wrong.
+        ValueError: the content is not a report; the message names the wrong field.
     """
     try:
         report = msgspec.json.decode(body, type=ProgressReport)

@@ -1,4 +1,4 @@
-"""Answers on their way to a client, each with a limit to how long it may take."""
+"""Sending of answers to a client, each within a time limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASK_AGAIN_S: Final = 5
 
 
 class Sender:
-    """Sends answers; `within_s` is what a client has to take a short one."""
+    """Sender of answers; `within_s` is the time that a client has to receive a short one."""
 
     def __init__(self, pump: Pump, metrics: HttpMetrics, tally: Tally, within_s: float) -> None:
         self._pump = pump
@@ -29,10 +29,10 @@ class Sender:
         self._within_s = within_s
 
     async def short(self, request: web.BaseRequest, response: web.Response) -> web.StreamResponse:
-        """Send an answer that is in memory; who does not take it is cut off.
+        """Send an answer that is in memory; abort the connection if the client does not receive it in time.
 
         Raises:
-            ConnectionError: the client has gone, or was cut off.
+            ConnectionError: the client closed the connection, or it was aborted.
         """
         try:
             async with asyncio.timeout(self._within_s):
@@ -46,10 +46,10 @@ class Sender:
     async def file(
         self, request: web.BaseRequest, client: str, found: OnDisk | Rendered
     ) -> tuple[web.StreamResponse, bool]:
-        """Answer a request for a file; and whether its end went out.
+        """Answer a request for a file; return the response and whether the file's end was sent.
 
         Raises:
-            ConnectionError: the client has gone, or was cut off.
+            ConnectionError: the client closed the connection, or it was aborted.
         """
         get = request.method == "GET"
         modified = found.modified if isinstance(found, OnDisk) else None
@@ -75,7 +75,7 @@ class Sender:
     async def _stream(
         self, request: web.BaseRequest, client: str, response: web.StreamResponse, file: int, part: tuple[int, int]
     ) -> bool:
-        """Send the head and a part of a file, which is closed; whether all of it went out."""
+        """Send the head and a part of a file, and close the file; return whether all of it was sent."""
         try:
             async with asyncio.timeout(self._within_s):
                 writer = await response.prepare(request)
@@ -111,7 +111,11 @@ class Sender:
 
 
 def _opened(found: OnDisk) -> int:
-    """The file, open. Raises OSError: it is not there any more, or is another one."""
+    """Open the file.
+
+    Raises:
+        OSError: the file does not exist any more, or is another one.
+    """
     file = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     facts = os.fstat(file)
     if stat.S_ISREG(facts.st_mode) and facts.st_size == found.size:

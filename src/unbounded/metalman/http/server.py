@@ -1,4 +1,4 @@
-"""The HTTP server's shell: who asks, for what, and who answers."""
+"""Shell of the HTTP server: identifies client and target of a request, and sends the answer."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from unbounded.metalman.http.reports import cloud_init_event, progress_report
 from unbounded.metalman.http.sending import ASK_AGAIN_S, Sender
 from unbounded.metalman.tally import Once, Tally
 
-FILES_OF_ONE: Final = 3  # open ones of a connection that a file is sent to
+FILES_OF_ONE: Final = 3  # open files of a connection during a transfer
 SPARE_FILES: Final = 256
 BACKLOG: Final = 1024
 FIND_S: Final = 10.0
-REPORT_S: Final = 60.0  # an attestation asks the API several times
+REPORT_S: Final = 60.0  # an attestation calls the API several times
 STOP_S: Final = 2.0
 
 log = Log("metalman.http")
@@ -38,21 +38,21 @@ log = Log("metalman.http")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where a server listens, whom it believes, and how much it does at once."""
+    """Listening address of a server, its trusted proxies and its limits."""
 
     bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default
     port: int = 8880
-    trusted_proxies: tuple[Network, ...] = ()  # whose X-Forwarded-For counts
+    trusted_proxies: tuple[Network, ...] = ()  # proxies whose X-Forwarded-For counts
     most_connections: int = 4000
     most_connections_of_one: int = 64
-    most_transfers_of_one: int = PLACES_OF_ONE  # others of the client wait for these
+    most_transfers_of_one: int = PLACES_OF_ONE  # further transfers of the client wait for these
     least: Least = LEAST
-    idle_s: float = 30.0  # also for the head of a request to come in
-    body_s: float = 30.0  # for the body of one; and for a client to take a short answer
+    idle_s: float = 30.0  # also limits the arrival of a request's head
+    body_s: float = 30.0  # limits the arrival of a request's body, and the sending of a short answer
 
 
 class Server:
-    """Serves what `boots` says; `counts` holds what it did not do, by reason."""
+    """Serve the files of `boots`; `counts` has the requests that were not served, by reason."""
 
     def __init__(self, settings: Settings, boots: Boots, registry: CollectorRegistry) -> None:
         self._settings = settings
@@ -68,19 +68,19 @@ class Server:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each thing happened."""
+        """Number of requests that were not served, by reason."""
         return dict(self._tally.counts)
 
     def check(self) -> str | None:
-        """For the readiness of the process: None, or what is wrong."""
+        """Return the error for the process's readiness; None if there is none."""
         return "sending files has failed" if self._pump.broken else None
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Server]:
-        """Serve while inside; transfers that run at the end are cut off.
+        """Serve inside of the context; its end aborts running transfers.
 
         Raises:
-            OSError: the port is taken, or the address is not one of this machine.
+            OSError: the port is taken, or the address does not belong to this host.
         """
         wanted = self._settings
         room = open_files(wanted.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
@@ -147,7 +147,7 @@ class Server:
             self._tally.count("refused", source=client, path=asked.path, why=found.text)
             return await self._sender.short(request, answers.refused(found))
         response, to_its_end = await self._sender.file(request, client, found)
-        if to_its_end:  # the client's next request does not wait for what is written of this one
+        if to_its_end:  # in a task, so that the client's next request does not wait for the status write
             task = asyncio.create_task(self._tell(client, asked))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
@@ -167,7 +167,7 @@ class Server:
                 task.cancel()
 
     async def _reported(self, request: web.BaseRequest, client: str, asked: Asked) -> web.Response:
-        """Pass on what was posted, and the answer to it."""
+        """Pass a report on, and return its answer."""
         body = await body_of(request, self._settings.body_s)
         if isinstance(body, web.Response):
             return body
@@ -188,7 +188,7 @@ class Server:
                 return answers.outcome(await self._boots.disable(client, prefix))
             case Route.CLOUD_INIT:
                 event = cloud_init_event(body)
-                if event is None:  # cloud-init can do nothing about it, and must not fail because of it
+                if event is None:  # cloud-init cannot correct it, and must not fail because of it
                     self._tally.count("not an event of cloud-init", source=client)
                     return answers.outcome(Outcome(200, {}))
                 return answers.outcome(await self._boots.cloud_init(client, prefix, event))
@@ -202,9 +202,9 @@ class Server:
                 raise ValueError("a file is not posted to")
 
     def _failed(self, client: str, asked: Asked) -> web.Response:
-        """Our bug, or of what is behind `boots`; called where it is handled."""
+        """Return the answer to a bug, ours or of `boots`; called while the exception is handled."""
         self._tally.counts["failed"] += 1
-        if self._once.new((asked.route, asked.path)):  # many hosts ask for the same
+        if self._once.new((asked.route, asked.path)):  # many hosts request the same path
             log.exception("a request failed", source=client, path=asked.path)
         return answers.said(500, "internal error\n")
 

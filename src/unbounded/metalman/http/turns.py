@@ -1,4 +1,4 @@
-"""Whose turn it is to be sent something. No socket, no clock."""
+"""Fair scheduling of transfers. No socket, no clock."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ T = TypeVar("T")
 class _Client(Generic[T]):
     ready: deque[T] = field(default_factory=deque)
     waiting: deque[T] = field(default_factory=deque)
-    places: int = 0  # taken, whether ready or not
+    places: int = 0  # taken ones, whether their transfers are ready or not
 
 
 class Turns(Generic[T]):
-    """Clients take turns, however many transfers each has; of its own transfers, a client's take turns too.
+    """Round robin over clients, independent of their number of transfers, and over the transfers of a client.
 
-    So many transfers of a client have a place at a time, and its others wait for one of these to end.
+    A client has a limited number of places; its further transfers wait until a place is free.
     """
 
     def __init__(self, places_of_one: int) -> None:
         self._places_of_one = places_of_one
         self._clients: dict[str, _Client[T]] = {}
-        self._ring: deque[str] = deque()  # clients with something ready, each once
+        self._ring: deque[str] = deque()  # clients with a ready transfer, each once
 
     def __len__(self) -> int:
-        """How many clients have something ready."""
+        """Number of clients with a ready transfer."""
         return len(self._ring)
 
     def enter(self, client: str, item: T) -> bool:
-        """Take a transfer in; whether it has a place at once. It is not ready before `ready` says so."""
+        """Add a transfer, and return whether it has a place at once. It becomes ready by `ready`."""
         its = self._clients.setdefault(client, _Client())
         if its.places >= self._places_of_one:
             its.waiting.append(item)
@@ -41,14 +41,14 @@ class Turns(Generic[T]):
         return True
 
     def ready(self, client: str, item: T) -> None:
-        """It can go on. It has a place, and is not ready yet."""
+        """Mark a transfer ready that has a place and is not ready yet."""
         its = self._clients[client]
         if not its.ready:
             self._ring.append(client)
         its.ready.append(item)
 
     def next(self) -> T | None:
-        """The one whose turn it is, which is no longer ready; None if nobody is."""
+        """Take the next ready transfer, which is no longer ready then; None if there is none."""
         if not self._ring:
             return None
         client = self._ring.popleft()
@@ -59,7 +59,7 @@ class Turns(Generic[T]):
         return item
 
     def leave(self, client: str, item: T) -> T | None:
-        """It has ended, wherever it was; the one that has its place now, if one waited."""
+        """Remove a transfer in any state; return the waiting one that gets its place, if there is one."""
         its = self._clients[client]
         if item in its.waiting:
             its.waiting.remove(item)

@@ -1,6 +1,6 @@
-"""The images that Machines boot from, kept on disk.
+"""Images that Machines boot from, cached on disk.
 
-`wants` says which images a Machine names (pure), `metadata` reads what an image says of itself, `state` is what is
-known of one, `begun` is what boots under way keep, `keeper` pulls and holds images on every replica, with logins of
-`pull_secrets`, and `conditions` tells of them on the Machines, on the replica that leads.
+`wants` derives the images of a Machine from its spec (pure), `metadata` reads an image's `metadata.yaml`, and `state`
+has the state of an image. `begun` pins the images of running boots. `keeper` pulls and caches images on every replica,
+with the logins of `pull_secrets`. `conditions` reports on the Machines, on the leading replica.
 """

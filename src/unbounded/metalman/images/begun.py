@@ -1,7 +1,7 @@
-"""The images that boots under way began with, which they keep until they end, whatever their tags mean meanwhile.
+"""Pinned images: a running boot keeps the images that it began with until it ends, even if their tags move.
 
-What this process served it remembers. What another one served, or this one before it was restarted, stands in the
-status of the Machine by the digest of its disk image: that image is served on, if it is on this disk.
+This process remembers what it served. For a boot that another replica served, or this one before a restart, the status
+of the Machine has the digest of the disk image. That image is served further if it is on this disk.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ log = Log("metalman.images")
 
 
 class Begun:
-    """One for a keeper; `run` reads what was served before."""
+    """Images of the running boots of one cache; `run` reads those that were served earlier."""
 
     def __init__(self, store: ImageStore, metrics: Metrics | None = None) -> None:
         self._store = store
         self._began: dict[str, tuple[str, str, Served]] = {}  # {Machine: (its UID, boot, images)}
-        self._read: dict[str, Served | None] = {}  # by digest of the disk image, where one image is everything
+        self._read: dict[str, Served | None] = {}  # by digest of the disk image, for images that contain everything
         self._controller: Controller[str] = Controller("images of boots", self._look, workers=1, metrics=metrics)
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class Begun:
         await self._controller.run()
 
     def of(self, machine: Machine, now: Served | NotYet) -> Served | NotYet:
-        """What a Machine is served: `now`, or what the boot that is under way began with."""
+        """Return the images for a Machine: those that its running boot began with, else `now`."""
         boot, uid = boot_under_way(machine), machine.metadata.uid
         if not boot:
             self.forget(machine.name)
@@ -67,11 +67,11 @@ class Begun:
         return served
 
     def forget(self, name: str) -> None:
-        """The boot is over, or the Machine is gone."""
+        """Forget the boot of a Machine that has ended or was deleted."""
         self._began.pop(name, None)
 
     def used(self, machines: Iterable[Machine]) -> set[Digest]:
-        """The images of boots that are under way."""
+        """Return the images of running boots."""
         under_way = {machine.name: machine for machine in machines if boot_under_way(machine)}
         self._began = {
             name: began
@@ -80,17 +80,17 @@ class Begun:
         }
         digests = {image.digest for _, _, one in self._began.values() for image in (one.netboot, one.disk)}
         digests |= {_told(machine) for machine in under_way.values()}
-        self._read.clear()  # what is still wanted is read again
+        self._read.clear()  # images that are still needed are read again
         return {Digest.parse(digest) for digest in digests if digest}
 
     def _earlier(self, machine: Machine, now: Served | NotYet) -> Served | NotYet | None:
-        """What was served to this boot before this process knew of it; None when that is what it is served now."""
+        """Return the images that this boot got before this process knew it; None if they are the present ones."""
         told = _told(machine)
         if not told or (isinstance(now, Served) and now.disk.digest == told):
             return None
         if (
             isinstance(now, Served) and now.netboot != now.disk
-        ):  # of two images, one alone is known; it is the larger one
+        ):  # the status has only the digest of the disk image, which is the larger one
             return None
         read = self._read.get(told)
         if told in self._read and (read is None or read.is_there):
@@ -118,7 +118,7 @@ class Begun:
 
 
 def _told(machine: Machine) -> str:
-    """The digest in the status; empty where there is none that can be read."""
+    """Return the digest in the status; empty if there is no valid one."""
     digest = machine.status.netboot.image_digest if machine.status.netboot else None
     try:
         return str(Digest.parse(digest)) if digest else ""
@@ -127,7 +127,7 @@ def _told(machine: Machine) -> str:
 
 
 def boot_under_way(machine: Machine) -> str:
-    """The boot whose files are being fetched, if it is the one that is wanted now; empty when there is none."""
+    """Return the boot that fetches files, if it is still the requested one; empty if there is none."""
     netboot, active = machine.status.netboot, machine.status.active_operation
     if netboot is None or netboot.milestone not in _UNDER_WAY:
         return ""

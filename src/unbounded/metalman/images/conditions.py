@@ -1,4 +1,4 @@
-"""`NetbootImageReady` on the Machines of a site, as the replica that leads sees its own images."""
+"""Condition `NetbootImageReady` on the Machines of a site, from the image cache of the leading replica."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KIND: Final = ConditionType.NETBOOT_IMAGE_READY
 
 @dataclass(frozen=True)
 class Said:
-    """What the condition is to say."""
+    """Content of the condition."""
 
     status: ConditionStatus
     reason: ConditionReason
@@ -44,7 +44,9 @@ class Said:
 
 
 def said_of(states: tuple[State, ...]) -> Said:
-    """The condition for the images of a Machine: first what a person has to mend, then what is on its way."""
+    """Return the condition for the images of a Machine; problems that the user has to correct come before running
+    pulls.
+    """
     unusable = [state for state in states if state.problem is not None and state.problem.unusable]
     failed = [state for state in states if state.problem is not None and not state.digest]
     missing = [state for state in states if not state.digest]
@@ -80,7 +82,7 @@ def _aside(state: State) -> str:
 
 
 class ImageConditions:
-    """Keeps the condition true. What it says already is not written; a pull's percents are, every five seconds."""
+    """Writer of the condition, which writes only changes; the percentage of a pull is written every five seconds."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class ImageConditions:
                 one()
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        """Look at a Machine that is new or was changed by a user; our own writes change nothing of its spec."""
+        """Enqueue a Machine that is new or whose spec changed; our own writes do not change the spec."""
         if new is not None and (old is None or old.spec != new.spec or old.site != new.site):
             self._controller.enqueue(new.name)
 
@@ -127,7 +129,7 @@ class ImageConditions:
         return self._progress_s if said is not None and said.goes_on else None
 
     async def _write(self, machine: Machine, said: Said | None) -> None:
-        """From a live read, as lists are written back whole."""
+        """Write from a live read, as a patch replaces lists as a whole."""
 
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
             changed = self._changed((raw.get("status") or {}).get("conditions") or [], said, machine)
@@ -138,7 +140,7 @@ class ImageConditions:
     def _changed(
         self, conditions: list[dict[str, Any]], said: Said | None, machine: Machine
     ) -> list[dict[str, Any]] | None:
-        """The list as it is to be; None when it is so already. It names the generation whose images are meant."""
+        """Return the updated list, with the generation that the images belong to; None if nothing changes."""
         if said is None:
             return remove_condition(conditions, KIND) if find_condition(conditions, KIND) is not None else None
         now, generation = rfc3339(self._now()), machine.metadata.generation

@@ -1,7 +1,7 @@
-"""Pulls the images that Machines of a site name, looks tags up again, and lets go of what nobody names any more.
+"""Image cache: pulls the images of a site's Machines, resolves tags again, and removes unused images.
 
-Every replica keeps its own. What was pulled once is served while the registry is down, also after a restart. A boot
-that is under way keeps the image that it began with (`begun`): a tag that moves meanwhile does not mix two of them.
+Every replica has its own cache. A pulled image is served while the registry is down, also after a restart. A running
+boot keeps the image that it began with (`begun`), so a tag that moves meanwhile does not mix two images.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ log = Log("metalman.images")
 
 
 class _NotWantedError(Exception):
-    """Nobody names the image any more."""
+    """No Machine refers to the image any more."""
 
 
 class ImageKeeper:
-    """`netboot.ports.Images`. `run` keeps it going; what is held from an earlier run is there at once.
+    """Implementation of `netboot.ports.Images`. `run` updates it; images of an earlier run are available at once.
 
     Args:
         machines: of all sites.
         store: open, with `only=FOLDER`.
-        site: the one whose Machines are looked after; None for all.
-        logins: of this machine, tried after pull secrets.
+        site: cache the images of this site's Machines; None for all sites.
+        logins: of this host, tried after pull secrets.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class ImageKeeper:
         self._controller: Controller[Want] = Controller("images", self._look, workers=PULLS_AT_ONCE, metrics=metrics)
 
     def listen(self, told: Callable[[str], None]) -> Callable[[], None]:
-        """Call this with the name of each Machine whose images have changed; what comes back ends that."""
+        """Call `told` with the name of each Machine whose images change; the returned function unsubscribes."""
         self._listeners.append(told)
         return lambda: self._listeners.remove(told)
 
     async def run(self) -> None:
-        """Pull, look up and collect until cancelled."""
+        """Pull, resolve and remove images until cancelled."""
         unsubscribe = self._machines.subscribe(self._machine_changed)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -102,11 +102,11 @@ class ImageKeeper:
     # ---- what others ask
 
     def of(self, machine: Machine) -> Served | NotYet:
-        """The images of a Machine as they are now, or as they were when the boot that is under way began."""
+        """Return the images of a Machine: those that its running boot began with, else the present ones."""
         return self._begun.of(machine, self._now(machine))
 
     def states(self, machine: Machine) -> tuple[State, ...]:
-        """What is known of each image that a Machine names."""
+        """Return the state of each image of a Machine."""
         wants = wants_of(machine, self._defaults)
         return () if wants is None else tuple(self._state(want, wants) for want in wants.both())
 
@@ -154,7 +154,7 @@ class ImageKeeper:
         if wants is None:
             self._begun.forget(name)
         if old is not None and boot_under_way(old) and new is not None and boot_under_way(new) != boot_under_way(old):
-            self._changed.set()  # what it kept may go
+            self._changed.set()  # its pinned images may be removed
         if wants == before:
             return
         kept = wants.both() if wants else ()
@@ -187,7 +187,7 @@ class ImageKeeper:
     # ---- one image
 
     async def _look(self, want: Want) -> float | None:
-        """Have an image as its reference means it now; when to look again."""
+        """Pull the image that the reference resolves to now; return the seconds until the next time."""
         if want not in self._named_by:
             return None
         held = self._held.setdefault(want, Held())
@@ -197,14 +197,14 @@ class ImageKeeper:
         except Failure as failure:
             return self._failed(want, held, failure)
         except _NotWantedError:
-            self._changed.set()  # it may have come to be there in the last moment
+            self._changed.set()  # the pull may have succeeded in the last moment
             return None
         finally:
             if before != (held.stored, held.problem):
                 self._tell(set(self._named_by.get(want, ())))
 
     async def _have(self, want: Want, held: Held) -> float | None:
-        """What is there already first, then what the registry says; when to look again."""
+        """Take the image on disk first, then the registry's; return the seconds until the next time."""
         if held.stored is None and (found := self._store.find(want.reference, want.platform)) is not None:
             await self._take(want, held, found)
         logins = await logins_of(self._api, want.secret, self._logins)
@@ -217,7 +217,7 @@ class ImageKeeper:
         return None if want.lasting else self._pace.look_up_s
 
     async def _take(self, want: Want, held: Held, stored: Stored) -> None:
-        """Serve what is stored from now on, read for what Machines use it as."""
+        """Serve the stored image from now on, and read it for the uses that Machines have for it."""
         wanted = {use for name in self._named_by.get(want, ()) for use in self._wants[name].uses(want)}
         known = held.read if held.stored is not None and held.stored.digest == stored.digest else {}
         root = stored.root / FOLDER
@@ -243,14 +243,14 @@ class ImageKeeper:
     # ---- images whose files disappear
 
     async def _check(self) -> None:
-        """Look after images that no boot asks for now, so that the conditions are true and the next boot finds them."""
+        """Check images without a running boot too, so that conditions are true and the next boot finds its image."""
         while True:
             await asyncio.sleep(self._pace.check_s)
             for want in tuple(self._held):
                 self._is_lost(want)
 
     def _is_lost(self, want: Want) -> bool:
-        """Whether the files of an image that was served are gone; they are fetched again then."""
+        """Return whether the files of a served image are gone; if so, pull the image again."""
         held = self._held.get(want)
         if held is None or held.stored is None or _image(held.stored).is_there:
             return False
@@ -263,8 +263,8 @@ class ImageKeeper:
     # ---- letting go
 
     async def _collect(self) -> None:
-        """Some time after the start, or a change, remove what neither a Machine nor a boot under way uses."""
-        await self._machines.synced.wait()  # before that nothing seems to be used
+        """Remove images that no Machine and no running boot uses, some time after the start or a change."""
+        await self._machines.synced.wait()  # before that, all images would seem unused
         self._changed.set()
         while True:
             await self._changed.wait()
@@ -292,7 +292,11 @@ class ImageKeeper:
 
 
 async def _unless(dropped: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """What some work gives; it is ended when nobody wants that any more. Raises _NotWantedError then."""
+    """Return the result of some work; cancel the work once its image is dropped.
+
+    Raises:
+        _NotWantedError: the image was dropped.
+    """
     task, waiting = asyncio.ensure_future(work), asyncio.ensure_future(dropped.wait())
     try:
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,10 +1,10 @@
-"""What an image says of itself in `disk/metadata.yaml`, and whether what it names is there.
+"""Parser of an image's `disk/metadata.yaml`, with a check that the named files exist.
 
 dhcpBootImageName   the boot file of x86-64 UEFI, DHCP option 67
 bootFiles           more of them: bios, arm64, http, ipxe
 diskImageSHA256     SHA-256 of the disk image beside it, as it is served, in hexadecimal digits
 
-Paths are relative to `disk/`; one that ends in .tmpl there is rendered. Other keys are left to others.
+Paths are relative to `disk/`; a file whose name ends in .tmpl there is rendered. Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unbounded.fetch.failures import Unusable
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.netboot.files import TEMPLATE, plain_path
 
-FOLDER: Final = "disk"  # of an image, and `only` of the store
+FOLDER: Final = "disk"  # folder in an image, and `only` of the store
 FILE: Final = "metadata.yaml"
 BOOT_IMAGE: Final = "dhcpBootImageName"
 BOOT_FILES: Final = "bootFiles"
@@ -36,10 +36,11 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Metadata:
-    """
+    """Content of a `metadata.yaml`.
+
     Args:
         loaders: paths below `disk/`.
-        disk_sha256: hexadecimal digits; empty if it does not say.
+        disk_sha256: hexadecimal digits; empty if the file has none.
     """
 
     loaders: Mapping[Loader, str] = field(default_factory=dict)
@@ -47,12 +48,16 @@ class Metadata:
 
 
 def parse_metadata(content: bytes) -> Metadata:
-    """Raises Unusable, which names the key and what would be right."""
+    """Parse the content of a `metadata.yaml`.
+
+    Raises:
+        Unusable: the content is invalid; the message names the key and the valid form.
+    """
     if len(content) > LARGEST_BYTES:
         raise Unusable(f"{FILE}: {len(content)} bytes; at most {LARGEST_BYTES} are read")
     try:
-        body = yaml.load(content, Loader=yaml.CSafeLoader)  # the safe loader, in C
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for one
+        body = yaml.load(content, Loader=yaml.CSafeLoader)  # the C implementation of the safe loader
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for example
         raise Unusable(f"{FILE}: not YAML: {' '.join(str(error).split())[:300]}") from error
     if body is None:
         body = {}
@@ -90,12 +95,12 @@ def _digest(value: Any) -> str:
 
 
 def read_netboot(root: Path) -> Metadata:
-    """What a netboot image says. Blocks.
+    """Read the metadata of a netboot image. Blocks.
 
     Args:
-        root: its directory `disk`.
+        root: the image's directory `disk`.
     Raises:
-        Unusable: it says nothing, or names a file that is not there.
+        Unusable: the image has no metadata, or the metadata names a missing file.
     """
     path = root / FILE
     if not path.is_file():
@@ -111,13 +116,15 @@ def read_netboot(root: Path) -> Metadata:
 
 
 def read_disk(root: Path, *, alone: bool) -> str:
-    """SHA-256 of the disk image, hexadecimal; empty for an image without one. Blocks, for as long as reading it takes.
+    """Return the SHA-256 of the disk image in hexadecimal; empty if the image has no disk image.
+
+    Blocks for as long as reading the disk image takes.
 
     Args:
-        root: its directory `disk`.
-        alone: the image is there for nothing else.
+        root: the image's directory `disk`.
+        alone: the image serves only as a disk image.
     Raises:
-        Unusable: it has none and is to have one, or what it says of it makes no sense.
+        Unusable: a required disk image is missing, or its metadata is invalid.
     """
     image = next((name for name in DISK_IMAGES if _is_file(root, name)), None)
     if image is None:
@@ -129,7 +136,7 @@ def read_disk(root: Path, *, alone: bool) -> str:
 
 
 def _sum(path: Path) -> str:
-    """The layer that it came in was checked when it was pulled, so that what lies here is what was pushed."""
+    """Compute the digest of a file. The pull verified the layer, so the file is what was pushed."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -143,5 +150,5 @@ def _content(path: Path) -> bytes:
 
 
 def _is_file(root: Path, name: str) -> bool:
-    """Whether a path leads to a file of this image; symbolic links in images do not lead out of them."""
+    """Return whether a path leads to a file of this image; symbolic links in images do not lead out of them."""
     return (root / name).is_file()

@@ -1,4 +1,4 @@
-"""Logins to registries out of pull secrets, read by name."""
+"""Registry logins from pull secrets, which are read by name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ CONFIG_KEY: Final = ".dockerconfigjson"
 
 
 async def logins_of(api: Api, secret: PullSecret | None, others: Logins) -> Logins:
-    """The logins of a pull secret, before others. It is read each time, as Secrets are corrected.
+    """Return the logins of a pull secret, followed by `others`. Each call reads the Secret, as users correct Secrets.
 
     Raises:
-        Denied: it is not there, out of reach, or holds no logins; the message names it and the field that does.
-        ApiError: it could not be read.
+        Denied: the Secret is missing, forbidden, or has no logins; the message names the Secret and the referring
+            field.
+        ApiError: the read failed.
     """
     if secret is None:
         return others
@@ -31,7 +32,7 @@ async def logins_of(api: Api, secret: PullSecret | None, others: Logins) -> Logi
         raise Denied(f"{secret} is out of metalman's reach; it reads those of namespace unbounded-kube") from error
     try:
         content = found.value(CONFIG_KEY)
-    except ValueError:  # not base64
+    except ValueError:  # the value is not base64
         content = None
     if content is None:
         raise Denied(f"{secret} has no key {CONFIG_KEY}; type kubernetes.io/dockerconfigjson is wanted")

@@ -1,4 +1,4 @@
-"""What is known of an image, as frozen data where others see it, and at which pace it is looked after."""
+"""State of an image, as frozen data for readers, and the intervals of the image cache."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ REFUSED: Final = Backoff(60.0, 600.0)
 
 @dataclass(frozen=True)
 class Pace:
-    """
+    """Intervals of the image cache.
+
     Args:
-        look_up_s: between two looks at what a tag means; nothing tells that it has moved.
-        after_failure, after_refusal: of what may work later, and of an image that came and cannot be used: to see that
-            it has changed, it is fetched anew.
-        collect_after_s: from a change to the removal of what is not used any more; changes come several at a time.
-        check_s: between two looks whether what is served is still in the cache; each boot's requests look, too.
-        keep_bytes: of images that nobody names any more: a tag that is set back is there at once.
+        look_up_s: between two resolutions of a tag, as no registry announces that a tag has moved.
+        after_failure: backoff of errors that may resolve themselves.
+        after_refusal: backoff of an image that was pulled and is unusable; detecting a correction requires another
+            pull.
+        collect_after_s: from a change to the removal of unused images; changes come several at a time.
+        check_s: between two checks that served images are still in the cache; the requests of each boot check, too.
+        keep_bytes: limit on the unused images that are kept: a tag that is set back resolves at once.
     """
 
     look_up_s: float = 300.0
@@ -40,7 +42,7 @@ USUAL: Final = Pace()
 
 @dataclass(frozen=True)
 class Problem:
-    """Why an image is not there, or not as its reference says now; `unusable`: it came, and is nothing to boot from."""
+    """Reason why an image is missing or outdated; `unusable` if it was pulled but cannot be booted."""
 
     text: str
     unusable: bool = False
@@ -48,22 +50,22 @@ class Problem:
 
 @dataclass
 class Held:
-    """State of one image. `stored` stays through problems; `read` is of the digest that is stored."""
+    """State of one image. `stored` remains during problems; `read` belongs to the stored digest."""
 
     stored: Stored | None = None
     read: dict[Use, Metadata | str | Problem] = field(default_factory=dict)
     problem: Problem | None = None
     failures: int = 0
-    dropped: asyncio.Event = field(default_factory=asyncio.Event)  # set when nobody names it any more
+    dropped: asyncio.Event = field(default_factory=asyncio.Event)  # set when no Machine refers to the image any more
 
 
 @dataclass(frozen=True)
 class State:
-    """An image as the conditions tell it.
+    """State of an image for conditions.
 
     Args:
-        digest: of what is served; empty when nothing is.
-        progress: of a pull that is under way.
+        digest: of the served image; empty if none is served.
+        progress: of a running pull.
     """
 
     want: Want

@@ -1,4 +1,4 @@
-"""Which images a Machine boots from, and with which pull secrets they are got."""
+"""References of a Machine to its images and their pull secrets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from unbounded.fetch.reference import Reference
 
 
 class Use(Enum):
-    """What an image is there for; one that has everything has two of them."""
+    """Purpose of an image; one that contains everything has two of them."""
 
     NETBOOT = "boot files"
-    DISK = "disk image"  # beside boot files; it may lack one
+    DISK = "disk image"  # beside boot files; the disk image is optional
     DISK_ALONE = "disk image alone"
 
 
 @dataclass(frozen=True)
 class PullSecret:
-    """A Secret of type kubernetes.io/dockerconfigjson, and the field or flag that names it."""
+    """Secret of type kubernetes.io/dockerconfigjson, and the field or flag that refers to it."""
 
     namespace: str
     name: str
@@ -33,10 +33,10 @@ class PullSecret:
 
 @dataclass(frozen=True)
 class Want:
-    """An image for a kind of machine. Those that differ in nothing are one image with one pull.
+    """Reference to an image for a platform. Equal references share one pull.
 
     Args:
-        reference: as it was written.
+        reference: as the user wrote it.
         secret: None for no login, or that of the process.
     """
 
@@ -46,7 +46,7 @@ class Want:
 
     @property
     def lasting(self) -> bool:
-        """Whether it means the same image for ever."""
+        """Return whether the reference always resolves to the same image."""
         try:
             return Reference.parse(self.reference).digest is not None
         except Unusable:
@@ -55,7 +55,7 @@ class Want:
 
 @dataclass(frozen=True)
 class Wants:
-    """What one Machine boots from; both may be the same."""
+    """References of one Machine; both may be equal."""
 
     netboot: Want
     disk: Want
@@ -68,16 +68,17 @@ class Wants:
         return Use.DISK if self.netboot == self.disk else Use.DISK_ALONE
 
     def uses(self, want: Want) -> tuple[Use, ...]:
-        """What one of them is there for."""
+        """Return the purposes of one of the references."""
         netboot = (Use.NETBOOT,) if want == self.netboot else ()
         return (*netboot, self.disk_use) if want == self.disk else netboot
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """
+    """Default netboot image.
+
     Args:
-        image: the netboot image of Machines that name none; empty for the one of spec.pxe.image.
+        image: the netboot image of Machines whose spec has none; if empty, spec.pxe.image contains the boot files.
         secret: its pull secret, as (namespace, name).
     """
 
@@ -86,7 +87,7 @@ class Defaults:
 
 
 def wants_of(machine: Machine, defaults: Defaults) -> Wants | None:
-    """The images of a Machine; None for one that does not boot from the network."""
+    """Return the image references of a Machine; None if it does not boot from the network."""
     pxe = machine.spec.pxe
     if pxe is None:
         return None

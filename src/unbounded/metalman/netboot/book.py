@@ -26,8 +26,7 @@ class NetbootBook:
     """`Book` and `Listener` of the DHCP server.
 
     Its URLs have no prefix: the whole segment can read option 67, and the HTTP server identifies a client that fetches
-    the
-    loader by its address. Only the rendered configuration of the loader contains the prefix.
+    the loader by its address. Only the rendered configuration of the loader contains the prefix.
 
     Args:
         server: the server's own address, as clients reach it; four octets.

@@ -147,8 +147,7 @@ class Follower:
         """Return whether a counted repave has been finishing for too long; an operation has limits of its own.
 
         This process measures from its own first observation. A restart must not open the window again, so a milestone
-        that the
-        status recorded long ago counts, too. This is the only place that compares a time of the status.
+        that the status recorded long ago counts, too. This is the only place that compares a time of the status.
         """
         if wanted.window is not Window.FINISHING or wanted.operation:
             return False

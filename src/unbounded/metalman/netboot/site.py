@@ -299,8 +299,7 @@ class Site:
         """Report an obstacle that the user has to correct.
 
         The message goes into the status of the boot and into an Event. Hosts repeat their requests, so the Event is
-        emitted
-        only once in a while.
+        emitted only once in a while.
         """
         machine = visit.machine
         text = self._roll.without_prefix(text, machine.name)

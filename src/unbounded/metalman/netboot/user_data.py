@@ -52,8 +52,7 @@ async def user_data(api: Api, machine: Machine) -> tuple[bytes | None, str]:
     """Return the Machine's user-data and a warning, which is empty if there is none.
 
     The data is None if the Machine's spec refers to none. A ConfigMap that does not exist counts as empty user-data,
-    with a
-    warning, so that the install can continue.
+    with a warning, so that the install can continue.
 
     Raises:
         NoUserData: the ConfigMap exists without the key.

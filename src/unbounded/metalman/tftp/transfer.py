@@ -26,10 +26,8 @@ class Transfer:
     """State of one transfer. Once `outcome` is set, the transfer sends no more packets.
 
     A repeated acknowledgement causes no packet. A retransmission for each of them would double every packet from then
-    on
-    (the Sorcerer's Apprentice syndrome). An acknowledgement from within the window shows the first lost block; the
-    window
-    restarts after the acknowledged one.
+    on (the Sorcerer's Apprentice syndrome). An acknowledgement from within the window shows the first lost block; the
+    window restarts after the acknowledged one.
     """
 
     def __init__(self, content: Content, terms: Terms, now: float) -> None:
