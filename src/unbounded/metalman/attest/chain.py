@@ -1,7 +1,8 @@
-"""Certificates of endorsement keys, which a TPM's maker signs: from a certificate to one that the operator trusts.
+"""Verification of endorsement key certificates, which a TPM's maker signs, up to a certificate that the operator
+trusts.
 
-TCG EK Credential Profile 2.x. These certificates name no host and mostly no subject, so that what is made for TLS
-refuses them. Not checked: revocation, as TPM makers publish next to none.
+TCG EK Credential Profile 2.x. These certificates name no host and mostly no subject, so verifiers for TLS reject them.
+Revocation is not checked, as TPM makers hardly publish it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _UNDERSTOOD: Final = frozenset(
 )
 
 
-# What the library raises for certificates that are not as they should be.
+# Errors that the library raises for invalid certificates.
 _UNREADABLE: Final = (
     ValueError,
     UnsupportedAlgorithm,
@@ -45,18 +46,22 @@ T = TypeVar("T", bound=x509.ExtensionType)
 
 
 class NotTrusted(ValueError):
-    """The certificate does not vouch for the key; the message says why not."""
+    """The certificate does not prove the key; the message has the reason."""
 
 
 class Roots:
-    """What the operator trusts: a chain may end at any of these, be it a root or a maker's intermediate."""
+    """Certificates that the operator trusts: a chain may end at any of them, a root or a maker's intermediate."""
 
     def __init__(self, certificates: Sequence[x509.Certificate]) -> None:
         self._certificates = tuple(certificates)
 
     @classmethod
     def load(cls, path: Path) -> Roots:
-        """Those of a PEM file. Raises Rejected for a file that cannot be read, or has none in it."""
+        """Load the certificates of a PEM file.
+
+        Raises:
+            Rejected: the file cannot be read, or contains no certificate.
+        """
         try:
             return cls(x509.load_pem_x509_certificates(path.read_bytes()))
         except OSError as error:
@@ -65,19 +70,19 @@ class Roots:
             raise Rejected(f"{path}: PEM certificates of TPM makers are wanted: {error}") from error
 
     def vouch(self, certificate: bytes, given: Sequence[bytes], key: Key, at: datetime) -> str:
-        """Check that a certificate is good for this endorsement key; the name of what it ends at.
+        """Verify the certificate of an endorsement key; return the name of the trusted certificate that it leads to.
 
         Args:
-            certificate: DER; as it comes from a TPM's memory, with what may follow it.
-            given: certificates, DER, that may stand between it and what is trusted.
+            certificate: DER, as in a TPM's memory, with any filling after it.
+            given: DER certificates that may connect it to a trusted one.
         Raises:
-            NotTrusted
+            NotTrusted: the certificate does not prove the key.
         """
         try:
             return self._vouch(certificate, given, key, at)
         except NotTrusted:
             raise
-        except _UNREADABLE as error:  # names and extensions are parsed when they are looked at
+        except _UNREADABLE as error:  # the library parses names and extensions at their first use
             raise NotTrusted("ekCert, or a certificate of ekCertChain, cannot be read") from error
 
     def _vouch(self, certificate: bytes, given: Sequence[bytes], key: Key, at: datetime) -> str:
@@ -97,7 +102,9 @@ class Roots:
     def _ends(
         self, below: x509.Certificate, between: Sequence[x509.Certificate], at: datetime, depth: int
     ) -> Iterator[x509.Certificate]:
-        """The trusted certificates that a chain from here can end at; `depth`: how many authorities are below."""
+        """Yield the trusted certificates that a chain from here can end at; `depth` is the number of authorities so
+        far.
+        """
         for issuer in self._certificates:
             if _issued(below, issuer, at, depth):
                 yield issuer
@@ -116,7 +123,7 @@ def _parsed(der: bytes, what: str) -> x509.Certificate:
 
 
 def _without_filling(der: bytes) -> bytes:
-    """A TPM's memory may be larger than the certificate that lies in it."""
+    """Remove the filling after a certificate, as a TPM's memory may be larger than the certificate in it."""
     if len(der) < 4 or der[0] != 0x30 or der[1] not in (0x81, 0x82):
         return der
     octets = der[1] & 0x7F
@@ -153,7 +160,7 @@ def _check_common(certificate: x509.Certificate, what: str, at: datetime) -> Non
 
 
 def _issued(below: x509.Certificate, issuer: x509.Certificate, at: datetime, depth: int) -> bool:
-    """Whether this is an authority, good now, that has signed the certificate."""
+    """Return whether this is an authority, valid now, that has signed the certificate."""
     if issuer.subject != below.issuer:
         return False
     try:

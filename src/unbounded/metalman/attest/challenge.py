@@ -1,14 +1,14 @@
-"""Nonces that prove themselves: nothing is kept of a challenge until it is answered, and any replica can check it.
+"""Self-proving nonces: a challenge is not stored until it is answered, and any replica can check it.
 
-A challenge is a nonce and a secret, both derived from one key of all replicas; the secret is wrapped so that only the
-TPM with the two keys of the request can open it. Who sends the nonce back with the secret has shown, now, that it has
-them.
+A challenge is a nonce and a secret, both derived from one key of all replicas. The secret is wrapped so that only the
+TPM with the two keys of the request can open it. A client that returns the nonce with the secret has proven that it has
+these keys now.
 
 nonce     version, 1 byte; milliseconds since 1970, 8 bytes; 16 random bytes; HMAC-SHA256 over these and its purpose
 secret    HMAC-SHA256 over the nonce and its purpose, which are the Machine and the two keys
 
-A nonce is good for a minute and once. Once is known to the replica that took it: another one takes it again within that
-minute, which gives whoever repeats a message nothing but a token that is wrapped for the same TPM.
+A nonce is valid for a minute and once. Only the replica that accepted it remembers it: another replica accepts it again
+within that minute. A replayed message gains nothing but a token that is wrapped for the same TPM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from datetime import datetime
 from typing import Final
 
 GOOD_FOR_MS: Final = 60_000
-AHEAD_MS: Final = 5_000  # by how much clocks of replicas may differ
+AHEAD_MS: Final = 5_000  # allowed difference between the replicas' clocks
 REMEMBERED: Final = 65_536
 _VERSION: Final = b"\x01"
 _HEAD_BYTES: Final = 1 + 8 + 16
@@ -31,16 +31,16 @@ NONCE_BYTES: Final = _HEAD_BYTES + 32
 
 
 class BadNonce(ValueError):
-    """The nonce cannot be used; another challenge has to be asked for."""
+    """The nonce is invalid; the client has to request another challenge."""
 
 
 class BadProof(ValueError):
-    """The nonce is good, and the proof is not what was in it."""
+    """The nonce is valid, and the proof does not match it."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What a challenge is for: a Machine, and the public areas of two keys."""
+    """Purpose of a challenge: a Machine, and the public areas of two keys."""
 
     machine_uid: str
     ek: bytes
@@ -58,15 +58,17 @@ class Challenge:
 
 
 class Challenges:
-    """Args:
-    key: at least 16 bytes that all replicas share and nobody else knows.
+    """Maker and verifier of challenges.
+
+    Args:
+        key: at least 16 secret bytes that all replicas share.
     """
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
             raise ValueError("a key of 16 bytes is needed at least")
         self._key = key
-        self._used: OrderedDict[bytes, float] = OrderedDict()  # nonces by the time, in ms, at which they end
+        self._used: OrderedDict[bytes, float] = OrderedDict()  # {nonce: time of its end in ms}
 
     def make(self, about: About, now: datetime) -> Challenge:
         head = _VERSION + struct.pack(">Q", _ms(now)) + secrets.token_bytes(16)
@@ -74,10 +76,11 @@ class Challenges:
         return Challenge(nonce, self._mac(b"secret", nonce, about))
 
     def check(self, nonce: bytes, proof: bytes, about: About, now: datetime) -> None:
-        """Take an answer, once.
+        """Accept an answer, once.
 
         Raises:
-            BadNonce, BadProof
+            BadNonce: the nonce is unknown, expired or used.
+            BadProof: the proof does not match the nonce.
         """
         head = nonce[:_HEAD_BYTES]
         if len(nonce) != NONCE_BYTES or not hmac.compare_digest(nonce[_HEAD_BYTES:], self._mac(b"nonce", head, about)):

@@ -1,7 +1,4 @@
-"""TPM2_MakeCredential without a TPM: a secret that only the TPM with a certain key can open, beside another key.
-
-TPM 2.0 Library part 1, 24 (credential protection) and annexes B.10.4, C.6.4; KDFa and KDFe of 11.4.10.
-"""
+"""TPM2_MakeCredential without a TPM: wrap a secret that only a TPM with two given keys can open."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _BLOCK_BYTES: Final = 16
 
 @dataclass(frozen=True)
 class Credential:
-    """What TPM2_ActivateCredential takes: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET, each with its size before it."""
+    """Input of TPM2_ActivateCredential: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET, each after its size."""
 
     blob: bytes
     secret: bytes
@@ -35,7 +32,7 @@ def make_credential(owner: Public, name: bytes, secret: bytes) -> Credential:
     Args:
         owner: the endorsement key.
         name: of the key that has to be in the same TPM.
-        secret: at most as many bytes as the owner's hash gives.
+        secret: at most as many bytes as the owner's hash has.
     """
     seed, encrypted = _seed(owner)
     bits = owner.hash.digest_size * 8
@@ -68,9 +65,9 @@ def _seed(owner: Public) -> tuple[bytes, bytes]:
 
 
 def _exchange(key: ec.EllipticCurvePublicKey) -> tuple[ec.EllipticCurvePublicNumbers, bytes]:
-    """A key made for this once, and the secret that it shares.
+    """Return an ephemeral key and the shared secret.
 
-    One whose numbers begin with a zero byte is not used: TPMs differ in whether they leave it out.
+    A key whose numbers begin with a zero byte is discarded: TPMs differ in whether they strip that byte.
     """
     least_bits = 8 * ((key.curve.key_size + 7) // 8 - 1)
     while True:

@@ -1,23 +1,23 @@
-"""What a machine and metalman say to each other at POST …/attest: JSON, with bytes in base64.
+"""Messages between a host and metalman at POST …/attest: JSON, with bytes in base64.
 
 In one step, as the public project's agent does it:
 
     → ekPub, srkPub                       TPM2B_PUBLIC of the endorsement key and of the storage root key
-    ← credentialBlob, encryptedSecret     TPM2_ActivateCredential with these two keys gives the key of the token
+    ← credentialBlob, encryptedSecret     TPM2_ActivateCredential with these two keys returns the key of the token
       encryptedToken, gcmNonce            the bootstrap token, AES-256-GCM without additional data, and its nonce
       clusterCA                           PEM
       clusterCASeal                       HMAC-SHA256 by the key of the token: "clusterCA", a zero byte, clusterCA
 
-In two steps, in which the machine proves first that it has the TPM, now:
+In two steps, in which the host first proves that it has the TPM now:
 
     → ekPub, srkPub, challenge: true
-    ← nonce, credentialBlob, encryptedSecret      ActivateCredential gives the proof
+    ← nonce, credentialBlob, encryptedSecret      ActivateCredential returns the proof
     → ekPub, srkPub, nonce, proof
     ← as in one step
 
-The seal keeps somebody in between from passing on a token beside an authority of his own, to whose API server the
-machine would then show that token. Our clients use no token without it; others may overlook it. With the keys of any
-message, `ekCert` (DER) and `ekCertChain` (a list of DER) may say who made the TPM.
+The seal prevents an attack by a relay: it could pass on a token beside its own authority, and the host would then send
+that token to the relay's API server. Our clients reject a token without a seal; other clients may ignore the seal. With
+the keys of any message, `ekCert` (DER) and `ekCertChain` (a list of DER) may prove the maker of the TPM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LARGEST: Final = 1 << 20
 
 
 class BadRequest(ValueError):
-    """The message is not one of these; the text names the field."""
+    """The message is invalid; the text names the field."""
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A message whose keys have been read.
+    """Message with parsed keys.
 
     Args:
         nonce, proof: both or neither.
@@ -62,7 +62,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_request(content: bytes) -> Request:
-    """Raises BadRequest."""
+    """Parse a message.
+
+    Raises:
+        BadRequest: the message is invalid.
+    """
     if len(content) > LARGEST:
         raise BadRequest(f"{len(content)} bytes; at most {LARGEST} are read")
     try:
@@ -88,6 +92,6 @@ def parse_request(content: bytes) -> Request:
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as plain JSON: bytes in base64."""
+    """Return a message as plain JSON: bytes in base64."""
     built: dict[str, Any] = msgspec.to_builtins(message)
     return built

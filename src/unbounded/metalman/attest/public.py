@@ -1,8 +1,8 @@
-"""Public areas of TPM 2.0 keys (TPM2B_PUBLIC; TPM 2.0 Library part 2, 12.2.5), read strictly.
+"""Strict parser of public areas of TPM 2.0 keys (TPM2B_PUBLIC; TPM 2.0 Library part 2, 12.2.5).
 
-Only what attestation needs is taken: RSA and ECC keys that a TPM made, keeps to itself, and decrypts with in ways that
-it defines (restricted). Endorsement keys and storage root keys are of that kind; a software key that says so of itself
-is taken too, as nothing in a public area proves anything: only what it can open does.
+Attestation needs RSA and ECC keys that a TPM created and does not export, for decryption in ways that the TPM defines
+(restricted). Endorsement keys and storage root keys are such keys. A software key that claims these attributes is
+accepted, too: a public area proves nothing, only opening a wrapped secret does.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Final
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-LARGEST: Final = 4096  # bytes; that of an RSA key of 4096 bits has about 600
+LARGEST: Final = 4096  # bytes; the area of an RSA key of 4096 bits has about 600
 _LARGEST_FIELD: Final = 1024
 _EXPONENT: Final = 65537
 
 
 class BadKey(ValueError):
-    """It is no key of a TPM that attestation takes; the message says what is wrong."""
+    """The bytes are not a TPM key that attestation accepts; the message has the reason."""
 
 
 class Algorithm(IntEnum):
-    """TPM_ALG_ID, as far as they can stand in such a key."""
+    """TPM_ALG_ID values that are valid in such a key."""
 
     RSA = 0x0001
     AES = 0x0006
@@ -80,11 +80,12 @@ Key = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 @dataclass(frozen=True)
 class Public:
-    """
+    """Public part of a key.
+
     Args:
-        area: TPMT_PUBLIC as it came, without its size.
-        hash: of the key's name, and of what is derived for it.
-        aes_bits: with which it protects what belongs to it.
+        area: TPMT_PUBLIC as received, without its size.
+        hash: of the key's name, and of keys derived for it.
+        aes_bits: key size with which it protects its children.
     """
 
     area: bytes
@@ -95,7 +96,7 @@ class Public:
 
     @property
     def name(self) -> bytes:
-        """What a TPM calls the key: the id of the hash, and the hash of the public area."""
+        """Name of the key in the TPM: the id of the hash, and the hash of the public area."""
         digest = hashes.Hash(self.hash)
         digest.update(self.area)
         return self.area[2:4] + digest.finalize()
@@ -132,7 +133,7 @@ class _Reader:
         return int(struct.unpack(">I", self.take(4, field))[0])
 
     def sized(self, field: str) -> bytes:
-        """A TPM2B: its size, and so many bytes."""
+        """Read a TPM2B: its size, and so many bytes."""
         size = self.u16(f"size of {field}")
         if size > _LARGEST_FIELD:
             raise self.bad(f"{field} has {size} bytes; at most {_LARGEST_FIELD} make sense")
@@ -144,12 +145,12 @@ class _Reader:
 
 
 def parse_public(data: bytes, what: str) -> Public:
-    """Read a TPM2B_PUBLIC.
+    """Parse a TPM2B_PUBLIC.
 
     Args:
-        what: what it is called in messages, such as ekPub.
+        what: its name in messages, such as ekPub.
     Raises:
-        BadKey
+        BadKey: the bytes are not a key that attestation accepts.
     """
     if len(data) > LARGEST:
         raise BadKey(f"{what}: {len(data)} bytes; the public area of a key has at most {LARGEST}")
@@ -198,7 +199,7 @@ def _attributes(reader: _Reader) -> Attributes:
 
 
 def _symmetric(reader: _Reader) -> int:
-    """TPMT_SYM_DEF_OBJECT; the bits of AES."""
+    """Parse a TPMT_SYM_DEF_OBJECT; return the key size of AES in bits."""
     algorithm = reader.u16("symmetric")
     if algorithm != Algorithm.AES:
         raise reader.bad(f"symmetric is {algorithm:#06x}; AES is wanted")

@@ -1,7 +1,7 @@
-"""Answers attestation requests of machines whose boot is wanted; who asks, and under which prefix, is not known here.
+"""Answers to attestation requests of Machines with a requested boot; the caller identifies the Machine by the prefix.
 
-A key is pinned, and `Attested` becomes True, only with the write that also announces the token. A request that is
-repeated within ten minutes gets the same token, wrapped anew: what is lost or replayed on the way makes no second one.
+A key is pinned, and `Attested` becomes True, only in the write that also announces the token. A request that is
+repeated within ten minutes gets the same token, wrapped again: a lost or replayed message creates no second token.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from unbounded.metalman.attest.messages import BadRequest, Request, parse_reques
 from unbounded.metalman.attest.trust import Trusted, Untrusted, trust
 from unbounded.metalman.http.ports import Outcome
 
-SAME_TOKEN_S: Final = 600.0  # a sixth of what it is good for
+SAME_TOKEN_S: Final = 600.0  # a sixth of the token's lifetime
 REMEMBERED: Final = 20_000
 BUSY_S: Final = 1
 LATER_S: Final = 5
@@ -49,7 +49,7 @@ log = Log("metalman.attest")
 
 @dataclass(frozen=True)
 class _Given:
-    """A token, for whom, and when on the loop's clock."""
+    """Issued token, the fingerprint that it is for, and its time on the loop's clock."""
 
     token: BootstrapToken
     fingerprint: str
@@ -57,12 +57,13 @@ class _Given:
 
 
 class Attestation:
-    """
+    """Attestation service.
+
     Args:
-        facts: of the cluster; None while they are not known.
-        roots: makers of TPMs; None where a key is trusted on first use without a certificate.
+        facts: of the cluster; returns None while they are unknown.
+        roots: makers of TPMs; None if keys are trusted on first use without a certificate.
         challenges: with a key that all replicas share.
-        proof_required: refuse requests in one step, which show no more than that the sender knows two public keys.
+        proof_required: reject requests in one step, which only show that the sender knows two public keys.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Attestation:
         self._busy: set[str] = set()
 
     async def answer(self, machine: Machine, request: bytes) -> Outcome:
-        """The answer to a request for this Machine: 200, 400, 403, 404, 500, or 503 with when to ask again."""
+        """Answer a request for this Machine: 200, 400, 403, 404, 500, or 503 with a Retry-After."""
         try:
             parsed = parse_request(request)
         except BadRequest as error:
@@ -105,7 +106,7 @@ class Attestation:
             return await self._answer(machine, parsed, facts)
         except NotFound:
             return _said(404, "there is no such Machine any more")
-        except (Conflict, AlreadyExists):  # the Machine has changed, or two tokens had the same id: anew
+        except (Conflict, AlreadyExists):  # the Machine has changed, or two tokens had the same id: retry
             return _said(503, "the Machine has changed in the meantime", BUSY_S)
         except ApiError as error:
             return self._failed(machine, error)
@@ -113,7 +114,7 @@ class Attestation:
             self._busy.discard(uid)
 
     def _failed(self, machine: Machine, error: Failure) -> Outcome:
-        if isinstance(error, Rejected):  # the API server does not let us: somebody has to look at our rights
+        if isinstance(error, Rejected):  # the API server denies access: an administrator has to check our permissions
             log.error("attestation cannot be answered", machine=machine.name, error=str(error))
             return _said(500, "metalman cannot make a token; its log says why")
         log.warning("attestation not answered", error=error, machine=machine.name)
@@ -147,7 +148,7 @@ class Attestation:
         return Outcome(200, plain(_sealed(request, token.text.reveal(), facts.ca_pem)))
 
     async def _token(self, live: Machine, raw: Mapping[str, Any], request: Request, trusted: Trusted) -> BootstrapToken:
-        """The token that was made a moment ago, or a new one."""
+        """Return the recently issued token, or issue a new one."""
         uid, at = live.metadata.uid, asyncio.get_running_loop().time()
         given = self._given.get(uid)
         status = self._status(raw, request, trusted)
@@ -169,7 +170,7 @@ class Attestation:
         return token
 
     def _status(self, raw: Mapping[str, Any], request: Request, trusted: Trusted) -> dict[str, Any]:
-        """What is to be written beside the id of the token; without a proof nothing is said of the TPM."""
+        """Return the status to write with the id of the token; without a proof it does not mention the TPM."""
         status: dict[str, Any] = {"tpm": {"ekPublicKey": request.ek.pem}} if trusted.first else {}
         if request.nonce:
             text = f"the TPM proved its endorsement key {trusted.fingerprint}"
@@ -185,7 +186,7 @@ class Attestation:
         return set_condition(conditions, ConditionType.ATTESTED, status, reason, text, rfc3339(self._now()))
 
     async def _refuse(self, live: Machine, refusal: Untrusted) -> None:
-        """Say on the Machine that another key came; what is said there already is not written again."""
+        """Report a rejected key on the Machine; an unchanged condition is not written again."""
         log.warning("endorsement key refused", error=refusal, machine=live.name)
         self._tell(live, "Warning", REFUSED, str(refusal))
 
@@ -211,7 +212,7 @@ def _wrapped(request: Request, secret: bytes) -> dict[str, bytes]:
 
 
 def _sealed(request: Request, token: str, authority: str) -> dict[str, bytes | str]:
-    """The token under a new key, the authority sealed with it, and that key for the TPM."""
+    """Encrypt the token with a new key, seal the authority with that key, and wrap the key for the TPM."""
     key, nonce = os.urandom(KEY_BYTES), os.urandom(GCM_NONCE_BYTES)
     sealed = AESGCM(key).encrypt(nonce, token.encode(), None)
     return {

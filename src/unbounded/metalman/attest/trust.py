@@ -1,5 +1,7 @@
-"""Trust in an endorsement key: enrolled in the Machine's spec, else pinned on first use; vouched for by its maker where
-that is wanted."""
+"""Trust in an endorsement key.
+
+The key is enrolled in the Machine's spec, else pinned on first use. If required, a certificate of its maker proves it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from unbounded.metalman.attest.public import Key
 
 
 class Untrusted(Exception):
-    """The key is not to be trusted; `reason` is that of the condition, the message is for an operator."""
+    """The key is not trusted; `reason` is that of the condition, the message is for the operator."""
 
     def __init__(self, reason: ConditionReason, message: str) -> None:
         super().__init__(message)
@@ -27,10 +29,11 @@ class Untrusted(Exception):
 
 @dataclass(frozen=True)
 class Trusted:
-    """
+    """Trusted key.
+
     Args:
-        first: it is not pinned yet.
-        maker: who vouches for it; empty where nobody has to.
+        first: the key is not pinned yet.
+        maker: subject of the certificate that proves the key; empty if none is required.
     """
 
     first: bool
@@ -42,7 +45,7 @@ def trust(machine: Machine, request: Request, roots: Roots | None, at: datetime)
     """Decide about the endorsement key of a request.
 
     Raises:
-        Untrusted
+        Untrusted: the key is another one, or its maker is not trusted.
     """
     pinned = machine.status.tpm.ek_public_key if machine.status.tpm else None
     known = None if pinned is None else _fingerprint_of_pem(pinned)
@@ -62,7 +65,7 @@ def trust(machine: Machine, request: Request, roots: Roots | None, at: datetime)
 
 
 def _enrolled(machine: Machine) -> str:
-    """Fingerprint of the key that a person enrolled before; empty where there is none."""
+    """Return the fingerprint of the key that the user enrolled in the spec; empty if there is none."""
     wanted = machine.spec.pxe.attestation if machine.spec.pxe else None
     digest = wanted.ek_public_key_sha256 if wanted else None
     return f"SHA256:{digest.lower()}" if digest else ""
@@ -81,13 +84,13 @@ def _maker(request: Request, roots: Roots | None, at: datetime) -> str:
 
 
 def fingerprint(key: Key) -> str:
-    """SHA-256 of a key, as SHA256: and hexadecimal digits."""
+    """Return the SHA-256 of a key, as SHA256: and hexadecimal digits."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return f"SHA256:{hashlib.sha256(der).hexdigest()}"
 
 
 def _fingerprint_of_pem(pem: str) -> str:
-    """That of a pinned key, however its PEM is laid out; empty where it is none."""
+    """Return the fingerprint of a pinned key, independent of its PEM layout; empty if the PEM is invalid."""
     try:
         key = serialization.load_pem_public_key(pem.encode())
     except (ValueError, UnsupportedAlgorithm):

@@ -1,8 +1,14 @@
-"""Speaking Redfish (DSP0266) with BMCs: power, resets and the boot override of one system.
+"""Redfish (DSP0266) client for BMCs: power, resets and the boot override of one system.
 
-`ports.py` says what callers get, in their words; `pool.py` hands it out: `BmcPool.bmc(access)`. Inside, from the wire
-up: `http.py` one request, `auth.py` sessions and basic auth, `gate.py` one request at a time and none to the dead,
-`line.py` the three together, `client.py` what a call means. `answers.py`, `messages.py` and `quirks.py` are pure.
+`ports` is the interface for callers; `pool` implements it with `BmcPool.bmc(access)`. The layers inside, from the wire
+up:
 
-What an operation does with a machine is not decided here, and no call here waits for an effect to come true.
+- `http` sends one request.
+- `auth` manages sessions and basic auth.
+- `gate` admits one request at a time, and none to a dead BMC.
+- `line` combines these three.
+- `client` implements the calls.
+
+`answers`, `messages` and `quirks` are pure. The executors decide what an operation does with a machine, and no call in
+this package waits for its effect.
 """

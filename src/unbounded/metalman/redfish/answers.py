@@ -1,4 +1,4 @@
-"""Reading what a BMC answers: systems, actions, tasks, and refusals. Pure: values in, values out."""
+"""Parsers of a BMC's answers: systems, actions, tasks and errors. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _POWER: Final[Mapping[str, Power]] = {"on": Power.ON, "off": Power.OFF}
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A reading, and where the system takes its requests."""
+    """State of a system at one time, and the paths for its requests."""
 
     path: str
     state: SystemState
     reset_path: str
-    action_info: str | None  # where the ResetTypes are listed, if not in the system itself
-    settings_path: str | None  # where changes are written on boards that refuse them on the system (AMI: .../SD)
+    action_info: str | None  # path of the list of ResetTypes, if the system does not contain it
+    settings_path: str | None  # path for changes on boards that reject them on the system (AMI: .../SD)
 
 
 def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str | None) -> System:
-    """Read a ComputerSystem; what is missing or of another type counts as not said.
+    """Parse a ComputerSystem; a missing field, or one of another type, counts as unknown.
 
     Raises:
-        Garbled: the document is no ComputerSystem at all.
+        Garbled: the document is not a ComputerSystem.
     """
     if not {"PowerState", "Actions", "Boot", "Id"} & document.keys():
         raise Garbled(f"what {clean(path)} answers is not a system")
     own = _text(document, "@odata.id") or ""
     if own.rstrip("/") == path.rstrip("/"):
-        path = own  # spelled as the BMC does: some redirect what has no slash at its end
+        path = own  # in the BMC's spelling: some BMCs redirect a path without a slash at its end
     boot = _mapping(document, "Boot")
     reset = _mapping(_mapping(document, "Actions"), RESET)
     power_text = _text(document, "PowerState") or ""
@@ -69,12 +69,15 @@ def _boot(boot: Mapping[str, Any]) -> BootOverride | None:
 
 
 def etag_of(document: Mapping[str, Any], answer: Answer) -> str | None:
-    """The ETag of a resource: as it stands in it, as some BMCs quote the header once more and do not take that back."""
+    """Return the ETag of a resource, preferably from its body.
+
+    Some BMCs quote the header once more and do not accept that form in If-Match.
+    """
     return _text(document, "@odata.etag") or answer.headers.get("ETag")
 
 
 def action_values(document: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The ResetTypes of an ActionInfo; None when it does not say."""
+    """Return the ResetTypes of an ActionInfo; None if it has no list."""
     parameters = document.get("Parameters")
     for parameter in parameters if isinstance(parameters, list) else ():
         if isinstance(parameter, Mapping) and parameter.get("Name") == "ResetType":
@@ -83,7 +86,7 @@ def action_values(document: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def members(document: Mapping[str, Any]) -> Mapping[str, str]:
-    """A collection as `{id: path}`; the id is the last part of the path."""
+    """Return a collection as `{id: path}`; the id is the last part of the path."""
     found = document.get("Members")
     paths = (
         [_text(member, "@odata.id") for member in found if isinstance(member, Mapping)]
@@ -95,7 +98,7 @@ def members(document: Mapping[str, Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """One look at a task. `failure` is set when it ended badly."""
+    """State of a task at one time. `failure` is set if the task failed."""
 
     running: bool
     said: str = ""
@@ -103,7 +106,7 @@ class TaskView:
 
 
 def task(answer: Answer, *, where: str, hide: tuple[str, ...] = ()) -> TaskView:
-    """Read a task monitor or a Task resource (DSP0266, 13.8: 202 while it runs, then the action's own answer)."""
+    """Parse a task monitor or a Task (DSP0266, 13.8: 202 while the task runs, then the answer of the action itself)."""
     document = answer.hints()
     state = _text(document, "TaskState")
     said = clean("; ".join(extended(document)), hide=hide)
@@ -121,13 +124,15 @@ def task(answer: Answer, *, where: str, hide: tuple[str, ...] = ()) -> TaskView:
 
 
 def monitors_of(answer: Answer) -> tuple[str, ...]:
-    """Where the task of a 202 is looked at: its monitor, then the Task itself; as far as the BMC says."""
+    """Return the paths at which a 202 answer's task can be read: its monitor, then the Task, as far as the BMC names
+    them.
+    """
     found = (answer.headers.get("Location"), _text(answer.hints(), "@odata.id"))
     return tuple(dict.fromkeys(path for path in found if path))
 
 
 def refusal(answer: Answer, *, what: str, where: str, changes: bool, hide: tuple[str, ...] = ()) -> Failure:
-    """The failure that an answer other than 2xx stands for, with the BMC's own words."""
+    """Map an answer other than 2xx to a failure, with the BMC's own message."""
     said = error_text(answer.hints())
     text = clean(f"{where}: {what}: {answer.status}" + (f": {said}" if said else ""), hide=hide)
     if answer.status in _BUSY or (answer.status == 400 and PASSING.search(said)):

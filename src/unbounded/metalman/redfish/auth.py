@@ -1,4 +1,4 @@
-"""Logging in to one BMC: one session, basic auth where there are none, and a refused password offered only once."""
+"""Log-in to one BMC: one session, basic auth without session support, and a rejected password is offered only once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSIONS: Final = f"{SERVICE_ROOT}/SessionService/Sessions"
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T], *, within_s: float) -> T:
-    """Carry `work` to its end though the caller is cancelled meanwhile; then for `within_s` at most."""
+    """Complete `work` even if the caller is cancelled meanwhile; after a cancellation within `within_s` at most."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -34,12 +34,12 @@ async def uninterrupted(work: Coroutine[Any, Any, T], *, within_s: float) -> T:
             if not task.done():
                 task.cancel()
             elif not task.cancelled():
-                task.exception()  # looked at: the caller is gone and nobody else will
+                task.exception()  # retrieved, as the caller is gone and asyncio would log the exception
         raise
 
 
 class Auth:
-    """The credentials of one BMC account and what they got us. Used by one task at a time, under the BMC's gate."""
+    """Credentials of one BMC account, and their session. Used by one task at a time, under the BMC's gate."""
 
     def __init__(self, http: Http, username: str, password: str, limits: Limits) -> None:
         self._http = http
@@ -48,8 +48,8 @@ class Auth:
         self._limits = limits
         self._basic = ""
         self._token = ""
-        self._session = ""  # its path, "" when the BMC did not say
-        self.refused = ""  # the message of the refusal, once there was one
+        self._session = ""  # path of the session; "" if the BMC did not send it
+        self.refused = ""  # the BMC's message once it has rejected the password
 
     @property
     def has_session(self) -> bool:
@@ -57,13 +57,13 @@ class Auth:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown to anybody."""
+        """Secret texts, which must not appear in logs or messages."""
         return (self._password, self._token, self._basic.removeprefix("Basic "))
 
     async def headers(self, *, within_s: float) -> Mapping[str, str]:
-        """What a request carries; logs in first where needed.
+        """Return the header fields that authenticate a request; log in first if necessary.
 
-        A log-in that has begun is finished even if the caller is cancelled, as its session would be left behind.
+        A log-in that has begun is completed even if the caller is cancelled, as its session would remain on the BMC.
         """
         if self.refused:
             raise PasswordRefused(self.refused)
@@ -72,10 +72,10 @@ class Auth:
         return {"X-Auth-Token": self._token} if self._token else {"Authorization": self._basic}
 
     def denied(self, answer: Answer) -> bool:
-        """Take in a 401 to an authenticated request. True: the session had ended, and logging in again may help.
+        """Handle a 401 to an authenticated request; True if the session had expired and another log-in may help.
 
         Raises:
-            PasswordRefused: it was basic auth.
+            PasswordRefused: the request used basic auth.
         """
         if self._token:
             self._token = self._session = ""
@@ -94,7 +94,7 @@ class Auth:
         await self._without_session(answer, within_s)
 
     async def _without_session(self, answer: Answer, within_s: float) -> None:
-        """No session came back: use basic auth where that is what the answer means, else fail as it says."""
+        """Handle a log-in without a session: use basic auth if the answer means that there are none, else raise."""
         said = error_text(answer.hints())
         where = self._http.endpoint.origin
         if answer.status in (401, 403) or (answer.status == 400 and LOGIN_REFUSED.search(said)):
@@ -110,15 +110,15 @@ class Auth:
         self._basic = "Basic " + base64.b64encode(pair).decode("ascii")
 
     async def _offers_sessions(self, within_s: float) -> bool:
-        """Whether a 401 to the log-in was about the password.
+        """Return whether a 401 to the log-in means a wrong password.
 
-        A service without sessions that asks for basic auth everywhere (the emulator of sushy-tools) answers 401 too,
-        and has not looked at the password yet. The service root can be read by anybody (DSP0266, 13.3.3).
+        A service without sessions that requires basic auth everywhere (the emulator of sushy-tools) answers 401, too,
+        and has not checked the password yet. Anyone can read the service root (DSP0266, 13.3.3).
         """
         try:
             root = (await self._http.send("GET", f"{SERVICE_ROOT}/", within_s=within_s)).document()
         except Failure:
-            return True  # unknown: rather not offer the password a second time
+            return True  # unknown: do not offer the password a second time
         links = root.get("Links")
         return "SessionService" in root or (isinstance(links, Mapping) and "Sessions" in links)
 
@@ -134,10 +134,10 @@ class Auth:
         return found if isinstance(found, str) else ""
 
     async def end(self, *, within_s: float) -> None:
-        """Delete the session, if there is one; basic auth is forgotten too, so the next call asks for a session.
+        """Delete the session, if there is one, and forget basic auth, so that the next call tries a session again.
 
         Raises:
-            Failure: the BMC did not answer; the session is kept, to be used or deleted later.
+            Failure: the BMC did not answer; the session is kept for later use or deletion.
         """
         token, session = self._token, self._session
         self._token = self._session = self._basic = ""

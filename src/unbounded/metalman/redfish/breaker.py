@@ -1,4 +1,4 @@
-"""A circuit breaker, without clock and sockets: after some silences in a row a BMC is left alone for a while."""
+"""Circuit breaker, without clock and sockets: after several unanswered calls, a BMC gets no calls for a while."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_PAUSE_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why nobody asks now. Times are of the caller's monotonic clock."""
+    """Reason and duration of an open circuit, in seconds of the caller's monotonic clock."""
 
     since: float
     until: float
@@ -23,7 +23,7 @@ class Pause:
 
 @dataclass(slots=True)
 class Breaker:
-    """Closed, open until a time, or half open: one probe is out and decides."""
+    """State of the circuit: closed, open until a time, or half open while one probe decides."""
 
     silences: int = 0
     opened_at: float = 0.0
@@ -32,25 +32,27 @@ class Breaker:
     why: str = ""
 
     def pause(self, now: float) -> Pause | None:
-        """Why a call may not be made now, or None."""
+        """Return the pause during which no call is allowed; None if a call is allowed."""
         if self.silences < SILENCES or (now >= self.retry_at and not self.probing):
             return None
         return Pause(self.opened_at, max(now, self.retry_at), self.silences, self.why)
 
     def asking(self) -> None:
-        """A call that `pause` let through is made now. While open, it is the probe."""
+        """Record that an allowed call is made. If the circuit is open, the call is the probe."""
         self.probing = self.silences >= SILENCES
 
     def answered(self) -> None:
-        """The BMC answered, whatever it said."""
+        """Record that the BMC answered, with any content."""
         self.silences, self.probing = 0, False
 
     def abandoned(self) -> None:
-        """The caller went away before it was known."""
+        """Record that the caller was cancelled before the result was known."""
         self.probing = False
 
     def silent(self, now: float, why: str, jitter: float | None = None) -> None:
-        """No answer. `jitter` in 0..1 shortens the pause by up to half, so that probes do not line up."""
+        """Record that there was no answer. `jitter` in 0..1 shortens the pause by up to half, so that probes do not
+        coincide.
+        """
         self.silences, self.probing, self.why = self.silences + 1, False, why
         if self.silences == SILENCES:
             self.opened_at = now

@@ -1,4 +1,4 @@
-"""Systems behind one BMC account: find one, read it, ask it for power, write its boot override."""
+"""Calls to the systems of one BMC account: find and read a system, change its power, write its boot override."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _WANTED_POWER: Final[Mapping[ResetType, Power]] = {
 
 @dataclass(slots=True)
 class Known:
-    """What stays true about one system between calls: where it is and what it takes. Never its state."""
+    """Stable facts of one system between calls: its paths and its ResetTypes. Never its state."""
 
     system: System
     allowable: tuple[str, ...] | None
 
 
 class Client:
-    """All methods take the device id as the user wrote it; each id is looked up and remembered for itself."""
+    """Calls by the device id as the user wrote it; the client finds and remembers the system of each id."""
 
     def __init__(self, line: Line, limits: Limits) -> None:
         self.line = line
         self._limits = limits
         self._known: dict[str, Known] = {}
-        self._if_match = 0  # the row of IF_MATCH that this BMC took last
+        self._if_match = 0  # index of the IF_MATCH row that this BMC accepted last
 
     async def system(self, device_id: str) -> SystemState:
         return (await self._read(device_id)).state
@@ -73,7 +73,7 @@ class Client:
                 return await self._reset(device_id, system, wanted, choice, leave_by)
             except Unsupported as error:
                 refused = error
-        self._known.pop(device_id, None)  # what was remembered may be what was wrong
+        self._known.pop(device_id, None)  # the remembered facts may be the mistake
         raise refused
 
     async def _reset(
@@ -98,7 +98,7 @@ class Client:
         raise self._refusal(answer, what)
 
     async def _post(self, system: System, body: Mapping[str, Any], leave_by: float) -> Answer:
-        """Send an action without If-Match; one that asks for it (428, 412: nothing was done) gets it."""
+        """Send an action without If-Match, or with it if the BMC requires it (428 and 412: nothing was done)."""
         answer = await self.line.ask("POST", system.reset_path, body=body, leave_by=leave_by)
         if answer.status in PRECONDITION:
             etag = (await self._read_path(system.path, system.state.device_id)).state.etag or "*"
@@ -107,7 +107,7 @@ class Client:
         return answer
 
     async def _already(self, device_id: str, answer: Answer, wanted: ResetType, choice: Choice) -> Accepted:
-        """The BMC says that it is so, or that it cannot now: a reading decides."""
+        """Read the system: the answer means that the state is reached, or that the action is impossible now."""
         state = await self.system(device_id)
         said = clean(error_text(answer.hints()), hide=self.line.secrets)
         if state.power is _WANTED_POWER[wanted]:
@@ -117,7 +117,7 @@ class Client:
         )
 
     async def _allowable(self, known: Known) -> tuple[str, ...] | None:
-        """The ResetTypes that the system lists, itself or in its ActionInfo; None when neither says."""
+        """Return the ResetTypes in the system or its ActionInfo; None if neither lists them."""
         if known.allowable is None and known.system.action_info:
             answer = await self.line.get(known.system.action_info)
             if answer.ok:
@@ -140,7 +140,8 @@ class Client:
         except Unsupported:
             if wanted.mode:
                 raise
-            await self._patch(system, {"Boot": boot}, leave_by)  # nobody asked for the mode, and some cannot write it
+            # the caller did not request a mode, and some BMCs cannot write it
+            await self._patch(system, {"Boot": boot}, leave_by)
         return (await self._read(device_id)).state.boot or BootOverride(None)
 
     async def disable_boot_override(self, device_id: str, leave_by: float | None = None) -> BootOverride:
@@ -161,7 +162,7 @@ class Client:
         raise refused or Unsupported(f"{self.line.where}: no way to disable the boot override")
 
     async def _patch(self, system: System, body: Mapping[str, Any], leave_by: float) -> None:
-        """PATCH the system, or its settings object where the system itself takes none."""
+        """PATCH the system, or its settings object if the system itself rejects changes."""
         refused: Unsupported | None = None
         for path in filter(None, (system.path, system.settings_path)):
             try:
@@ -171,7 +172,7 @@ class Client:
         raise refused or Unsupported(f"{self.line.where}: system {system.state.device_id} takes no changes")
 
     async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float) -> None:
-        """Walk the If-Match rows, from the one that worked last; 412 and 428 say that nothing was done."""
+        """Try the If-Match rows, from the one that worked last; 412 and 428 mean that nothing was done."""
         rows = range(self._if_match, self._if_match + len(IF_MATCH))
         for row in (row % len(IF_MATCH) for row in rows):
             headers = await self._if_match_header(path, row)
@@ -193,7 +194,7 @@ class Client:
         return {"If-Match": form(etag) if etag else "*"}
 
     async def _read(self, device_id: str) -> System:
-        """Read the system, looking it up first if need be."""
+        """Read the system; find it first if necessary."""
         known = self._known.get(device_id)
         if known is not None:
             try:
@@ -209,7 +210,7 @@ class Client:
         return system
 
     async def _find(self, device_id: str) -> System:
-        """The member of that id; for the default id, the only member when there is no "1"."""
+        """Find the member of that id. For the default id, the only member counts if there is no "1"."""
         if device_id not in (".", ".."):
             try:
                 return await self._read_path(f"{SYSTEMS}/{quote(device_id, safe='')}", device_id)

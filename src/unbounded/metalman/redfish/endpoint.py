@@ -1,4 +1,4 @@
-"""Where a BMC is and what proves that it is the right one. Parsed once; bad input is refused here."""
+"""Address of a BMC and proof of its identity, parsed once; invalid input is rejected here."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _SAFE_IN_PATH: Final = "/:?&=%#@$,;~+!*'()-._"
 _WANTED: Final = "it has to be https://HOST[:PORT] with a port up to 65535 (or http://, which is not encrypted)"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
-# What aiohttp takes as `ssl=`: a pin, a context that verifies, or False for plain HTTP (where it has no effect).
+# Argument `ssl=` of aiohttp: a pin, a context that verifies, or False for plain HTTP (where it has no effect).
 Tls = Fingerprint | ssl.SSLContext | bool
 
 
 def fingerprint_of(certificate: bytes) -> str:
-    """SHA-256 of a DER certificate as colon-separated lower hex."""
+    """Return the SHA-256 of a DER certificate as colon-separated lower hex."""
     return hashlib.sha256(certificate).digest().hex(":")
 
 
 def pinned_digest(fingerprint: str) -> bytes:
-    """The 32 bytes of a fingerprint; colons, case and a `sha256:` before it do not matter."""
+    """Return the 32 bytes of a fingerprint; colons, case and a leading `sha256:` are ignored."""
     text = fingerprint.strip().lower().removeprefix("sha256:").replace(":", "")
     if not _DIGEST.fullmatch(text):
         raise Rejected(f"{fingerprint[:100]!r} is not the SHA-256 fingerprint of a certificate")
@@ -43,7 +43,7 @@ def pinned_digest(fingerprint: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Scheme, host and port of a BMC, and the path under which it answers, if it is not the root."""
+    """Scheme, host and port of a BMC, and the path of its service if that is not the root."""
 
     scheme: str
     host: str
@@ -60,14 +60,14 @@ class Endpoint:
         return f"{self.scheme}://{host}:{self.port}"
 
     def url(self, reference: str) -> URL:
-        """The address of what a BMC refers to. Only the path counts, so that nothing leads to another host.
+        """Return the URL of a BMC's reference. Only its path counts, so that no reference leads to another host.
 
-        Absolute Locations often name an inner host or port, behind a port forward for instance.
+        Absolute Locations often name an inner host or port, such as behind a port forward.
         """
         return _url(self.origin, self.prefix, reference)
 
     def leads_here(self, location: str) -> bool:
-        """Whether a redirect stays on this scheme, host and port."""
+        """Return whether a redirect stays on this scheme, host and port."""
         try:
             parts = urlsplit(location)
             scheme = parts.scheme or self.scheme
@@ -96,7 +96,7 @@ def endpoint_of(url: str) -> Endpoint:
     """Parse `spec.pxe.redfish.url`.
 
     Raises:
-        Misaddressed: not an http or https URL of a host, or one with a password in it.
+        Misaddressed: not an http or https URL of a host, or a URL with a password.
     """
     try:
         parts = urlsplit(url.strip())
@@ -114,11 +114,11 @@ def endpoint_of(url: str) -> Endpoint:
 
 
 def tls_of(endpoint: Endpoint, access: Access) -> Tls:
-    """What every new connection is checked with before a byte of HTTP is sent.
+    """Return the check of every new connection before a byte of HTTP is sent.
 
     Raises:
-        CertificateUntrusted: https with neither a pin nor a CA bundle, or the bundle is not one.
-        Rejected: the pin is not one.
+        CertificateUntrusted: https with neither a pin nor a CA bundle, or the bundle is invalid.
+        Rejected: the pin is invalid.
     """
     if not endpoint.encrypted:
         return False
@@ -138,15 +138,15 @@ def _verifying(bundle: str) -> ssl.SSLContext:
     except (ValueError, binascii.Error, ssl.SSLError) as error:
         raise CertificateUntrusted("the CA bundle holds no PEM certificates") from error
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold the BMC's own self-signed certificate
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # BMCs make certificates without key identifiers
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # BMCs generate certificates without key identifiers
     return context
 
 
 @cache
 def handshake_context() -> ssl.SSLContext:
-    """Verifies nothing: only for looking at a certificate, never for sending anything.
+    """Return a context without verification, for reading a certificate only and never for sending data.
 
-    One for all, and without the certificates of the system: loading those takes 30 ms, and nothing looks at them.
+    It is shared, and does not load the system's certificates: that takes 30 ms, and nothing uses them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -1,4 +1,4 @@
-"""The narrower failures of a BMC, each below the class of `unbounded.api.failures` that says who acts next."""
+"""Narrower failures of a BMC, each a subclass of the class in `unbounded.api.failures` that decides who acts next."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from unbounded.api.failures import Rejected, Transient, Uncertain
 
 
 class Unreachable(Transient):
-    """No answer, and nothing was changed: refused, no such name, TLS failed, timed out or cut off while reading."""
+    """No answer, and nothing changed: refused, unknown host, TLS failed, timed out, or cut off while reading."""
 
 
 class AnswerLost(Uncertain):
-    """A changing request was sent and no answer came."""
+    """A changing request was sent, and its answer was lost."""
 
 
 class Busy(Transient):
-    """The BMC, or its queue, has no room now; nothing was done. `retry_after_s` as the BMC said, else None."""
+    """The BMC or its queue has no capacity now, and nothing was done. `retry_after_s` is the BMC's, else None."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -22,27 +22,27 @@ class Busy(Transient):
 
 
 class CircuitOpen(Busy):
-    """Not asked, as the last calls got no answer; the message says since when and until when."""
+    """No call was made, as the last calls got no answer; the message has the start and the end of the pause."""
 
 
 class Garbled(Transient):
-    """A reading came back cut off, or is not JSON."""
+    """The answer to a read was cut off, or is not JSON."""
 
 
 class TaskFailed(Transient):
-    """The BMC took the action on and its task failed; the message is the task's."""
+    """The BMC accepted the action, and its task failed; the message is the task's."""
 
 
 class PasswordRefused(Rejected):
-    """The BMC refused the password. It is not offered again until the Secret changes."""
+    """The BMC rejected the password, which is not offered again until the Secret changes."""
 
 
 class CertificateUntrusted(Rejected):
-    """The BMC's certificate does not verify against the CA bundle, or nothing is pinned yet. No password was sent."""
+    """The CA bundle does not verify the BMC's certificate, or nothing is pinned yet. No password was sent."""
 
 
 class CertificateChanged(CertificateUntrusted):
-    """The BMC shows another certificate than the pinned one. No password was sent."""
+    """The BMC presents another certificate than the pinned one. No password was sent."""
 
     def __init__(self, message: str, *, pinned: str, seen: str) -> None:
         super().__init__(message)
@@ -51,8 +51,8 @@ class CertificateChanged(CertificateUntrusted):
 
 
 class Misaddressed(Rejected):
-    """`spec.pxe.redfish.url` is no address of a BMC. Nothing was sent."""
+    """`spec.pxe.redfish.url` is not an address of a BMC. Nothing was sent."""
 
 
 class Unsupported(Rejected):
-    """This BMC cannot do that, as it says itself (400, 404, 405, 410, 501) or as its lists show."""
+    """The BMC does not support the call, by its status (400, 404, 405, 410, 501) or its lists."""

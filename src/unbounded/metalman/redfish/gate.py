@@ -1,4 +1,4 @@
-"""One request at a time for each BMC, in the order of asking, and none while it is known not to answer."""
+"""Serialization of the requests to each BMC, in the order of the calls, and none while the BMC is known to be dead."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from unbounded.metalman.redfish.failures import AnswerLost, Busy, CircuitOpen, U
 
 
 class Gate:
-    """Shared by all who speak to one host and port, whatever their credentials."""
+    """Gate of one host and port, shared by all of its callers and credentials."""
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
-        self._lock = asyncio.Lock()  # wakes its waiters in the order of their coming
+        self._lock = asyncio.Lock()  # wakes its waiters in the order of their arrival
         self._breaker = Breaker()
 
     @asynccontextmanager
     async def turn(self, *, within_s: float) -> AsyncIterator[None]:
-        """Hold the BMC for one call; what is raised inside tells whether it answered.
+        """Hold the BMC for one call; exceptions inside show whether it answered.
 
         Raises:
-            CircuitOpen: at once, also for those who waited while it was found dead.
+            CircuitOpen: at once, also for waiting callers when the circuit opens.
             Busy: the turn did not come within `within_s`.
         """
         self._admit()

@@ -1,4 +1,4 @@
-"""One HTTP request to one BMC: pinned, bounded in time and size, its trouble turned into our failures."""
+"""One HTTP request to one BMC: pinned, limited in time and size, with transport errors mapped to failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ log = Log(__name__)
 
 BODY_BYTES: Final = 4 * 1024 * 1024
 REDIRECTS: Final = 3
-KEEPALIVE_S: Final = 4.0  # below the 5 s after which small web servers drop a connection, or a POST would meet its end
+# below the 5 s after which small web servers drop a connection, so that no POST meets a closed one
+KEEPALIVE_S: Final = 4.0
 HEADERS: Final = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
@@ -41,7 +42,7 @@ _REPEATED_AS_IS: Final = frozenset({307, 308})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a BMC answered. The body may be cut off: the status line alone says whether a request was taken on."""
+    """Answer of a BMC. The body may be cut off: the status line alone shows whether a request was accepted."""
 
     status: int
     headers: Mapping[str, str]  # case-insensitive
@@ -52,7 +53,7 @@ class Answer:
         return 200 <= self.status < 300
 
     def document(self) -> Mapping[str, Any]:
-        """The body as a JSON object, whatever Content-Type says.
+        """Return the body as a JSON object, regardless of its Content-Type.
 
         Raises:
             Garbled: cut off, or not a JSON object.
@@ -66,7 +67,7 @@ class Answer:
         return found
 
     def hints(self) -> Mapping[str, Any]:
-        """The body where it is welcome but not needed: empty when it cannot be read."""
+        """Return the body if it is readable, else an empty mapping, for callers that can do without it."""
         try:
             return self.document()
         except Garbled:
@@ -74,7 +75,7 @@ class Answer:
 
     @property
     def retry_after_s(self) -> float | None:
-        """Retry-After in seconds; dates are not used, as BMC clocks are wrong."""
+        """Retry-After in seconds; dates are ignored, as BMC clocks are wrong."""
         try:
             seconds = float(self.headers.get("Retry-After", ""))
         except ValueError:
@@ -83,7 +84,7 @@ class Answer:
 
 
 def new_session() -> aiohttp.ClientSession:
-    """One for all BMCs of a process; each request brings its own pin."""
+    """Return an HTTP session for all BMCs of a process; each request has its own pin."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=30),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -94,7 +95,7 @@ def new_session() -> aiohttp.ClientSession:
 
 
 class Http:
-    """Requests to one endpoint. Knows no credentials: they come as headers."""
+    """Requests to one endpoint. Credentials are arguments, as header fields."""
 
     def __init__(self, session: aiohttp.ClientSession, endpoint: Endpoint, tls: Tls, limits: Limits) -> None:
         self._session = session
@@ -114,12 +115,12 @@ class Http:
         body: Mapping[str, Any] | None = None,
         changes: bool = False,
     ) -> Answer:
-        """Send and read the whole answer; redirects are followed on the same host only.
+        """Send a request and read the whole answer; redirects are followed on the same host only.
 
         Args:
-            changes: whether a lost answer leaves something in doubt.
+            changes: the request changes something, so a lost answer leaves its result in doubt.
         Raises:
-            AnswerLost: `changes`, and it may have been done.
+            AnswerLost: `changes` is set, and the request may have been executed.
             Unreachable: no answer, and nothing changed.
             CertificateUntrusted: the connection was closed before anything was sent on it.
         """
@@ -163,13 +164,13 @@ class Http:
                 status, answered = response.status, response.headers
                 got = await _body(response)
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
-            if 200 <= status < 300 and changes:  # taken on; only the words after it are missing
+            if 200 <= status < 300 and changes:  # accepted; only the body is missing
                 return Answer(status, answered, b"")
             raise self._failure(error, changes=changes) from error
         return Answer(status, answered, got)
 
     def _failure(self, error: Exception, *, changes: bool) -> Failure:
-        """Sort transport trouble; `changes` only matters once the request may have left."""
+        """Classify a transport error; `changes` matters only if the request may have been sent."""
         where = self.endpoint.origin
         match error:
             case aiohttp.ServerFingerprintMismatch():
@@ -201,7 +202,7 @@ class Http:
         )
 
     async def certificate(self) -> str:
-        """The fingerprint of the certificate that the BMC shows now. Nothing but a TLS handshake is sent."""
+        """Return the fingerprint of the BMC's present certificate. Only a TLS handshake is sent."""
         where = self.endpoint.origin
         if not self.endpoint.encrypted:
             raise Rejected(f"{where} has no certificate: it is plain http")
@@ -213,7 +214,7 @@ class Http:
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body. More than the limit is an answer that cannot be used, so the connection goes with it."""
+    """Read the whole body. A body above the limit is unusable, so its connection is closed."""
     parts: list[bytes] = []
     left = BODY_BYTES
     async for part in response.content.iter_any():

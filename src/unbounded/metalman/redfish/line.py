@@ -1,4 +1,4 @@
-"""Authenticated calls to one BMC account: wait for the turn, log in where needed, send, log in once more on a 401."""
+"""Authenticated calls to one BMC account: wait for the turn, log in if necessary, send, and repeat both on a 401."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = Log(__name__)
 
 
 class Line:
-    """What `client.py` speaks through. Answers of any status come back; only transport and log-in raise."""
+    """Transport of `Client`. Answers of any status are returned; only transport and log-in raise."""
 
     def __init__(self, http: Http, auth: Auth, gate: Gate, limits: Limits) -> None:
         self._http = http
@@ -37,7 +37,7 @@ class Line:
 
     @property
     def refused(self) -> str:
-        """Why the password is not offered any more, "" while it is."""
+        """Reason why the password is not offered any more; "" while it is."""
         return self._auth.refused
 
     @property
@@ -45,7 +45,9 @@ class Line:
         return self._auth.has_session
 
     def leave_by(self) -> float:
-        """Until when a change that is decided on now may be sent: a successor counts on that."""
+        """Return the time until which a change that is decided now may be sent; a successor process relies on this
+        limit.
+        """
         return _now() + self._limits.start_s
 
     async def get(self, reference: str) -> Answer:
@@ -60,10 +62,10 @@ class Line:
         headers: Mapping[str, str] | None = None,
         leave_by: float | None = None,
     ) -> Answer:
-        """One call.
+        """Make one call.
 
         Args:
-            leave_by: given for what changes something (see `leave_by()`): sent before that time or not at all.
+            leave_by: set for a change (see `leave_by()`); the request is sent before that time or not at all.
         """
         self.last_used = _now()
         changes = leave_by is not None
@@ -89,10 +91,10 @@ class Line:
         return answer
 
     async def hang_up(self, *, unused_s: float = 0.0, in_a_hurry: bool = True) -> None:
-        """Give the session back, unless it was used within `unused_s` or the BMC is known to be dead.
+        """Delete the session, unless it was used within `unused_s` or the BMC is known to be dead.
 
         Args:
-            in_a_hurry: somebody waits for it, so it may take `Limits.close_s`, else `Limits.part_call_s`.
+            in_a_hurry: a caller waits, so the limit is `Limits.close_s`, else `Limits.part_call_s`.
         """
         if not self.has_session:
             return

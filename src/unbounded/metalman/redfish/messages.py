@@ -1,4 +1,4 @@
-"""What a BMC says when it refuses: out of its extended error, fit to be shown to people."""
+"""Texts of a BMC's errors from the extended error, cleaned for display."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HIDDEN: Final = "***"
 
 
 def clean(text: str, *, hide: Iterable[str] = ()) -> str:
-    """One line of printable text, at most 1024 characters, without the secrets in `hide`."""
+    """Return one line of printable text, at most 1024 characters, without the secrets in `hide`."""
     for secret in sorted(filter(None, hide), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
     text = text[: 8 * MESSAGE_CHARS]
@@ -19,14 +19,14 @@ def clean(text: str, *, hide: Iterable[str] = ()) -> str:
 
 
 def error_text(document: Mapping[str, Any]) -> str:
-    """Ids and texts of a Redfish error (DSP0266, 8.6): the extended messages, else the outer code and message."""
+    """Return ids and texts of a Redfish error (DSP0266, 8.6): the extended messages, else its code and message."""
     error = document.get("error")
     error = error if isinstance(error, Mapping) else document
     return "; ".join(dict.fromkeys(extended(error))) or _said(error.get("code"), error.get("message"))
 
 
 def extended(holder: Mapping[str, Any]) -> Iterator[str]:
-    """Each message of `@Message.ExtendedInfo`, or of a Task's `Messages`, as "Id: text"."""
+    """Yield each message of `@Message.ExtendedInfo`, or of a Task's `Messages`, as "Id: text"."""
     for key in ("@Message.ExtendedInfo", "Messages"):
         found = holder.get(key)
         for message in found if isinstance(found, list) else [found]:

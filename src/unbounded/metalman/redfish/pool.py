@@ -1,4 +1,4 @@
-"""All BMCs of one process: who shares a connection and a session, and when both are given back."""
+"""All BMCs of one process: sharing of connections and sessions, and their release."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from unbounded.metalman.redfish.http import Http, new_session
 from unbounded.metalman.redfish.line import Line
 from unbounded.metalman.redfish.ports import Accepted, Access, BootOverride, Limits, ResetType, SystemState
 
-HANG_UPS: Final = 16  # idle sessions given back at once; all of a large site together take longer than their limit
+# idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
+HANG_UPS: Final = 16
 
 Key = tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Entry:
-    """A client and the Secrets that were used with it, by version, until it was refused."""
+    """Client with the versions of the Secrets that were used with it until the BMC rejected the password."""
 
     client: Client
     secrets: dict[str, str] = field(default_factory=dict)
 
     def offer(self, access: Access) -> bool:
-        """Whether the password may be offered. False: it was refused, and this Secret has a new version since.
+        """Return whether the password may be offered; False if it was rejected and this Secret has a newer version.
 
         Raises:
-            PasswordRefused: it was refused, and nobody has touched the Secret.
+            PasswordRefused: it was rejected, and the Secret is unchanged.
         """
         refused = self.client.line.refused
         version = self.secrets.setdefault(access.secret, access.secret_version)
@@ -51,14 +52,14 @@ class Entry:
 
 
 def _key(access: Access) -> Key:
-    """Who shares a client: the same host and path, account, password and proof of identity."""
+    """Return the key of a shared client: host and path, account, password and proof of identity."""
     endpoint = endpoint_of(access.url)
     trust = access.ca_bundle or access.cert_fingerprint or ""
     return (endpoint.origin, endpoint.prefix, access.username, access.password, trust if endpoint.encrypted else "")
 
 
 class BmcPool:
-    """Use as `async with BmcPool() as pool:`; leaving it gives all sessions back within `Limits.close_s`."""
+    """Pool for use as `async with BmcPool() as pool:`; the exit deletes all sessions within `Limits.close_s`."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -89,11 +90,12 @@ class BmcPool:
                 await self._session.close()
 
     def bmc(self, access: Access) -> Bmc:
-        """One system. Costs nothing and asks nothing; what is wrong with `access` is raised by the first call."""
+        """Return one system without a request; errors in `access` are raised by the first call."""
         return Bmc(self, access)
 
     async def fingerprint(self, url: str) -> str:
-        """The certificate that the BMC shows now, for trust on first use. Only a TLS handshake is made.
+        """Return the fingerprint of the BMC's present certificate, for trust on first use. Only a TLS handshake is
+        made.
 
         Raises:
             Rejected: not an https URL.
@@ -102,12 +104,13 @@ class BmcPool:
         return await self._http(Access(url, "", ""), tls=False).certificate()
 
     def client(self, access: Access) -> Client:
-        """The client for that account, which all systems behind it share.
+        """Return the client of an account, which all systems behind it share.
 
-        A URL, user name, password, pin or bundle that differs gives another one; all of one host share its gate.
+        Another URL, user name, password, pin or bundle results in another client; all clients of one host share its
+        gate.
 
         Raises:
-            Rejected: PasswordRefused, CertificateUntrusted, or a URL, pin or bundle that is not one.
+            Rejected: PasswordRefused, CertificateUntrusted, or an invalid URL, pin or bundle.
         """
         key = _key(access)
         entry = self._entries.get(key)
@@ -131,15 +134,15 @@ class BmcPool:
         return Http(self._session, endpoint_of(access.url), tls, self.limits)
 
     async def hang_up(self, access: Access) -> None:
-        """Give back the session of that account, if there is one."""
+        """Delete the session of that account, if there is one."""
         entry = self._entries.get(_key(access))
         if entry is not None:
             await entry.client.line.hang_up()
 
     def part(self, url: str) -> None:
-        """What brought somebody to this BMC is done: give its sessions back soon, unless they are used until then.
+        """Delete the sessions of a BMC soon, unless they are used until then; called when a piece of work has ended.
 
-        Soon means while their connections are still open, so that no other one has to be made for it.
+        The deletion is soon enough to use the sessions' open connections, so that it needs no new one.
         """
         origin = endpoint_of(url).origin
         due = asyncio.get_running_loop().time() + self.limits.part_s
@@ -153,7 +156,7 @@ class BmcPool:
             tasks.create_task(self._see_off())
 
     async def _see_off(self) -> None:
-        """Give back the sessions of those who part, when they are due: the first to part is the first."""
+        """Delete the sessions of ended work when they are due, in the order of the calls of `part`."""
         places = asyncio.Semaphore(HANG_UPS)
 
         async def one(line: Line) -> None:
@@ -167,7 +170,7 @@ class BmcPool:
                 tasks.create_task(one(line))
 
     async def _keep(self) -> None:
-        """Give back sessions that nobody uses, and forget clients that nobody has used for long."""
+        """Delete idle sessions, and forget clients that were not used for long."""
         while True:
             await self._used.wait()
             await asyncio.sleep(self.limits.idle_s / 4)
@@ -181,7 +184,7 @@ class BmcPool:
                 self._used.clear()
 
     async def _hang_up(self, entries: list[Entry], *, unused_s: float) -> None:
-        """Give sessions back that nobody has used for so long, a few at a time."""
+        """Delete the sessions that were not used for `unused_s`, a few at a time."""
         places = asyncio.Semaphore(HANG_UPS)
 
         async def one(line: Line) -> None:
@@ -192,7 +195,7 @@ class BmcPool:
 
 
 class Bmc:
-    """One system behind the pool: a PowerControl and a BootControl. Holds no connection of its own."""
+    """One system behind the pool: a PowerControl and a BootControl. It owns no connection."""
 
     def __init__(self, pool: BmcPool, access: Access) -> None:
         self._pool = pool
@@ -211,5 +214,5 @@ class Bmc:
         return await self._pool.client(self._access).disable_boot_override(self._access.device_id, leave_by)
 
     async def close(self) -> None:
-        """Give the session back now; others behind the same BMC log in again when they need it."""
+        """Delete the session now; other users of the BMC log in again when they need it."""
         await self._pool.hang_up(self._access)

@@ -1,4 +1,4 @@
-"""What a caller needs of a BMC: reading one system, asking it to change power, and its boot override."""
+"""Interface of a BMC for callers: read one system, change its power, and write its boot override."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Protocol
 class Power(StrEnum):
     ON = "On"
     OFF = "Off"
-    UNSETTLED = "Unsettled"  # between the two, null, missing, or a word that nobody knows
+    UNSETTLED = "Unsettled"  # between the two, null, missing, or an unknown value
 
 
 class ResetType(StrEnum):
-    """What can be asked for. Each one sets a state, so asking twice is asking once."""
+    """Requested power change. Each value sets a state, so a repeated request has no further effect."""
 
     ON = "On"
     FORCE_OFF = "ForceOff"
@@ -36,27 +36,27 @@ class BootEnabled(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BootOverride:
-    """Boot.BootSourceOverride*: as the BMC words it when read (None: not said), members of the enums when wanted."""
+    """Boot.BootSourceOverride*: the BMC's values in a reading (None: absent), members of the enums in a request."""
 
     enabled: str | None
     target: str | None = None
-    mode: str | None = None  # UEFI or Legacy; None when wanted means: as it is now, else UEFI
+    mode: str | None = None  # UEFI or Legacy; None in a request keeps the present mode, else UEFI
 
     @property
     def leaves_disk(self) -> bool:
-        """Whether it does not keep the host from its disk."""
+        """Return whether the host boots from its disk with this override."""
         unset = self.enabled in (None, BootEnabled.DISABLED)
         return unset or (self.enabled, self.target) == (BootEnabled.CONTINUOUS, BootTarget.HDD)
 
 
 @dataclass(frozen=True, slots=True)
 class SystemState:
-    """One reading of a system."""
+    """State of a system at one time."""
 
-    device_id: str  # the member that answered; the asked one, or the default
+    device_id: str  # member that answered: the requested one, or the default
     power: Power
-    power_text: str  # PowerState as the BMC wrote it, "" when it was null or missing
-    allowable: tuple[str, ...] | None  # ResetTypes that the BMC lists; None: it does not say
+    power_text: str  # PowerState as the BMC wrote it; "" if it was null or missing
+    allowable: tuple[str, ...] | None  # ResetTypes that the BMC lists; None: no list
     boot: BootOverride | None  # None: the system has no boot override
     boot_targets: tuple[str, ...] | None
     uuid: str | None
@@ -65,25 +65,25 @@ class SystemState:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A reset that the BMC took on. Whether it comes true is seen by reading the system."""
+    """Reset that the BMC accepted. Only a reading of the system shows its effect."""
 
-    sent: str  # the ResetType that was sent: a fallback where the BMC does not know the wanted one
+    sent: str  # ResetType that was sent: a fallback if the BMC lacks the requested one
     already: bool = False  # the BMC answered that the system is in that state, and a reading agreed
-    settled: bool = True  # False: its task was still running when the limit was reached
-    note: str = ""  # for people: which fallback was used, what the task said
+    settled: bool = True  # False: its task still ran when the limit was reached
+    note: str = ""  # for the user: the fallback, and the message of the task
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How one system is reached. Exactly the fields that decide whether two callers may share a connection.
+    """Access to one system: exactly the fields that decide whether two callers may share a connection.
 
     Args:
         url: of the BMC, with or without /redfish/v1; http:// sends the password in the clear and pins nothing.
-        device_id: a member of Systems. "1" (or "") is the default: the only member is taken when there is no "1".
+        device_id: a member of Systems. "1" (or "") is the default: the only member is used if there is no "1".
         cert_fingerprint: pinned SHA-256 of the leaf certificate, colon-separated hex.
-        ca_bundle: PEM (or base64 of PEM); when given it decides instead of the pin, and the host name is checked.
-        secret, secret_version: which Secret the password comes from and its resourceVersion. A refused password is
-            offered again only when that Secret has another version.
+        ca_bundle: PEM (or base64 of PEM); it replaces the pin, and the host name is checked.
+        secret, secret_version: name and resourceVersion of the Secret with the password. A rejected password is offered
+            again only if that Secret has another version.
     """
 
     url: str
@@ -97,28 +97,28 @@ class Access:
 
 
 class PowerControl(Protocol):
-    """Calls raise the failures of `unbounded.api.failures`; `failures.py` names the narrower ones.
+    """Power of one system. Calls raise the failures of `unbounded.api.failures`; `failures` has the narrower ones.
 
-    `leave_by` is a time of the event loop's clock: what changes something is sent before it, or not at all (Transient).
-    Left out, it is `Limits.start_s` after the call.
+    `leave_by` is a time of the event loop's clock: a changing request is sent before it, or not at all (Transient). The
+    default is `Limits.start_s` after the call.
     """
 
     async def system(self) -> SystemState:
-        """Read the system now; never an answer from memory."""
+        """Read the system now; the result is never cached."""
         ...
 
     async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> Accepted:
-        """Ask once, and return when the BMC has taken it on (a 202 task is followed to its end or limit).
+        """Send one reset, and return when the BMC has accepted it (a 202 task is followed to its end or limit).
 
         Raises:
-            Unsupported: the BMC has nothing that does this; the message lists what it offers.
-            Transient: not done: busy, unreachable, or the task failed, in the task's words.
+            Unsupported: the BMC offers no equivalent; the message lists its ResetTypes.
+            Transient: not done: busy, unreachable, or the task failed, with the task's message.
             Uncertain: sent, and the answer or the task's end was lost.
         """
         ...
 
     async def close(self) -> None:
-        """Give the BMC its session back now; the next call opens another one."""
+        """Delete the BMC's session now; the next call opens another one."""
         ...
 
 
@@ -126,37 +126,41 @@ class BootControl(Protocol):
     async def system(self) -> SystemState: ...
 
     async def set_boot_override(self, wanted: BootOverride, *, leave_by: float | None = None) -> BootOverride:
-        """Write the boot override and return what is read back, which may differ: some BMCs accept and ignore.
+        """Write the boot override and return the value read back, which may differ: some BMCs accept and ignore it.
 
         Raises:
-            Unsupported: this BMC has no (such) boot override.
+            Unsupported: this BMC lacks the boot override or the value.
         """
         ...
 
     async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
-        """Let the machine boot from its disk: Disabled, or Hdd/Continuous where that is refused or has no effect. Read
-        back as above."""
+        """Let the machine boot from its disk: Disabled, or Hdd/Continuous if that is rejected or has no effect.
+
+        Returns:
+            the value read back, as above.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds. The defaults suit real BMCs; tests of time limits make them small."""
+    """Time limits in seconds. The defaults suit real BMCs; tests of time limits shorten them."""
 
     call_s: float = 30.0  # one request with its answer, the log-in before it included
     connect_s: float = 10.0  # name, TCP and TLS
     start_s: float = 10.0  # a changing request leaves within this time of the call, or not at all
-    queue_s: float = 30.0  # a reading waits this long for its turn
-    task_s: float = 30.0  # a 202 task is followed this long
-    task_poll_s: float = 0.5  # first look at a task; then slower, up to task_poll_max_s
+    queue_s: float = 30.0  # a read waits for its turn at most so long
+    task_s: float = 30.0  # a 202 task is followed at most so long
+    task_poll_s: float = 0.5  # until the first read of a task; later pauses grow to task_poll_max_s
     task_poll_max_s: float = 3.0
-    close_s: float = 2.0  # giving a session back, also when cancelled
-    part_call_s: float = 10.0  # the same where nobody waits for it
-    part_s: float = 2.0  # a session is given back so long after parting: longer than most polls, below a keep-alive
-    idle_s: float = 15.0  # an unused session is given back after this time
-    forget_s: float = 900.0  # an unused client is dropped after this time
+    close_s: float = 2.0  # deletion of a session, also after cancellation
+    part_call_s: float = 10.0  # the same if no caller waits
+    # from the end of work to the deletion of its session: longer than most polls, shorter than a keep-alive
+    part_s: float = 2.0
+    idle_s: float = 15.0  # until an unused session is deleted
+    forget_s: float = 900.0  # until an unused client is forgotten
 
     @property
     def act_s(self) -> float:
-        """What was sent by `leave_by` has its answer, and its task its end or its limit, this long after it at most."""
+        """Time after `leave_by` within which a sent request has its answer, and its task its end or limit."""
         return self.call_s + self.task_s

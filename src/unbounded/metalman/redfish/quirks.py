@@ -1,6 +1,6 @@
-"""Where BMCs differ, as tables: what is sent, in which order, and how odd answers are read.
+"""Differences of BMCs, as tables: values to send, their order, and the meaning of unusual answers.
 
-Each row says who was seen to need it. Code elsewhere walks these tables and knows no vendor.
+Each row names the BMCs that were observed to need it. Other code reads these tables and knows no vendor.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarg
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A ResetType that may stand for a wanted one.
+    """ResetType that can replace a requested one.
 
-    `listed_only`: sent only if the BMC lists it. `only_when_on`: sent only after a reading of On just before.
+    `listed_only`: sent only if the BMC lists it. `only_when_on`: sent only directly after a reading of On.
     """
 
     value: str
@@ -25,8 +25,9 @@ class Choice:
     only_when_on: bool = False
 
 
-# PushPowerButton toggles. For On it is never sent: pressed late, it would switch off what has just come up. For a
-# graceful shutdown it is the only way that iLO 4 and older Supermicro boards offer (an ACPI button event).
+# PushPowerButton toggles the power. For On it is never sent: executed late, it would switch off a host that has just
+# started. For a graceful shutdown it is the only way that iLO 4 and older Supermicro boards offer (an ACPI button
+# event).
 RESET_CHOICES: Final[Mapping[ResetType, tuple[Choice, ...]]] = {
     ResetType.ON: (Choice("On"), Choice("ForceOn")),
     ResetType.FORCE_OFF: (Choice("ForceOff"),),
@@ -38,9 +39,9 @@ RESET_CHOICES: Final[Mapping[ResetType, tuple[Choice, ...]]] = {
 
 
 def choices(wanted: ResetType, allowable: tuple[str, ...] | None) -> tuple[Choice, ...]:
-    """What may be sent for `wanted`, best first; nothing when the BMC lists its values and none of them will do.
+    """Return the values that may be sent for `wanted`, best first; none if the BMC lists only other values.
 
-    An empty list counts as not said (seen on boards whose host was off when the list was made).
+    An empty list counts as no list (observed on boards whose host was off when the list was made).
     """
     rows = RESET_CHOICES[wanted]
     if not allowable:
@@ -60,44 +61,44 @@ def _any(_etag: str) -> str:
     return "*"
 
 
-# If-Match on a PATCH, tried in this order on 412 and 428 (which both say that nothing was done). First none: many
-# BMCs refuse one that they did not ask for. Then the ETag as read, then with its W/ added or taken away (AMI compares
-# weak ones as strings; HPE sends them weak and wants them strong), then any. An action POST is sent without (iDRAC
-# answers 412 to one).
+# If-Match of a PATCH, tried in this order on 412 and 428, which both mean that nothing was done. The first has none:
+# many BMCs reject an unsolicited one. Then the ETag as read, then with its W/ added or removed (AMI compares weak ones
+# as strings; HPE sends weak ones and requires strong ones), then any. An action POST has none (iDRAC answers 412 to
+# one).
 IF_MATCH: Final[tuple[Callable[[str], str] | None, ...]] = (None, _same, _other_strength, _any)
 PRECONDITION: Final = frozenset({412, 428})
 
-# "Boot from disk again", tried in this order while the answer is Unsupported, or nothing comes of it. Some want a
-# target beside Disabled; sushy-tools takes Disabled and does nothing.
+# Return to booting from disk, tried in this order while the answer is Unsupported or the value has no effect. Some BMCs
+# require a target beside Disabled; sushy-tools accepts Disabled and does nothing.
 BOOT_DISABLE: Final = (
     BootOverride(BootEnabled.DISABLED),
     BootOverride(BootEnabled.DISABLED, BootTarget.NONE),
     BootOverride(BootEnabled.CONTINUOUS, BootTarget.HDD),
 )
-# Sent with every override, as Supermicro falls back to Legacy where the mode is left out.
+# Sent with every override, as Supermicro falls back to Legacy without it.
 DEFAULT_BOOT_MODE: Final = "UEFI"
 
-# A log-in that gets these means "no sessions here": basic auth is used.
+# Answers to a log-in that mean "no sessions here": basic auth is used.
 NO_SESSIONS: Final = frozenset({404, 405, 501})
 SESSION_LIMIT: Final = re.compile(r"SessionLimitExceeded|sessions?\b.*\b(?:limit|maximum|exceeded|too many)|"
                                   r"(?:limit|maximum|too many)\b.*\bsessions?", re.IGNORECASE)  # fmt: skip
-# iLO 4 says 400 to a wrong password.
+# iLO 4 answers 400 to a wrong password.
 LOGIN_REFUSED: Final = re.compile(
     r"UnauthorizedLoginAttempt|ResourceAtUriUnauthorized|InvalidCredentials|AccountLocked|NoValidSession", re.IGNORECASE
 )
 
-# A refusal that may mean "it is so already": iDRAC PSU501 (409), iLO InvalidOperationForSystemState (400), Base
-# NoOperation. A reading decides, as some send the same id for "not now".
+# Errors that may mean that the state is already reached: iDRAC PSU501 (409), iLO InvalidOperationForSystemState (400),
+# Base NoOperation. A reading decides, as some BMCs use the same id for "not now".
 ALREADY: Final = re.compile(r"\balready\b|NoOperation|InvalidOperationForSystemState|PSU501", re.IGNORECASE)
 ALREADY_STATUS: Final = frozenset({400, 409})
 
-# A 400 or a failed task with one of these passes by itself.
+# Errors that resolve themselves, in a 400 answer or a failed task.
 PASSING: Final = re.compile(
     r"ServiceTemporarilyUnavailable|ServiceShuttingDown|ServiceInUnknownState|ResourceInUse|ResourceInStandby|"
     r"ResourceNotReady|CouldNotEstablishConnection",
     re.IGNORECASE,
 )
-# A task that failed with one of these fails again.
+# Errors of a task that a retry does not resolve.
 LASTING: Final = re.compile(
     r"ActionNotSupported|ActionParameter(?:NotSupported|ValueNotInList|ValueTypeError|Unknown|Missing)|"
     r"PropertyValueNotInList|InsufficientPrivilege|LicenseRequired|NotSupported",

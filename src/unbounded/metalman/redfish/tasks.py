@@ -1,4 +1,4 @@
-"""Following the task of a 202 answer to its end, or to the limit."""
+"""Following of a 202 answer's task to its end or to the limit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TaskEnd:
 
 
 async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> TaskEnd:
-    """Look at the task until it ends; between looks the BMC is free for others.
+    """Poll the task until it ends; between polls the BMC is free for other calls.
 
     Returns:
-        not settled when it still runs at the limit, or when the BMC does not say where to look.
+        not settled if the task still runs at the limit, or if the BMC does not name it.
     Raises:
-        TaskFailed, Rejected: it ended badly, in its own words.
-        Uncertain: it is gone, or could not be looked at any more.
+        TaskFailed, Rejected: the task failed, with its own message.
+        Uncertain: the task is gone, or could not be read any more.
     """
     monitor, *resource = answers.monitors_of(accepted) or ("",)
     if not monitor:
@@ -45,7 +45,7 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
             async with asyncio.timeout_at(deadline):
                 answer = await line.get(monitor)
         except TimeoutError:
-            if not told:  # else it ran when it last told, and this look is cut off by the limit alone
+            if not told:  # else the task ran at its last answer, and only the limit cuts this poll off
                 trouble = Transient(f"{line.where}: looking at the task took too long")
             break
         except Transient as error:
@@ -57,7 +57,7 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
         view, trouble = answers.task(answer, where=line.where, hide=line.secrets), None
         said = view.said or said
         if isinstance(view.failure, Uncertain) and resource:
-            monitor = resource.pop()  # the monitor cannot tell (gone, or an error of its own): the Task may
+            monitor = resource.pop()  # the monitor cannot report (gone, or an error of its own): the Task may
             continue
         if view.failure is not None:
             raise view.failure

@@ -1,8 +1,8 @@
 """Go's text/template, for the `.tmpl` files of netboot images.
 
-A `Template` is compiled once and renders any number of times; `template_data` is what it is given. It holds to Go's
-documentation and to the words of Go's errors. A rendering is bounded (`Limits`): whoever writes an image can make his
-own files wrong, and not keep metalman busy. Which files are rendered, and when, is not decided here.
+A `Template` is compiled once and renders any number of times; `template_data` makes its input. The behaviour follows
+Go's documentation, and error messages those of Go. A rendering has limits (`Limits`): the author of an image can break
+its own files, but cannot keep metalman busy. The caller decides which files are rendered, and when.
 """
 
 from unbounded.metalman.templates.errors import ParseError, RenderError, TemplateError

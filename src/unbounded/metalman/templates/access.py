@@ -1,4 +1,4 @@
-"""Fields, map entries and methods of values; calls, and the check of what is passed to them."""
+"""Access to fields, map entries and methods of values; calls, and the check of their arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from unbounded.metalman.templates.types import (
 )
 
 FREE_LETTERS: Final = 64
-MISSING: Final = Value(RAW, None)  # there is no value of a stage before: unlike None, which is a nil one
+MISSING: Final = Value(RAW, None)  # no value of a stage before: unlike None, which is a nil one
 
 
 def field(
@@ -40,7 +40,7 @@ def field(
     final: Value | None,
     receiver: Value | None,
 ) -> Value | None:
-    """`receiver.name`: a method (called with the arguments), a field, or an entry of a map."""
+    """Evaluate `receiver.name`: a method (called with the arguments), a field, or an entry of a map."""
     if receiver is None:
         if run.missing_key == "error":
             raise run.error(f"nil data; no entry for key {quote(name)}")
@@ -49,7 +49,7 @@ def field(
     if plain and (direct := _direct(receiver, name)) is not None:
         return direct
     found, nil = indirect(receiver)
-    if found is None:  # only of no value at all
+    if found is None:  # only if there is no value at all
         return None
     type_ = found.type
     if type_.kind is Kind.INTERFACE:
@@ -57,7 +57,7 @@ def field(
     method = _method(found, name)
     if method is not None:
         return call(run, dot, _bound(method, name, found), name, node, args, final)
-    if plain and (direct := _direct(found, name)) is not None:  # what an interface held
+    if plain and (direct := _direct(found, name)) is not None:  # content of an interface
         return direct
     if type_.kind is Kind.STRUCT and name in type_.fields:
         raise run.error(_refusal(type_.fields[name], receiver.type, not plain))
@@ -71,14 +71,14 @@ def field(
 
 
 def _refusal(entry: GoField, type_: GoType, given: bool) -> str:
-    """Why a field of a struct has no value here, or takes no arguments."""
+    """Return the error for a field of a struct that has no value here, or takes no arguments."""
     if given and entry.exported:
         return f"{entry.name} has arguments but cannot be invoked as function"
     return f"{entry.name} is an unexported field of struct type {type_}"
 
 
 def _direct(receiver: Value, name: str) -> Value | None:
-    """The field of a struct or of what a pointer points to: what nearly all accesses are, found without detours."""
+    """Return the field of a struct or of a pointer's target: the fast path of nearly all accesses."""
     struct, data, addressable = receiver.type, receiver.data, receiver.addressable
     if struct.kind is Kind.POINTER and struct.elem is not None:
         struct, addressable = struct.elem, True
@@ -107,7 +107,7 @@ def _method(found: Value, name: str) -> Method | None:
 
 
 def _bound(method: Method, name: str, found: Value) -> Signature:
-    """A method as a function without its receiver."""
+    """Return a method as a function without its receiver."""
     signature, receiver = method.signature, found.data
 
     def bound(*args: Any) -> Any:
@@ -130,7 +130,7 @@ def call(
     final: Value | None,
     insert: Callable[[], str] | None = None,
 ) -> Value | None:
-    """Call a function with evaluated and checked arguments; `insert` makes an object that comes before them."""
+    """Call a function with evaluated and checked arguments; `insert` makes an object to prepend."""
     types = parameter_types(run, signature, name, len(args), final is not MISSING)
     objects = [arg(run, dot, type_) for arg, type_ in zip(args, types, strict=False)]
     if final is not MISSING:
@@ -155,7 +155,7 @@ def call(
 
 
 def parameter_types(run: Run, signature: Signature, name: str, given: int, has_final: bool) -> list[GoType]:
-    """The type of each argument, after the check of their number."""
+    """Return the type of each argument, after a check of their number."""
     params, count = signature.params, given + has_final
     if signature.variadic:
         fixed = len(params) - 1
@@ -169,9 +169,10 @@ def parameter_types(run: Run, signature: Signature, name: str, given: int, has_f
 
 
 def checked(run: Run, value: Value | None, wanted: GoType) -> Value | None:
-    """A value as an argument of the type: dereferenced where that makes it fit.
+    """Convert a value to an argument of the type; dereference it if that makes it fit.
 
-    Returns None only for a nil interface or no value at all.
+    Returns:
+        None only for a nil interface or no value at all.
     """
     if value is None:
         if wanted.kind in NILABLE:
@@ -194,7 +195,7 @@ def checked(run: Run, value: Value | None, wanted: GoType) -> Value | None:
 
 
 def as_object(value: Value | None, wanted: GoType) -> object:
-    """What a function gets for a parameter of the type: the value itself for RAW, what it holds for interfaces."""
+    """Return the object for a parameter of the type: the value itself for RAW, its content for interfaces."""
     if wanted is RAW:
         return value
     if wanted is ANY:

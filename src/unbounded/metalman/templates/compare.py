@@ -13,7 +13,7 @@ _ORDERED: Final = _BASIC - {Kind.BOOL, Kind.COMPLEX}
 
 
 def equal(first: Value | None, *others: Value | None) -> bool:
-    """Whether the first equals any of the others."""
+    """Return whether the first value equals any of the others."""
     first = inside(first)
     if not others:
         raise CallFailed("missing argument for comparison")
@@ -43,7 +43,7 @@ def _same(first: Value | None, second: Value | None) -> bool:
 
 
 def _same_reference(first: Value | None, second: Value | None) -> bool:
-    """Values that are no numbers, strings or booleans; perhaps nil."""
+    """Compare values other than numbers, strings and booleans; either may be nil."""
     if first is not None and second is not None and first.type.kind is not second.type.kind:
         shown = sprintf("%s", [first]), sprintf("%v", [second])
         raise CallFailed(f"non-comparable types {shown[0]}: {first.type}, {second.type}: {shown[1]}")

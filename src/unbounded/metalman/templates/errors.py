@@ -1,4 +1,4 @@
-"""What can go wrong with a template, in the words of Go's text/template."""
+"""Errors of a template, in the words of Go's text/template."""
 
 
 class TemplateError(Exception):
@@ -6,11 +6,11 @@ class TemplateError(Exception):
 
 
 class ParseError(TemplateError):
-    """The text of the template is not valid."""
+    """The text of the template is invalid."""
 
 
 class RenderError(TemplateError):
-    """The template is valid and does not fit the data, or asks for more than it may have."""
+    """The template is valid, but does not fit the data or exceeds a limit."""
 
 
 class CallFailed(Exception):

@@ -43,7 +43,7 @@ def decoded(data: bytes) -> str:
 
 
 def size(value: Value) -> int | None:
-    """The length of a value in Go's sense; None for what has none."""
+    """Return the length of a value in Go's sense; None if it has none."""
     if value.type.kind is Kind.STRING:
         return len(value.data) if value.data.isascii() else len(encoded(value.data))
     if value.type.kind in (Kind.SLICE, Kind.ARRAY, Kind.MAP):
@@ -64,7 +64,7 @@ def length(item: Value | None) -> int:
 
 
 def _place(index: Value | None, limit: int) -> int:
-    """An index or bound, not above the limit."""
+    """Return an index or bound, which is at most the limit."""
     if index is None:
         raise CallFailed("cannot index slice/array with nil")
     if index.type.kind not in INTEGERS:
@@ -75,7 +75,7 @@ def _place(index: Value | None, limit: int) -> int:
 
 
 def prepared(value: Value | None, wanted: GoType) -> Value:
-    """A value as a key or argument of a type."""
+    """Convert a value to a key or argument of a type."""
     if value is None:
         if wanted.kind not in NILABLE:
             raise CallFailed(f"value is nil; should be of type {wanted}")
@@ -88,7 +88,7 @@ def prepared(value: Value | None, wanted: GoType) -> Value:
 
 
 def wrapped(number: int, type_: GoType) -> int:
-    """An integer as a type of fewer bits keeps it."""
+    """Wrap an integer as a type of fewer bits does."""
     number &= (1 << type_.bits) - 1
     return number - (1 << type_.bits) if type_.kind is Kind.INT and number >> (type_.bits - 1) else number
 
@@ -175,7 +175,7 @@ def call(name: str, function: Value | None, *args: Value | None) -> Any:
 
 
 def printable(value: Value | None) -> Value | None:
-    """What the value of an action is printed as; None where its type cannot be printed."""
+    """Return the printed form of an action's value; None if its type cannot be printed."""
     if value is not None and value.type.kind is Kind.POINTER:
         value, _ = indirect(value)
     value = value if value is None or value.type.kind is not Kind.INTERFACE else inside(value)
@@ -219,7 +219,7 @@ def _less_or_equal(first: Value | None, second: Value | None) -> bool:
 
 
 def _last_of(*args: Value | None) -> Value | None:
-    """`and` and `or` are evaluated one argument at a time, by the renderer."""
+    """Return the last argument: the renderer evaluates `and` and `or` one argument at a time."""
     return args[-1]
 
 

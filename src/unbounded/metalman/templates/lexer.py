@@ -1,4 +1,4 @@
-"""From the text of a template to tokens: literal text, and what stands between the delimiters."""
+"""Lexer: the text of a template to tokens, which are literal text or parts of actions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Token:
 
 
 def lex(text: str, left: str = "{{", right: str = "}}") -> list[Token]:
-    """The tokens of a template; the last is EOF, or an ERROR where it cannot be read further."""
+    """Return the tokens of a template; the last is EOF, or an ERROR if the rest is invalid."""
     lexer = _Lexer(text, left, right)
     with suppress(_Stop):
         lexer.run()
@@ -86,7 +86,7 @@ class _Lexer:
         self.right = right
         self.tokens: list[Token] = []
         self.place = 0  # the next character
-        self.start = 0  # the first one of the token that is read
+        self.start = 0  # first character of the current token
         self.line = 1  # of start
         self.parens = 0
 
@@ -131,7 +131,7 @@ class _Lexer:
         self.tokens.append(Token(T.EOF, "EOF", self.place, self.line))
 
     def text_before(self, found: int) -> None:
-        """Emit the text up to a left delimiter, trimmed if the delimiter says so."""
+        """Emit the text up to a left delimiter, trimmed if the delimiter has a trim marker."""
         self.place = found
         if self.left_marker(found + len(self.left)):
             kept = len(self.input[self.start : found].rstrip(_SPACES))
@@ -197,7 +197,7 @@ class _Lexer:
         self.skip_right(emit=True)
 
     def inside(self) -> None:
-        """One token between the delimiters."""
+        """Read one token between the delimiters."""
         letter = self.peek()
         if not letter:
             self.stop("unclosed action")
@@ -296,7 +296,7 @@ class _Lexer:
         self.emit(T.NUMBER)
 
     def scan_number(self) -> bool:
-        """Read what looks like a number; False when a letter follows."""
+        """Read the characters of a number; False if a letter follows."""
         self.accept("+-")
         digits, exponent = "0123456789_", "eE"
         if self.accept("0"):

@@ -1,4 +1,4 @@
-"""Go's literals: quoted strings, character constants and numbers, read and written as strconv does."""
+"""Go's literals: quoted strings, character constants and numbers, parsed and written as strconv does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INVALID: Final = CallFailed("invalid syntax")
 
 
 def unquote(literal: str) -> str:
-    """The string that a quoted or raw string literal stands for."""
+    """Return the value of a quoted or raw string literal."""
     if literal[0] == "`":
         return literal[1:-1].replace("\r", "")
     out = bytearray()
@@ -36,7 +36,7 @@ def unquote(literal: str) -> str:
 
 
 def character(literal: str) -> int:
-    """The code point of a character constant."""
+    """Return the code point of a character constant."""
     if len(literal) < 3:
         raise INVALID
     part, place = _one(literal, 1, "'")
@@ -46,7 +46,7 @@ def character(literal: str) -> int:
 
 
 def _one(literal: str, place: int, quote_mark: str) -> tuple[bytes | int, int]:
-    """The next character or byte of a literal, and the place after it."""
+    """Return the next character or byte of a literal, and the position after it."""
     found = _ESCAPE.match(literal, place)
     if found is None:
         raise INVALID
@@ -69,7 +69,7 @@ def _one(literal: str, place: int, quote_mark: str) -> tuple[bytes | int, int]:
 
 
 def quote(text: str, mark: str = '"', *, ascii_only: bool = False) -> str:
-    """A string as a Go literal."""
+    """Return a string as a Go literal."""
     return mark + "".join(_escaped(letter, mark, ascii_only) for letter in text) + mark
 
 
@@ -90,7 +90,7 @@ def _escaped(letter: str, mark: str, ascii_only: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What a number literal can be; None where it does not fit."""
+    """Values of a number literal by type; None if the literal does not fit the type."""
 
     integer: int | None = None
     unsigned: int | None = None
@@ -99,7 +99,7 @@ class Number:
 
 
 def number(text: str) -> Number:
-    """Read a number or character constant."""
+    """Parse a number or character constant."""
     if text[0] == "'":
         code = character(text)
         return Number(code, code, float(code))

@@ -1,7 +1,7 @@
-"""What templates of a netboot image see: the Machine and its surroundings, under Go's names.
+"""Data for the templates of a netboot image: the Machine and its context, under Go's names.
 
-The types follow from those in `api/`: `spec.pxe.dhcpLeases` is `.Spec.PXE.DHCPLeases`. A struct that may be absent is a
-pointer, as are an optional bool and an optional integer of a spec; text that may be absent is an empty string.
+The types follow from those in `api/`: `spec.pxe.dhcpLeases` is `.Spec.PXE.DHCPLeases`. An optional struct is a pointer,
+as are an optional bool and an optional integer of a spec; an absent text is an empty string.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PLAIN: Final[Mapping[object, GoType]] = {str: go.STRING, int: go.INT64, bool: g
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a template is told beside the Machine."""
+    """Values that a template gets besides the Machine."""
 
     apiserver_url: str
     serve_url: str
@@ -45,19 +45,19 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def template_data(machine: Machine, around: Surroundings) -> Value:
-    """The dot of a netboot template. `.Machine.UID` is the UID that the marks on its disks carry."""
+    """Return the dot of a netboot template. `.Machine.UID` is the UID in the marks on the Machine's disks."""
     marked = replace(machine, metadata=replace(machine.metadata, uid=machine.lasting_uid))
     return Value(_DATA, (marked, around))
 
 
 def go_name(field: str) -> str:
-    """The name of a field in Go: `dhcp_leases` is `DHCPLeases`."""
+    """Return the Go name of a field: `dhcp_leases` is `DHCPLeases`."""
     return "".join(_WORDS.get(word, word.title()) for word in field.split("_"))
 
 
 @cache
 def struct_type(struct: type[msgspec.Struct]) -> GoType:
-    """The Go type of an API type."""
+    """Return the Go type of an API type."""
     package = "v1" if struct.__module__ == _META else "v1alpha3"
     fields: dict[str, GoField] = {}
     methods = _METHODS.get(struct, {})
@@ -94,7 +94,7 @@ def _getter(name: str, type_: GoType) -> Callable[[Any], Any]:
 
 
 def _machine_type() -> GoType:
-    """Machine, which embeds ObjectMeta: `.Machine.Name` is `.Machine.ObjectMeta.Name`."""
+    """Return the type of Machine, which embeds ObjectMeta: `.Machine.Name` is `.Machine.ObjectMeta.Name`."""
     plain, meta = struct_type(Machine), struct_type(ObjectMeta)
     metadata = GoField("ObjectMeta", meta, attrgetter("metadata"))
     promoted = {name: GoField(name, field.type, _through(field.get)) for name, field in meta.fields.items()}
@@ -114,7 +114,7 @@ def _through(get: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _of_pxe(field: str, default: str) -> Method:
-    """A method of *PXESpec that may be called on nil, and then gives the default."""
+    """Return a method of *PXESpec that may be called on nil, which results in the default."""
     read = attrgetter(field)
     return Method(
         Signature((), go.STRING, lambda pxe: (pxe is not None and read(pxe)) or default),

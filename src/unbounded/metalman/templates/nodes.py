@@ -88,7 +88,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`(pipeline).A.B`: fields of what an operand gives."""
+    """`(pipeline).A.B`: fields of an operand's value."""
 
     place: int
     node: Operand
@@ -112,7 +112,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """Commands, each of which gets the value of the one before it; and variables that are set to the last value."""
+    """Commands, each of which gets the value of the one before, and variables that are set to the last value."""
 
     place: int
     commands: tuple[Command, ...]
@@ -196,7 +196,7 @@ class List:
 
     @property
     def is_blank(self) -> bool:
-        """Whether it prints nothing but space: such a definition does not count."""
+        """Return whether it prints only white space: such a definition does not count."""
         return all(isinstance(item, Literal) and not item.text.strip() for item in self.items)
 
 

@@ -54,7 +54,7 @@ _EXPECTED: Final = {
 
 
 def pipeline(pipe: Pipe, functions: Functions) -> Eval:
-    """The value of the last command; the variables of the pipeline are set to it."""
+    """Compile a pipeline: its value is that of the last command, and its variables are set to it."""
     stages = [_command(command, functions) for command in pipe.commands]
     first, rest = stages[0], stages[1:]
     names, assigns = pipe.variables, pipe.assigns
@@ -114,7 +114,7 @@ def _pipe_or_constant(node: Operand, functions: Functions) -> Eval:
 
 
 def _constant(node: Operand) -> Value | None:
-    """A literal where nothing says which type is wanted; None: too big for an int."""
+    """Return a literal without a required type; None if it is too big for an int."""
     match node:
         case Bool(true=true):
             return Value(BOOL, true)
@@ -131,7 +131,7 @@ def _constant(node: Operand) -> Value | None:
 
 
 def _chain(node: Field | Chain | Variable, args: Sequence[Argument], functions: Functions) -> Stage:
-    """`.A.B`, `$a.B` and `(…).A`; the last name may be a method that takes the arguments."""
+    """Compile `.A.B`, `$a.B` and `(…).A`; the last name may be a method that takes the arguments."""
     start: Eval
     match node:
         case Field(names=names):
@@ -181,7 +181,7 @@ def _function(node: Identifier, whole: Node, args: Sequence[Argument], functions
 
 
 def _short_circuit(node: Identifier, signature: Signature, args: Sequence[Argument]) -> Stage:
-    """`and` and `or`: the first argument that decides is the value, and no later one is evaluated."""
+    """Compile `and` and `or`: the first argument that decides is the value, and no later one is evaluated."""
     wanted = node.name == "or"
 
     def invoke(run: Run, dot: Value | None, final: Value | None) -> Value | None:
@@ -199,7 +199,7 @@ def _short_circuit(node: Identifier, signature: Signature, args: Sequence[Argume
 
 
 def _argument(node: Operand, functions: Functions) -> Argument:
-    """An operand as an argument of a function: it has to fit the type of the parameter."""
+    """Compile an operand as an argument of a function: it has to fit the type of the parameter."""
     match node:
         case Dot():
             give: Eval = lambda _, dot: dot  # noqa: E731 - one of several
@@ -248,7 +248,7 @@ def _literal(node: Bool | Text | NumberNode) -> Argument:
 
 
 def _fitted(run: Run, node: Bool | Text | NumberNode, wanted: GoType) -> object:
-    """A literal as a value of the type that is wanted."""
+    """Convert a literal to the required type."""
     match wanted.kind, node:
         case Kind.BOOL, Bool(true=true):
             return true

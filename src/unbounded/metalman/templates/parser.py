@@ -1,4 +1,4 @@
-"""From tokens to a tree, with the errors of Go's parser."""
+"""Parser: tokens to a tree, with the errors of Go's parser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from unbounded.metalman.templates.nodes import (
     Variable,
 )
 
-MAX_DEPTH: Final = 200  # of parentheses and of blocks; Go takes 10000 and any number
+MAX_DEPTH: Final = 200  # of parentheses and of blocks; Go allows 10000 and any number
 _OPERANDS: Final = frozenset(
     {T.BOOL, T.NUMBER, T.DOT, T.FIELD, T.IDENTIFIER, T.NIL, T.STRING, T.VARIABLE, T.LEFT_PAREN}
 )
@@ -41,10 +41,10 @@ _CONSTANT: Final = (Bool, Dot, Nil, NumberNode, Text)
 def parse(
     name: str, text: str, functions: Container[str], delimiters: tuple[str, str] = ("{{", "}}")
 ) -> dict[str, List]:
-    """The template of this name and the ones that it defines, by name.
+    """Parse the template of this name and the ones that it defines; return them by name.
 
     Raises:
-        ParseError: what Go says of such a template.
+        ParseError: the template is invalid; the message is Go's.
     """
     parser = _Parser(name, lex(text, *delimiters), functions)
     try:
@@ -63,7 +63,7 @@ class _Parser:
         self.functions = functions
         self.trees: dict[str, List] = {}
         self.at = 0
-        self.seen = 0  # the furthest token that was looked at: errors name its line
+        self.seen = 0  # the furthest token that was read or peeked at: errors name its line
         self.variables = ["$"]
         self.depth = 0
         self.loops = 0
@@ -139,7 +139,7 @@ class _Parser:
         self.add(name, self.own_body(context))
 
     def own_body(self, context: str) -> List:
-        """The body of a template of its own: it sees neither variables nor loops from outside."""
+        """Parse the body of a template of its own, without the variables and loops outside of it."""
         variables, loops = self.variables, self.loops
         self.variables, self.loops = ["$"], 0
         body, end = self.item_list()
@@ -265,7 +265,7 @@ class _Parser:
         return Pipe(place, tuple(commands), variables, assigns)
 
     def another_operand(self, args: list[Operand]) -> bool:
-        """Whether the command goes on, after the operands that it has; the pipe character after it is taken."""
+        """Return whether the command has another operand; a pipe character after the operands is consumed."""
         if args:
             token = self.next()
             if token.kind is T.ERROR:
@@ -285,7 +285,7 @@ class _Parser:
         return self.another_operand(args)
 
     def declarations(self, context: str) -> tuple[tuple[str, ...], bool]:
-        """`$a, $b :=` at the start of a pipeline, if it is there."""
+        """Parse `$a, $b :=` at the start of a pipeline, if it is there."""
         names: list[str] = []
         while (variable := self.peek_word()).kind is T.VARIABLE:
             start = self.at

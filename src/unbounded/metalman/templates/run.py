@@ -1,4 +1,4 @@
-"""One rendering: its output, its variables, what it may still use up, and how its errors read."""
+"""State of one rendering: its output, its variables, its remaining limits, and the format of its errors."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from unbounded.metalman.templates.literals import quote
 from unbounded.metalman.templates.nodes import Node
 from unbounded.metalman.templates.types import GoType, Value
 
-_STEP_LETTERS: Final = 64  # text of this length that a function makes costs as much as a step
+_STEP_LETTERS: Final = 64  # a function's result of this length costs as much as a step
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one rendering may use up, so that no template can keep a server busy or fill its memory."""
+    """Limits of one rendering, so that no template can keep a server busy or fill its memory."""
 
     steps: int = 200_000  # actions, commands and turns of loops
-    letters: int = 4 << 20  # of the output, and of any one string that is made
+    letters: int = 4 << 20  # of the output, and of any one generated string
     depth: int = 100  # templates within templates
 
 
 class Run:
-    """The state of one rendering."""
+    """State of one rendering."""
 
     __slots__ = ("depth", "letters", "limits", "missing_key", "name", "node", "out", "source", "steps", "trees", "vars")
 
     def __init__(self, name: str, source: Source, trees: Mapping[str, Walk], data: Value | None) -> None:
-        self.name = name  # of the template that runs
+        self.name = name  # of the running template
         self.source = source
         self.trees = trees
         self.limits = source.limits
@@ -37,12 +37,12 @@ class Run:
         self.steps = source.limits.steps
         self.letters = source.limits.letters
         self.depth = 0
-        self.node: Node | None = None  # what an error is about
+        self.node: Node | None = None  # subject of an error
         self.out: list[str] = []
         self.vars: list[tuple[str, Value | None]] = [("$", data)]
 
     def error(self, message: str) -> RenderError:
-        """An error about the current node."""
+        """Return an error about the current node."""
         if self.node is None:
             return RenderError(f"template: {self.source.name}: {message}")
         where = self.source.position(self.node.place)
@@ -64,7 +64,7 @@ class Run:
             raise self.error(f"more than {self.limits.steps} steps")
 
     def made(self, text: str) -> None:
-        """Account for a string that a function made."""
+        """Count a string that a function made against the limit."""
         self.steps -= len(text) // _STEP_LETTERS
         if len(text) > self.limits.letters:
             raise self.error(f"string is longer than {self.limits.letters} characters")
@@ -85,7 +85,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text that a template was made from, and how it is to be rendered."""
+    """Text of a template, and the options of its rendering."""
 
     name: str
     text: str
@@ -93,7 +93,7 @@ class Source:
     limits: Limits
 
     def position(self, place: int) -> str:
-        """`file:line:column`; the column counts bytes from 0, as Go's does."""
+        """Return `file:line:column`; the column counts bytes from 0, as Go's does."""
         start = self.text.rfind("\n", 0, place) + 1
         column = len(self.text[start:place].encode("utf-8", "surrogateescape"))
         return f"{self.name}:{self.text.count(chr(10), 0, place) + 1}:{column}"

@@ -1,4 +1,4 @@
-"""A template that was compiled once and renders any number of times."""
+"""Templates that are compiled once and render any number of times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Template:
-    """A parsed template. It holds no state of a rendering: any number may go on at once."""
+    """Parsed template without state of a rendering: concurrent renderings are safe."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Template:
         """Parse and compile.
 
         Args:
-            name: what errors call it; the name of its file.
+            name: the template's name in errors; the name of its file.
             functions: further ones; one of Go's own names replaces Go's function.
-            missing_key: what an absent key of a map gives, as Go's option: default (or invalid), zero, error.
+            missing_key: value of an absent key of a map, as Go's option: default (or invalid), zero, error.
         Raises:
-            ParseError: the text is no template.
+            ParseError: the text is not a template.
         """
         known = {**BUILTINS, **(functions or {})}
         self.name = name
@@ -60,7 +60,7 @@ class Template:
         self._trees = {each: _list(tree, known) for each, tree in trees.items()}
 
     def render(self, data: object) -> str:
-        """The output for this data: a `Value`, or plain Python data. Bytes that are no UTF-8 are surrogates in it.
+        """Return the output for this data: a `Value`, or plain Python data. Bytes that are not UTF-8 become surrogates.
 
         Raises:
             RenderError: the data does not fit, or a limit is reached.
@@ -68,7 +68,7 @@ class Template:
         return "".join(self.parts(data))
 
     def parts(self, data: object) -> Iterator[str]:
-        """The output in pieces; what was written before an error comes before the error."""
+        """Yield the output in pieces; the output before an error comes before the error."""
         value = of(data)
         run = Run(self.name, self._source, self._trees, value)
         failed: RenderError | None = None
@@ -201,7 +201,7 @@ def _range(node: Branch, functions: Functions) -> Walk:
 
 
 def _set(run: Run, names: Sequence[str], assigns: bool, key: Value | None, value: Value) -> None:
-    """Give the variables of a range their values of this turn; one variable gets the element."""
+    """Set the variables of a range for this iteration; one variable gets the element."""
     values = (value,) if len(names) == 1 else (key, value)
     for back, (name, each) in enumerate(zip(names, values, strict=True), -len(names)):
         if assigns:
@@ -211,7 +211,7 @@ def _set(run: Run, names: Sequence[str], assigns: bool, key: Value | None, value
 
 
 def _pairs(run: Run, give: Eval, dot: Value | None, variables: int) -> Iterator[Pair] | Sequence[Pair]:
-    """Keys and elements of what a range goes over."""
+    """Return the keys and elements that a range iterates over."""
     value, nil = indirect(give(run, dot))
     if value is None or (nil and value.type.kind is Kind.INTERFACE):
         return ()

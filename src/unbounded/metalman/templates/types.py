@@ -1,8 +1,8 @@
-"""Go types and typed values: what text/template learns by reflection, as data.
+"""Go types and typed values: the information that text/template gets by reflection, as data.
 
-A `Value` is a Python object seen as a Go type. Objects stay as they are: a string is a str (bytes that are no UTF-8 are
-kept as surrogates), a pointer is the thing it points to or None, a map is a dict, and an interface holds a `Value`,
-plain Python data (typed when it is looked at), or None.
+A `Value` is a Python object with a Go type. Objects are not converted: a string is a str (with bytes that are not UTF-8
+as surrogates), a pointer is its target or None, and a map is a dict. An interface contains a `Value`, plain Python data
+(typed on access), or None.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Kind:
     POINTER: Final = "ptr"
     INTERFACE: Final = "interface"
     FUNC: Final = "func"
-    RAW: Final = "reflect.Value"  # a parameter that takes any value as it is, also none at all
+    RAW: Final = "reflect.Value"  # a parameter that accepts any value as it is, and no value
 
 
 @dataclass(frozen=True, slots=True)
 class GoField:
-    """A field of a struct; `get` takes the struct's object to the object of the field."""
+    """Field of a struct; `get` maps the struct's object to the object of the field."""
 
     name: str
     type: GoType
@@ -43,13 +43,13 @@ class GoField:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """What a function takes and returns. `call` gets one object per parameter and returns the object of the result."""
+    """Parameters and result of a function. `call` gets one object per parameter and returns the result's object."""
 
     params: tuple[GoType, ...]
     result: GoType
     call: Callable[..., Any]
     variadic: bool = False  # the last parameter's type is that of each further argument
-    invalid: str = ""  # why templates may not call it
+    invalid: str = ""  # reason why templates may not call it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GoType:
-    """A Go type. Two types of one name are the same type."""
+    """Go type. Two types of one name are the same type."""
 
     kind: str
     name: str
@@ -71,7 +71,7 @@ class GoType:
     key: GoType | None = None
     named: bool = False
     fields: Mapping[str, GoField] = field(default_factory=dict)  # also promoted ones
-    own: tuple[str, ...] = ()  # the fields that are printed, in order
+    own: tuple[str, ...] = ()  # fields that are printed, in order
     methods: Mapping[str, Method] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -79,21 +79,21 @@ class GoType:
 
     @property
     def of_elements(self) -> GoType:
-        """The type of the elements of a slice, array or map, or of what a pointer points to."""
+        """Type of the elements of a slice, array or map, or of a pointer's target."""
         if self.elem is None:
             raise TypeError(f"{self} has no elements")
         return self.elem
 
     @property
     def of_keys(self) -> GoType:
-        """The type of the keys of a map."""
+        """Type of the keys of a map."""
         if self.key is None:
             raise TypeError(f"{self} has no keys")
         return self.key
 
 
 class Value:
-    """An object seen as a Go type. `addressable` as in Go: reached through a pointer or a slice."""
+    """Object with a Go type. `addressable` as in Go: reached through a pointer or a slice."""
 
     __slots__ = ("addressable", "data", "type")
 
@@ -146,7 +146,7 @@ def pointer_to(elem: GoType) -> GoType:
 
 
 def func_of(params: tuple[GoType, ...], result: GoType, *, fails: bool = False) -> GoType:
-    """The type of a function; its value is a `Signature`, or None for nil."""
+    """Return the type of a function; its value is a `Signature`, or None for nil."""
     results = f"({result}, error)" if fails else str(result)
     return GoType(Kind.FUNC, f"func({', '.join(map(str, params))}) {results}")
 
@@ -168,7 +168,7 @@ _PLAIN: Final[Mapping[type, GoType]] = {
 
 
 def of(data: object) -> Value | None:
-    """Plain Python data as an interface of Go would hold it; None is nil.
+    """Return plain Python data as the content of a Go interface; None is nil.
 
     Raises:
         TypeError: neither plain data nor a Value.
@@ -182,19 +182,19 @@ def of(data: object) -> Value | None:
 
 
 def zero(type_: GoType) -> Value:
-    """The zero value of a type."""
+    """Return the zero value of a type."""
     return Value(type_, _ZERO.get(type_.kind))
 
 
 def inside(value: Value | None) -> Value | None:
-    """What an interface holds (None: nil), and any other value itself."""
+    """Return the content of an interface (None: nil), or any other value itself."""
     if value is not None and value.type.kind is Kind.INTERFACE:
         return of(value.data)
     return value
 
 
 def indirect(value: Value | None) -> tuple[Value | None, bool]:
-    """Follow pointers and interfaces to the end; True when the end is a nil one, which is then the value."""
+    """Follow pointers and interfaces to the end; True if the end is a nil one, which is the value then."""
     while value is not None:
         kind = value.type.kind
         if kind is Kind.POINTER:
@@ -216,7 +216,7 @@ def is_nil(value: Value | None) -> bool:
 
 
 def truth(value: Value | None) -> bool:
-    """What `if` makes of a value: not the zero of its type; structs are always true."""
+    """Return whether `if` takes a value as true: not the zero of its type; structs are always true."""
     value = inside(value)
     if value is None:
         return False
@@ -232,7 +232,7 @@ def assignable(value: GoType, target: GoType) -> bool:
 
 
 def comparable(type_: GoType) -> bool:
-    """Whether == is defined for a type."""
+    """Return whether == is defined for a type."""
     if type_.kind is Kind.STRUCT:
         return all(comparable(type_.fields[name].type) for name in type_.own)
     if type_.kind is Kind.ARRAY:
@@ -241,13 +241,13 @@ def comparable(type_: GoType) -> bool:
 
 
 def elements(value: Value) -> list[Value]:
-    """The elements of a slice or array."""
+    """Return the elements of a slice or array."""
     elem, addressable = value.type.of_elements, value.addressable or value.type.kind is Kind.SLICE
     return [Value(elem, item, addressable) for item in value.data or ()]
 
 
 def sorted_items(value: Value) -> list[tuple[Value, Value]]:
-    """The entries of a map in the order that Go prints and ranges over them."""
+    """Return the entries of a map in the order in which Go prints and ranges over them."""
     key, elem = value.type.of_keys, value.type.of_elements
     data: dict[Any, Any] = value.data or {}
     ordered = sorted(data, key=_bytes_first if key.kind is Kind.STRING else None)

@@ -8,10 +8,11 @@ from contextlib import suppress
 
 
 def format_float(value: float, verb: str, precision: int, bits: int) -> str:
-    """A number with a leading minus only; precision -1 asks for the fewest digits that read back the same.
+    """Format a number; the only sign is a leading minus.
 
     Args:
         verb: one of b, e, E, f, g, G, x, X.
+        precision: -1 for the fewest digits that parse to the same number.
         bits: 32 or 64.
     """
     if math.isnan(value):
@@ -36,7 +37,7 @@ def format_float(value: float, verb: str, precision: int, bits: int) -> str:
 
 
 def _digits(value: float, count: int, bits: int) -> tuple[str, int]:
-    """Significant digits, and the exponent of the first of them; count -1: the fewest that read back the same."""
+    """Return significant digits and the exponent of the first; count -1: the fewest that parse to the same number."""
     if count >= 0:
         mantissa, _, exponent = f"{value:.{max(count - 1, 0)}e}".partition("e")
     elif bits == 32:
@@ -47,7 +48,7 @@ def _digits(value: float, count: int, bits: int) -> tuple[str, int]:
 
 
 def _from_repr(value: float) -> tuple[str, int]:
-    """The digits of repr, which are the shortest; rounding to as many digits can give others."""
+    """Return the digits of repr, which are the shortest; rounding to as many digits can result in others."""
     mantissa, _, power = repr(value).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")

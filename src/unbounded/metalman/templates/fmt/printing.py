@@ -10,7 +10,7 @@ from unbounded.metalman.templates.fmt.writer import Flags
 from unbounded.metalman.templates.types import BYTES, Kind, Method, Value, elements, inside, is_nil, sorted_items
 
 Args = Sequence[Value | None]
-LONGEST: Final = 4 << 20  # letters that one call makes; more is an error
+LONGEST: Final = 4 << 20  # letters that one call may produce; more is an error
 WIDEST: Final = 10_000  # the width or precision of one value; more is an error
 MAX_NUMBER: Final = 1_000_000  # for width, precision and argument numbers
 _REAL_PRECISION: Final = {"v": -1, "b": -1, "g": -1, "G": -1, "x": -1, "X": -1, "f": 6, "F": 6, "e": 6, "E": 6}
@@ -43,7 +43,7 @@ def sprintln(args: Args) -> str:
 
 
 def sprintf(template: str, args: Args) -> str:
-    """fmt.Sprintf, with its complaints (`%!d(string=x)`) in the text."""
+    """fmt.Sprintf, with its error texts (`%!d(string=x)`) in the result."""
     if "%" not in template and not args:
         return template
     return _Format(template, args).run()
@@ -66,7 +66,7 @@ class _Output:
 
 
 class _Format:
-    """One walk over a format string."""
+    """Pass over a format string."""
 
     def __init__(self, template: str, args: Args) -> None:
         self.template = template
@@ -159,7 +159,7 @@ class _Format:
         return ""
 
     def number(self) -> int | None:
-        """The digits here; None where there are none, or (at the end then) where they say too much."""
+        """Read a number; None if there is none, or if it is too large, which also skips to the end."""
         start = self.place
         while self.peek().isascii() and self.peek().isdigit():
             self.place += 1
@@ -169,7 +169,7 @@ class _Format:
         return int(self.template[start : self.place]) if self.place > start else None
 
     def number_argument(self) -> int | None:
-        """The argument that a * stands for, where it is an integer of a sensible size."""
+        """Return the argument of a `*` if it is an integer of a sensible size."""
         self.indexed = False
         if self.arg >= len(self.args):
             return None
@@ -180,7 +180,7 @@ class _Format:
         return int(value.data)
 
     def argument_number(self) -> None:
-        """Read `[n]`, if it is here."""
+        """Read `[n]` if it follows."""
         if self.peek() != "[":
             return
         self.reordered = True
@@ -205,7 +205,7 @@ class _Format:
 
 
 def format_arg(flags: Flags, arg: Value | None, verb: str) -> str:
-    """An argument under a verb."""
+    """Format an argument under a verb."""
     if arg is None:
         return flags.string("<nil>") if verb in "Tv" else f"%!{verb}(<nil>)"
     if verb == "T":
@@ -248,7 +248,7 @@ def _value(flags: Flags, arg: Value, verb: str, depth: int, *, methods: bool = T
 
 
 def _real(flags: Flags, arg: Value, verb: str) -> str:
-    """A real or complex number."""
+    """Format a real or complex number."""
     if verb not in _REAL_PRECISION:
         return bad_verb(arg, verb, flags)
     named, precision = {"v": "g", "F": "f"}.get(verb, verb), _REAL_PRECISION[verb]
@@ -258,7 +258,7 @@ def _real(flags: Flags, arg: Value, verb: str) -> str:
 
 
 def _described(arg: Value) -> str | None:
-    """What String() or Error() of the value says, where it has one."""
+    """Return the result of the value's String() or Error(), if it has one."""
     method = next((found for name in ("Error", "String") if (found := _method(arg, name))), None)
     if method is None:
         return None
@@ -300,7 +300,7 @@ def _integer(flags: Flags, arg: Value, verb: str) -> str:
 
 
 def _held(flags: Flags, arg: Value, verb: str, depth: int) -> str:
-    """What an interface holds."""
+    """Format the content of an interface."""
     held = inside(arg)
     if held is None:
         return f"{arg.type}(nil)" if flags.sharp_v else "<nil>"

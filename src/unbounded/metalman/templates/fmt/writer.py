@@ -13,7 +13,7 @@ _BASES: Final = {2: "b", 8: "o", 10: "d", 16: "x"}
 
 @dataclass(slots=True)
 class Flags:
-    """What stands between the percent sign and the verb."""
+    """Flags, width and precision between the percent sign and the verb."""
 
     minus: bool = False
     plus: bool = False
@@ -49,7 +49,7 @@ class Flags:
         return self.pad(quote(text, ascii_only=self.plus))
 
     def hexadecimal(self, data: bytes, *, upper: bool) -> str:
-        """Each byte as two digits; the precision counts bytes."""
+        """Format each byte as two digits; the precision counts bytes."""
         if self.precision is not None:
             data = data[: self.precision]
         if not data:
@@ -146,7 +146,7 @@ def _can_backquote(text: str) -> bool:
 
 
 def _all_digits(text: str, verb: str, precision: int) -> str:
-    """What the # flag adds: a decimal point in any case, and for %g the zeros at the end."""
+    """Apply the # flag: add a decimal point in any case, and for %g the zeros at the end."""
     marks = "pP" if verb in "xX" else "eE"
     split = next((place for place, letter in enumerate(text) if letter in marks and place > 1), len(text))
     number, tail = text[:split], text[split:]
