@@ -1,4 +1,4 @@
-"""How metalman gets at a Machine's BMC: its Secret, and the certificate that is pinned on first use."""
+"""Access to a Machine's BMC: the password from its Secret, and the certificate that is pinned on first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbounded.metalman.redfish.ports import Access
 from unbounded.operations import reasons
 from unbounded.operations.ports import Refusal
 
-SECRET_FOR_S: Final = 30.0  # a password that was read is used this long before it is read again
+SECRET_FOR_S: Final = 30.0  # a password is read again after so long
 
 
 log = Log("metalman")
@@ -32,7 +32,7 @@ class _Read:
 
 
 class BmcAccess:
-    """Secrets by name and pins, for all Machines of one process."""
+    """Secrets by name and certificate pins, for all Machines of one process."""
 
     def __init__(self, api: Api, pool: BmcPool) -> None:
         self._api = api
@@ -41,16 +41,16 @@ class BmcAccess:
         self._read: dict[tuple[str, str], _Read] = {}
 
     async def of(self, machine: Machine) -> Access:
-        """How to reach the Machine's BMC now. Pins its certificate first, if nothing is pinned yet.
+        """Return the present access to the Machine's BMC. Pins its certificate first, if nothing is pinned yet.
 
         Raises:
-            Refusal: no such Secret or key, or its password was refused and nobody has changed it since.
+            Refusal: the Secret or its key does not exist, or the BMC rejected the password and the Secret is unchanged.
         """
         redfish = redfish_of(machine)
         status = machine.status.redfish
         refused = status.refused_secret_version if status else None
         if refused is not None and refused == self._version(redfish.password_ref):
-            self.forget(redfish.password_ref)  # somebody may have corrected it since
+            self.forget(redfish.password_ref)  # the user may have corrected the Secret since
         secret = await self._secret(redfish.password_ref)
         try:
             password = password_of(machine, secret)
@@ -72,25 +72,27 @@ class BmcAccess:
         )
 
     async def pin(self, machine: Machine) -> str:
-        """Trust on first use: keep the certificate that the BMC shows, before any password is sent to it."""
+        """Pin the BMC's present certificate before any password is sent to the BMC (trust on first use)."""
         seen = await self._pool.fingerprint(redfish_of(machine).url)
         await self._status.write(machine, {"redfish": {"certFingerprint": seen}})
         log.info("BMC certificate pinned", machine=machine.name, fingerprint=seen)
         return seen
 
     async def refused(self, machine: Machine, access: Access) -> bool:
-        """Note in the status that the BMC refused this version of the Secret; tells whether there is another by now."""
+        """Record in the status that the BMC rejected this version of the Secret; return whether there is a newer
+        version.
+        """
         reference = redfish_of(machine).password_ref
         self.forget(reference)
         await self._status.merge(machine.name, {"redfish": {"refusedSecretVersion": access.secret_version}})
         return (await self._secret(reference)).metadata.resource_version != access.secret_version
 
     def forget(self, reference: SecretKeySelector) -> None:
-        """Read the Secret anew next time."""
+        """Read the Secret again at the next use."""
         self._read.pop((reference.namespace, reference.name), None)
 
     def _version(self, reference: SecretKeySelector) -> str | None:
-        """The version of the Secret as it was read last."""
+        """Return the version of the Secret at the last read."""
         read = self._read.get((reference.namespace, reference.name))
         return read.secret.metadata.resource_version if read is not None else None
 
@@ -111,15 +113,15 @@ class BmcAccess:
 
 
 def no_secret(reference: SecretKeySelector) -> Refusal:
-    """That the Secret with the password is not there."""
+    """Return the error for a missing password Secret."""
     return Refusal(CREDENTIALS_MISSING, f"{_where(reference)} (passwordRef) does not exist")
 
 
 def password_of(machine: Machine, secret: Secret) -> str:
-    """The password of a Machine's BMC, out of the Secret that it names.
+    """Return the password of a Machine's BMC from its Secret.
 
     Raises:
-        Refusal: there is none under its key, or the BMC has refused it and nobody has changed it since.
+        Refusal: the Secret lacks the key, or the BMC rejected the password and the Secret is unchanged.
     """
     redfish, status = redfish_of(machine), machine.status.redfish
     reference = redfish.password_ref
@@ -143,10 +145,10 @@ def _where(reference: SecretKeySelector) -> str:
 
 
 def redfish_of(machine: Machine) -> RedfishSpec:
-    """The Redfish part of a Machine that metalman owns.
+    """Return the Redfish part of a Machine that metalman owns.
 
     Raises:
-        Refusal: it has none any more.
+        Refusal: the spec has none any more.
     """
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         raise Refusal(reasons.UNSUPPORTED_TARGET, f"Machine {machine.name} has no spec.pxe.redfish")
@@ -154,7 +156,7 @@ def redfish_of(machine: Machine) -> RedfishSpec:
 
 
 def binding_of(machine: Machine) -> str:
-    """A digest of the BMC and the system behind it; empty for a Machine without."""
+    """Return a digest of the BMC and the system behind it; empty for a Machine without a BMC."""
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return ""
     redfish = machine.spec.pxe.redfish

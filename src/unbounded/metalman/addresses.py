@@ -1,4 +1,4 @@
-"""Where booting machines reach this process: its address for DHCP, the interface of DHCP, and the URL of HTTP."""
+"""Addresses at which booting machines reach this process: DHCP's own address and interface, and the URL of HTTP."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from unbounded.metalman.dhcp.model import Mode, packed, shown
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, Netboot
 
-ANYWHERE: Final = ("8.8.8.8", 80)  # nothing is sent there: the kernel only says which route it would take
+ANYWHERE: Final = ("8.8.8.8", 80)  # nothing is sent there: the kernel only returns the route that it would take
 
 
 class Links(Protocol):
-    """What this machine's network looks like, now."""
+    """Present network configuration of this host."""
 
-    def addresses(self) -> Mapping[str, str]: ...  # {interface: its first IPv4 address}; those without are left out
+    # {interface: its first IPv4 address}; interfaces without one are left out
+    def addresses(self) -> Mapping[str, str]: ...
 
     def interfaces(self) -> frozenset[str]: ...
 
-    def outbound(self) -> str | None: ...  # the address of the default route, or None without one
+    def outbound(self) -> str | None: ...  # source address of the default route; None without a route
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How clients reach this process.
+    """Reachability of this process for clients.
 
     Args:
-        server: its address, four octets, as DHCP tells it and TFTP has it.
-        mode: how DHCP is served; None for not at all.
-        interface: the one that DHCP is served on; None behind relays.
-        serve_url: of HTTP, without a slash at its end.
+        server: its address, four octets, in DHCP answers and of TFTP.
+        mode: mode of the DHCP server; None for no DHCP server.
+        interface: interface of the DHCP server; None behind relays.
+        serve_url: URL of HTTP, without a slash at its end.
     """
 
     server: bytes
@@ -44,10 +45,10 @@ class Reach:
 
 
 def reach(wanted: Netboot, links: Links) -> Reach:
-    """Decide on it.
+    """Determine the reachability from settings and network configuration.
 
     Raises:
-        CannotStart: the interface is not there or has no address, or there is no default route to go by.
+        CannotStart: the interface is missing or has no address, or no default route determines the address.
     """
     interface = _interface(wanted, links)
     server = _server(wanted, links, interface)
@@ -95,7 +96,7 @@ def _server(wanted: Netboot, links: Links, interface: str | None) -> str:
 
 
 def _own(wanted: Netboot, links: Links) -> str:
-    """The bind address when it is one, else that of the default route."""
+    """Return the bind address if it is a specific one, else the source address of the default route."""
     if wanted.bind_address != EVERY_ADDRESS:
         return wanted.bind_address
     found = links.outbound()
@@ -108,7 +109,7 @@ def _own(wanted: Netboot, links: Links) -> str:
 
 
 class SystemLinks:
-    """The network as the kernel has it."""
+    """Network configuration from the kernel."""
 
     def interfaces(self) -> frozenset[str]:
         return frozenset(name for _index, name in socket.if_nameindex())

@@ -1,4 +1,4 @@
-"""Where a host boots from next: writing a BMC's boot override, and saying on the Machine when it cannot be done."""
+"""Boot order of a host: write the BMC's boot override, and report on the Machine if the BMC cannot set it."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ log = Log("metalman")
 
 
 class BootOrder:
-    """The boot overrides of one site's BMCs, as far as they are written."""
+    """Boot overrides of one site's BMCs."""
 
     def __init__(self, api: Api, now: WallClock) -> None:
         self._status = StatusWriter(api, MACHINES, fields=("conditions",))
         self._now = now
-        self._read: dict[str, BootOverride | None] = {}  # by UID of the Machine, as it was read last
+        self._read: dict[str, BootOverride | None] = {}  # by UID of the Machine, from the last reading
         self._targets: dict[str, Targets] = {}
 
     def saw(self, machine: Machine, state: SystemState) -> None:
-        """Take note of a reading of the BMC."""
+        """Record a reading of the BMC."""
         self._read[machine.metadata.uid] = state.boot
         self._targets[machine.metadata.uid] = state.boot_targets
 
     async def from_disk_if_possible(self, target: Target, bmc: Bmc, before: float) -> None:
-        """A host that nobody wants to boot from the network starts from its disk; a BMC that cannot do it is noted.
+        """Let a host without a requested network boot start from its disk; record a BMC that cannot do it.
 
         Raises:
-            NotDone: it was not possible just now; at the first attempt only, as a host that is wanted on comes first.
+            NotDone: impossible just now. Only at the first attempt, as starting the host takes precedence after that.
         """
         boot = self._read.get(target.machine.metadata.uid)
         if boot is not None and boots_from_disk(boot):
@@ -59,10 +59,10 @@ class BootOrder:
         await self._note(target.machine, trouble)
 
     async def from_disk(self, bmc: Bmc, before: float) -> None:
-        """Take a boot override away.
+        """Remove a boot override.
 
         Raises:
-            NotDone: the BMC shows one all the same.
+            NotDone: the BMC still shows one.
         """
         kept = await bmc.disable_boot_override(leave_by=before)
         if not boots_from_disk(kept):
@@ -71,12 +71,12 @@ class BootOrder:
     async def from_network(
         self, target: Target, bmc: Bmc, enabled: BootEnabled, before: float, *, is_last: bool
     ) -> None:
-        """Send a host to the network at its next start.
+        """Let a host boot from the network at its next start.
 
         Args:
-            is_last: there is no other way left to try: that the BMC cannot do it is noted on the Machine.
+            is_last: no other way is left, so a BMC that cannot do it is recorded on the Machine.
         Raises:
-            NotDone: the BMC shows something else than what it took.
+            NotDone: the BMC shows another value than the one it accepted.
         """
         machine = target.machine
         targets = self._targets.get(machine.metadata.uid)
@@ -94,10 +94,10 @@ class BootOrder:
         raise NotDone(reasons.NO_EFFECT, _ignored(kept))
 
     async def from_network_again(self, target: Target, bmc: Bmc, stays: bool, before: float) -> None:
-        """Set the override anew where the start before has spent it; a host that is wanted on is started all the same.
+        """Set the override again if the previous start has consumed it; on failure, the host is started nevertheless.
 
         Raises:
-            NotDone: it was not possible just now; at the first attempt only.
+            NotDone: impossible just now; only at the first attempt.
         """
         machine = target.machine
         if sends_to_network(machine, self._read.get(machine.metadata.uid), self._targets.get(machine.metadata.uid)):
@@ -106,13 +106,14 @@ class BootOrder:
         try:
             await self.from_network(target, bmc, enabled, before, is_last=False)
         except (Transient, Unsupported, Uncertain) as error:
-            answered = isinstance(error, NotDone | Unsupported)  # it cannot, and the next attempt would find no more
+            # the BMC cannot do it, and the next attempt would find the same
+            answered = isinstance(error, NotDone | Unsupported)
             if target.run.attempt <= 1 and not answered:
                 raise NotDone(reasons.NO_ANSWER, f"not started before its boot override is set: {error}") from error
             log.warning("boot override not set again", error=error, machine=machine.name)
 
     async def _note(self, machine: Machine, trouble: str) -> None:
-        """Say that the BMC cannot set a boot order; that it can is said only where the opposite stood."""
+        """Write the condition about the BMC's boot order; True only replaces an existing False."""
 
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
             before = raw.get("status", {}).get("conditions", ())

@@ -1,4 +1,4 @@
-"""Network boot as one process runs it: images, what booting machines are told, and the servers that tell it."""
+"""Network boot of one process: images, the data for booting machines, and the servers."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ log = Log("metalman")
 
 
 class Booting:
-    """`run` serves; what only the leader may do beside it is `lead`.
+    """Network boot: `run` serves on every replica, and `lead` has the leader's additional work.
 
-    Host operations do not wait for any of it: a host can be switched off while the folder of images is being read.
+    Host operations do not depend on it: a host can be switched off while the folder of images is being read.
 
     Args:
         caches: filled ones.
     Raises:
-        CannotStart: the interface is not there, or a file cannot be used.
+        CannotStart: the interface is missing, or a file is unusable.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Booting:
         return lambda: self._missing.get(name)
 
     async def run(self) -> None:
-        """Serve until cancelled: HTTP, TFTP, and DHCP where that is not for the leader alone.
+        """Serve until cancelled: HTTP, TFTP, and DHCP unless it is for the leader alone.
 
         Raises:
-            CannotStart: a port or the folder of images cannot be had.
+            CannotStart: a port or the folder of images is unavailable.
         """
         async with AsyncExitStack() as stack:
             web = await stack.enter_async_context(Web())
@@ -102,7 +102,7 @@ class Booting:
             await asyncio.Event().wait()
 
     async def lead(self) -> None:
-        """What the leader does beside that, until cancelled: it tells of images, and serves DHCP on a segment."""
+        """Do the leader's additional work until cancelled: write image conditions, and serve DHCP on a segment."""
         site, images = await asyncio.shield(self._running)
         runtime, machines = self._runtime, self._caches.machines
         conditions = ImageConditions(runtime.api, machines, images, site=self._settings.site, metrics=runtime.metrics)
@@ -126,7 +126,7 @@ class Booting:
         return store
 
     async def _key(self) -> PrefixKey:
-        """The key that URLs of boots are derived from; asked for until it is there."""
+        """Read the key from which URLs of boots are derived; retry until it is available."""
         failures = 0
         while True:
             try:
@@ -141,7 +141,7 @@ class Booting:
                 return key
 
     def _neighbours(self, stack: AsyncExitStack) -> Neighbours:
-        """The MACs behind addresses. Behind a relay, the kernel knows the relay's alone."""
+        """Return the lookup of MACs by address. Behind a relay, the kernel knows only the relay's MAC."""
         interface = self._reached.interface
         return (lambda _address: None) if interface is None else stack.enter_context(NeighbourTable(interface))
 

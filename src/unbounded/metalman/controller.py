@@ -1,4 +1,4 @@
-"""metalman's controllers: an engine for each site, the counters, and the pins of new BMCs."""
+"""Controllers of metalman: an engine for each site, the counters, and the pins of new BMCs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import Executor
 
-CLOSE_S = 1.0  # sessions are given back within this time when the process stops
+CLOSE_S = 1.0  # limit on the deletion of BMC sessions when the process stops
 
 
 def caches_of(api: Api) -> Caches:
-    """What metalman reads, for a process that has nothing to share.
+    """Return the caches of metalman, for a process that shares none.
 
-    Machines of other sites are among them: the site label of a Machine can change while an operation runs on it, and
-    whoever carries that out has to see the Machine all the same. The executor picks what it claims.
+    They contain Machines of other sites. The site label of a Machine can change while an operation runs on it, and the
+    executor of that operation still has to read the Machine. The executor selects its claims.
     """
     return Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
@@ -48,7 +48,7 @@ def caches_of(api: Api) -> Caches:
 
 @dataclass(frozen=True)
 class Shared:
-    """What a process in which others work too has for all of them. It runs the caches."""
+    """Caches and metrics that all components of a process share. The process runs the caches."""
 
     caches: Caches
     nodes: Cache[Node]
@@ -56,7 +56,7 @@ class Shared:
 
 
 async def run(runtime: Runtime, settings: Settings, *, shared: Shared | None = None) -> None:
-    """Look after a site, or all of them, until cancelled.
+    """Serve one site, or all sites, until cancelled.
 
     Args:
         shared: None for caches and metrics of its own.
@@ -84,10 +84,10 @@ async def _work(runtime: Runtime, settings: Settings, shared: Shared) -> None:
 
 @dataclass(frozen=True)
 class Term:
-    """What runs while this process leads. Every term begins anew: nothing is believed from the one before.
+    """Work of this process while it leads. Every term starts with fresh state.
 
     Args:
-        beside: what else the leader does, until cancelled.
+        beside: additional work of the leader, until cancelled.
     """
 
     runtime: Runtime
@@ -98,7 +98,7 @@ class Term:
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     async def run(self, epoch: ProcessEpoch) -> None:
-        """Work until cancelled; then give all BMC sessions back."""
+        """Work until cancelled; then delete all BMC sessions."""
         async with BmcPool(Limits(close_s=CLOSE_S)) as pool:
             with parting(pool, self.caches.operations, self.caches.machines):
                 await self._work(pool, epoch)
@@ -148,7 +148,7 @@ class Term:
         )
 
     async def _all_sites(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs, epoch: ProcessEpoch) -> None:
-        """Run an engine for each site, from the first Machine or running operation of the site on."""
+        """Run an engine for each site, from its first Machine or running operation on."""
         sites: set[str] = set()
 
         def seen(site: str | None) -> None:
@@ -165,14 +165,14 @@ class Term:
 
 
 def _site_of_machine(machine: Machine | None) -> str | None:
-    """The site of a Machine with a BMC."""
+    """Return the site of a Machine with a BMC."""
     if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return None
     return machine.site
 
 
 def _site_of_operation(operation: MachineOperation | None) -> str | None:
-    """The site whose metalman has claimed an operation; its Machine may be gone, or have moved since."""
+    """Return the site whose metalman has claimed an operation; its Machine may be deleted or moved since."""
     if operation is None or operation.terminal or operation.status.execution is None:
         return None
     component, _slash, site = operation.status.execution.executor.partition("/")

@@ -1,4 +1,4 @@
-"""The counters of a Machine (`spec.operations`), turned into operations with a set name."""
+"""Counters of a Machine (`spec.operations`), turned into operations with deterministic names."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ log = Log("metalman")
 
 @dataclass(frozen=True)
 class Create:
-    """Ask for the operation that the counter stands for."""
+    """Create the operation of the counter."""
 
     due: Due
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The operation has ended without moving the counter: it was refused before anybody claimed it."""
+    """Advance the counter: its operation ended without a claim, so that no executor did."""
 
     counters: OperationsStatus
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Somebody else's operation has the name that ours needs."""
+    """Report that another operation has the name of ours."""
 
     text: str
 
@@ -49,7 +49,7 @@ Step = Create | Reach | Blocked | None
 
 
 def next_step(machine: Machine, wanted: Due, operation: MachineOperation | None) -> Step:
-    """What a counter that is ahead needs next; None while its operation is on its way."""
+    """Return the next step of a counter that is ahead; None while its operation runs."""
     if operation is None:
         return Create(wanted)
     counters = counters_of(operation, machine)
@@ -63,7 +63,7 @@ def next_step(machine: Machine, wanted: Due, operation: MachineOperation | None)
 
 
 class CounterController:
-    """Makes operations of counters that are ahead, one at a time for each Machine."""
+    """Creates operations for counters that are ahead, one at a time for each Machine."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class CounterController:
     async def _create(self, machine: Machine, wanted: Due) -> None:
         try:
             created = await self._runtime.api.create(MACHINE_OPERATIONS, wanted.manifest(machine))
-        except AlreadyExists:  # the cache is behind; what it learns wakes us
+        except AlreadyExists:  # the cache is behind; its next event enqueues the Machine again
             return
         self._operations.saw(created)
         log.info("operation asked for by a counter", machine=machine.name, operation=wanted.name)

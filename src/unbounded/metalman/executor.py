@@ -1,6 +1,6 @@
-"""metalman as an executor of host operations: observing and asking over Redfish.
+"""metalman as an executor of host operations: observes and acts over Redfish.
 
-What to do is decided in `power` and `replace`; `replace_sight` puts what is seen of a reimaging into one fact.
+`power` and `replace` decide on the steps; `replace_sight` reduces the observations of a HostReplace to one fact.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def _procedure_of(
 
 
 class RedfishExecutor:
-    """The host operations of one site's bare metal.
+    """Executor of host operations for one site's bare metal.
 
     Args:
-        nodes: all Nodes; None where nobody asks for a HostReplace.
-        netboot: whether machines can boot from the network; False refuses a HostReplace that has not begun.
-        sharing: keeps operations on Machines with the same BMC apart; None where no two have one.
+        nodes: all Nodes; None if no HostReplace is requested.
+        netboot: machines can boot from the network; False rejects a HostReplace that has not begun.
+        sharing: separates operations on Machines with the same BMC; None if no two share one.
     """
 
     def __init__(
@@ -162,9 +162,12 @@ class RedfishExecutor:
         return Sight(fact=power.Power(state.power.value), detail=_power_words(where, state), where=where)
 
     async def _observe_replace(self, target: Target) -> Sight:
-        """What the servers told of the boot decides first; the BMC is read only where its power has a say."""
+        """Observe a HostReplace: the servers' reports of the boot decide first; the BMC is read only if its power
+        matters.
+        """
         told = self._told(target)
-        if replace.view_of(told.stage) is replace.View.UNDOING:  # nothing may be called undone on what is out of date
+        # undoing must not be reported complete on outdated data
+        if replace.view_of(told.stage) is replace.View.UNDOING:
             told = dataclasses.replace(told, machine=await self._api.get(MACHINES, target.machine.name))
         fact, words = boot_fact(told), boot_words(told)
         boot_id = node_identity(told.node) if replace.is_before_boot(told.stage) else target.run.boot_id
@@ -199,7 +202,7 @@ class RedfishExecutor:
             accepted = await self._act(target, bmc, action, before)
         except TaskFailed as error:
             raise NotDone(TASK_FAILED, str(error)) from error
-        except (PasswordRefused, CertificateUntrusted) as error:  # nothing was sent: wait for somebody to correct it
+        except (PasswordRefused, CertificateUntrusted) as error:  # nothing was sent: wait for the user's correction
             refusal = await self._refusal(target.machine, access, error)
             raise NotDone(refusal.reason, str(refusal)) from error
         except Rejected as error:
@@ -211,7 +214,7 @@ class RedfishExecutor:
             log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
 
     async def _act(self, target: Target, bmc: Bmc, action: str, before: float) -> Accepted | None:
-        """Ask the BMC; gives what it made of a reset."""
+        """Execute an action on the BMC; return the accepted reset, if it was one."""
         order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
         match action:
             case replace.BOOT_ONCE:
@@ -241,7 +244,7 @@ class RedfishExecutor:
         return state
 
     async def _refusal(self, machine: Machine, access: Access, error: Rejected) -> Refusal | NotDone:
-        """The BMC's no, as a reason that users can script against, and what they can do about it."""
+        """Map an error of the BMC to a reason that users can script against, with a remedy."""
         match error:
             case Refusal():
                 return error

@@ -1,4 +1,4 @@
-"""What `metalman` is told, and where: flags, environment variables, and a YAML file."""
+"""Settings of `metalman` from flags, environment variables and a YAML file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LONGEST_INTERFACE: Final = 15
 
 
 def site(text: str) -> str:
-    """The value of a label, as Kubernetes takes it; empty for Machines without one."""
+    """Parse a label value; empty for Machines without the label."""
     if text and not LABEL_VALUE.fullmatch(text):
         raise ValueError(
             f"{text!r} cannot be the value of a label: it has at most 63 letters, digits, '-', '_' and '.', "
@@ -48,7 +48,7 @@ def site(text: str) -> str:
 
 
 def ipv4(text: str) -> str:
-    """An IPv4 address; machines boot over IPv4."""
+    """Parse an IPv4 address; machines boot over IPv4."""
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
@@ -56,14 +56,14 @@ def ipv4(text: str) -> str:
 
 
 def interface(text: str) -> str | None:
-    """The name of an interface as Linux has it; None for the empty text."""
+    """Parse the name of a Linux interface; None for the empty text."""
     if len(text.encode()) > LONGEST_INTERFACE or "/" in text or any(one.isspace() for one in text):
         raise ValueError(f"{text!r} cannot be the name of an interface, such as eth0")
     return text or None
 
 
 def web_url(text: str) -> str:
-    """An http or https URL without a query, without the slash at its end; empty for none."""
+    """Parse an http or https URL without a query; return it without a slash at its end, and empty for none."""
     if not text:
         return ""
     try:
@@ -77,7 +77,7 @@ def web_url(text: str) -> str:
 
 
 def plain_url(text: str) -> str:
-    """A URL for boot loaders, which speak no TLS to who has no known certificate."""
+    """Parse a URL for boot loaders, which accept TLS only from servers with a known certificate."""
     url = web_url(text)
     if url.startswith("https:"):
         raise ValueError(f"{text!r}: boot loaders ask over http; write http://…")
@@ -92,7 +92,7 @@ def dhcp_mode(text: str) -> DhcpMode:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Networks or addresses, with commas between them."""
+    """Parse networks or addresses, separated by commas."""
     found = []
     for one in filter(None, (part.strip() for part in text.split(","))):
         try:
@@ -103,7 +103,7 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 def ipv4_networks(text: str) -> tuple[ipaddress.IPv4Network, ...]:
-    """Networks or addresses of IPv4, with commas between them."""
+    """Parse networks or addresses of IPv4, separated by commas."""
     found = networks(text)
     if wrong := [str(one) for one in found if one.version != 4]:
         raise ValueError(f"{wrong[0]} is not of IPv4: machines boot over IPv4")
@@ -111,7 +111,7 @@ def ipv4_networks(text: str) -> tuple[ipaddress.IPv4Network, ...]:
 
 
 def image(text: str) -> str:
-    """A reference to an OCI image; empty for none."""
+    """Parse a reference to an OCI image; empty for none."""
     if text:
         try:
             Reference.parse(text)
@@ -121,7 +121,7 @@ def image(text: str) -> str:
 
 
 def namespaced_name(text: str) -> tuple[str, str] | None:
-    """NAMESPACE/NAME; None for the empty text."""
+    """Parse NAMESPACE/NAME; None for the empty text."""
     if not text:
         return None
     if not NAMESPACED_NAME.fullmatch(text):
@@ -236,7 +236,7 @@ _CHALLENGE: Final = Option(
 _PROXIES: Final = Option(
     "trusted-proxy", networks, "", "whose X-Forwarded-For counts; may be given several times", "CIDR", many=True
 )
-DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS)  # that `site deploy-pxe` passes on
+DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS)  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
     _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
@@ -264,16 +264,18 @@ _NAMED: Final[Mapping[str, Option[Any]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str], *, netboot: bool) -> None:
-    """Add what `metalman serve-pxe` understands, or `metalman controller`, which serves nothing to booting machines."""
+    """Add the options of `metalman serve-pxe`, or those of `metalman controller`, which does not serve booting
+    machines.
+    """
     add_options(parser, PREFIX, OPTIONS if netboot else CONTROLLER_OPTIONS)
     add_process_arguments(parser, environ)
 
 
 def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool) -> tuple[Settings, ProcessSettings]:
-    """What flags, environment and file say together.
+    """Combine flags, environment and file into settings.
 
     Raises:
-        SettingsError: the file, or something in one of these, cannot be meant.
+        SettingsError: the file or a value is invalid.
     """
     said = Told(args, PREFIX, environ, OPTIONS)
     settings = Settings(

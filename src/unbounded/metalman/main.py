@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings, process = told(args, environ, netboot=args.command == "serve-pxe")
     except ValueError as error:
         parser.error(str(error))
-    with imports_that_stay():  # not before the arguments are known to be right
+    with imports_that_stay():  # only after the arguments were validated
         from unbounded.kube.process import run_process  # noqa: PLC0415
         from unbounded.metalman.controller import run  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
-"""When an operation has ended, its BMC gets its session back at once, and not only when it has been idle for long.
+"""Release of BMC sessions directly after an operation, instead of after a long idle time.
 
-BMCs have few sessions, and giving one back over the connection that is still open spares another TLS handshake.
+BMCs have few sessions, and deleting one over the connection that is still open saves another TLS handshake.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unbounded.metalman.redfish.pool import BmcPool
 
 @contextlib.contextmanager
 def parting(pool: BmcPool, operations: Cache[MachineOperation], machines: Cache[Machine]) -> Iterator[None]:
-    """Follow operations to their ends while inside."""
+    """Release the BMC sessions of operations that end while inside of the context."""
 
     def changed(old: MachineOperation | None, new: MachineOperation | None) -> None:
         running = old is not None and old.claimed and not old.terminal
@@ -25,7 +25,7 @@ def parting(pool: BmcPool, operations: Cache[MachineOperation], machines: Cache[
             return
         machine = machines.get(old.spec.machine_ref or "")
         if machine is not None and machine.spec.pxe is not None and machine.spec.pxe.redfish is not None:
-            with contextlib.suppress(Rejected):  # not an address: nobody has spoken to it
+            with contextlib.suppress(Rejected):  # invalid address, so there is no session
                 pool.part(machine.spec.pxe.redfish.url)
 
     unsubscribe = operations.subscribe(changed)

@@ -1,4 +1,4 @@
-"""Certificates of new BMCs, pinned when their Machine appears and not with the first operation."""
+"""Certificates of new BMCs, pinned when their Machine appears instead of by the first operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.operations.ownership import Executor, executor_of
 
-WORKERS: Final = 32  # a BMC that does not answer holds one for as long as connecting to it may take
+WORKERS: Final = 32  # a BMC that does not answer occupies one until its connection times out
 SILENT: Final = Backoff(base_s=0.5, max_s=300.0)
 
 log = Log("metalman")
@@ -23,15 +23,16 @@ log = Log("metalman")
 
 class Pins(Protocol):
     async def pin(self, machine: Machine) -> str:
-        """Keep the certificate that the Machine's BMC shows now; returns its fingerprint."""
+        """Pin the present certificate of the Machine's BMC; return its fingerprint."""
         ...
 
 
 class PinController:
-    """Makes one TLS handshake with each BMC that nothing is pinned for; those that are silent are tried more rarely.
+    """Makes one TLS handshake with each BMC without a pin, and retries silent BMCs with a backoff of up to five
+    minutes.
 
-    The time between two looks at a silent BMC grows to five minutes. That it is silent is logged once: a BMC without
-    power is nothing that anybody has to hear of again and again, and whoever wants something from it is told so.
+    Silence is logged once: a BMC without power need not be reported repeatedly, and each operation on it reports its
+    own error.
     """
 
     def __init__(self, runtime: Runtime, machines: Cache[Machine], pins: Pins, *, site: str | None) -> None:
@@ -50,7 +51,7 @@ class PinController:
             unsubscribe()
 
     def _changed(self, old: Machine | None, new: Machine | None) -> None:
-        """Look when a pin has come to be missing; other changes do not shorten the wait for a silent BMC."""
+        """Enqueue a Machine whose pin is missing now; other changes do not shorten the backoff of a silent BMC."""
         changed = new or old
         if changed is None:
             return
@@ -66,16 +67,16 @@ class PinController:
             return None
         try:
             await self._pins.pin(machine)
-        except ApiError:  # not the BMC's fault
+        except ApiError:  # not caused by the BMC
             raise
         except Transient as failure:
             return self._silent(name, failure)
-        except Rejected as refusal:  # until its Machine is corrected, which brings on another look
+        except Rejected as refusal:  # a correction of the Machine enqueues it again
             log.warning("BMC cannot be reached like that", error=refusal, machine=name)
         return None
 
     def _silent(self, name: str, failure: Transient) -> float:
-        """Note a BMC that gave no certificate; returns when to look again."""
+        """Record that a BMC sent no certificate; return the seconds until the retry."""
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         again_s = SILENT.after(failures)
         tell = log.warning if failures == 1 else log.debug
@@ -84,7 +85,7 @@ class PinController:
 
 
 def wants_pin(machine: Machine, site: str | None) -> bool:
-    """Whether the Machine is ours and its BMC's certificate is neither pinned nor vouched for."""
+    """Return whether the Machine is ours and its BMC has neither a pin nor a CA bundle."""
     if site not in (None, machine.site) or executor_of(OperationKind.HOST_REBOOT, machine) is not Executor.METALMAN:
         return False
     redfish = machine.spec.pxe.redfish if machine.spec.pxe else None

@@ -1,4 +1,4 @@
-"""How metalman carries out power operations: the tables of HostReboot, HostPowerOff and HostPowerOn.
+"""Tables of the power operations: HostReboot, HostPowerOff and HostPowerOn.
 
 Graceful first, unless `force` is "true": the host has `graceSeconds` to shut itself down before it is switched off.
 """
@@ -59,15 +59,15 @@ SEEN_ON_AGAIN: Final = f"the host was seen On again, {CONFIRM_S:.0f} s later"
 
 
 class Power(StrEnum):
-    """What one reading of PowerState says."""
+    """Observed PowerState."""
 
     ON = "On"
     OFF = "Off"
     UNSETTLED = "Unsettled"
 
 
-# GracefulShutdown is sent again only when it surely was not carried out, as it could meet the host's next start; what
-# it did not do, ForceOff does.
+# GracefulShutdown is sent again only if it certainly was not executed, as a late one could meet the host's next start.
+# ForceOff completes what it did not do.
 ACTIONS: Final = {SHUT_DOWN: Repeat.ONCE, SWITCH_OFF: Repeat.SETS_STATE, SWITCH_ON: Repeat.SETS_STATE}
 
 GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
@@ -84,12 +84,12 @@ def _off_step(*, force: bool) -> Step:
 
 
 def _rows(stage: str, *, on: Step, off: Step) -> Table:
-    """The rows of a stage; one that has no clear answer waits."""
+    """Return the rows of a stage; a reading that is neither On nor Off stays in it."""
     return {(stage, Power.ON): on, (stage, Power.OFF): off, (stage, Power.UNSETTLED): Step(stage)}
 
 
 def _going_off(after: Step) -> Table:
-    """The rows of the stages in which the host goes off; `after` is what follows once it was seen Off."""
+    """Return the rows of the stages in which the host goes off; `after` follows once it was observed Off."""
     return {
         **_rows(SHUTTING_DOWN, on=Step(SHUTTING_DOWN, ask=SHUT_DOWN), off=after),
         **_rows(WAITING_OFF, on=Step(WAITING_OFF, ask=SWITCH_OFF), off=after),
@@ -101,18 +101,22 @@ def _going_on(stage: str, done: Step) -> Table:
 
 
 def reboot_table(*, force: bool) -> Table:
-    """Off, seen off, on, seen on."""
+    """Return the rows of HostReboot: switch off, observe Off, switch on, observe On."""
     switch_on = Step(WAITING_ON, ask=SWITCH_ON, seen=SEEN_OFF)
     return {
         **_rows(STARTING, on=_off_step(force=force), off=switch_on),
         **_going_off(after=switch_on),
         **_going_on(WAITING_ON, Step(COMPLETE, seen=SEEN_ON)),
-        **_going_on(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, seen=SEEN_ON)),  # as what it came with
+        # fails with the reason of the failure that led here
+        **_going_on(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, seen=SEEN_ON)),
     }
 
 
 def power_off_table(*, force: bool) -> Table:
-    """Off, and seen off twice. A host that comes back by itself is switched off once more, and no third time."""
+    """Return the rows of HostPowerOff: switch off, and observe Off twice.
+
+    A host that comes back by itself is switched off once more, but not a third time.
+    """
     done, again = Step(COMPLETE, seen=SEEN_OFF_AGAIN), Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF)
     came_back = Step(CONFIRMING_OFF_AGAIN, fail=DOES_NOT_STAY_OFF)
     return {
@@ -127,7 +131,10 @@ def power_off_table(*, force: bool) -> Table:
 
 
 def power_on_table() -> Table:
-    """On, and seen on twice. A host that goes off by itself is switched on once more, and no third time."""
+    """Return the rows of HostPowerOn: switch on, and observe On twice.
+
+    A host that goes off by itself is switched on once more, but not a third time.
+    """
     confirm, done = Step(CONFIRMING_ON, seen=SEEN_ON), Step(COMPLETE, seen=SEEN_ON_AGAIN)
     again, went_off = Step(WAITING_ON_AGAIN, ask=SWITCH_ON), Step(CONFIRMING_ON_AGAIN, fail=DOES_NOT_STAY_ON)
     return {
@@ -189,7 +196,7 @@ def _waiting_on() -> Stage:
 
 
 def _leaving_it_on(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
-    """The stages of an operation whose failure does not leave the host dark."""
+    """Return the stages with a cleanup that switches the host on after a failure."""
     return {name: replace(stage, aftermath=RESTORING_POWER) for name, stage in stages.items()}
 
 
@@ -204,7 +211,7 @@ def reboot(operation: MachineOperation) -> Procedure:
             RESTORING_POWER: Stage(
                 "the host to be On",
                 RESTORE_LIMIT_S,
-                dwell_s=CONFIRM_S,  # what was asked for last may take effect after the first reading
+                dwell_s=CONFIRM_S,  # the last action may take effect after the first reading
                 last=True,
                 blind=SWITCH_ON,
                 left="left Off",
@@ -232,7 +239,7 @@ def power_off(operation: MachineOperation) -> Procedure:
             CONFIRMING_OFF: _confirming_off(Cancel.UNDO, undo),
             WAITING_OFF_AGAIN: _waiting_off(undo),
             CONFIRMING_OFF_AGAIN: _confirming_off(Cancel.UNDO, undo),
-            # A shutdown that was asked for can still take effect, for as long as its grace lasts.
+            # A requested shutdown can still take effect until its grace has passed.
             UNDOING: Stage(
                 f"the host to be On when {grace} s have passed, in which the shutdown can still take effect",
                 limit_s=POWER_LIMIT_S + grace,

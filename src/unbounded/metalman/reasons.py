@@ -1,4 +1,4 @@
-"""Why an operation on bare metal ended or waits, beyond `unbounded.operations.reasons`."""
+"""Reasons of operations on bare metal that have ended or wait, in addition to `unbounded.operations.reasons`."""
 
 from collections.abc import Mapping
 from typing import Final

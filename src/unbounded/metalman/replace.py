@@ -1,12 +1,13 @@
-"""How metalman reimages a host: the stages of HostReplace by name, what is seen in them, and the table.
+"""State machine of HostReplace: the names of its stages, the facts observed in them, and the table.
 
-How long each stage may take is in `replace_stages`.
+`replace_stages` has the time limits of the stages.
 
-The host is switched off, sent to the network and started; its loader and installer are then followed by what the
-servers saw of them (`Machine.status.netboot`), its first boot from disk by cloud-init and by its Node. A host that
-never asked for its loader is sent once more, by other means. Whatever goes wrong, the boot override is taken away
-before the operation ends: by the stage of a trouble of its own, or by EndingFailed, the aftermath of every stage in
-which it may be set.
+The host is switched off, set to boot from the network, and started. Its loader and installer are followed by the
+servers' observations (`Machine.status.netboot`), and its first boot from disk by cloud-init and by its Node. A host
+that never requested its loader is set to boot from the network a second time, by other means.
+
+The boot override is removed before the operation ends, after every failure: by the stage of a trouble of its own, or by
+EndingFailed, the cleanup of every stage in which the override may be set.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ WAITING_NODE: Final = "WaitingNode"
 UNDOING_SHUTDOWN: Final = "UndoingShutdown"
 UNDOING_LOADER: Final = "UndoingLoader"
 UNDOING_START: Final = "UndoingStart"
-ENDING: Final = "Ending"  # with the reason behind it
-ENDING_FAILED: Final = f"{ENDING}Failed"  # for the reason that the operation has noted
+ENDING: Final = "Ending"  # a prefix, followed by the reason
+ENDING_FAILED: Final = f"{ENDING}Failed"  # for the reason that the operation has recorded
 
 BOOT_STAGES: Final = frozenset(
     {
@@ -73,7 +74,7 @@ BOOT_TO_STAY: Final = "BootFromNetwork"
 CLEAR_BOOT: Final = "BootFromDisk"
 START: Final = "OnFromNetwork"
 
-LOADS_MAX: Final = 5  # a firmware that retries fetches its loader a few times; more without an end is a loop
+LOADS_MAX: Final = 5  # a firmware that retries fetches its loader a few times; more without a result is a loop
 
 SEEN_LOADER: Final = "the host fetched its boot loader"
 SEEN_INSTALLER: Final = "the installer started"
@@ -83,9 +84,9 @@ SEEN_NODE: Final = "the Node is Ready since the new boot"
 
 
 class Seen(StrEnum):
-    """What one look finds. Which of these a stage can meet says its View.
+    """Fact from one observation. The View of a stage determines the facts that it can meet.
 
-    Armed: the boot override sends the host to the network, or, where it is being cleared, anywhere but to its disk.
+    Armed: the boot override sends the host to the network, or, in a stage that clears it, anywhere but to its disk.
     """
 
     NO_IMAGE = "NoImage"
@@ -101,15 +102,15 @@ class Seen(StrEnum):
     INSTALLING = "Installing"
     WRITTEN = "Written"
     WRITTEN_OFF = "WrittenOff"  # and the host is off
-    BOOTED = "Booted"  # cloud-init has begun
+    BOOTED = "Booted"  # cloud-init has started
     CLOUD_INIT_FAILED = "CloudInitFailed"
-    CONFIGURED = "Configured"  # cloud-init is done; the Node is not there
+    CONFIGURED = "Configured"  # cloud-init is done; the Node is missing
     JOINED = "Joined"
-    FINISHED = "Finished"  # cloud-init is done, and no Node is wanted
+    FINISHED = "Finished"  # cloud-init is done, and no Node is requested
 
 
 class View(Enum):
-    """What a stage looks at: what comes first and is there decides."""
+    """Sources of a stage's fact, in their order: the first available one decides."""
 
     IMAGE = "the image, then the power"
     POWER = "the power and the boot override"
@@ -130,37 +131,37 @@ def view_of(stage: str) -> View:
 
 
 def is_clearing(stage: str) -> bool:
-    """Whether the stage is there to let the host boot from its disk again."""
+    """Return whether the stage lets the host boot from its disk again."""
     return stage in CLEARING or stage.startswith(ENDING)
 
 
 def is_about_boot_order(stage: str) -> bool:
-    """Whether a stage is there for the boot override alone."""
+    """Return whether the stage is only for the boot override."""
     return stage == CLEARING_BOOT or stage.startswith(ENDING)
 
 
 def asks_for_power(stage: str, fact: Seen) -> bool:
-    """Whether the power matters although the boot has told a fact: a host that is installed may be off."""
+    """Return whether the power matters although the boot has a fact: an installed host may be off."""
     return stage == WAITING_RETURN and fact is Seen.WRITTEN
 
 
 def goes_on_without_power(stage: str) -> bool:
-    """Whether a BMC that does not answer holds nothing up: the host is installed, or only to be left in order."""
+    """Return whether the stage can do without the BMC: the host is installed, or the stage only cleans up."""
     return stage in RETURN_STAGES or stage.startswith(ENDING)
 
 
 def is_started_again(stage: str | None, attempt: int) -> bool:
-    """Whether a start is one more of a boot that was started before, which may have spent its boot override."""
+    """Return whether a start repeats an earlier one of the same boot, which may have consumed the boot override."""
     return attempt > 1 or stage in (WAITING_LOADER, WAITING_LOADER_AGAIN)
 
 
 def is_second_round(stage: str | None) -> bool:
-    """Whether the host was sent to the network once more, by an override that is to stay."""
+    """Return whether the host was set to boot from the network a second time, by a permanent override."""
     return stage in (WAITING_ON_AGAIN, WAITING_LOADER_AGAIN)
 
 
 def is_before_boot(stage: str) -> bool:
-    """Whether the Node, as it is seen now, is one from before the boot that is wanted."""
+    """Return whether the present Node is from before the requested boot."""
     return stage in (WAITING_IMAGE, SETTING_BOOT_AGAIN) or stage in _TOWARDS_BOOT
 
 
@@ -179,24 +180,24 @@ Table = Mapping[tuple[str, StrEnum], Step]
 
 
 def _rows(stage: str, *steps: Mapping[Seen, Step]) -> Table:
-    """The rows of a stage: what is not named stays in it; a later mapping goes over an earlier one."""
+    """Return the rows of a stage: unnamed facts stay in it, and later mappings override earlier ones."""
     named = {fact: step for some in steps for fact, step in some.items()}
     return {(stage, fact): named.get(fact, Step(stage)) for fact in Seen}
 
 
 def _power(*, on: Step, off: Step, on_armed: Step | None = None, off_armed: Step | None = None) -> Mapping[Seen, Step]:
-    """The four readings of power and boot override; the armed ones are like the others where they are not given."""
+    """Map the four readings of power and boot override; an armed one defaults to its unarmed counterpart."""
     return {Seen.ON: on, Seen.OFF: off, Seen.ON_ARMED: on_armed or on, Seen.OFF_ARMED: off_armed or off}
 
 
 def _since(first: Seen, step: Step) -> Mapping[Seen, Step]:
-    """The same step for a fact and for all that come after it: evidence is then gathered stage by stage."""
+    """Map a fact and all later ones to the same step, so that evidence is gathered stage by stage."""
     return dict.fromkeys(_PROGRESS[_PROGRESS.index(first) :], step)
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A way in which the boot goes wrong: what is seen of it (None: a limit), its reason, and words for people."""
+    """Failure of the boot: its fact (None: a time limit), its reason, and a text for the user."""
 
     fact: Seen | None
     reason: str
@@ -231,14 +232,16 @@ def _ending_rows() -> Table:
     for trouble in TROUBLES:
         fail, clear = trouble.fails, Step(trouble.stage, ask=CLEAR_BOOT)
         rows |= _rows(trouble.stage, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))
-    fail = Step(ENDING_FAILED, fail=OUTCOME_UNKNOWN, words="what failed was not noted")  # which nobody has seen yet
+    fail = Step(ENDING_FAILED, fail=OUTCOME_UNKNOWN, words="what failed was not noted")  # not observed so far
     clear = Step(ENDING_FAILED, ask=CLEAR_BOOT)
     return {**rows, **_rows(ENDING_FAILED, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))}
 
 
 def _undo_rows(stage: str) -> Table:
-    """A host that has begun to install is past the point where anything can be undone; one that only has its loader
-    is started anew."""
+    """Return the rows of an undoing stage.
+
+    A host that has begun to install cannot be restored any more; one that has only its loader is started again.
+    """
     clear, off = Step(stage, ask=CLEAR_BOOT), Step(UNDOING_LOADER, ask=SWITCH_OFF)
     return _rows(
         stage,

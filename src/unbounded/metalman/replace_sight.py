@@ -1,7 +1,7 @@
-"""What one look at a host that is being reimaged finds: pure, from its Machine, its Node and a reading of its BMC.
+"""Observation of a host during a HostReplace, reduced to one fact: pure, from its Machine, its Node and a BMC reading.
 
-The boot itself is told by the servers of network boot, in the Machine's status; what is told of another boot than the
-operation's counts for nothing.
+The servers of network boot report the boot itself in the Machine's status; reports of another boot than the operation's
+are ignored.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _INSTALLING: Final = frozenset({NetbootMilestone.INSTALLER_STARTED, NetbootMiles
 
 @dataclass(frozen=True)
 class Told:
-    """What the API says of a reimaging, apart from its operation.
+    """State of a HostReplace in the API, apart from the operation.
 
     Attributes:
-        boot: which one is wanted: the UID of the operation.
-        node_before: what `node_identity` gave before the boot; None when nothing was noted.
+        boot: the requested boot: the UID of the operation.
+        node_before: `node_identity` before the boot; None if it was not recorded.
     """
 
     stage: str
@@ -48,7 +48,7 @@ class Told:
 
     @property
     def netboot(self) -> NetbootStatus | None:
-        """What the servers saw of this boot."""
+        """Servers' record of this boot."""
         seen = self.machine.status.netboot
         return seen if seen is not None and seen.boot == self.boot else None
 
@@ -64,12 +64,12 @@ _FOLLOWED: Final = frozenset({ConditionType.NETBOOT_IMAGE_READY, ConditionType.C
 
 
 def followed(machine: Machine) -> object:
-    """What a look takes from the status of a Machine; equal as long as that is the same."""
+    """Return the parts of a Machine's status that an observation depends on; equal as long as they are unchanged."""
     return machine.status.netboot, tuple(one for one in machine.status.conditions if one.type in _FOLLOWED)
 
 
 def is_image_ready(told: Told) -> bool:
-    """Whether the images that the Machine names now are there; of those that it named before, it may still say so."""
+    """Return whether the Machine's present images are on disk; the condition may still be about earlier ones."""
     condition, generation = told.condition(ConditionType.NETBOOT_IMAGE_READY), told.machine.metadata.generation
     if condition is None or condition.status != "True":
         return False
@@ -78,7 +78,7 @@ def is_image_ready(told: Told) -> bool:
 
 
 def boot_fact(told: Told) -> Seen | None:
-    """What decides without a reading of the BMC; None when its power does."""
+    """Return the fact that needs no reading of the BMC; None if the power decides."""
     match view_of(told.stage):
         case View.IMAGE:
             return None if is_image_ready(told) else Seen.NO_IMAGE
@@ -115,10 +115,10 @@ def _after_image(told: Told) -> Seen:
 
 
 def power_fact(stage: str, power: Power, *, armed: bool) -> Seen:
-    """The power and the boot override as one fact.
+    """Combine the power and the boot override into one fact.
 
-    A stage that is there for the override alone does not wait for a host that is between On and Off: it may be about to
-    choose where to boot from.
+    A stage that only writes the override does not wait for a host between On and Off: the host may be about to select
+    its boot device.
     """
     if power is Power.UNSETTLED and is_about_boot_order(stage):
         power = Power.ON
@@ -135,7 +135,7 @@ def power_fact(stage: str, power: Power, *, armed: bool) -> Seen:
 
 
 def is_armed(told: Told, boot: BootOverride | None, targets: Targets = None) -> bool:
-    """Whether the boot override is what the stage waits for, or, in one that clears it, still what it takes away."""
+    """Return whether the boot override is set as the stage requires, or still present in a stage that clears it."""
     if is_clearing(told.stage):
         return not boots_from_disk(boot)
     return sends_to_network(told.machine, boot, targets)
@@ -145,13 +145,13 @@ def is_armed(told: Told, boot: BootOverride | None, targets: Targets = None) -> 
 
 
 def node_name(machine: Machine) -> str:
-    """The Node of a Machine: named by spec.kubernetes.nodeRef, else like the Machine."""
+    """Return the name of a Machine's Node: spec.kubernetes.nodeRef, else the Machine's name."""
     kubernetes = machine.spec.kubernetes
     return kubernetes.node_ref.name if kubernetes is not None and kubernetes.node_ref is not None else machine.name
 
 
 def node_identity(node: Node | None) -> str:
-    """What another boot changes in a Node that has reported since: its UID, its boot id, its last heartbeat."""
+    """Return an identity that another boot changes once the Node reports: its UID, its boot id, its last heartbeat."""
     if node is None:
         return NO_NODE
     ready, info = node.ready_condition, node.status.node_info
@@ -160,7 +160,7 @@ def node_identity(node: Node | None) -> str:
 
 
 def node_trouble(told: Told) -> str | None:
-    """Why the Node does not prove the new boot yet, in words; None when it does."""
+    """Return a text why the Node does not prove the new boot yet; None if it does."""
     name, node = node_name(told.machine), told.node
     if node is None:
         return f"there is no Node {name}"
@@ -177,7 +177,7 @@ def node_trouble(told: Told) -> str | None:
 
 
 def progress_of(told: Told) -> str:
-    """How far it is, for the message of the operation; empty where nothing is known beyond the stage."""
+    """Return the progress for the operation's message; empty if nothing is known beyond the stage."""
     if told.stage == WAITING_IMAGE:
         return _said(told, ConditionType.NETBOOT_IMAGE_READY)
     if told.stage == WAITING_NODE:
@@ -203,7 +203,7 @@ def _said(told: Told, kind: ConditionType) -> str:
 
 
 def boot_words(told: Told) -> str:
-    """What is known of the boot, for the message at an end."""
+    """Return the known state of the boot, for the message at an end."""
     if told.stage == WAITING_IMAGE:
         return _said(told, ConditionType.NETBOOT_IMAGE_READY) or "nobody has told of the image"
     if told.stage == WAITING_NODE:
@@ -231,7 +231,7 @@ def _boot_order_words(told: Told) -> str:
 
 
 def boot_where(told: Told) -> str:
-    """Where what is known of the boot stands, for evidence."""
+    """Return the place of the boot's record, for evidence."""
     if told.stage == WAITING_NODE:
         return f"Node {node_name(told.machine)}"
     digest = told.netboot.image_digest if told.netboot is not None else None

@@ -1,4 +1,4 @@
-"""How metalman reimages a host: what each stage of HostReplace waits for, for how long; and the whole procedure."""
+"""Procedure of HostReplace: the purpose and the time limits of each stage."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ from unbounded.metalman.replace import (
 from unbounded.operations.parameters import grace_s
 from unbounded.operations.procedure import COMPLETE, Cancel, Mark, MarkStatus, Procedure, Repeat, Stage, Step
 
-WINDOW_CLOSES_S: Final = 10.0  # after an operation has left its boot stages, all servers know
+WINDOW_CLOSES_S: Final = 10.0  # until all servers know that an operation has left its boot stages
 IMAGE_LIMIT_S: Final = 1800.0
 BOOT_ORDER_LIMIT_S: Final = 90.0
 LOADER_LIMIT_S: Final = 600.0  # the self-test of a large server takes minutes
 INSTALLER_LIMIT_S: Final = 900.0
 WRITE_LIMIT_S: Final = 5400.0
-WRITE_STILL_S: Final = 600.0  # no percent of the image in so long: it stands still
+WRITE_STILL_S: Final = 600.0  # without another percent of the image, the installer counts as stalled
 RETURN_LIMIT_S: Final = 1200.0
 CLOUD_INIT_LIMIT_S: Final = 1800.0
 NODE_LIMIT_S: Final = 1800.0
 
 
 def _ends_as(reason: str) -> Step:
-    """A limit, or attempts that are used up, with a reason of their own."""
+    """Fail with a reason of its own at a time limit or after the last attempt."""
     return Step(COMPLETE, fail=reason)
 
 
@@ -116,7 +116,7 @@ def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = N
 
 
 def _boot_stages() -> Mapping[str, Stage]:
-    """From a host that is off to one that has fetched its loader, in two rounds."""
+    """Return the stages from a host that is off to one that has fetched its loader, in two rounds."""
     again, loader = Step(SETTING_BOOT_AGAIN), "the host to fetch its boot loader"
     return {
         SETTING_BOOT: _setting(
@@ -167,7 +167,7 @@ def _install_stages() -> Mapping[str, Stage]:
             limit_s=RETURN_LIMIT_S,
             ask_again_s=60.0,
             otherwise=_ends_as(reasons.DID_NOT_COME_BACK),
-            aftermath=ENDING_FAILED,  # clearing was given up where the BMC was silent for long; it may be back
+            aftermath=ENDING_FAILED,  # clearing was abandoned if the BMC did not answer for long; it may answer now
         ),
         WAITING_CLOUD_INIT: Stage(
             "cloud-init to finish",
@@ -185,7 +185,7 @@ def _install_stages() -> Mapping[str, Stage]:
 
 
 def _end_stages(grace: int) -> Mapping[str, Stage]:
-    """Undoing, and what is put right before a failure is said."""
+    """Return the stages that undo, and those that clean up before a failure is reported."""
     cleared = "the boot override to be cleared"
     ending = {
         trouble.stage: _ending(f"{cleared}, before it ends as {trouble.reason}", trouble.fails) for trouble in TROUBLES
@@ -200,7 +200,8 @@ def _ending(waits_for: str, otherwise: Step | None = None) -> Stage:
 def _undoing_stages(grace: int) -> Mapping[str, Stage]:
     undone = "the host to be On, and to boot from its disk"
     return {
-        # The servers close the boot's window when they hear of this stage; what began before is then told, too.
+        # The servers close the boot's window when they observe this stage; a boot that began earlier is reported by
+        # then.
         UNDOING: Stage(undone, limit_s=POWER_LIMIT_S, dwell_s=WINDOW_CLOSES_S, mark=GOING_ON, aftermath=ENDING_FAILED),
         UNDOING_LOADER: Stage(
             "the host, which has only its loader, to be Off",
@@ -209,7 +210,7 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
             aftermath=ENDING_FAILED,
         ),
         UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, mark=GOING_ON, aftermath=ENDING_FAILED),
-        # A shutdown that was asked for can still take effect, for as long as its grace lasts.
+        # A requested shutdown can still take effect until its grace has passed.
         UNDOING_SHUTDOWN: Stage(
             f"{undone}, when {grace} s have passed, in which the shutdown can still take effect",
             limit_s=POWER_LIMIT_S + grace,
@@ -227,7 +228,9 @@ _NO_CLOUD_INIT: Final = Mark(ConditionType.CLOUD_INIT_DONE, None)
 
 
 def replace(operation: MachineOperation) -> Procedure:
-    """HostReplace: off, sent to the network, on, installed, back from its disk, and a Node where one is wanted."""
+    """Return the procedure of HostReplace: off, network boot, on, installed, back from disk, and a Node if one is
+    requested.
+    """
     grace = max(grace_s(operation), 1)
     return Procedure(
         start=WAITING_IMAGE,

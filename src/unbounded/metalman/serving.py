@@ -1,4 +1,4 @@
-"""The servers that machines boot from, as one process runs them: bound, counted, and ready when they are."""
+"""Servers of network boot in one process: bound, counted, and part of its readiness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from unbounded.metalman.tftp.ports import Files
 
 
 class Servers:
-    """HTTP and TFTP on every replica; DHCP on all of them behind relays, and on a segment on the leader alone."""
+    """HTTP and TFTP servers on every replica. DHCP runs on all of them behind relays, and on a segment on the leader
+    alone.
+    """
 
     def __init__(self, runtime: Runtime, settings: Netboot, reach: Reach) -> None:
         registry = self._registry = runtime.metrics.registry
@@ -29,7 +31,7 @@ class Servers:
         self._settings = settings
         self._reach = reach
         self._states = dict.fromkeys(("HTTP", "TFTP"), "not listening yet")
-        if reach.mode is not None and not self.dhcp_leads:  # who does not lead is ready without
+        if reach.mode is not None and not self.dhcp_leads:  # a replica that does not lead is ready without DHCP
             self._states["DHCP"] = "not listening yet"
         for name in self._states:
             runtime.checks(name, partial(self._states.get, name))
@@ -45,15 +47,15 @@ class Servers:
 
     @property
     def dhcp_leads(self) -> bool:
-        """Whether DHCP is for the leader alone: on a segment, two servers would answer the same client."""
+        """Return whether DHCP is for the leader alone: on a segment, two servers would answer the same client."""
         return self._reach.mode in {Mode.INTERFACE, Mode.PROXY}
 
     @asynccontextmanager
     async def http(self, boots: Boots) -> AsyncIterator[http.Server]:
-        """Serve HTTP while inside.
+        """Serve HTTP inside of the context.
 
         Raises:
-            CannotStart: the port cannot be had.
+            CannotStart: the port is unavailable.
         """
         settings = self._settings
         wanted = http.Settings(
@@ -67,10 +69,10 @@ class Servers:
 
     @asynccontextmanager
     async def tftp(self, files: Files) -> AsyncIterator[tftp.Server]:
-        """Serve TFTP while inside.
+        """Serve TFTP inside of the context.
 
         Raises:
-            CannotStart: the port cannot be had.
+            CannotStart: the port is unavailable.
         """
         settings = self._settings
         server = tftp.Server(tftp.Settings(bind_address=settings.bind_address, port=settings.tftp_port), files)
@@ -82,7 +84,7 @@ class Servers:
         """Serve DHCP until cancelled.
 
         Raises:
-            CannotStart: a port cannot be had.
+            CannotStart: a port is unavailable.
         """
         settings = self._settings
         if self._reach.mode is None:
@@ -103,7 +105,7 @@ class Servers:
     async def _bound(
         self, what: str, port: int, flag: str, serving: Callable[[], AbstractAsyncContextManager[object]]
     ) -> AsyncIterator[None]:
-        """Enter a server, and say of a port that cannot be had whose it is and what to change."""
+        """Start a server; turn an error of its port into one that names the server and the flags to change."""
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(serving())
@@ -114,7 +116,7 @@ class Servers:
 
 
 def why_not(what: str, settings: Netboot, port: int, flag: str, error: OSError) -> str:
-    """Why a server cannot listen, in words that name the flags to change."""
+    """Return the reason why a server cannot listen, with the flags to change."""
     place = settings.interface if what == "DHCP" and settings.interface else settings.bind_address
     flags, where = settings.flags, f"{what} cannot listen on {place} port {port}"
     match error.errno:

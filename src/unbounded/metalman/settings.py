@@ -1,4 +1,4 @@
-"""What metalman is told, as frozen data; `flags` reads it."""
+"""Settings of metalman, as frozen data; `flags` parses them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class DhcpMode(Enum):
-    """How DHCP is served."""
+    """Mode of the DHCP server."""
 
-    AUTO = "auto"  # on an interface when one is named, else behind relays
+    AUTO = "auto"  # on an interface if one is named, else behind relays
     INTERFACE = "interface"
     RELAY = "relay"
     PROXY = "proxy"
@@ -36,7 +36,7 @@ class DhcpMode(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class FlagNames:
-    """What the user calls the settings, for messages that name what to change."""
+    """Names of the settings for the user, for messages that name the setting to change."""
 
     interface: str = "--dhcp-interface"
     auto_interface: str = "--dhcp-auto-interface"
@@ -54,21 +54,21 @@ class FlagNames:
 
 @dataclass(frozen=True, kw_only=True)
 class Netboot:
-    """The servers that machines boot from.
+    """Servers that machines boot from.
 
     Args:
-        cache_dir: where images are kept; one process uses it at a time.
-        bind_address: what HTTP, TFTP and DHCP behind relays listen on.
-        interface: the one whose segment DHCP is served on; None for relays only.
-        relays: where the addresses of the site's DHCP relays lie; empty: any relay is answered.
-        auto_interface: take the interface that has the address which clients reach.
-        serve_url: how clients reach HTTP; empty for one of this machine's own addresses.
-        default_image, default_pull_secret: for Machines that name no netboot image; the Secret is (namespace, name).
-        docker_config: logins for registries, tried after those of pull secrets; it need not exist.
-        apiserver_url: what booted machines are told, in place of what the cluster publishes.
+        cache_dir: folder of images; one process uses it at a time.
+        bind_address: listening address of HTTP, TFTP, and DHCP behind relays.
+        interface: DHCP serves the segment of this interface; None for relays only.
+        relays: networks of the site's DHCP relays; empty: any relay is answered.
+        auto_interface: use the interface with the address that clients reach.
+        serve_url: URL of HTTP for clients; empty for one of this host's own addresses.
+        default_image, default_pull_secret: for Machines without a netboot image; the Secret is (namespace, name).
+        docker_config: logins for registries, tried after those of pull secrets; the file is optional.
+        apiserver_url: API server for booted machines, in place of the one that the cluster publishes.
         ek_ca: PEM file with the roots of TPM manufacturers.
-        challenge: a TPM has to answer a challenge before its key is pinned; without, it proves nothing by then.
-        trusted_proxies: whose X-Forwarded-For counts.
+        challenge: a TPM has to answer a challenge before its key is pinned; without one, it has proven nothing by then.
+        trusted_proxies: proxies whose X-Forwarded-For counts.
     """
 
     cache_dir: Path = Path(CACHE).expanduser()  # noqa: RUF009 - a constant of the process
@@ -94,14 +94,15 @@ class Netboot:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """
+    """Settings of the process.
+
     Args:
-        site: the site whose Machines are looked after; empty for Machines without one, None for all sites.
-        concurrent: how many Machines of a site are worked on at once.
-        attempts: how often one action on a host may be asked for.
-        poll_s: the longest pause between two looks at a host that is worked on.
-        netboot: what this process serves to booting machines; None for nothing.
-        netboots: whether anybody serves them; without, no HostReplace is begun.
+        site: the site to serve; empty for Machines without one, None for all sites.
+        concurrent: limit on the Machines of a site with a running operation.
+        attempts: limit on the attempts of one action on a host.
+        poll_s: the longest pause between two observations of a host during an operation.
+        netboot: settings of the servers in this process; None for none.
+        netboots: some process serves booting machines; without one, no HostReplace begins.
     """
 
     site: str | None = ""
@@ -114,15 +115,15 @@ class Settings:
 
     @property
     def lease(self) -> str:
-        """The Lease of those who look after the same site."""
+        """Name of the Lease that all processes of the same site share."""
         return lease_name("metalman", self.site or "")
 
 
 def check_dhcp(found: Netboot) -> None:
-    """Refuse what contradicts itself.
+    """Check the settings of DHCP for contradictions.
 
     Raises:
-        SettingsError
+        SettingsError: two settings exclude each other.
     """
     flags, mode = found.flags, found.dhcp_mode
     given = flags.interface if found.interface is not None else flags.auto_interface if found.auto_interface else None

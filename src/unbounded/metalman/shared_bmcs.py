@@ -1,8 +1,8 @@
-"""Machines that name the same BMC and device: a condition on each, and host operations that exclude each other.
+"""Machines that name the same BMC and device: a condition on each, and mutual exclusion of their host operations.
 
 Two Machines with one BMC are one host, which two operations would switch at the same time. The gates of `operations`
-hold back a claim while another Machine's slot is taken; here is what they cannot see: a claim that is on its way, and,
-before each action, a slot that another metalman has taken at the same moment.
+hold back a claim while another Machine is locked. This module covers two further cases: a claim in progress, and,
+before each action, a lock that another metalman took at the same moment.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from unbounded.operations.gates import Gate, target_in_use
 from unbounded.operations.ownership import bmc_of
 from unbounded.operations.ports import NotDone
 
-CLAIMING_S: Final = 30.0  # from open gates to a slot: one look at a BMC, which may be slow
+CLAIMING_S: Final = 30.0  # from open gates to the lock: one reading of a BMC, which may be slow
 
 log = Log("metalman")
 
 
 @dataclass(frozen=True)
 class _Claiming:
-    """An operation that may claim its Machine, and has no slot yet."""
+    """Operation that may claim its Machine, and does not hold the lock yet."""
 
     uid: str
     name: str
@@ -55,7 +55,7 @@ class _Claiming:
 
 
 class SharedBmcs:
-    """Keeps host operations on Machines with the same BMC apart, for all engines of one process.
+    """Mutual exclusion of host operations on Machines with the same BMC, for all engines of one process.
 
     Args:
         machines: of all sites, indexed by INDEX_BMC.
@@ -81,18 +81,19 @@ class SharedBmcs:
         return None
 
     def _waits(self, first: _Claiming) -> bool:
-        """Return whether a reservation still stands for a claim: the slot speaks for itself once it is taken."""
+        """Return whether a reservation still counts: once the claim is complete, the Machine's lock replaces it."""
         machine = self._machines.get(first.machine)
         holder = machine.status.active_operation if machine is not None else None
         return machine is not None and (holder is None or holder.uid != first.uid)
 
     async def check(self, machine: Machine) -> None:
-        """Make sure before an action that no operation has another Machine with this BMC.
+        """Check before an action that no operation holds another Machine with this BMC.
 
-        Each takes its slot before it reads the others, so of two at the same time one sees the other at least.
+        Each operation takes its lock before it reads the others' locks, so at least one of two simultaneous ones sees
+        the other.
 
         Raises:
-            NotDone: one has; nothing is sent.
+            NotDone: another operation does; nothing is sent.
         """
         for other in sharing_bmc(self._machines, machine):
             try:
@@ -111,7 +112,7 @@ def _is_host(kind: str) -> bool:
 
 
 class SharedBmcController:
-    """Writes condition BMCExclusive on the Machines of its site.
+    """Writer of condition BMCExclusive on the Machines of its site.
 
     Args:
         site: None for all sites.
@@ -153,7 +154,7 @@ class SharedBmcController:
 
 
 def told(machine: Machine, others: Sequence[Machine], *, now: str) -> list[dict[str, object]] | None:
-    """Return the Machine's conditions with what is known of its BMC; None where they say so already."""
+    """Return the Machine's conditions with BMCExclusive updated; None if nothing changes."""
     conditions = [msgspec.to_builtins(one) for one in machine.status.conditions]
     kind = ConditionType.BMC_EXCLUSIVE
     if others:

@@ -6,10 +6,10 @@ import socket
 
 
 def udp_socket(address: str, port: int, interface: str | None) -> socket.socket:
-    """A UDP socket that does not block; with an interface, what comes over others does not reach it.
+    """Return a non-blocking UDP socket; with an interface, it receives nothing from others.
 
     Raises:
-        OSError: the port is taken, or the interface is not there.
+        OSError: the port is taken, or the interface does not exist.
     """
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

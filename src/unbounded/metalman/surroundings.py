@@ -1,4 +1,4 @@
-"""What netboot templates are told beside the Machine, out of the facts of the cluster."""
+"""Context of netboot templates besides the Machine, from the facts of the cluster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FIELD: Final = "spec.kubernetes.bootstrapTokenRef"
 
 
 class ClusterSurroundings:
-    """Surroundings of a template, made anew for each file, as facts change while hosts boot.
+    """Context of a template, computed for each file, as facts change while hosts boot.
 
-    Attestation brings a host its token. One whose Machine names a token gets that in its configuration instead.
+    A host gets its token by attestation. If the Machine's spec refers to a token, the host's configuration contains it.
     """
 
     def __init__(self, api: Api, follower: FactsFollower) -> None:
@@ -33,14 +33,14 @@ class ClusterSurroundings:
         self._follower = follower
 
     async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> Surroundings:
-        """All of it.
+        """Return the context.
 
         Args:
             serve_url: the URL of this boot, with its prefix; the agent attests under it.
-            private: the file goes to a client that knows the prefix; a token stands in no other.
+            private: the client knows the prefix; only then may the file contain a token.
         Raises:
             NotKnown: the cluster is not known yet, or the Machine's configuration or token cannot be read.
-            Rejected: the token that the Machine names lets no host join.
+            Rejected: the token in the Machine's spec lets no host join.
         """
         facts = self._follower.facts
         if facts is None:
@@ -61,7 +61,7 @@ class ClusterSurroundings:
         )
 
     async def _token(self, machine: Machine) -> str | None:
-        """Return the token that the Machine names; None where it names none."""
+        """Return the token that the Machine's spec refers to; None if there is none."""
         name = _token_named(machine)
         if not name:
             return None
@@ -80,8 +80,7 @@ class ClusterSurroundings:
             raise Rejected(f"{_FIELD}: {error}") from error
 
     async def _settings(self, machine: Machine) -> NodeSettings | None:
-        """Return the settings of the Machine's configuration; none where it names one that is not there, for which the
-        agent waits."""
+        """Return the settings of the Machine's configuration; None if it does not exist, and the agent waits for it."""
         ref = machine.spec.configuration_ref
         try:
             return None if ref is None else node_settings((await bound_version(self._api, ref)).spec.template)
@@ -92,14 +91,14 @@ class ClusterSurroundings:
 
 
 def _token_named(machine: Machine) -> str:
-    """Name of the Secret of a Machine's bootstrap token; empty where it names none."""
+    """Return the name of the Secret with a Machine's bootstrap token; empty if its spec refers to none."""
     kubernetes = machine.spec.kubernetes
     ref = kubernetes.bootstrap_token_ref if kubernetes is not None else None
     return "" if ref is None else ref.name
 
 
 def _grant(name: str) -> str:
-    """Commands by which a person lets metalman read one Secret of kube-system, of which it may read none otherwise."""
+    """Return the commands with which an administrator lets metalman read one Secret of kube-system."""
     role = f"kubectl --namespace {NAMESPACE} create role metalman-{name} --verb get --resource secrets"
     binding = f"kubectl --namespace {NAMESPACE} create rolebinding metalman-{name} --role metalman-{name}"
     return f"`{role} --resource-name {name}` and `{binding} --serviceaccount unbounded-kube:metalman` let it"

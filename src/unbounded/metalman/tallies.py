@@ -1,4 +1,4 @@
-"""What the network servers count, as Prometheus scrapes it. Reasons are few and our own; clients add none."""
+"""Prometheus metrics of the network servers' counters. Reasons are few and our own; clients add none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Counts = Callable[[], Mapping[str, int]]
 
 
 class TallyCollector(Collector):
-    """Counters of servers that come and go in a process; what they have counted stays.
+    """Counters of servers that start and stop within a process; their counts remain.
 
     Args:
         name: of the metric, without `_total`.
@@ -24,7 +24,7 @@ class TallyCollector(Collector):
         registry.register(self)
 
     def begin(self, counts: Counts) -> None:
-        """A server begins to count, from nothing; what the one before had counted is kept."""
+        """Follow a new server's counts, which start at zero; the counts of the one before are kept."""
         self._ended = self._sum()
         self._counts = counts
 

@@ -1,6 +1,7 @@
-"""What the network servers do with odd packets: every one is counted by its reason, and few are logged.
+"""Counters of packets by reason, with a rate-limited log.
 
-A flood of packets changes a number and not the size of a log or of a table: reasons are few, and told apart here.
+A flood of packets increases a number, not the size of a log or a table: there are few reasons, and the server chooses
+them.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ REMEMBERED: Final = 1024
 
 
 class Tally:
-    """Counts by reason; the first of a reason is logged, and later ones at most every ten seconds."""
+    """Counter by reason; the first packet of a reason is logged, and later ones at most every ten seconds."""
 
     def __init__(self, log: Log, clock: Callable[[], float], text: str = "packet not served") -> None:
         self.counts: Counter[str] = Counter()
         self._log = log
         self._text = text
         self._clock = clock
-        self._told: dict[str, tuple[float, int]] = {}  # {reason: (when, how many by then)}
+        self._told: dict[str, tuple[float, int]] = {}  # {reason: (time of the last log, count at that time)}
 
     def count(self, reason: str, **facts: object) -> None:
-        """Count one; `facts` are for the log."""
+        """Count a packet; `facts` are for the log."""
         self.counts[reason] += 1
         now, seen = self._clock(), self.counts[reason]
         when, before = self._told.get(reason, (None, 0))
@@ -37,7 +38,7 @@ class Tally:
 
 
 class Once:
-    """Passes a thing on once in a while, and remembers so many things at most."""
+    """Rate limit for each thing, with a limit on the remembered things."""
 
     def __init__(self, clock: Callable[[], float], *, again_after_s: float = 60.0) -> None:
         self._clock = clock
@@ -45,7 +46,7 @@ class Once:
         self._last: OrderedDict[Hashable, float] = OrderedDict()
 
     def new(self, thing: Hashable) -> bool:
-        """Whether the thing is to be passed on now."""
+        """Return whether to pass the thing on now."""
         now = self._clock()
         last = self._last.get(thing)
         if last is not None and now - last < self._again_after_s:
