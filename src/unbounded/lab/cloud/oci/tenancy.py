@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Final, TypeVar
@@ -53,6 +53,9 @@ H = TypeVar("H", Volume, Vnic)
 
 Thing = Instance | Vnic | Volume
 """Resources with a history."""
+
+KINDS: Final[Mapping[type[Thing], str]] = {Instance: "Instance", Vnic: "Vnic", Volume: "Volume"}
+"""The kinds in their events, which clients of the control interface read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class Tenancy:
         self.agenda.put(due, lambda at: act(at) if instance.turn == turn else None)
 
     def note(self, at: float, thing: Thing, what: str, detail: str = "") -> None:
-        self.history.add(Event(at, type(thing).__name__, thing.name, what, detail, thing.id))
+        self.history.add(Event(at, KINDS[type(thing)], thing.name, what, detail, thing.id))
 
     def new_id(self, kind: str) -> str:
         self._numbers += 1
