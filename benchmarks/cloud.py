@@ -48,7 +48,7 @@ from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.lab.cloud.azure.model import USUAL_TIMES, Times
+from unbounded.lab.cloud.azure.model import USUAL_TIMES, AzureTimes
 from unbounded.lab.cloud.azure.throttling import SUBSCRIPTION_LIMITS
 from unbounded.machineops.settings import COMPONENT
 
@@ -94,7 +94,7 @@ class Size:
     operations: int
     concurrent: int
     within_s: float
-    times: Times = TIMES
+    times: AzureTimes = TIMES
 
 
 FULL: Final = Size(operations=500, concurrent=40, within_s=600.0)

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import children
-from unbounded.lab.cloud.azure import LabAzure, Shape
-from unbounded.lab.cloud.azure.model import USUAL_TIMES, Power, Times
+from unbounded.lab.cloud.azure import LabAzure, VmShape
+from unbounded.lab.cloud.azure.model import USUAL_TIMES, AzureTimes, VmPower
 from unbounded.lab.dials import FOR_EVER
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.http import LabReply, LabRequest
 
 MIX: Final = (
     "HostReboot", "HostReplace", "HostPowerOff", "HostReboot", "HostPowerOn",
@@ -30,7 +30,7 @@ MIX: Final = (
 )  # fmt: skip
 """The operations of ten machines that follow each other."""
 
-TIMES: Final = Times(
+TIMES: Final = AzureTimes(
     create_s=10.0,
     update_s=2.0,
     delete_s=6.0,
@@ -42,7 +42,7 @@ TIMES: Final = Times(
     poll_s=5.0,
 )
 SLOW: Final = replace(TIMES, create_s=60.0, delete_s=45.0)  # as a cloud takes for a large VM
-SHAPE: Final = Shape(data_disks=1, nic_delete_option="Delete")  # as the portal makes them
+SHAPE: Final = VmShape(data_disks=1, nic_delete_option="Delete")  # as the portal makes them
 STALL_S: Final = 30.0
 _MACHINE: Final = re.compile(r"s(\d+)-([a-z]+)-\d+", re.IGNORECASE)
 _OPERATION: Final = re.compile(r"/operations/([^/?]+)")
@@ -91,13 +91,13 @@ class CountingAzure(LabAzure):
         self._calls: dict[str, Counter[str]] = {}
         self._refused = 0
 
-    async def exchange(self, request: Request) -> Reply:
+    async def exchange(self, request: LabRequest) -> LabReply:
         reply = await super().exchange(request)
         if (call := self.front.cloud.call(request)).account:
             self._count(request, call.name, reply)
         return reply
 
-    def _count(self, request: Request, call: str, reply: Reply) -> None:
+    def _count(self, request: LabRequest, call: str, reply: LabReply) -> None:
         self._refused += reply.status == 429
         if reply.status == 429 or (machine := self._machine(request.path)) is None:
             return
@@ -127,12 +127,12 @@ def fill(cloud: LabAzure, count: int) -> Iterator[Made]:
         for place, subscription in enumerate(cloud.subscriptions):
             resource = cloud.add_machine(f"s{place}-{_short(kind)}-{number}", SHAPE, subscription=subscription)
             if kind == "HostPowerOn":
-                off = replace(cloud.estate.machine(resource), power=Power.DEALLOCATED)
+                off = replace(cloud.estate.machine(resource), power=VmPower.DEALLOCATED)
                 cloud.estate.put_machine(off, cloud.now)
             yield Made(resource.name, f"azure://{resource}", kind, place)
 
 
-async def main(subscriptions: int, machines: int, ca: Path, *, stalled: bool, times: Times) -> None:
+async def main(subscriptions: int, machines: int, ca: Path, *, stalled: bool, times: AzureTimes) -> None:
     async with CountingAzure(subscriptions=subscriptions, times=times) as cloud:
         made = list(fill(cloud, machines))
         await asyncio.to_thread(ca.write_bytes, cloud.ca)

@@ -11,7 +11,7 @@ from typing import Final
 from tests.support.qemu import Hardware, QemuMachine, Segment
 from tests.support.qemu.router import router
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Power
+from unbounded.lab.bmc.power import HostPower
 from unbounded.metalman.redfish.pool import Bmc, BmcPool
 from unbounded.metalman.redfish.ports import Access, BootEnabled, BootOverride, BootTarget, ResetType
 
@@ -36,7 +36,7 @@ async def bench(hardware: Hardware, net: Segment, folder: Path) -> AsyncIterator
     """The machine, off; it is switched off again on leaving."""
     async with (
         router(net.bridge),
-        LabBmc(power=Power.OFF, boot_s=0.5) as lab,
+        LabBmc(power=HostPower.OFF, boot_s=0.5) as lab,
         QemuMachine(hardware, lab, net, folder) as machine,
         BmcPool() as pool,
     ):

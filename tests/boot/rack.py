@@ -17,7 +17,7 @@ from tests.support.qemu.router import router
 from unbounded.api.names import API_VERSION, LABEL_SITE
 from unbounded.lab import machines as manifests
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Power
+from unbounded.lab.bmc.power import HostPower
 
 MACHINE: Final = "rack1-01"
 SITE: Final = "rack1"
@@ -120,7 +120,7 @@ async def rack(hardware: Hardware, net: Segment, folder: Path) -> AsyncIterator[
     async with (
         router(net.bridge),
         docker_registry(folder / "registry") as registry,
-        LabBmc(MACHINE, power=Power.OFF) as bmc,
+        LabBmc(MACHINE, power=HostPower.OFF) as bmc,
         QemuMachine(hardware, bmc, net, folder / "machine") as machine,
         up(data, *reachable, "--pxe-interface", net.bridge, "--log-level", "info") as running,
     ):

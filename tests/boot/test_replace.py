@@ -22,7 +22,7 @@ from tests.support.hosts.mirror import CNI, CONTAINERD, RUNC, Mirror, mirror_on
 from tests.support.qemu import Hardware, Segment
 from tests.support.qemu.tools import built
 from tests.support.token_groups import machine_of
-from unbounded.lab.bmc.power import Power
+from unbounded.lab.bmc.power import HostPower
 
 pytestmark = [
     pytest.mark.slow,
@@ -135,7 +135,7 @@ async def is_reimaged(it: Rack, source: str) -> None:
     assert status["phase"] == "Complete", status
     assert seen(status) >= SEEN
     assert it.machine.boots == [source, "Hdd"]
-    assert it.bmc.power() is Power.ON
+    assert it.bmc.power() is HostPower.ON
     conditions = await it.conditions()
     assert conditions["Repaved"] == ("True", "Succeeded")
     assert conditions["CloudInitDone"] == ("True", "Succeeded")

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from unbounded.lab.bmc import HandClock, LabBmc
-from unbounded.lab.bmc.control import Control
+from unbounded.lab.bmc import LabBmc, ManualClock
+from unbounded.lab.bmc.control import BmcControl
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
 
 Client = TestClient[web.Request, web.Application]
@@ -17,13 +17,13 @@ Client = TestClient[web.Request, web.Application]
 
 @pytest.fixture
 async def bmc() -> AsyncIterator[LabBmc]:
-    async with LabBmc("lab-07", clock=HandClock(start=0.0)) as bmc:
+    async with LabBmc("lab-07", clock=ManualClock(start=0.0)) as bmc:
         yield bmc
 
 
 @pytest.fixture
 async def control(bmc: LabBmc) -> AsyncIterator[Client]:
-    async with TestClient(TestServer(Control({"lab-07": bmc}).application())) as client:
+    async with TestClient(TestServer(BmcControl({"lab-07": bmc}).application())) as client:
         yield client
 
 

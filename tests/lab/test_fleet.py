@@ -16,7 +16,7 @@ import yaml
 
 from tests.lab.wire import eventually
 from unbounded.api.names import LABEL_SITE
-from unbounded.lab.bmc import LabBmc, Power
+from unbounded.lab.bmc import HostPower, LabBmc
 from unbounded.lab.bmc.fleet import Fleet, FleetBmc, FleetFailed, bmc_names, start_fleet
 
 SYSTEM = "/redfish/v1/Systems/1"
@@ -66,11 +66,11 @@ async def test_a_fleet_is_shared_by_processes_and_keeps_its_order() -> None:
 
 @pytest.mark.slow
 async def test_the_truth_of_a_host_and_the_dials_of_its_bmc_are_at_hand() -> None:
-    async with start_fleet(2, shutdown_s=0.0, boot_s=0.0, power=Power.OFF) as fleet:
+    async with start_fleet(2, shutdown_s=0.0, boot_s=0.0, power=HostPower.OFF) as fleet:
         bmc, other = fleet
-        assert await bmc.power() is Power.OFF
+        assert await bmc.power() is HostPower.OFF
         assert await ask(bmc, "POST", RESET, {"ResetType": "On"}) == 204
-        assert (await bmc.power(), await other.power()) == (Power.ON, Power.OFF)
+        assert (await bmc.power(), await other.power()) == (HostPower.ON, HostPower.OFF)
         assert [event.detail for event in await bmc.history()] == ["On", "PoweringOn", "Hdd", "On"]
         await bmc.set_dials(deaf_resets=1)
         assert await ask(bmc, "POST", RESET, {"ResetType": "ForceOff"}) == 204
@@ -90,12 +90,12 @@ async def test_a_bmc_without_mains_is_gone_and_comes_back_to_itself() -> None:
         bmc = fleet[0]
         await bmc.set_dials(power_restore="LastState", restart_s=0.0)
         await bmc.unplug()
-        assert await bmc.power() is Power.OFF
+        assert await bmc.power() is HostPower.OFF
         with pytest.raises(aiohttp.ClientConnectorError):
             await ask(bmc, "GET", SYSTEM)
         await bmc.plug()
         assert await ask(bmc, "GET", SYSTEM) == 200
-        assert await bmc.power() is Power.ON
+        assert await bmc.power() is HostPower.ON
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.lab.wire import SYSTEM, eventually, wire
-from unbounded.lab.bmc import HandClock, LabBmc, Power
+from unbounded.lab.bmc import HostPower, LabBmc, ManualClock
 
 
 async def test_it_lives_by_the_clock_of_the_event_loop_unless_it_is_given_one() -> None:
@@ -42,7 +42,7 @@ async def test_a_kept_connection_is_broken_when_the_mains_go() -> None:
         await talk.bmc.unplug()
         with pytest.raises(aiohttp.ClientConnectionError):
             await talk.get()
-        assert talk.bmc.power() is Power.OFF
+        assert talk.bmc.power() is HostPower.OFF
         await talk.bmc.plug()
         assert (await talk.get()).status == 503
         talk.clock.move(3.0)
@@ -78,7 +78,7 @@ async def test_requests_at_the_same_time_are_counted() -> None:
 
 
 async def test_it_stops_at_once_while_requests_are_stalled() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as http:
         async with LabBmc(profile="stalls", clock=clock) as bmc:
             asked = asyncio.create_task(http.get(bmc.url + SYSTEM))
@@ -90,7 +90,7 @@ async def test_it_stops_at_once_while_requests_are_stalled() -> None:
 
 
 async def test_a_clock_wakes_those_whose_time_has_come() -> None:
-    clock = HandClock(start=0.0)
+    clock = ManualClock(start=0.0)
     woken: list[str] = []
 
     async def sleeper(name: str, seconds: float) -> None:

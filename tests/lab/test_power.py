@@ -8,49 +8,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.lab.bmc.power import EFFECTS, Boot, Effect, Host, Override, Power, Press, Traits
+from unbounded.lab.bmc.power import (
+    EFFECTS,
+    BootOverride,
+    HostPower,
+    HostTraits,
+    OverrideEnabled,
+    Press,
+    PressEffect,
+    SimulatedHost,
+)
 
-TRAITS = Traits(shutdown_s=4.0, boot_s=10.0, cycle_off_s=2.0)
+TRAITS = HostTraits(shutdown_s=4.0, boot_s=10.0, cycle_off_s=2.0)
 
 LEGAL = {
-    (Power.OFF, Power.POWERING_ON),
-    (Power.POWERING_ON, Power.ON),
-    (Power.POWERING_ON, Power.OFF),
-    (Power.POWERING_ON, Power.POWERING_ON),  # a reset during the boot
-    (Power.ON, Power.POWERING_OFF),
-    (Power.ON, Power.OFF),
-    (Power.ON, Power.POWERING_ON),  # a reset
-    (Power.POWERING_OFF, Power.OFF),
-    (Power.POWERING_OFF, Power.POWERING_ON),
+    (HostPower.OFF, HostPower.POWERING_ON),
+    (HostPower.POWERING_ON, HostPower.ON),
+    (HostPower.POWERING_ON, HostPower.OFF),
+    (HostPower.POWERING_ON, HostPower.POWERING_ON),  # a reset during the boot
+    (HostPower.ON, HostPower.POWERING_OFF),
+    (HostPower.ON, HostPower.OFF),
+    (HostPower.ON, HostPower.POWERING_ON),  # a reset
+    (HostPower.POWERING_OFF, HostPower.OFF),
+    (HostPower.POWERING_OFF, HostPower.POWERING_ON),
 }
 
 
-def powers(host: Host) -> list[tuple[float, str]]:
+def powers(host: SimulatedHost) -> list[tuple[float, str]]:
     return [(event.at, event.detail) for event in host.history if event.what == "power"]
 
 
-def power_at(host: Host, now: float) -> Power:
+def power_at(host: SimulatedHost, now: float) -> HostPower:
     host.advance(now)
     return host.power
 
 
-def boots(host: Host) -> list[str]:
+def boots(host: SimulatedHost) -> list[str]:
     return [event.detail for event in host.history if event.what == "boot"]
 
 
 def test_every_press_has_an_effect_in_every_state() -> None:
-    assert EFFECTS.keys() == set(product(Press, Power))
+    assert EFFECTS.keys() == set(product(Press, HostPower))
 
 
 def test_an_orderly_shutdown_takes_its_time() -> None:
-    host = Host(TRAITS, now=0.0)
-    assert host.press(Press.GRACEFUL_SHUTDOWN, 1.0) is Effect.SHUT_DOWN
-    assert power_at(host, 4.9) is Power.POWERING_OFF
-    assert power_at(host, 5.0) is Power.OFF
+    host = SimulatedHost(TRAITS, now=0.0)
+    assert host.press(Press.GRACEFUL_SHUTDOWN, 1.0) is PressEffect.SHUT_DOWN
+    assert power_at(host, 4.9) is HostPower.POWERING_OFF
+    assert power_at(host, 5.0) is HostPower.OFF
 
 
 def test_power_is_taken_at_once_and_a_boot_takes_its_time() -> None:
-    host = Host(TRAITS, now=0.0)
+    host = SimulatedHost(TRAITS, now=0.0)
     host.press(Press.FORCE_OFF, 1.0)
     host.press(Press.ON, 2.0)
     host.advance(50.0)
@@ -58,61 +67,61 @@ def test_power_is_taken_at_once_and_a_boot_takes_its_time() -> None:
 
 
 def test_a_graceful_restart_goes_through_an_orderly_shutdown() -> None:
-    host = Host(TRAITS, now=0.0)
+    host = SimulatedHost(TRAITS, now=0.0)
     host.press(Press.GRACEFUL_RESTART, 0.0)
     host.advance(100.0)
     assert powers(host) == [(0.0, "PoweringOff"), (4.0, "PoweringOn"), (14.0, "On")]
 
 
 def test_a_power_cycle_is_off_for_a_moment() -> None:
-    host = Host(TRAITS, now=0.0)
+    host = SimulatedHost(TRAITS, now=0.0)
     host.press(Press.POWER_CYCLE, 0.0)
     host.advance(100.0)
     assert powers(host) == [(0.0, "Off"), (2.0, "PoweringOn"), (12.0, "On")]
 
 
 def test_on_during_a_shutdown_is_lost() -> None:
-    host = Host(TRAITS, now=0.0)
+    host = SimulatedHost(TRAITS, now=0.0)
     host.press(Press.GRACEFUL_SHUTDOWN, 0.0)
-    assert host.press(Press.ON, 1.0) is Effect.ALREADY
+    assert host.press(Press.ON, 1.0) is PressEffect.ALREADY
     host.advance(100.0)
-    assert host.power is Power.OFF
+    assert host.power is HostPower.OFF
 
 
 def test_an_operating_system_can_ignore_the_button() -> None:
-    host = Host(Traits(ignores_shutdown=True), now=0.0)
-    assert host.press(Press.GRACEFUL_SHUTDOWN, 0.0) is Effect.NOTHING
-    assert host.press(Press.PUSH_POWER_BUTTON, 0.0) is Effect.NOTHING
-    assert host.press(Press.FORCE_OFF, 0.0) is Effect.HALT
+    host = SimulatedHost(HostTraits(ignores_shutdown=True), now=0.0)
+    assert host.press(Press.GRACEFUL_SHUTDOWN, 0.0) is PressEffect.NOTHING
+    assert host.press(Press.PUSH_POWER_BUTTON, 0.0) is PressEffect.NOTHING
+    assert host.press(Press.FORCE_OFF, 0.0) is PressEffect.HALT
 
 
 def test_a_board_can_switch_itself_on_again() -> None:
-    host = Host(Traits(comes_back_s=3.0, boot_s=1.0), now=0.0)
+    host = SimulatedHost(HostTraits(comes_back_s=3.0, boot_s=1.0), now=0.0)
     host.press(Press.FORCE_OFF, 0.0)
-    assert power_at(host, 2.9) is Power.OFF
-    assert power_at(host, 4.0) is Power.ON
+    assert power_at(host, 2.9) is HostPower.OFF
+    assert power_at(host, 4.0) is HostPower.ON
 
 
 def test_once_boots_once_from_the_network() -> None:
-    host = Host(TRAITS, now=0.0)
-    host.boot = Boot(Override.ONCE, "Pxe")
+    host = SimulatedHost(TRAITS, now=0.0)
+    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
     for at in (0.0, 100.0):
         host.press(Press.FORCE_RESTART, at)
     assert boots(host) == ["Pxe", "Hdd"]
-    assert host.boot.enabled is Override.DISABLED
+    assert host.boot.enabled is OverrideEnabled.DISABLED
 
 
 def test_continuous_boots_from_the_network_each_time() -> None:
-    host = Host(TRAITS, now=0.0)
-    host.boot = Boot(Override.CONTINUOUS, "Pxe")
+    host = SimulatedHost(TRAITS, now=0.0)
+    host.boot = BootOverride(OverrideEnabled.CONTINUOUS, "Pxe")
     for at in (0.0, 100.0):
         host.press(Press.FORCE_RESTART, at)
     assert boots(host) == ["Pxe", "Pxe"]
 
 
 def test_a_firmware_can_ignore_the_override() -> None:
-    host = Host(Traits(ignores_override=True), now=0.0)
-    host.boot = Boot(Override.ONCE, "Pxe")
+    host = SimulatedHost(HostTraits(ignores_override=True), now=0.0)
+    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
     host.press(Press.FORCE_RESTART, 0.0)
     assert boots(host) == ["Hdd"]
 
@@ -123,7 +132,7 @@ class Recorder:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def start(self, boot: Boot) -> None:
+    def start(self, boot: BootOverride) -> None:
         self.told.append(f"start from {boot.source}")
 
     def halt(self) -> None:
@@ -133,43 +142,43 @@ class Recorder:
         self.told.append("button")
 
 
-def with_board(power: Power) -> tuple[Host, Recorder]:
-    host = Host(TRAITS, now=0.0, power=power)
+def with_board(power: HostPower) -> tuple[SimulatedHost, Recorder]:
+    host = SimulatedHost(TRAITS, now=0.0, power=power)
     host.board = board = Recorder()
     return host, board
 
 
 def test_a_board_does_what_its_host_does() -> None:
-    host, board = with_board(Power.OFF)
-    host.boot = Boot(Override.ONCE, "Pxe")
+    host, board = with_board(HostPower.OFF)
+    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
     for at, press in ((0.0, Press.ON), (20.0, Press.FORCE_RESTART), (40.0, Press.FORCE_OFF), (50.0, Press.FORCE_OFF)):
         host.press(press, at)
     assert board.told == ["start from Pxe", "start from Hdd", "halt"]
 
 
 def test_with_a_board_a_shutdown_takes_as_long_as_it_takes() -> None:
-    host, board = with_board(Power.ON)
+    host, board = with_board(HostPower.ON)
     host.press(Press.GRACEFUL_SHUTDOWN, 0.0)
-    assert power_at(host, 100.0) is Power.POWERING_OFF
+    assert power_at(host, 100.0) is HostPower.POWERING_OFF
     host.ended(101.0)
-    assert host.power is Power.OFF
+    assert host.power is HostPower.OFF
     assert board.told == ["button", "halt"]
 
 
 def test_a_graceful_restart_of_a_board_starts_it_when_it_has_ended() -> None:
-    host, board = with_board(Power.ON)
+    host, board = with_board(HostPower.ON)
     host.press(Press.GRACEFUL_RESTART, 0.0)
     host.ended(5.0)
-    assert host.power is Power.POWERING_ON
+    assert host.power is HostPower.POWERING_ON
     assert board.told == ["button", "start from Hdd"]
 
 
 def test_a_board_that_resets_itself_boots_from_where_it_is_to_boot_next() -> None:
-    host, board = with_board(Power.OFF)
-    host.boot = Boot(Override.ONCE, "Pxe")
+    host, board = with_board(HostPower.OFF)
+    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
     host.press(Press.ON, 0.0)
     host.ended(30.0, restarts=True)
-    assert host.power is Power.POWERING_ON
+    assert host.power is HostPower.POWERING_ON
     assert boots(host) == ["Pxe", "Hdd"]
     assert board.told == ["start from Pxe", "start from Hdd"]
 
@@ -177,17 +186,17 @@ def test_a_board_that_resets_itself_boots_from_where_it_is_to_boot_next() -> Non
 @pytest.mark.parametrize(
     ("restore", "before", "after"),
     [
-        ("AlwaysOff", Power.ON, Power.OFF),
-        ("AlwaysOn", Power.OFF, Power.ON),
-        ("LastState", Power.ON, Power.ON),
-        ("LastState", Power.OFF, Power.OFF),
+        ("AlwaysOff", HostPower.ON, HostPower.OFF),
+        ("AlwaysOn", HostPower.OFF, HostPower.ON),
+        ("LastState", HostPower.ON, HostPower.ON),
+        ("LastState", HostPower.OFF, HostPower.OFF),
     ],
 )
-def test_the_mains_come_back_to_what_the_policy_says(restore: str, before: Power, after: Power) -> None:
-    host = Host(TRAITS, now=0.0, power=before)
+def test_the_mains_come_back_to_what_the_policy_says(restore: str, before: HostPower, after: HostPower) -> None:
+    host = SimulatedHost(TRAITS, now=0.0, power=before)
     host.unplug(1.0)
-    assert host.power is Power.OFF
-    assert host.press(Press.ON, 2.0) is Effect.IMPOSSIBLE
+    assert host.power is HostPower.OFF
+    assert host.press(Press.ON, 2.0) is PressEffect.IMPOSSIBLE
     host.plug(3.0, restore=restore)
     host.advance(100.0)
     assert host.power is after
@@ -195,7 +204,7 @@ def test_the_mains_come_back_to_what_the_policy_says(restore: str, before: Power
 
 steps = st.lists(st.tuples(st.floats(0.0, 20.0), st.sampled_from([*Press, "unplug", "plug"])), min_size=1, max_size=30)
 some_traits = st.builds(
-    Traits,
+    HostTraits,
     shutdown_s=st.floats(0.0, 5.0),
     boot_s=st.floats(0.0, 5.0),
     cycle_off_s=st.floats(0.0, 5.0),
@@ -204,7 +213,7 @@ some_traits = st.builds(
 )
 
 
-def lived(host: Host, story: list[tuple[float, Press | str]], looks: list[float]) -> Host:
+def lived(host: SimulatedHost, story: list[tuple[float, Press | str]], looks: list[float]) -> SimulatedHost:
     """The host after a story, looked at (brought up to date) at some times in between."""
     now = 0.0
     for pause, step in story:
@@ -227,25 +236,25 @@ def lived(host: Host, story: list[tuple[float, Press | str]], looks: list[float]
 @pytest.mark.slow
 @given(some_traits, steps, st.lists(st.floats(0.0, 600.0), max_size=20))
 def test_looking_at_a_host_changes_nothing(
-    traits: Traits, story: list[tuple[float, Press | str]], looks: list[float]
+    traits: HostTraits, story: list[tuple[float, Press | str]], looks: list[float]
 ) -> None:
-    watched = lived(Host(traits, now=0.0), story, looks)
-    alone = lived(Host(traits, now=0.0), story, [])
+    watched = lived(SimulatedHost(traits, now=0.0), story, looks)
+    alone = lived(SimulatedHost(traits, now=0.0), story, [])
     assert list(watched.history) == list(alone.history)
     assert (watched.power, watched.boots) == (alone.power, alone.boots)
 
 
 @pytest.mark.slow
 @given(some_traits, steps)
-def test_what_holds_in_every_story(traits: Traits, story: list[tuple[float, Press | str]]) -> None:
-    host = lived(Host(traits, now=0.0), story, [])
+def test_what_holds_in_every_story(traits: HostTraits, story: list[tuple[float, Press | str]]) -> None:
+    host = lived(SimulatedHost(traits, now=0.0), story, [])
     times = [event.at for event in host.history]
     assert times == sorted(times)
     assert host.boots == len(boots(host))
-    states = [Power.ON, *(Power(detail) for _, detail in powers(host))]
-    assert all(pair in LEGAL or pair[1] is Power.OFF for pair in pairwise(states))
+    states = [HostPower.ON, *(HostPower(detail) for _, detail in powers(host))]
+    assert all(pair in LEGAL or pair[1] is HostPower.OFF for pair in pairwise(states))
     assert states[-1] is host.power
-    assert host.boots == sum(state is Power.POWERING_ON for state in states)
-    assert host.mains or host.power is Power.OFF
+    assert host.boots == sum(state is HostPower.POWERING_ON for state in states)
+    assert host.mains or host.power is HostPower.OFF
     if traits.comes_back_s is None:
-        assert host.power in (Power.ON, Power.OFF), "left alone for long enough, it settles"
+        assert host.power in (HostPower.ON, HostPower.OFF), "left alone for long enough, it settles"

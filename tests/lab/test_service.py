@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.lab.bmc.device import Bmc
-from unbounded.lab.bmc.dials import IDEAL, Dials
-from unbounded.lab.bmc.http import Request
-from unbounded.lab.bmc.identity import Identity
+from unbounded.lab.bmc.device import SimulatedBmc
+from unbounded.lab.bmc.dials import IDEAL, BmcDials
+from unbounded.lab.bmc.http import BmcRequest
+from unbounded.lab.bmc.identity import BmcIdentity
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.bmc.power import Power
+from unbounded.lab.bmc.power import HostPower
 from unbounded.lab.bmc.profiles import dials_for, misbehaviours_for, names
 from unbounded.lab.bmc.service import admit, answer
 from unbounded.lab.dials import changed, turned
-from unbounded.lab.http import Fate, Reply
+from unbounded.lab.http import Delivery, LabReply
 
 ROOT = "/redfish/v1"
 SYSTEM = f"{ROOT}/Systems/1"
 RESET = f"{SYSTEM}/Actions/ComputerSystem.Reset"
 SESSIONS = f"{ROOT}/SessionService/Sessions"
-IDENTITY = Identity("bmc")
+IDENTITY = BmcIdentity("bmc")
 
 
 def basic(password: str = IDENTITY.password) -> dict[str, str]:
@@ -37,17 +37,17 @@ def basic(password: str = IDENTITY.password) -> dict[str, str]:
 class Talk:
     """A conversation with a BMC at times that the test sets."""
 
-    def __init__(self, dials: Dials = IDEAL) -> None:
+    def __init__(self, dials: BmcDials = IDEAL) -> None:
         self.now = 1_000.0
-        self.bmc = Bmc(IDENTITY, dials, now=self.now)
+        self.bmc = SimulatedBmc(IDENTITY, dials, now=self.now)
         self.headers = basic()
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> LabReply:
         content = b"" if body is None else msgspec.json.encode(body)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = Request(method, path, {**self.headers, **named}, content)
+        request = BmcRequest(method, path, {**self.headers, **named}, content)
         if admit(self.bmc, request, self.now).dropped:
-            return Reply(fate=Fate.DROPPED)
+            return LabReply(fate=Delivery.DROPPED)
         return answer(self.bmc, request, self.now)
 
     def get(self, path: str) -> dict[str, Any]:
@@ -56,16 +56,16 @@ class Talk:
     def reset(self, reset_type: str) -> int:
         return self.ask("POST", RESET, {"ResetType": reset_type}).status
 
-    def login(self, password: str = IDENTITY.password) -> Reply:
+    def login(self, password: str = IDENTITY.password) -> LabReply:
         self.headers = {}
         return self.ask("POST", SESSIONS, {"UserName": "admin", "Password": password})
 
 
-def read(reply: Reply) -> dict[str, Any]:
+def read(reply: LabReply) -> dict[str, Any]:
     return msgspec.json.decode(reply.body, type=dict[str, Any])
 
 
-def message_id(reply: Reply) -> str:
+def message_id(reply: LabReply) -> str:
     return str(read(reply)["error"]["@Message.ExtendedInfo"][0]["MessageId"])
 
 
@@ -232,7 +232,7 @@ def test_a_chassis_reset_cycles_all_hosts() -> None:
     talk = Talk(replace(IDEAL, systems=("A", "B"), deaf_resets=-1))
     path = f"{ROOT}/Chassis/1/Actions/Chassis.Reset"
     assert talk.ask("POST", path, {"ResetType": "PowerCycle"}).status == 204
-    assert {system.host.power for system in talk.bmc.systems} == {Power.OFF}
+    assert {system.host.power for system in talk.bmc.systems} == {HostPower.OFF}
 
 
 def test_dials_turned_while_it_runs_begin_their_counts_anew() -> None:
@@ -306,7 +306,7 @@ any_request = st.tuples(
 @pytest.mark.slow
 @given(any_dials, st.lists(any_request, max_size=25))
 def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
-    dials: Dials, requests: list[tuple[str, str, Any, float]]
+    dials: BmcDials, requests: list[tuple[str, str, Any, float]]
 ) -> None:
     talk = Talk(dials)
     for method, path, body, pause in requests:
@@ -314,7 +314,7 @@ def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
         reply = talk.ask(method, path, body)
         assert 200 <= reply.status < 600
         assert reply.hold_s >= 0.0
-        if reply.status >= 400 and reply.fate is Fate.SENT:
+        if reply.status >= 400 and reply.fate is Delivery.SENT:
             assert message_id(reply)
     assert talk.bmc.requests == len(requests) == len(talk.bmc.journal)
     assert len(talk.bmc.access.sessions(talk.now, dials)) <= max(0, dials.session_limit - dials.leaked_sessions)
@@ -322,7 +322,7 @@ def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
 
 def test_a_bmc_listens_or_does_not_and_says_when_that_changes() -> None:
     def door(now: float, **settings: Any) -> tuple[bool, float | None]:
-        return Bmc(IDENTITY, changed(IDEAL, settings), now=100.0).door(now)
+        return SimulatedBmc(IDENTITY, changed(IDEAL, settings), now=100.0).door(now)
 
     assert door(100.0) == (True, None)
     assert door(100.0, refused_s=-1) == (False, None)

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from unbounded.lab.bmc import HandClock, LabBmc
+from unbounded.lab.bmc import LabBmc, ManualClock
 
 ROOT = "/redfish/v1"
 SYSTEM = f"{ROOT}/Systems/1"
@@ -38,7 +38,7 @@ class Answer:
 class Wire:
     """A client with Basic authorization, and the BMC's clock in its hand."""
 
-    def __init__(self, bmc: LabBmc, clock: HandClock, http: aiohttp.ClientSession) -> None:
+    def __init__(self, bmc: LabBmc, clock: ManualClock, http: aiohttp.ClientSession) -> None:
         self.bmc = bmc
         self.clock = clock
         self._http = http
@@ -76,7 +76,7 @@ class Wire:
 @asynccontextmanager
 async def wire(profile: str, **settings: Any) -> AsyncIterator[Wire]:
     """A BMC of a profile whose clock stands still, and a client for it."""
-    clock = HandClock()
+    clock = ManualClock()
     connector = aiohttp.TCPConnector(ssl=False)
     async with (
         LabBmc(profile=profile, clock=clock, **settings) as bmc,

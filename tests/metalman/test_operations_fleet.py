@@ -13,20 +13,20 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.clock import utc_now
-from unbounded.lab.bmc.dials import IDEAL, Dials
+from unbounded.lab.bmc.dials import IDEAL, BmcDials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.dials import FOR_EVER
 
 AT_ONCE: Final = 8
 HEALTHY: Final = 16
-SILENT: Final = Dials(stalls=FOR_EVER, stall_s=3600.0)  # takes the connection, and says nothing
-GONE: Final = Dials(refused_s=FOR_EVER)
+SILENT: Final = BmcDials(stalls=FOR_EVER, stall_s=3600.0)  # takes the connection, and says nothing
+GONE: Final = BmcDials(refused_s=FOR_EVER)
 SLOWER: Final = 1.2  # what the healthy may lose to the dead
 WAITS_S: Final = 4.0  # what a place is held for, once, by somebody whose BMC does not answer
 
 
 @asynccontextmanager
-async def fleet(cluster: Cluster, dials: Sequence[Dials], *, host_s: float) -> AsyncIterator[list[str]]:
+async def fleet(cluster: Cluster, dials: Sequence[BmcDials], *, host_s: float) -> AsyncIterator[list[str]]:
     """Machines with such BMCs, in this order; their hosts take that long to shut down, and to boot."""
     async with AsyncExitStack() as stack:
         names: list[str] = []
@@ -36,7 +36,7 @@ async def fleet(cluster: Cluster, dials: Sequence[Dials], *, host_s: float) -> A
         yield names
 
 
-async def reboot_times(cluster: Cluster, dead: Sequence[Dials], *, host_s: float) -> list[float]:
+async def reboot_times(cluster: Cluster, dead: Sequence[BmcDials], *, host_s: float) -> list[float]:
     """Seconds from the request to the end for each healthy BMC, when the dead ones were asked for first."""
     dials = [*dead, *[IDEAL] * HEALTHY]
     async with fleet(cluster, dials, host_s=host_s) as machines, metalman(cluster, concurrent=AT_ONCE):
@@ -52,7 +52,7 @@ async def reboot_times(cluster: Cluster, dead: Sequence[Dials], *, host_s: float
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dead", [SILENT, GONE], ids=["silent", "gone"])
-def test_dead_bmcs_delay_nobody_else_by_more_than_the_first_wait(dead: Dials) -> None:
+def test_dead_bmcs_delay_nobody_else_by_more_than_the_first_wait(dead: BmcDials) -> None:
     """Although there are as many of them as operations may run at once."""
 
     async def scene() -> None:

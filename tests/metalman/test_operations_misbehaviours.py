@@ -18,13 +18,13 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.operation import MachineOperation
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.bmc.power import Power
+from unbounded.lab.bmc.power import HostPower
 from unbounded.lab.bmc.profiles import dials_for
 from unbounded.lab.dials import changed
 
 REBOOT, OFF, ON = KINDS = ("HostReboot", "HostPowerOff", "HostPowerOn")
-BEFORE: Final = {REBOOT: Power.ON, OFF: Power.ON, ON: Power.OFF}
-AFTER: Final = {REBOOT: {Power.ON, Power.POWERING_ON}, OFF: {Power.OFF}, ON: {Power.ON}}
+BEFORE: Final = {REBOOT: HostPower.ON, OFF: HostPower.ON, ON: HostPower.OFF}
+AFTER: Final = {REBOOT: {HostPower.ON, HostPower.POWERING_ON}, OFF: {HostPower.OFF}, ON: {HostPower.ON}}
 EVIDENCE: Final = {
     REBOOT: {"the host was seen Off", "the host was seen On"},
     OFF: {"the host was seen Off", "the host was seen Off again, 5 s later"},
@@ -91,7 +91,7 @@ def check_end(profile: str, kind: str, operation: MachineOperation, bmc: LabBmc)
         assert {evidence.what for evidence in status.evidence} == EVIDENCE[kind]
         assert {bmc.url in evidence.where for evidence in status.evidence} == {True}
         if kind == REBOOT:
-            assert Power.OFF in [event.detail for event in bmc.history() if event.what == "power"]
+            assert HostPower.OFF in [event.detail for event in bmc.history() if event.what == "power"]
     else:
         assert (status.phase, status.reason) == ("Failed", reason), status.message
         assert word in (status.message or "")

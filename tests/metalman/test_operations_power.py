@@ -14,11 +14,11 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
-from unbounded.lab.bmc.dials import RESET_TYPES, Dials
+from unbounded.lab.bmc.dials import RESET_TYPES, BmcDials
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Boot, Override, Power
+from unbounded.lab.bmc.power import BootOverride, HostPower, OverrideEnabled
 
-FROM_NETWORK: Final = Boot(Override.CONTINUOUS, "Pxe", "UEFI")
+FROM_NETWORK: Final = BootOverride(OverrideEnabled.CONTINUOUS, "Pxe", "UEFI")
 MOST_REQUESTS: Final = 12  # for one reboot of a BMC without faults, log-in and log-out included
 
 
@@ -78,7 +78,7 @@ def test_a_machine_that_nobody_wants_to_boot_from_the_network_starts_from_its_di
             bmc.host().boot = FROM_NETWORK
             assert result(await cluster.done("HostReboot", machine)) == ("Complete", "Succeeded")
             assert boots(bmc) == ["Hdd"]
-            assert bmc.host().boot.enabled is Override.DISABLED
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
             assert await cluster.condition(machine, ConditionType.BOOT_ORDER_CONFIG_SUPPORTED) is None
 
     run_swiftly(scene())
@@ -90,7 +90,7 @@ def test_a_bmc_that_cannot_set_the_boot_order_is_noted_and_its_host_started_all_
     async def scene() -> None:
         cluster = Cluster()
         kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
-        async with LabBmc(dials=Dials(override=override)) as bmc, metalman(cluster):  # type: ignore[arg-type]  # a Literal
+        async with LabBmc(dials=BmcDials(override=override)) as bmc, metalman(cluster):  # type: ignore[arg-type]  # a Literal
             (machine,) = await cluster.add(bmc)
             bmc.host().boot = FROM_NETWORK
             assert result(await cluster.done("HostReboot", machine, name="first")) == ("Complete", "Succeeded")
@@ -108,7 +108,7 @@ def test_a_bmc_that_cannot_set_the_boot_order_is_noted_and_its_host_started_all_
 def test_a_change_of_the_boot_override_that_is_lost_on_the_way_is_made_again_before_the_start() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(power=Power.OFF, dials=Dials(lost_before=1)) as bmc, metalman(cluster):
+        async with LabBmc(power=HostPower.OFF, dials=BmcDials(lost_before=1)) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             bmc.host().boot = FROM_NETWORK
             assert result(await cluster.done("HostPowerOn", machine)) == ("Complete", "Succeeded")
@@ -122,7 +122,7 @@ def test_a_change_of_the_boot_override_that_is_lost_on_the_way_is_made_again_bef
 
 
 @asynccontextmanager
-async def ended(kind: str, dials: Dials, **parameters: str) -> AsyncIterator[tuple[LabBmc, MachineOperation]]:
+async def ended(kind: str, dials: BmcDials, **parameters: str) -> AsyncIterator[tuple[LabBmc, MachineOperation]]:
     cluster = Cluster()
     async with LabBmc(dials=dials) as bmc, metalman(cluster):
         (machine,) = await cluster.add(bmc)
@@ -132,7 +132,7 @@ async def ended(kind: str, dials: Dials, **parameters: str) -> AsyncIterator[tup
 @pytest.mark.slow
 def test_force_skips_the_grace() -> None:
     async def scene() -> None:
-        async with ended("HostReboot", Dials(), force="true") as (bmc, operation):
+        async with ended("HostReboot", BmcDials(), force="true") as (bmc, operation):
             assert result(operation) == ("Complete", "Succeeded")
             assert pressed(bmc) == ["ForceOff", "On"]
 
@@ -142,7 +142,7 @@ def test_force_skips_the_grace() -> None:
 @pytest.mark.slow
 def test_a_host_that_ignores_the_shutdown_is_switched_off_when_its_grace_is_over() -> None:
     async def scene() -> None:
-        async with ended("HostPowerOff", Dials(ignores_shutdown=True), graceSeconds="20") as (bmc, operation):
+        async with ended("HostPowerOff", BmcDials(ignores_shutdown=True), graceSeconds="20") as (bmc, operation):
             assert result(operation) == ("Complete", "Succeeded")
             first, second = (event.at for event in bmc.history() if event.what == "pressed")
             assert pressed(bmc) == ["GracefulShutdown", "ForceOff"]
@@ -158,7 +158,7 @@ def without(*names: str) -> tuple[str, ...]:
 @pytest.mark.slow
 def test_a_bmc_without_an_orderly_shutdown_is_asked_for_force_off_at_once() -> None:
     async def scene() -> None:
-        dials = Dials(reset_types=without("GracefulShutdown", "PushPowerButton"))
+        dials = BmcDials(reset_types=without("GracefulShutdown", "PushPowerButton"))
         async with ended("HostReboot", dials) as (bmc, operation):
             assert result(operation) == ("Complete", "Succeeded")
             assert pressed(bmc) == ["ForceOff", "On"]
@@ -171,7 +171,7 @@ def test_a_bmc_without_an_orderly_shutdown_is_asked_for_force_off_at_once() -> N
 @pytest.mark.slow
 def test_a_bmc_that_cannot_switch_off_a_host_that_ignores_it_says_what_it_offers() -> None:
     async def scene() -> None:
-        async with ended("HostPowerOff", Dials(ignores_shutdown=True, reset_types=without("ForceOff"))) as (
+        async with ended("HostPowerOff", BmcDials(ignores_shutdown=True, reset_types=without("ForceOff"))) as (
             bmc,
             operation,
         ):

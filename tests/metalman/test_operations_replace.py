@@ -14,9 +14,9 @@ from tests.metalman.support.site import Cluster, Written, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Override, Power
+from unbounded.lab.bmc.power import HostPower, OverrideEnabled
 from unbounded.metalman.replace import SEEN_CLOUD_INIT, SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
 
 MOST_REQUESTS: Final = 30  # of a BMC without faults, two log-ins and log-outs included
@@ -39,7 +39,7 @@ def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
             assert evidence[SEEN_NODE] == f"Node {machine}"
             assert {SEEN_LOADER, SEEN_CLOUD_INIT} <= evidence.keys()
             assert host.sources == ["network", "disk"]
-            assert bmc.host().boot.enabled is Override.DISABLED
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
             assert stages_of(cluster, operation.name) == [
                 "ShuttingDown", "SettingBoot", "WaitingOn", "WaitingLoader", "WaitingInstaller", "WaitingRepave",
                 "ClearingBoot", "WaitingReturn", "WaitingCloudInit", "WaitingNode",
@@ -50,7 +50,7 @@ def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
 
 def test_a_machine_that_is_not_to_become_a_node_is_done_with_cloud_init() -> None:
     async def scene() -> None:
-        async with LabBmc(power=Power.OFF) as bmc:
+        async with LabBmc(power=HostPower.OFF) as bmc:
             _, _, operation = await replaced(bmc)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert operation.status.evidence[-1].what == SEEN_CLOUD_INIT
@@ -115,7 +115,7 @@ def test_nothing_is_switched_off_before_the_image_is_there() -> None:
                 name = await cluster.ask("HostReplace", machine)
                 await cluster.in_stage(name, "WaitingImage")
                 await asyncio.sleep(800)
-                assert bmc.power() is Power.ON
+                assert bmc.power() is HostPower.ON
                 operation = await cluster.ended(name)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
 
@@ -144,21 +144,21 @@ def test_the_message_tells_how_much_is_written_and_seldom() -> None:
 @pytest.mark.parametrize(
     "dials",
     [
-        Dials(override="continuous"),
-        Dials(override="fails-when-off"),
-        Dials(slow_s=(0.5, 2.0)),
-        Dials(lost_before=2),
-        Dials(lost_after=3),
-        Dials(reset_task="succeeds"),
+        BmcDials(override="continuous"),
+        BmcDials(override="fails-when-off"),
+        BmcDials(slow_s=(0.5, 2.0)),
+        BmcDials(lost_before=2),
+        BmcDials(lost_after=3),
+        BmcDials(reset_task="succeeds"),
     ],
     ids=["once-stays", "fails-when-off", "slow", "lost-before", "lost-after", "tasks"],
 )
-def test_a_bmc_with_a_quirk_does_not_keep_its_host_from_being_reimaged(dials: Dials) -> None:
+def test_a_bmc_with_a_quirk_does_not_keep_its_host_from_being_reimaged(dials: BmcDials) -> None:
     async def scene() -> None:
         async with LabBmc(dials=dials) as bmc:
             _, _, operation = await replaced(bmc)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
-            assert bmc.host().boot.enabled is Override.DISABLED
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
 
     run_swiftly(scene())
 
@@ -169,7 +169,7 @@ def test_a_bmc_that_sets_no_boot_order_is_noted_and_a_host_that_tries_the_networ
     override: Any,
 ) -> None:
     async def scene() -> None:
-        async with LabBmc(dials=Dials(override=override)) as bmc:
+        async with LabBmc(dials=BmcDials(override=override)) as bmc:
             cluster, machine, operation = await replaced(bmc, Story(own_order=True))
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED

@@ -14,9 +14,9 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.lab.bmc.dials import IDEAL, Dials
+from unbounded.lab.bmc.dials import IDEAL, BmcDials
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Boot, Override, Power, Press
+from unbounded.lab.bmc.power import BootOverride, HostPower, OverrideEnabled, Press
 from unbounded.metalman.replace import LOADS_MAX
 
 KUBERNETES: Final = {"kubernetes": {"version": "v1.34.0"}}
@@ -32,19 +32,19 @@ class Bad:
     reason: str
     word: str
     story: Story
-    dials: Dials = IDEAL
+    dials: BmcDials = IDEAL
     spec: Any = None
 
 
-STAYS: Final = Dials(override="continuous")
+STAYS: Final = BmcDials(override="continuous")
 BAD: Final = {
     "its firmware does not follow the override": Bad(
-        "DidNotNetboot", "started twice to boot from the network", Story(), Dials(ignores_override=True)
+        "DidNotNetboot", "started twice to boot from the network", Story(), BmcDials(ignores_override=True)
     ),
     "its BMC forgets the override": Bad(
-        "DidNotNetboot", "its boot order: the BMC took a change", Story(), Dials(override="dropped")
+        "DidNotNetboot", "its boot order: the BMC took a change", Story(), BmcDials(override="dropped")
     ),
-    "its BMC has no override": Bad("DidNotNetboot", "its boot order: https://", Story(), Dials(override="refused")),
+    "its BMC has no override": Bad("DidNotNetboot", "its boot order: https://", Story(), BmcDials(override="refused")),
     "it fetches its loader again and again": Bad(
         "BootLoop", f"fetched more than {LOADS_MAX} times", Story(loads=20, until="LoaderFetched"), STAYS
     ),
@@ -72,8 +72,8 @@ def test_a_host_is_not_reimaged_and_the_reason_is_said(what: str) -> None:
             cluster, machine, operation = await replaced(bmc, bad.story, spec=bad.spec)
             assert result(operation) == ("Failed", bad.reason), operation.status.message
             assert bad.word in (operation.status.message or "")
-            assert bmc.host().boot.enabled is Override.DISABLED
-            assert bmc.power() is Power.ON
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
+            assert bmc.power() is HostPower.ON
             found = await cluster.machine(machine)
             assert found.status.active_operation is None
             written = bad.reason in ("DidNotComeBack", "CloudInitFailed", "CloudInitTimedOut", "NodeNotReady")
@@ -98,8 +98,8 @@ def test_a_failure_without_a_stage_of_its_own_leaves_no_boot_override_either(wha
 
     async def scene() -> None:
         cluster = Cluster()
-        firmware = Dials(override="continuous", ignores_override=True)
-        async with LabBmc(power=Power.OFF, dials=firmware) as bmc, metalman(cluster):
+        firmware = BmcDials(override="continuous", ignores_override=True)
+        async with LabBmc(power=HostPower.OFF, dials=firmware) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine):
                 deadline_s = 200 if reason == "DeadlineExceeded" else 7200
@@ -107,18 +107,18 @@ def test_a_failure_without_a_stage_of_its_own_leaves_no_boot_override_either(wha
                 await cluster.in_stage(name, "SettingBoot" if stage == "WaitingOn" else stage)
                 await bmc.set_dials(**dials)
                 await cluster.in_stage(name, stage)
-                assert bmc.host().boot.enabled is not Override.DISABLED
+                assert bmc.host().boot.enabled is not OverrideEnabled.DISABLED
                 operation = await cluster.ended(name)
             assert result(operation) == ("Failed", reason), operation.status.message
             assert stages_of(cluster, name)[-2:] == [stage, "EndingFailed"]
-            assert bmc.host().boot.enabled is Override.DISABLED
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
 
     run_swiftly(scene(), limit_s=LIMIT_S)
 
 
 def test_a_host_that_boots_its_disk_is_started_twice_and_no_third_time() -> None:
     async def scene() -> None:
-        async with LabBmc(dials=Dials(ignores_override=True)) as bmc:
+        async with LabBmc(dials=BmcDials(ignores_override=True)) as bmc:
             cluster, _, operation = await replaced(bmc)
             boots = [event.detail for event in bmc.history() if event.what == "boot"]
             assert boots == ["Hdd", "Hdd"]
@@ -129,7 +129,7 @@ def test_a_host_that_boots_its_disk_is_started_twice_and_no_third_time() -> None
 
 def test_a_host_that_misses_its_first_start_is_reimaged_with_the_second() -> None:
     async def scene() -> None:
-        async with LabBmc(dials=Dials(ignores_override=True)) as bmc:
+        async with LabBmc(dials=BmcDials(ignores_override=True)) as bmc:
             cluster = Cluster()
             (machine,) = await cluster.add(bmc)
             async with metalman(cluster), netboot_host(cluster, machine):
@@ -154,7 +154,7 @@ def test_a_host_that_goes_off_after_its_start_boots_from_the_network_at_the_next
 
     async def scene() -> None:
         second = stage == "WaitingLoaderAgain"
-        async with LabBmc(dials=Dials(ignores_override=second)) as bmc:
+        async with LabBmc(dials=BmcDials(ignores_override=second)) as bmc:
             cluster = Cluster()
             (machine,) = await cluster.add(bmc)
             async with metalman(cluster), netboot_host(cluster, machine, Story(step_s=60.0)):
@@ -168,7 +168,7 @@ def test_a_host_that_goes_off_after_its_start_boots_from_the_network_at_the_next
                 operation = await cluster.ended(name)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert boots_of(bmc) == [*(["Hdd"] if second else []), "Pxe", "Pxe", "Hdd"]
-            assert bmc.host().boot.enabled is Override.DISABLED
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
 
     run_swiftly(scene(), limit_s=LIMIT_S)
 
@@ -190,7 +190,7 @@ def test_an_image_that_is_written_slowly_is_no_image_that_stands_still() -> None
 # Cancel
 
 UNDOABLE: Final = ("ShuttingDown", "WaitingOff", "SettingBootToStay", "WaitingOn", "WaitingLoader", "SettingBootAgain")
-SLOWLY: Final = Dials(ignores_shutdown=True, override="fails-when-off", ignores_override=True)
+SLOWLY: Final = BmcDials(ignores_shutdown=True, override="fails-when-off", ignores_override=True)
 
 
 async def cancelled(cluster: Cluster, machine: str, stage: str, *, within_s: float = 3600.0) -> Any:
@@ -222,8 +222,8 @@ def test_a_cancel_before_the_loader_was_fetched_is_undone(stage: str) -> None:
             async with netboot_host(cluster, machine) as host:
                 operation = await cancelled(cluster, machine, stage)
             assert result(operation) == ("Failed", "Cancelled"), operation.status.message
-            assert bmc.power() in (Power.ON, Power.POWERING_ON)
-            assert bmc.host().boot.enabled is Override.DISABLED
+            assert bmc.power() in (HostPower.ON, HostPower.POWERING_ON)
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
             assert "network" not in host.sources
             assert await cluster.condition(machine, ConditionType.REPAVED) is None
 
@@ -240,7 +240,7 @@ def test_a_host_that_fetches_its_loader_just_when_it_is_cancelled_is_started_fro
             assert result(operation) == ("Failed", "Cancelled"), operation.status.message
             assert "UndoingLoader" in stages_of(cluster, operation.name)
             assert [event.detail for event in bmc.history() if event.what == "boot"] == ["Pxe", "Hdd"]
-            assert bmc.power() in (Power.ON, Power.POWERING_ON)
+            assert bmc.power() in (HostPower.ON, HostPower.POWERING_ON)
             assert host.installs == []
 
     run_swiftly(scene())
@@ -267,8 +267,11 @@ def test_a_cancel_after_the_loader_was_fetched_is_too_late_and_said_so(stage: st
 
 def test_an_override_that_somebody_left_is_used_or_set_anew() -> None:
     async def scene() -> None:
-        for left, set_anew in ((Boot(Override.CONTINUOUS, "Pxe"), False), (Boot(Override.CONTINUOUS, "Usb"), True)):
-            async with LabBmc(power=Power.OFF) as bmc:
+        for left, set_anew in (
+            (BootOverride(OverrideEnabled.CONTINUOUS, "Pxe"), False),
+            (BootOverride(OverrideEnabled.CONTINUOUS, "Usb"), True),
+        ):
+            async with LabBmc(power=HostPower.OFF) as bmc:
                 bmc.host().boot = left
                 cluster, _, operation = await replaced(bmc)
                 assert result(operation) == ("Complete", "Succeeded"), operation.status.message

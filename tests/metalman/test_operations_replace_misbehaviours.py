@@ -12,7 +12,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from tests.metalman.test_operations_misbehaviours import TURNED
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.bmc.power import Power
+from unbounded.lab.bmc.power import HostPower
 from unbounded.lab.bmc.profiles import dials_for
 from unbounded.lab.dials import changed
 
@@ -46,7 +46,7 @@ def test_a_replacement_ends_well_or_says_why(profile: str) -> None:
                 return
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert host.sources[-2:] == ["network", "disk"]
-            assert bmc.power(bmc.device_ids[0]) in (Power.ON, Power.POWERING_ON)
+            assert bmc.power(bmc.device_ids[0]) in (HostPower.ON, HostPower.POWERING_ON)
             offs = [event for event in bmc.history() if (event.what, event.detail) == ("power", "Off")]
             assert offs, "it is claimed that the host was seen off"
 

@@ -11,7 +11,7 @@ from tests.metalman.support.netboot_host import Story, netboot_host, result, sta
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.metalman.replace import SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
 
@@ -37,7 +37,7 @@ SLOWLY_S: Final = 30.0
 def test_a_successor_finishes_the_replacement(stage: str, after_s: float) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = Dials(slow_s=(0.3, 0.3), override="continuous")
+        dials = BmcDials(slow_s=(0.3, 0.3), override="continuous")
         async with LabBmc(dials=dials, shutdown_s=SLOWLY_S, boot_s=SLOWLY_S) as bmc:
             (machine,) = await cluster.add(bmc)
             await cluster.api.patch(MACHINES, machine, {"spec": {"kubernetes": {}}})
@@ -67,7 +67,7 @@ def test_a_successor_finishes_the_replacement(stage: str, after_s: float) -> Non
 def test_a_successor_goes_on_with_the_second_round(stage: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = Dials(override="fails-when-off", slow_s=(0.3, 0.3), ignores_shutdown=True)
+        dials = BmcDials(override="fails-when-off", slow_s=(0.3, 0.3), ignores_shutdown=True)
         async with LabBmc(dials=dials, boot_s=SLOWLY_S) as bmc:
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine, Story(step_s=SLOWLY_S + 10)) as host:
@@ -94,7 +94,7 @@ def test_a_successor_goes_on_with_the_second_round(stage: str) -> None:
 def test_a_successor_ends_for_the_same_reason(stage: str, story: Story, reason: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=Dials(override="continuous", slow_s=(1.0, 1.0))) as bmc:
+        async with LabBmc(dials=BmcDials(override="continuous", slow_s=(1.0, 1.0))) as bmc:
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine, story):
                 async with metalman(cluster):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.metalman import power
 
@@ -19,8 +19,10 @@ SLOWLY_S: Final = 40.0
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [power.SHUTTING_DOWN, power.WAITING_ON])
 @pytest.mark.parametrize("after_s", [0.0, 2.0])  # with the request under way, and after its answer
-@pytest.mark.parametrize("dials", [Dials(), Dials(slow_s=(0.5, 0.5))], ids=["ideal", "slow"])
-def test_a_successor_finishes_the_reboot_and_asks_for_nothing_twice(stage: str, after_s: float, dials: Dials) -> None:
+@pytest.mark.parametrize("dials", [BmcDials(), BmcDials(slow_s=(0.5, 0.5))], ids=["ideal", "slow"])
+def test_a_successor_finishes_the_reboot_and_asks_for_nothing_twice(
+    stage: str, after_s: float, dials: BmcDials
+) -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(dials=dials, shutdown_s=SLOWLY_S, boot_s=SLOWLY_S) as bmc:

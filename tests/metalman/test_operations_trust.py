@@ -14,7 +14,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.machines import secret_name
 from unbounded.metalman import power
@@ -219,7 +219,7 @@ async def _stranger(cluster: Cluster, bmc: LabBmc) -> str:
 
 
 def stubborn() -> LabBmc:
-    return LabBmc(dials=Dials(closes=True), shutdown_s=SLOWLY_OFF_S)
+    return LabBmc(dials=BmcDials(closes=True), shutdown_s=SLOWLY_OFF_S)
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ import pytest
 
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.bmc.power import Power as TruePower
+from unbounded.lab.bmc.power import HostPower as TruePower
 from unbounded.lab.bmc.profiles import dials_for
 from unbounded.lab.dials import changed
 from unbounded.metalman.redfish.failures import (
@@ -64,9 +64,9 @@ SHORTER: Final = {"stall_s": 1.5, "slow_s": (0.05, 0.2), "power_lie_s": 0.5, "po
 SHORTER_TOO: Final = {"unavailable_s": 0.5, "comes_back_s": 0.6, "flaps_s": (0.4, 0.2)}
 
 
-def shortened(profile: str) -> Dials:
+def shortened(profile: str) -> BmcDials:
     dials = dials_for(profile)
-    ideal = Dials()
+    ideal = BmcDials()
     wanted = {
         name: value
         for name, value in (SHORTER | SHORTER_TOO).items()

@@ -20,7 +20,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 from unbounded.lab.bmc.fleet import Fleet, start_fleet
-from unbounded.lab.door import HOST
+from unbounded.lab.listener import HOST
 from unbounded.lab.machines import SITE, manifests
 
 PORTS: Final = range(20000, 30000)  # below the range from which systems assign ephemeral ports

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Protocol
 
 
-class Clock(Protocol):
+class LabClock(Protocol):
     def now(self) -> float:
         """Return seconds since 1970, never running backwards."""
         ...
@@ -31,7 +31,7 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
-class HandClock:
+class ManualClock:
     """A clock that advances only by `move`, which wakes the sleepers whose time has come."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:

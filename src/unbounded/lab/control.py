@@ -12,7 +12,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware
-async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer an invalid name or value with 400 and the reason."""
     try:
         return await handler(request)

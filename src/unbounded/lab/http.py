@@ -10,7 +10,7 @@ from typing import Final
 OK: Final = 200
 
 
-class Fate(Enum):
+class Delivery(Enum):
     """Delivery of a reply."""
 
     SENT = "sent"
@@ -19,7 +19,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LabRequest:
     """A request. Header names are lower case; the path has no query; path and query are as on the wire."""
 
     method: str
@@ -30,12 +30,12 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class LabReply:
     """A reply, and its delivery by the network."""
 
     status: int = OK
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
-    fate: Fate = Fate.SENT
+    fate: Delivery = Delivery.SENT
     hold_s: float = 0.0  # delay of the reply
     close: bool = False

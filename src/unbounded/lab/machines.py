@@ -20,7 +20,7 @@ USUAL_DEVICE_ID: Final = "1"
 Manifest = dict[str, Any]
 
 
-class Bmc(Protocol):
+class BmcInfo(Protocol):
     """Properties of a BMC for its manifests."""
 
     @property
@@ -35,12 +35,12 @@ class Bmc(Protocol):
     def device_ids(self) -> tuple[str, ...]: ...
 
 
-def manifests(bmcs: Iterable[Bmc], *, site: str = SITE, image: str = IMAGE) -> list[Manifest]:
+def manifests(bmcs: Iterable[BmcInfo], *, site: str = SITE, image: str = IMAGE) -> list[Manifest]:
     """Return the objects to apply, each Secret before the Machines that refer to it."""
     return [manifest for bmc in bmcs for manifest in (secret(bmc), *machines(bmc, site=site, image=image))]
 
 
-def secret(bmc: Bmc) -> Manifest:
+def secret(bmc: BmcInfo) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -50,7 +50,7 @@ def secret(bmc: Bmc) -> Manifest:
     }
 
 
-def machines(bmc: Bmc, *, site: str = SITE, image: str = IMAGE) -> Iterator[Manifest]:
+def machines(bmc: BmcInfo, *, site: str = SITE, image: str = IMAGE) -> Iterator[Manifest]:
     """Yield a Machine for each system, named after its BMC, with the system's id as a suffix if there are several."""
     for device_id in bmc.device_ids:
         redfish: dict[str, Any] = {
@@ -68,13 +68,13 @@ def machines(bmc: Bmc, *, site: str = SITE, image: str = IMAGE) -> Iterator[Mani
         }
 
 
-def machine_name(bmc: Bmc, device_id: str) -> str:
+def machine_name(bmc: BmcInfo, device_id: str) -> str:
     if len(bmc.device_ids) == 1:
         return bmc.name
     return f"{bmc.name}-{re.sub('[^a-z0-9]+', '-', device_id.lower()).strip('-')}"
 
 
-def secret_name(bmc: Bmc) -> str:
+def secret_name(bmc: BmcInfo) -> str:
     return f"{bmc.name}-bmc"
 
 

@@ -6,20 +6,20 @@ from typing import Any
 
 from aiohttp import web
 
-from unbounded.lab.http import Fate, Reply
+from unbounded.lab.http import Delivery, LabReply
 
 
 def server(handler: Any) -> web.Server:
     return web.Server(handler, access_log=None, tcp_keepalive=False, lingering_time=0.0)
 
 
-async def send(http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+async def send(http: web.BaseRequest, reply: LabReply) -> web.StreamResponse:
     match reply.fate:
-        case Fate.DROPPED:
+        case Delivery.DROPPED:
             return hang_up(http)
-        case Fate.CUT_OFF:
+        case Delivery.CUT_OFF:
             return await _send_half(http, reply)
-        case Fate.SENT:
+        case Delivery.SENT:
             response = web.Response(status=reply.status, body=reply.body, headers=reply.headers)
             if reply.close:
                 response.force_close()
@@ -33,7 +33,7 @@ def hang_up(http: web.BaseRequest) -> web.StreamResponse:
     return web.Response()
 
 
-async def _send_half(http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+async def _send_half(http: web.BaseRequest, reply: LabReply) -> web.StreamResponse:
     response = web.StreamResponse(status=reply.status, headers=reply.headers)
     response.content_length = len(reply.body)
     await response.prepare(http)

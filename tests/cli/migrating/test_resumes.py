@@ -20,7 +20,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.identities import acting_as
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
-from unbounded.lab.bmc import LabBmc, Power
+from unbounded.lab.bmc import HostPower, LabBmc
 from unbounded.machina import controller as machina
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.settings import Settings
@@ -59,7 +59,7 @@ async def names(api: Api) -> set[str]:
 async def test_a_waiting_reboot_is_carried_out_once_and_nothing_else_begins(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with LabBmc(power=Power.ON, boot_s=0.2, shutdown_s=0.2) as bmc, world(tmp_path, machines=1) as it:
+    async with LabBmc(power=HostPower.ON, boot_s=0.2, shutdown_s=0.2) as bmc, world(tmp_path, machines=1) as it:
         await has_bmc(it, bmc)
         before = await names(it.source.api)
         status: Any = (await it.source.api.get(MACHINES, NAME)).status

@@ -17,7 +17,7 @@ from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.core.rest._http_response_impl_async import AsyncHttpResponseImpl
 
 from unbounded.lab.cloud.azure import LabAzure
-from unbounded.lab.http import Fate, Reply, Request
+from unbounded.lab.http import Delivery, LabReply, LabRequest
 
 
 class DirectTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
@@ -25,7 +25,7 @@ class DirectTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     def __init__(self, cloud: LabAzure) -> None:
         self._cloud = cloud
-        self._exchanges: set[asyncio.Task[Reply]] = set()  # they go on when their client has left
+        self._exchanges: set[asyncio.Task[LabReply]] = set()  # they go on when their client has left
 
     async def open(self) -> None:
         pass
@@ -50,9 +50,9 @@ class DirectTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
                 reply = await asyncio.shield(exchange)
         except TimeoutError as error:
             raise ServiceResponseTimeoutError("no answer in time") from error
-        if reply.fate is Fate.DROPPED:
+        if reply.fate is Delivery.DROPPED:
             raise ServiceRequestError("Server disconnected")
-        if reply.fate is Fate.CUT_OFF:
+        if reply.fate is Delivery.CUT_OFF:
             raise IncompleteReadError("Response payload is not completed")
         return _Response(request, reply)
 
@@ -60,7 +60,7 @@ class DirectTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 class _Response(AsyncHttpResponseImpl):
     """One that has been read already, with nothing behind it that would have to be closed."""
 
-    def __init__(self, request: HttpRequest, reply: Reply) -> None:
+    def __init__(self, request: HttpRequest, reply: LabReply) -> None:
         super().__init__(
             request=request,
             internal_response=None,
@@ -77,8 +77,8 @@ class _Response(AsyncHttpResponseImpl):
         self._is_closed = True
 
 
-def _received(request: HttpRequest) -> Request:
+def _received(request: HttpRequest) -> LabRequest:
     url = urlsplit(request.url)
     headers = {"host": url.netloc, **{name.lower(): str(value) for name, value in request.headers.items()}}
     body: Any = request.content or b""
-    return Request(request.method, url.path, headers, body.encode() if isinstance(body, str) else body, url.query)
+    return LabRequest(request.method, url.path, headers, body.encode() if isinstance(body, str) else body, url.query)

@@ -20,11 +20,11 @@ from tests.lab.cloud.azure_models import fields_of
 from tests.lab.cloud.strict import faults
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.tls import client_context
-from unbounded.lab.cloud.azure import Dials, LabAzure, Shape
+from unbounded.lab.cloud.azure import AzureDials, LabAzure, VmShape
 from unbounded.lab.cloud.azure.local import GROUP
 from unbounded.lab.cloud.azure.service import Azure
-from unbounded.lab.cloud.front import Call
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.cloud.frontend import CloudCall
+from unbounded.lab.http import LabReply, LabRequest
 
 P = ParamSpec("P")
 
@@ -63,7 +63,7 @@ MODELS: Final[dict[str, Any]] = {
 }
 
 
-def model_faults(call: str, reply: Reply) -> list[str]:
+def model_faults(call: str, reply: LabReply) -> list[str]:
     """What is wrong with an answer."""
     body: Any = msgspec.json.decode(reply.body) if reply.body else None
     if reply.status >= 400:
@@ -84,14 +84,14 @@ class _Checked(Azure):
         super().__init__(azure.estate, azure.login)
         self.faults: list[str] = []
 
-    def answer(self, request: Request, call: Call, now: float) -> Reply:
+    def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         reply = super().answer(request, call, now)
         self.faults += [f"{call.name}: {fault}" for fault in model_faults(call.name, reply)]
         return reply
 
 
 class CheckedAzure(LabAzure):
-    def _begin(self, dials: Dials, now: float) -> _Checked:
+    def _begin(self, dials: AzureDials, now: float) -> _Checked:
         azure = super()._begin(dials, now)
         assert isinstance(azure, Azure)
         self.checked = _Checked(azure)
@@ -157,7 +157,7 @@ def _without_read_only(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def scene(profile: str = "ideal", *, shape: Shape | None = None, **settings: Any) -> AsyncIterator[Scene]:
+async def scene(profile: str = "ideal", *, shape: VmShape | None = None, **settings: Any) -> AsyncIterator[Scene]:
     """At its end every answer that was given has to be as the SDK's models have it."""
     async with CheckedAzure(**settings) as cloud:
         cloud.add_machine("vm-1", shape)

@@ -11,11 +11,11 @@ from azure.core.exceptions import HttpResponseError, ResourceModifiedError, Reso
 from azure.mgmt.compute import models
 
 from tests.lab.cloud.azure_support import Scene, scene, swift
-from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure import VmShape
 from unbounded.lab.cloud.azure.catalog import size_of
 from unbounded.lab.cloud.azure.local import GROUP
 
-RICH = Shape(
+RICH = VmShape(
     data_disks=2,
     nics=2,
     zones=("2",),
@@ -103,7 +103,7 @@ async def test_actions_on_what_is_so_already_succeed_and_change_nothing() -> Non
 
 @swift
 async def test_a_deallocated_machine_hides_sizes_and_types_of_its_disks() -> None:
-    async with scene(shape=Shape(data_disks=1)) as s:
+    async with scene(shape=VmShape(data_disks=1)) as s:
         await (await s.vms.begin_deallocate(GROUP, "vm-1")).result()
         storage = (await s.get()).properties.storage_profile
         assert [disk.managed_disk.storage_account_type for disk in (storage.os_disk, *storage.data_disks)] == [None] * 2
@@ -161,7 +161,7 @@ async def test_a_machine_is_replaced_under_its_name() -> None:
 @pytest.mark.slow
 @swift
 async def test_extensions_go_with_their_machine_and_can_be_put_again() -> None:
-    async with scene(shape=Shape(extensions=("Acme.Agent",))) as s:
+    async with scene(shape=VmShape(extensions=("Acme.Agent",))) as s:
         (listed,) = (await s.client.virtual_machine_extensions.list(GROUP, "vm-1")).value
         assert listed.properties.publisher == "Acme"
         body = {
@@ -187,7 +187,7 @@ async def test_extensions_go_with_their_machine_and_can_be_put_again() -> None:
 @pytest.mark.slow
 @swift
 async def test_disks_are_listed_and_deleted_when_nobody_has_them() -> None:
-    async with scene(shape=Shape(data_disks=1)) as s:
+    async with scene(shape=VmShape(data_disks=1)) as s:
         s.cloud.add_disk("loose")
         there = {disk.name: disk.managed_by async for disk in s.client.disks.list_by_resource_group(GROUP)}
         assert there.keys() == {"vm-1_OsDisk_1", "vm-1-data-0", "loose"}
@@ -223,7 +223,7 @@ async def test_network_interfaces_are_seen_and_deleted_by_plain_requests() -> No
 
 @swift
 async def test_an_availability_set_knows_its_members() -> None:
-    async with scene(shape=Shape(availability_set="workers")) as s:
+    async with scene(shape=VmShape(availability_set="workers")) as s:
         found = await s.client.availability_sets.get(GROUP, "workers")
         assert [each.id for each in found.properties.virtual_machines or []] == [str(s.cloud.id_of("vm-1"))]
 

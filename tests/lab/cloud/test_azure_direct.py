@@ -11,7 +11,7 @@ from azure.mgmt.compute.aio import ComputeManagementClient
 from tests.lab.cloud.azure_direct import DirectTransport
 from tests.lab.cloud.azure_support import Token, scene, swift
 from tests.support.virtual_time import run_virtual
-from unbounded.lab.cloud.azure import LabAzure, Power
+from unbounded.lab.cloud.azure import LabAzure, VmPower
 from unbounded.lab.cloud.azure.local import GROUP
 
 
@@ -33,7 +33,7 @@ def test_operations_pass_in_virtual_time() -> None:
             began = cloud.clock.now()
             await (await client.virtual_machines.begin_deallocate(GROUP, "vm-1")).result()
             assert cloud.clock.now() - began == pytest.approx(1.0, abs=0.1)
-            assert cloud.power("vm-1") is Power.DEALLOCATED
+            assert cloud.power("vm-1") is VmPower.DEALLOCATED
 
     run_virtual(story())
 

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lab.cloud.azure_support import model_faults
-from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.local import GROUP
-from unbounded.lab.cloud.azure.login import RESOURCE, Application, Login
+from unbounded.lab.cloud.azure.login import RESOURCE, Application, LoginEndpoint
 from unbounded.lab.cloud.azure.names import MACHINES, ResourceId
-from unbounded.lab.cloud.azure.seeding import Shape, add_machine, model
+from unbounded.lab.cloud.azure.resources import AzureResources
+from unbounded.lab.cloud.azure.seeding import VmShape, add_machine, model
 from unbounded.lab.cloud.azure.service import Azure
-from unbounded.lab.http import Request
+from unbounded.lab.http import LabRequest
 
 HERE = ResourceId("s", GROUP, MACHINES, "vm-1")
-SHAPE = Shape(data_disks=1, identities=("one",), system_identity=True)
+SHAPE = VmShape(data_disks=1, identities=("one",), system_identity=True)
 JUNK = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3), st.just([]), st.just({}), st.just([1]))
 
 
@@ -34,7 +34,7 @@ PLACES = _places(model(HERE, SHAPE))[1:]
 
 def _ask(azure: Azure, method: str, path: str, body: Any, token: str) -> int:
     content = msgspec.json.encode(body)
-    request = Request(method, path, {"authorization": f"Bearer {token}"}, content, "api-version=2026-04-01")
+    request = LabRequest(method, path, {"authorization": f"Bearer {token}"}, content, "api-version=2026-04-01")
     call = azure.call(request)
     reply = azure.answer(request, call, 0.0)
     assert model_faults(call.name, reply) == []
@@ -45,9 +45,9 @@ def _ask(azure: Azure, method: str, path: str, body: Any, token: str) -> int:
 @given(st.sampled_from(PLACES), JUNK, st.sampled_from(["PUT new", "PUT", "PATCH"]))
 @settings(max_examples=100, deadline=None)
 def test_a_body_with_something_odd_in_it_is_refused_or_taken(place: tuple[Any, ...], junk: Any, method: str) -> None:
-    estate = Estate("tenant")
+    estate = AzureResources("tenant")
     add_machine(estate, HERE, SHAPE, 0.0)
-    login = Login("tenant", b"secret")
+    login = LoginEndpoint("tenant", b"secret")
     application = login.applications["app"] = Application("app", "secret")
     token = login.grant(application, f"{RESOURCE}/.default", 0.0, lifetime_s=60.0)["access_token"]
     azure = Azure(estate, login)

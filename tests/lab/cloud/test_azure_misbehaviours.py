@@ -19,12 +19,12 @@ from azure.core.exceptions import (
 
 from tests.lab.cloud.azure_support import POLL_S, Scene, scene, swift
 from tests.lab.cloud.test_azure_rules import another
-from unbounded.lab.cloud.azure import Shape
-from unbounded.lab.cloud.azure import scope as azure_scope
+from unbounded.lab.cloud.azure import VmShape
+from unbounded.lab.cloud.azure import request_scope as azure_scope
 from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS
 from unbounded.lab.cloud.azure.local import GROUP
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.http import Fate
+from unbounded.lab.http import Delivery
 
 Seen = Callable[[Scene], Awaitable[None]]
 
@@ -88,7 +88,7 @@ async def _(s: Scene) -> None:
     for _ in range(2):
         with pytest.raises((ServiceResponseError, IncompleteReadError, HttpResponseError)):
             await s.get()
-    assert _asked(s, "VirtualMachines.Get") == [Fate.CUT_OFF.value] * 2
+    assert _asked(s, "VirtualMachines.Get") == [Delivery.CUT_OFF.value] * 2
     await s.get()
 
 
@@ -484,7 +484,7 @@ async def test_dials_name_errors_that_an_operation_can_end_with() -> None:
 
 @swift
 async def test_an_operation_can_hang_and_fail_by_the_name_of_its_call() -> None:
-    async with scene(shape=Shape(data_disks=1)) as s:
+    async with scene(shape=VmShape(data_disks=1)) as s:
         s.cloud.add_disk("loose")
         s.cloud.set_dials(operation_errors=("InternalExecutionError",), operation_errors_for=("Disks.*",))
         await (await s.vms.begin_restart(GROUP, "vm-1")).result()

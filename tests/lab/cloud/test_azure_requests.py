@@ -12,16 +12,16 @@ from azure.mgmt.compute import models
 from scripts.azure_requests import fields_of, is_enum
 
 from tests.lab.cloud.azure_support import model_faults
-from unbounded.lab.cloud.azure import bounds
-from unbounded.lab.cloud.azure.dials import Dials
+from unbounded.lab.cloud.azure import model_rules
+from unbounded.lab.cloud.azure.dials import AzureDials
 from unbounded.lab.cloud.azure.errors import ERRORS
-from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.local import GROUP
-from unbounded.lab.cloud.azure.login import RESOURCE, Application, Login
+from unbounded.lab.cloud.azure.login import RESOURCE, Application, LoginEndpoint
 from unbounded.lab.cloud.azure.names import MACHINES, NICS, ResourceId
-from unbounded.lab.cloud.azure.seeding import Shape, add_machine, add_nic, model
+from unbounded.lab.cloud.azure.resources import AzureResources
+from unbounded.lab.cloud.azure.seeding import VmShape, add_machine, add_nic, model
 from unbounded.lab.cloud.azure.service import Azure
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.http import LabReply, LabRequest
 
 Body = dict[str, Any]
 Change = Callable[[Body], object]
@@ -29,9 +29,9 @@ Answer = tuple[int, str, str | None]
 
 HERE: Final = ResourceId("s", GROUP, MACHINES, "vm-1")
 THERE: Final = HERE.beside(MACHINES, "vm-2")
-SHAPE: Final = Shape(data_disks=1, zones=("1",))
+SHAPE: Final = VmShape(data_disks=1, zones=("1",))
 VERSION: Final = "api-version=2026-04-01"
-LOGIN: Final = Login("tenant", b"secret")
+LOGIN: Final = LoginEndpoint("tenant", b"secret")
 LOGIN.applications["app"] = Application("app", "secret")
 TOKEN: Final = LOGIN.grant(LOGIN.applications["app"], f"{RESOURCE}/.default", 0.0, lifetime_s=60.0)["access_token"]
 
@@ -40,17 +40,17 @@ class Desk:
     """A cloud with `vm-1`, and a network interface for another, asked without a socket."""
 
     def __init__(self, **dials: Any) -> None:
-        self.estate = Estate("tenant")
+        self.estate = AzureResources("tenant")
         add_machine(self.estate, HERE, SHAPE, 0.0)
         add_nic(self.estate, THERE.beside(NICS, "vm-2-nic-0"), "westeurope", 0.0)
         self.azure = Azure(self.estate, LOGIN)
-        self.azure.set_dials(Dials(rate_limits=False, **dials), 0.0)
+        self.azure.set_dials(AzureDials(rate_limits=False, **dials), 0.0)
 
     def ask(
         self, method: str, path: str, body: Any = None, query: str = VERSION, headers: Mapping[str, str] = {}
-    ) -> Reply:
+    ) -> LabReply:
         content = b"" if body is None else msgspec.json.encode(body)
-        request = Request(method, path, {"authorization": f"Bearer {TOKEN}", **headers}, content, query)
+        request = LabRequest(method, path, {"authorization": f"Bearer {TOKEN}", **headers}, content, query)
         call = self.azure.call(request)
         reply = self.azure.answer(request, call, 0.0)
         assert model_faults(call.name, reply) == []
@@ -67,7 +67,7 @@ class Desk:
 
 def another() -> Body:
     """What creates `vm-2`, as a machine without anything special."""
-    return model(THERE, Shape(zones=("1",)))
+    return model(THERE, VmShape(zones=("1",)))
 
 
 def at(path: str, value: Any) -> Change:
@@ -500,6 +500,6 @@ def test_a_deletion_takes_no_notice_of_an_etag() -> None:
 
 def test_each_rule_has_a_request_that_breaks_it() -> None:
     targets = {(answer[1], (answer[2] or "").partition(".")[0]) for _, answer, _ in REFUSED.values()}
-    for rule in bounds.RULES:
+    for rule in model_rules.RULES:
         code = ERRORS[rule.error].code or rule.error
         assert (code, (rule.target or "").partition(".")[0]) in targets, rule.says

@@ -12,7 +12,7 @@ from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceModifiedError
 
 from tests.lab.cloud.azure_support import Scene, scene, swift
-from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure import VmShape
 from unbounded.lab.cloud.azure.local import GROUP
 
 Body = dict[str, Any]
@@ -66,7 +66,7 @@ async def test_user_data_is_shown_to_who_asks_for_it() -> None:
 
 @swift
 async def test_what_another_machine_has_cannot_be_taken() -> None:
-    async with scene(shape=Shape(data_disks=1)) as s:
+    async with scene(shape=VmShape(data_disks=1)) as s:
         body = await another(s)
         disk = {"lun": 0, "createOption": "Attach", "managedDisk": {"id": str(s.cloud.disk_id("vm-1-data-0"))}}
         body["properties"]["storageProfile"]["dataDisks"] = [disk]
@@ -169,7 +169,7 @@ async def test_a_change_during_another_is_refused_and_a_deletion_takes_its_place
 
 @swift
 async def test_disks_and_nics_go_with_their_machine_as_their_delete_option_says() -> None:
-    shape = Shape(
+    shape = VmShape(
         data_disks=1, os_disk_delete_option="Detach", data_disk_delete_option="Delete", nic_delete_option="Delete"
     )
     async with scene(shape=shape) as s:
@@ -180,7 +180,7 @@ async def test_disks_and_nics_go_with_their_machine_as_their_delete_option_says(
 @pytest.mark.slow
 @swift
 async def test_a_data_disk_is_detached_by_a_change_and_taken_by_another_machine() -> None:
-    async with scene(shape=Shape(data_disks=2)) as s:
+    async with scene(shape=VmShape(data_disks=2)) as s:
         disks = (await s.body())["properties"]["storageProfile"]["dataDisks"]
         change = {"properties": {"storageProfile": {"dataDisks": disks[:1]}}}
         poller = await s.vms.begin_update(GROUP, "vm-1", change)
@@ -196,7 +196,7 @@ async def test_a_data_disk_is_detached_by_a_change_and_taken_by_another_machine(
 
 @swift
 async def test_a_disk_that_is_attached_is_not_deleted() -> None:
-    async with scene(shape=Shape(data_disks=1)) as s:
+    async with scene(shape=VmShape(data_disks=1)) as s:
         with pytest.raises(ResourceExistsError, match="is attached to VM"):
             await s.client.disks.begin_delete(GROUP, "vm-1-data-0")
 
@@ -246,7 +246,7 @@ async def test_a_lock_keeps_what_it_is_on_from_being_deleted() -> None:
 @pytest.mark.slow
 @swift
 async def test_an_ephemeral_os_disk_goes_with_its_machine_and_keeps_it_from_deallocation() -> None:
-    async with scene(shape=Shape(ephemeral=True)) as s:
+    async with scene(shape=VmShape(ephemeral=True)) as s:
         with pytest.raises(ResourceExistsError, match="ephemeral"):
             await s.vms.begin_deallocate(GROUP, "vm-1")
         body = await another(s)
@@ -260,7 +260,7 @@ async def test_an_ephemeral_os_disk_goes_with_its_machine_and_keeps_it_from_deal
 
 @swift
 async def test_disks_that_were_made_with_a_machine_are_attached_to_the_next() -> None:
-    async with scene(shape=Shape(data_disks=1, data_disks_made_with_it=True)) as s:
+    async with scene(shape=VmShape(data_disks=1, data_disks_made_with_it=True)) as s:
         body = await s.body()
         storage = body["properties"]["storageProfile"]
         assert [disk["createOption"] for disk in storage["dataDisks"]] == ["Empty"]
@@ -284,7 +284,7 @@ async def test_cores_are_counted_against_the_quota() -> None:
 
 @swift
 async def test_a_start_needs_capacity_once_the_machine_was_deallocated() -> None:
-    async with scene(shape=Shape(zones=("1",))) as s:
+    async with scene(shape=VmShape(zones=("1",))) as s:
         await (await s.vms.begin_deallocate(GROUP, "vm-1")).result()
         s.cloud.set_dials(sizes_out_of_capacity=("Standard_D2s_v5",))
         with pytest.raises(HttpResponseError, match="ZonalAllocationFailed"):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.misbehaviours.checks import Checks, patched
 from tests.lab.wire import ROOT, SESSIONS, SYSTEM, Wire
-from unbounded.lab.bmc import Power
+from unbounded.lab.bmc import HostPower
 
 CHECKS = Checks()
 
@@ -97,7 +97,7 @@ async def if_match_refused(talk: Wire) -> None:
 async def if_match_refused_on_actions(talk: Wire) -> None:
     etag = (await talk.get()).headers["etag"]
     assert (await talk.reset("ForceOff", if_match=etag)).status == 412
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     assert (await talk.reset("ForceOff")).status == 204
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab.misbehaviours.checks import Checks
 from tests.lab.wire import RESET, ROOT, SESSIONS, SYSTEM, Answer, Wire, eventually
-from unbounded.lab.bmc import Power
+from unbounded.lab.bmc import HostPower
 
 CHECKS = Checks()
 
@@ -32,7 +32,7 @@ async def held_back(talk: Wire, seconds: float) -> asyncio.Task[Answer]:
 @CHECKS.shows
 async def stalls(talk: Wire) -> None:
     asked = await held_back(talk, 30.0)
-    assert talk.bmc.power() is Power.OFF
+    assert talk.bmc.power() is HostPower.OFF
     talk.clock.move(0.01)
     assert (await asked).status == 204
 
@@ -42,9 +42,9 @@ async def acts_late(talk: Wire) -> None:
     asked = await held_back(talk, 30.0)
     asked.cancel()
     await asyncio.wait([asked])
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     talk.clock.move(0.01)
-    await eventually(lambda: talk.bmc.power() is Power.OFF, what="a reset whose client has left")
+    await eventually(lambda: talk.bmc.power() is HostPower.OFF, what="a reset whose client has left")
 
 
 @CHECKS.shows
@@ -70,7 +70,7 @@ async def lost(talk: Wire) -> None:
 @CHECKS.shows
 async def answers_lost_after_acting(talk: Wire) -> None:
     await lost(talk)
-    assert talk.bmc.power() is Power.OFF
+    assert talk.bmc.power() is HostPower.OFF
     await lost(talk)
     assert (await talk.reset("On")).status == 204
     assert (await talk.get()).status == 200
@@ -80,7 +80,7 @@ async def answers_lost_after_acting(talk: Wire) -> None:
 async def answers_lost_before_acting(talk: Wire) -> None:
     await lost(talk)
     await lost(talk)
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     assert list(talk.bmc.history()) == []
     assert (await talk.reset("ForceOff")).status == 204
 
@@ -215,7 +215,7 @@ async def several_systems(talk: Wire) -> None:
     members = (await talk.get(f"{ROOT}/Systems")).json["Members"]
     assert [member["@odata.id"] for member in members] == [f"{ROOT}/Systems/Node1", f"{ROOT}/Systems/Node2"]
     await talk.reset("ForceOff", f"{ROOT}/Systems/Node2/Actions/ComputerSystem.Reset")
-    assert (talk.bmc.power("Node1"), talk.bmc.power("Node2")) == (Power.ON, Power.OFF)
+    assert (talk.bmc.power("Node1"), talk.bmc.power("Node2")) == (HostPower.ON, HostPower.OFF)
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.misbehaviours.checks import Checks, patched
 from tests.lab.wire import PXE_ONCE, SYSTEM, Wire
-from unbounded.lab.bmc.power import Override
+from unbounded.lab.bmc.power import OverrideEnabled
 
 CHECKS = Checks()
 
@@ -33,7 +33,7 @@ async def boot_override_not_followed(talk: Wire) -> None:
 @CHECKS.shows
 async def boot_override_refused(talk: Wire) -> None:
     assert (await patched(talk)).status == 405
-    assert talk.bmc.host().boot.enabled is Override.DISABLED
+    assert talk.bmc.host().boot.enabled is OverrideEnabled.DISABLED
 
 
 @CHECKS.shows

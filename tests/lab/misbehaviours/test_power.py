@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.misbehaviours.checks import Checks
 from tests.lab.wire import RESET, Wire
-from unbounded.lab.bmc import Power
+from unbounded.lab.bmc import HostPower
 
 CHECKS = Checks()
 
@@ -17,7 +17,7 @@ CHECKS = Checks()
 async def deaf(talk: Wire, times: int) -> None:
     for _ in range(times):
         assert (await talk.reset("ForceOff")).status == 204
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     assert [event.what for event in talk.bmc.history()] == ["unheard"] * times
 
 
@@ -30,7 +30,7 @@ async def accepts_and_does_nothing(talk: Wire) -> None:
 async def accepts_and_does_nothing_twice(talk: Wire) -> None:
     await deaf(talk, 2)
     await talk.reset("ForceOff")
-    assert talk.bmc.power() is Power.OFF
+    assert talk.bmc.power() is HostPower.OFF
 
 
 @CHECKS.shows
@@ -50,7 +50,7 @@ async def bad_request_when_so_already(talk: Wire) -> None:
 @CHECKS.shows
 async def reset_fails_inside(talk: Wire) -> None:
     assert [(await talk.reset("ForceOff")).status for _ in range(2)] == [500, 500]
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     assert (await talk.reset("ForceOff")).status == 204
 
 
@@ -105,7 +105,7 @@ async def accepted_task(talk: Wire) -> tuple[str, str]:
     assert (await talk.get(monitor)).status == 202
     assert (await talk.get(answer.json["@odata.id"])).json["TaskState"] == "Running"
     talk.clock.move(4.9)
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     talk.clock.move(0.1)
     return answer.json["@odata.id"], monitor
 
@@ -113,7 +113,7 @@ async def accepted_task(talk: Wire) -> tuple[str, str]:
 @CHECKS.shows
 async def task_that_succeeds_slowly(talk: Wire) -> None:
     task, monitor = await accepted_task(talk)
-    assert talk.bmc.power() is Power.OFF
+    assert talk.bmc.power() is HostPower.OFF
     assert (await talk.get(task)).json["TaskState"] == "Completed"
     assert (await talk.get(monitor)).status == 204
 
@@ -121,7 +121,7 @@ async def task_that_succeeds_slowly(talk: Wire) -> None:
 @CHECKS.shows
 async def task_that_fails(talk: Wire) -> None:
     task, monitor = await accepted_task(talk)
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     state = (await talk.get(task)).json
     assert (state["TaskState"], state["TaskStatus"]) == ("Exception", "Critical")
     assert (await talk.get(monitor)).status == 500
@@ -130,7 +130,7 @@ async def task_that_fails(talk: Wire) -> None:
 @CHECKS.shows
 async def task_that_vanishes(talk: Wire) -> None:
     task, monitor = await accepted_task(talk)
-    assert talk.bmc.power() is Power.OFF
+    assert talk.bmc.power() is HostPower.OFF
     assert (await talk.get(task)).status == (await talk.get(monitor)).status == 404
 
 
@@ -141,9 +141,9 @@ async def task_that_vanishes(talk: Wire) -> None:
 async def os_ignores_shutdown(talk: Wire) -> None:
     assert (await talk.reset("GracefulShutdown")).status == 204
     talk.clock.move(3600.0)
-    assert talk.bmc.power() is Power.ON
+    assert talk.bmc.power() is HostPower.ON
     await talk.reset("ForceOff")
-    assert talk.bmc.power() is Power.OFF
+    assert talk.bmc.power() is HostPower.OFF
 
 
 @CHECKS.shows

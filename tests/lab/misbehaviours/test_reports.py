@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.misbehaviours.checks import Checks
 from tests.lab.wire import Answer, Wire
-from unbounded.lab.bmc import Power
+from unbounded.lab.bmc import HostPower
 
 CHECKS = Checks()
 
@@ -14,7 +14,7 @@ CHECKS = Checks()
 @CHECKS.shows
 async def lies_about_power(talk: Wire) -> None:
     await talk.reset("ForceOff")
-    assert talk.bmc.power() is Power.OFF
+    assert talk.bmc.power() is HostPower.OFF
     talk.clock.move(9.9)
     assert await talk.shown_power() == "On"
     talk.clock.move(0.1)
@@ -33,7 +33,7 @@ async def stale_power(talk: Wire) -> None:
 
 async def in_transition(talk: Wire) -> Answer:
     await talk.reset("GracefulShutdown")
-    assert talk.bmc.power() is Power.POWERING_OFF
+    assert talk.bmc.power() is HostPower.POWERING_OFF
     changing = await talk.get()
     talk.clock.move(1.0)
     assert await talk.shown_power() == "Off"
@@ -45,7 +45,7 @@ async def hides_transitions(talk: Wire) -> None:
     assert (await in_transition(talk)).json["PowerState"] == "On"
     await talk.reset("On")
     assert await talk.shown_power() == "On"
-    assert talk.bmc.power() is Power.POWERING_ON
+    assert talk.bmc.power() is HostPower.POWERING_ON
 
 
 @CHECKS.shows

@@ -9,10 +9,10 @@ import msgspec
 from tests.machineops.azure.world import AzureWorld
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.names import NAMESPACE
-from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure import VmShape
 from unbounded.lab.cloud.azure.views import machine_document
 
-RICH: Final = Shape(
+RICH: Final = VmShape(
     data_disks=2,
     nics=2,
     zones=("2",),
@@ -25,7 +25,7 @@ RICH: Final = Shape(
     nic_delete_option="Delete",
     data_disk_delete_option="Delete",
 )
-PLAIN: Final = Shape(data_disks=1, nic_delete_option="Delete", data_disk_delete_option="Delete")
+PLAIN: Final = VmShape(data_disks=1, nic_delete_option="Delete", data_disk_delete_option="Delete")
 DIFFERS: Final = {"etag", "vmId", "timeCreated", "principalId", "exactVersion", "provisioningState"}
 """What another virtual machine cannot have in common with the old one, beside its OS disk."""
 

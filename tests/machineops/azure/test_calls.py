@@ -10,9 +10,9 @@ import pytest
 
 from tests.lab.cloud.azure_support import CheckedAzure, Scene, Token, scene, swift
 from unbounded.kube.tls import client_context
-from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure import VmShape
 from unbounded.lab.cloud.azure.local import GROUP
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.http import LabReply, LabRequest
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
 from unbounded.machineops.providers.azure import AzureVM, flow
@@ -45,7 +45,7 @@ def _noted(world: Scene, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str
     """Path and query of each request from now on."""
     noted, exchange = [], world.cloud.exchange
 
-    async def noting(request: Request) -> Reply:
+    async def noting(request: LabRequest) -> LabReply:
         noted.append((request.path.lower(), request.query.lower()))
         return await exchange(request)
 
@@ -128,7 +128,7 @@ class Kept:
 @pytest.mark.parametrize("lost", [False, True])
 @swift
 async def test_what_is_kept_is_read_again_once_there_is_something_to_do(lost: bool) -> None:
-    async with scene(shape=Shape(nic_delete_option="Delete")) as world, _calls(world.cloud) as calls:
+    async with scene(shape=VmShape(nic_delete_option="Delete")) as world, _calls(world.cloud) as calls:
         session, keep = AzureSession(calls), Kept()
         job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_instance(str(world.cloud.id_of("vm-1"))))
         for step in (flow.SAVING, flow.DETACHING):

@@ -11,9 +11,9 @@ import pytest
 from tests.lab.cloud.azure_support import CheckedAzure
 from tests.machineops.azure.world import LASTING_S, provider_for
 from tests.metalman.support.swift_time import run_swiftly
-from unbounded.lab.cloud.azure import Shape
-from unbounded.lab.cloud.azure.model import Machine
-from unbounded.lab.cloud.azure.model import Power as Shown
+from unbounded.lab.cloud.azure import VmShape
+from unbounded.lab.cloud.azure.model import VirtualMachine
+from unbounded.lab.cloud.azure.model import VmPower as Shown
 from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
 from unbounded.machineops.providers.azure import AzureVM
@@ -21,7 +21,7 @@ from unbounded.machineops.testing import ProviderContract, Trouble
 
 T = TypeVar("T")
 
-SHAPE = Shape(data_disks=1, nics=2, nic_delete_option="Delete", extensions=("Acme.Agent",), system_identity=True)
+SHAPE = VmShape(data_disks=1, nics=2, nic_delete_option="Delete", extensions=("Acme.Agent",), system_identity=True)
 POWER: Mapping[Shown | None, Power] = {
     Shown.RUNNING: Power.RUNNING,
     Shown.STOPPED: Power.STOPPED,
@@ -92,7 +92,7 @@ class AzureSubject:
         held = self._machines()[provider_id].custom_data
         return None if held is None else base64.b64decode(held).decode()
 
-    def _machines(self) -> Mapping[str, Machine]:
+    def _machines(self) -> Mapping[str, VirtualMachine]:
         self.cloud.machines()  # what is due happens first
         return {f"azure://{machine.id}": machine for _, machine in self.cloud.estate.machines}
 

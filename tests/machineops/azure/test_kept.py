@@ -10,7 +10,7 @@ import pytest
 from azure.mgmt.compute import models
 from scripts import azure_requests
 
-from unbounded.lab.cloud.azure.shapes import EXTENSION, KNOWN, READ_ONLY, VIRTUAL_MACHINE, Shape
+from unbounded.lab.cloud.azure.request_shapes import EXTENSION, KNOWN, READ_ONLY, VIRTUAL_MACHINE, Shape
 from unbounded.machineops.providers.azure import model, osdisk
 
 GROUP: Final = "/subscriptions/0-1/resourceGroups/group/providers/Microsoft.Compute"

@@ -13,7 +13,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.kube.tls import client_context
 from unbounded.lab.cloud.azure import LabAzure
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.cloud.azure.model import Power
+from unbounded.lab.cloud.azure.model import VmPower
 from unbounded.machineops import power, reasons
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import AuthMode, Login
@@ -28,18 +28,18 @@ COMPLETE = ("Complete", "Succeeded")
 @pytest.mark.parametrize(
     ("kind", "parameters", "before", "asked", "after"),
     [
-        ("HostReboot", {}, None, ["Restart"], Power.RUNNING),
-        ("HostPowerOff", {}, None, ["PowerOff"], Power.STOPPED),
-        ("HostPowerOff", {"force": "true"}, None, ["PowerOff"], Power.STOPPED),
-        ("HostPowerOff", {"deallocate": "true"}, None, ["Deallocate"], Power.DEALLOCATED),
-        ("HostPowerOff", {"deallocate": "true"}, "PowerOff", ["PowerOff", "Deallocate"], Power.DEALLOCATED),
-        ("HostPowerOn", {}, "Deallocate", ["Deallocate", "Start"], Power.RUNNING),
-        ("HostPowerOn", {}, None, [], Power.RUNNING),
+        ("HostReboot", {}, None, ["Restart"], VmPower.RUNNING),
+        ("HostPowerOff", {}, None, ["PowerOff"], VmPower.STOPPED),
+        ("HostPowerOff", {"force": "true"}, None, ["PowerOff"], VmPower.STOPPED),
+        ("HostPowerOff", {"deallocate": "true"}, None, ["Deallocate"], VmPower.DEALLOCATED),
+        ("HostPowerOff", {"deallocate": "true"}, "PowerOff", ["PowerOff", "Deallocate"], VmPower.DEALLOCATED),
+        ("HostPowerOn", {}, "Deallocate", ["Deallocate", "Start"], VmPower.RUNNING),
+        ("HostPowerOn", {}, None, [], VmPower.RUNNING),
     ],
 )
 @swift
 async def test_each_operation_is_the_call_of_the_table(
-    kind: str, parameters: dict[str, str], before: str | None, asked: list[str], after: Power
+    kind: str, parameters: dict[str, str], before: str | None, asked: list[str], after: VmPower
 ) -> None:
     async with azure_world() as world:
         await world.begin()
@@ -151,7 +151,7 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str, kin
         assert result(ended) == wanted, ended.status.message
         assert words in (ended.status.message or "")
         if wanted == COMPLETE:
-            assert world.cloud.power("vm-1") is (Power.RUNNING if kind == "HostReboot" else Power.STOPPED)
+            assert world.cloud.power("vm-1") is (VmPower.RUNNING if kind == "HostReboot" else VmPower.STOPPED)
         went_off = [event for event in world.cloud.history.of("VirtualMachine", "vm-1") if event.what == "off"]
         assert len(went_off) <= 1
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from unbounded.api.failures import Failure
-from unbounded.lab.cloud.azure.errors import ERRORS, Problem
+from unbounded.lab.cloud.azure.errors import ERRORS, AzureProblem
 from unbounded.machineops import reasons, registry
 from unbounded.machineops.provider import (
     AuthMode,
@@ -114,7 +114,7 @@ MEANS: dict[str, type[Failure]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_each_error_is_told_apart(name: str) -> None:
-    problem = Problem(name)
+    problem = AzureProblem(name)
     answer = Answered(problem.status, problem.code, problem.message, 7.0)
     found = errors.failure(answer, "start VM vm-1", "azure-auth", changes=True)
     assert type(found) is MEANS.get(name, type(found))

@@ -24,11 +24,11 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, Cause, MachineOperation
 from unbounded.kube.errors import Forbidden
-from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure import VmShape
 from unbounded.lab.cloud.azure.catalog import EXACT_VERSION
-from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.cloud.azure.model import Power, Provisioning, Times
+from unbounded.lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
+from unbounded.lab.cloud.azure.updates import update
 from unbounded.machineops import causes, reasons, replacement
 from unbounded.machineops.causes import of_credential
 from unbounded.machineops.keeping import SecretKeep
@@ -41,9 +41,9 @@ WAS: Final = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [RICH, Shape(availability_set="set-1", boot_diagnostics=True, trusted_launch=True)])
+@pytest.mark.parametrize("shape", [RICH, VmShape(availability_set="set-1", boot_diagnostics=True, trusted_launch=True)])
 @swift
-async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
+async def test_the_new_one_has_all_that_the_old_one_had(shape: VmShape) -> None:
     async with azure_world(shape=shape) as world:
         await world.begin()
         world.controller().start()
@@ -59,7 +59,7 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
         assert lost in ended.status.evidence[0].where  # from before the old one was deleted
         new = world.cloud.machines()["vm-1"]
         assert new.vm_id != old_id
-        assert new.power is Power.RUNNING
+        assert new.power is VmPower.RUNNING
         assert base64.b64decode(new.custom_data or "").decode() == USER_DATA
         assert new.os_disk["name"] == f"vm-1-osdisk-{ended.metadata.uid.replace('-', '')[:12]}"
         assert [event.what for event in world.cloud.history.of("Disk", "vm-1_OsDisk_1")][-1] == "deleted"
@@ -73,7 +73,7 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
 async def test_it_is_not_asked_how_far_a_change_is_before_it_wants_to_be() -> None:
     async with azure_world(shape=RICH) as world:
         await world.begin()
-        world.cloud.estate.times = Times(create_s=20.0, delete_s=20.0, poll_s=12.0)
+        world.cloud.estate.times = AzureTimes(create_s=20.0, delete_s=20.0, poll_s=12.0)
         world.controller().start()
         assert result(await world.carried_out("HostReplace")) == COMPLETE
         journal = [each for each in world.cloud.journal if not each.call.startswith("Login.")]
@@ -93,7 +93,7 @@ async def test_a_cancel_is_not_held_up_by_when_it_wants_to_be_asked() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         before = document(world)
-        world.cloud.estate.times = Times(poll_s=200.0)
+        world.cloud.estate.times = AzureTimes(poll_s=200.0)
         world.controller().start()
         await world.operation("op", "HostReplace", "m1")
         await eventually(lambda: "Update" in world.asked())
@@ -145,7 +145,7 @@ async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
 
 @asynccontextmanager
 async def _failed(
-    shape: Shape, *, deadline_s: int = 7200, **dials: Any
+    shape: VmShape, *, deadline_s: int = 7200, **dials: Any
 ) -> AsyncIterator[tuple[AzureWorld, MachineOperation]]:
     """A world in which a first replacement, `first`, has failed, with what goes wrong set right again."""
     async with azure_world(shape=shape) as world:
@@ -495,7 +495,7 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> 
         assert words in (ended.status.message or "")
         assert CAUSES.get(profile) in (None, ended.status.cause)
         if wanted == COMPLETE:
-            assert world.cloud.power("vm-1") is Power.RUNNING
+            assert world.cloud.power("vm-1") is VmPower.RUNNING
             await nothing_is_left(world)
         else:
             for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
@@ -505,7 +505,7 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> 
 
 
 NEW_DISK: Final = {"lun": 7, "name": "fresh", "createOption": "Empty", "diskSizeGB": 10}
-MEANWHILE: Final[Mapping[str, tuple[Shape, Mapping[str, Any]]]] = {
+MEANWHILE: Final[Mapping[str, tuple[VmShape, Mapping[str, Any]]]] = {
     "a disk that outlives it": (PLAIN, {"disk": NEW_DISK}),
     "a disk that would go with it": (PLAIN, {"disk": {**NEW_DISK, "deleteOption": "Delete"}}),
     "tags": (RICH, {"tags": {"role": "other", "owner": "me"}}),
@@ -693,7 +693,7 @@ async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may
 async def test_a_creation_that_takes_its_vm_with_it_is_told_by_its_long_call(*, crash: bool) -> None:
     async with azure_world("create-fails-and-is-gone", shape=PLAIN) as world:
         await world.begin()
-        world.cloud.estate.times = Times(create_s=20.0)
+        world.cloud.estate.times = AzureTimes(create_s=20.0)
         controller = world.controller().start()
         await world.operation("op", "HostReplace", "m1")
         await eventually(lambda: "CreateOrUpdate" in world.asked())

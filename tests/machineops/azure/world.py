@@ -23,7 +23,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api
 from unbounded.kube.tls import client_context
-from unbounded.lab.cloud.azure import LabAzure, Shape
+from unbounded.lab.cloud.azure import LabAzure, VmShape
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.controller import BRIEF_S
 from unbounded.machineops.credentials import Logins
@@ -127,7 +127,7 @@ class AzureWorld(World):
 async def azure_world(
     profile: str = "ideal",
     *,
-    shape: Shape | None = None,
+    shape: VmShape | None = None,
     chance: random.Random | None = None,
     subscriptions: int = 1,
 ) -> AsyncIterator[AzureWorld]:

@@ -14,7 +14,7 @@ import pytest
 from tests.machineops.oci.world import TIMES, NearCalls, NearOci
 from tests.operations.faults import FAIR, Incarnation
 from tests.support.virtual_time import run_virtual
-from unbounded.lab.cloud.oci import State
+from unbounded.lab.cloud.oci import InstanceState
 from unbounded.lab.cloud.oci.dials import MOST_ON_A_PAGE
 from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
@@ -25,7 +25,7 @@ from unbounded.machineops.testing import ProviderContract, Trouble
 
 T = TypeVar("T")
 
-POWER: Mapping[State, Power] = {State.RUNNING: Power.RUNNING, State.STOPPED: Power.STOPPED}
+POWER: Mapping[InstanceState, Power] = {InstanceState.RUNNING: Power.RUNNING, InstanceState.STOPPED: Power.STOPPED}
 LAG_S = 20.0
 DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
@@ -90,7 +90,9 @@ class OciSubject:
     async def boots(self, provider_id: str) -> int:
         ocid = provider_id.removeprefix("oci://")
         events = self.cloud.history.of("Instance")
-        return sum(each.detail == State.RUNNING for each in events if (each.identity, each.what) == (ocid, "state"))
+        return sum(
+            each.detail == InstanceState.RUNNING for each in events if (each.identity, each.what) == (ocid, "state")
+        )
 
     async def user_data(self, provider_id: str) -> str | None:
         held = self.cloud.machines()[provider_id.removeprefix("oci://")].metadata.get("user_data")

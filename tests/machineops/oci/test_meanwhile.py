@@ -14,8 +14,8 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import Cause
-from unbounded.lab.cloud.oci.lifecycle import Action
-from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, Volume
+from unbounded.lab.cloud.oci.lifecycle import InstanceAction
+from unbounded.lab.cloud.oci.model import Attachment, AttachmentState, OciInstance, ResourceState, Volume
 from unbounded.lab.cloud.oci.power import act, end, terminate
 from unbounded.lab.cloud.oci.seeding import Disks, attach_volume
 from unbounded.machineops import causes, reasons
@@ -24,7 +24,7 @@ from unbounded.operations import reasons as common
 pytestmark = pytest.mark.slow
 
 
-async def _begin(world: OciWorld, *, until: str = "", within_s: int = 3600, **wanted: Any) -> Instance:
+async def _begin(world: OciWorld, *, until: str = "", within_s: int = 3600, **wanted: Any) -> OciInstance:
     """A replacement that has asked for so much; the instance that it is of."""
     old = await world.oci_machine(**wanted)
     world.steward().start()
@@ -41,28 +41,28 @@ async def _end(world: OciWorld, name: str = "op") -> tuple[str, str, str]:
     return phase or "", reason or "", ended.status.message or ""
 
 
-async def _handed_over(world: OciWorld) -> Instance:
+async def _handed_over(world: OciWorld) -> OciInstance:
     """The replacement, as soon as the Machine names it."""
     await wait(lambda: world.bound["m1"] != world.first)
     return world.near.tenancy.instances[world.bound["m1"].removeprefix("oci://")]
 
 
-def _boot_volume(near: NearOci, owner: Instance, link: Link) -> Volume:
+def _boot_volume(near: NearOci, owner: OciInstance, link: AttachmentState) -> Volume:
     """One that was attached to an instance by hand, or is again on its own."""
     tenancy, now = near.tenancy, near.now
     where = (owner.compartment_id, owner.availability_domain)
-    volume = Volume(tenancy.new_id("bootvolume"), "by hand", *where, 50, now, state=Presence.AVAILABLE)
+    volume = Volume(tenancy.new_id("bootvolume"), "by hand", *where, 50, now, state=ResourceState.AVAILABLE)
     tenancy.boot_volumes.put(volume, now)
     attachment = Attachment(tenancy.new_id("bootvolumeattachment"), owner.id, volume.id, *where, now, state=link)
     tenancy.boot_volume_attachments.put(attachment, now)
     return volume
 
 
-def _detach(near: NearOci, owner: Instance) -> str:
+def _detach(near: NearOci, owner: OciInstance) -> str:
     """The boot volume that somebody has taken off an instance."""
     tenancy = near.tenancy
     (attached,) = tenancy.held(tenancy.boot_volume_attachments, owner)
-    tenancy.link(tenancy.boot_volume_attachments, attached, Link.DETACHED, near.now)
+    tenancy.link(tenancy.boot_volume_attachments, attached, AttachmentState.DETACHED, near.now)
     return attached.target_id
 
 
@@ -72,7 +72,7 @@ def _detach(near: NearOci, owner: Instance) -> str:
 @oci_story(judged=False)
 async def test_a_boot_volume_that_was_detached_long_ago_is_left_alone(world: OciWorld) -> None:
     old = await world.oci_machine()
-    mine = _boot_volume(world.near, old, Link.DETACHED)
+    mine = _boot_volume(world.near, old, AttachmentState.DETACHED)
     world.steward().start()
     world.controller().start()
     await world.operation("op", "HostReplace", "m1")
@@ -94,11 +94,11 @@ async def test_a_boot_volume_that_is_detached_meanwhile_is_not_deleted(world: Oc
 async def test_a_boot_volume_that_is_put_in_meanwhile_is_not_deleted(world: OciWorld) -> None:
     old = await _begin(world, until="LaunchInstance")
     first = _detach(world.near, old)
-    other = _boot_volume(world.near, old, Link.ATTACHED)
+    other = _boot_volume(world.near, old, AttachmentState.ATTACHED)
     phase, reason, message = await _end(world)
     assert (phase, reason) == ("Failed", reasons.WOULD_BE_LOST)
     assert f"boot volume {other.id} was attached, boot volume {first} was detached since the replacement of" in message
-    assert {world.near.tenancy.boot_volumes[each].state for each in (first, other.id)} == {Presence.AVAILABLE}
+    assert {world.near.tenancy.boot_volumes[each].state for each in (first, other.id)} == {ResourceState.AVAILABLE}
 
 
 @oci_story(judged=False)
@@ -134,7 +134,7 @@ async def test_it_goes_on_as_soon_as_what_was_attached_is_detached(world: OciWor
     await _handed_over(world)
     await asyncio.sleep(10)
     (attached,) = tenancy.held(tenancy.volume_attachments, old)
-    tenancy.link(tenancy.volume_attachments, attached, Link.DETACHED, world.near.now)
+    tenancy.link(tenancy.volume_attachments, attached, AttachmentState.DETACHED, world.near.now)
     assert (await _end(world))[0] == "Complete"
     assert world.near.machines().keys() == {world.bound["m1"].removeprefix("oci://")}
 
@@ -239,7 +239,7 @@ async def test_nothing_is_terminated_while_the_replacement_does_not_run(world: O
     old = await _begin(world, until="TerminateInstance")
     new = await _handed_over(world)
     world.near.set_profile("ideal")
-    act(world.near.tenancy, new, Action.STOP, world.near.now)
+    act(world.near.tenancy, new, InstanceAction.STOP, world.near.now)
     phase, reason, message = await _end(world)
     assert (phase, reason) == ("Failed", common.TIMED_OUT)
     assert f"the old instance {old.id} is STOPPED; its replacement {new.id} is STOPPED" in message

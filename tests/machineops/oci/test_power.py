@@ -10,14 +10,16 @@ import pytest
 
 from tests.machineops.oci.world import OciWorld, oci_story, wait
 from tests.operations.staging import result
-from unbounded.lab.cloud.oci import Action, State
+from unbounded.lab.cloud.oci import InstanceAction, InstanceState
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.power import act
 from unbounded.machineops import reasons
 from unbounded.operations import reasons as common
 
 
-async def _run(world: OciWorld, kind: str, state: State = State.RUNNING, **parameters: str) -> tuple[str, str, str]:
+async def _run(
+    world: OciWorld, kind: str, state: InstanceState = InstanceState.RUNNING, **parameters: str
+) -> tuple[str, str, str]:
     """One operation; how it ended, why, and in what words."""
     await world.oci_machine(state=state)
     world.steward().start()
@@ -32,16 +34,16 @@ async def _run(world: OciWorld, kind: str, state: State = State.RUNNING, **param
 @pytest.mark.parametrize(
     ("kind", "state", "asked", "becomes"),
     [
-        ("HostReboot", State.RUNNING, ["RESET"], "RUNNING"),
-        ("HostPowerOff", State.RUNNING, ["SOFTSTOP"], "STOPPED"),
-        ("HostPowerOff", State.STOPPED, [], "STOPPED"),
-        ("HostPowerOn", State.STOPPED, ["START"], "RUNNING"),
-        ("HostPowerOn", State.RUNNING, [], "RUNNING"),
+        ("HostReboot", InstanceState.RUNNING, ["RESET"], "RUNNING"),
+        ("HostPowerOff", InstanceState.RUNNING, ["SOFTSTOP"], "STOPPED"),
+        ("HostPowerOff", InstanceState.STOPPED, [], "STOPPED"),
+        ("HostPowerOn", InstanceState.STOPPED, ["START"], "RUNNING"),
+        ("HostPowerOn", InstanceState.RUNNING, [], "RUNNING"),
     ],
 )
 @oci_story()
 async def test_each_operation_asks_for_what_is_needed_and_follows_it_to_its_end(
-    world: OciWorld, kind: str, state: State, asked: list[str], becomes: str
+    world: OciWorld, kind: str, state: InstanceState, asked: list[str], becomes: str
 ) -> None:
     phase, _, _ = await _run(world, kind, state)
     assert phase == "Complete"
@@ -113,7 +115,7 @@ def test_it_succeeds_whatever_the_cloud_does_or_says_why(profile: str, kind: str
     @oci_story(profile)
     async def story(world: OciWorld) -> None:
         on = kind != "HostPowerOn"
-        phase, reason, message = await _run(world, kind, State.RUNNING if on else State.STOPPED)
+        phase, reason, message = await _run(world, kind, InstanceState.RUNNING if on else InstanceState.STOPPED)
         if (profile, kind) in FAILS:
             expected, words = FAILS[profile, kind]
             assert (phase, reason) == ("Failed", expected)
@@ -209,7 +211,7 @@ async def test_a_reset_that_was_seen_once_on_its_way_is_proven(world: OciWorld, 
 async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: OciWorld) -> None:
     world.near.set_dials(action_work="listed", reset_s=0.0)
     instance = await world.oci_machine()
-    act(world.near.tenancy, instance, Action.RESET, world.near.now)
+    act(world.near.tenancy, instance, InstanceAction.RESET, world.near.now)
     await asyncio.sleep(10)
     world.near.set_dials(deaf_actions=1)
     world.steward().start()
@@ -318,7 +320,7 @@ async def test_a_reset_whose_answer_is_lost_and_after_which_somebody_stops_the_i
     await wait(lambda: _resets(world))
     tenancy = world.near.tenancy
     tenancy.begin(instance, world.near.now)
-    tenancy.enter(instance, State.STOPPED, world.near.now)
+    tenancy.enter(instance, InstanceState.STOPPED, world.near.now)
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
     assert "was done, and something else since: instance_action: 409 InvalidatedRetryToken" in (

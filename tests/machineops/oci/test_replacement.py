@@ -19,9 +19,9 @@ from tests.operations.staging import in_stage, result
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import SECRETS
 from unbounded.api.operation import Cause, MachineOperation
-from unbounded.lab.cloud.oci import State
+from unbounded.lab.cloud.oci import InstanceState
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
-from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.oci.model import OciInstance
 from unbounded.lab.cloud.oci.power import terminate
 from unbounded.lab.cloud.oci.seeding import Disks, newest_ubuntu
 from unbounded.lab.dials import FOR_EVER
@@ -44,7 +44,7 @@ async def _run(world: OciWorld, wanted: dict[str, Any] | None = None, **paramete
     return phase or "", reason or "", ended.status.message or ""
 
 
-def _new(world: OciWorld) -> Instance:
+def _new(world: OciWorld) -> OciInstance:
     return world.near.tenancy.instances[world.bound["m1"].removeprefix("oci://")]
 
 
@@ -191,7 +191,7 @@ async def test_what_lessens_security_is_refused_until_somebody_accepts_that(worl
 @pytest.mark.slow
 @oci_story()
 async def test_an_instance_that_is_off_is_replaced_too(world: OciWorld) -> None:
-    assert (await _run(world, {"state": State.STOPPED}))[0] == "Complete"
+    assert (await _run(world, {"state": InstanceState.STOPPED}))[0] == "Complete"
     assert world.asked == ["LaunchInstance", "TerminateInstance"]
 
 
@@ -366,7 +366,7 @@ def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(e
     @oci_story(judged=False)
     async def story(world: OciWorld) -> None:
         world.near.set_dials(lost_after=1, only=("LaunchInstance",), list_lag_s=30.0)
-        await world.oci_machine(**({"state": State.STOPPED} if ends == "was off" else {}))
+        await world.oci_machine(**({"state": InstanceState.STOPPED} if ends == "was off" else {}))
         world.steward().start()
         controller = world.controller().start()
         await world.operation("op", "HostReplace", "m1", deadlineSeconds=25)

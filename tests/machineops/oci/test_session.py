@@ -14,7 +14,7 @@ from oci.auth.security_token_container import SecurityTokenContainer
 from unbounded.api.credential import AuthMode
 from unbounded.api.operation import OperationKind
 from unbounded.lab.cloud import jwt
-from unbounded.lab.cloud.oci import LabOci, State
+from unbounded.lab.cloud.oci import InstanceState, LabOci
 from unbounded.machineops import reasons
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import (
@@ -78,9 +78,9 @@ async def test_an_api_key_with_a_passphrase_looks_and_asks() -> None:
         assert (await opened.look(job(ident).instance)).power is Power.RUNNING
         with pytest.raises(Transient, match="the time in which it could be sent is over"):
             await opened.ask(job(ident), Action.POWER_OFF, before=soon(0.0))
-        assert cloud.tenancy.instances[ident].state is State.RUNNING
+        assert cloud.tenancy.instances[ident].state is InstanceState.RUNNING
         await opened.ask(job(ident), Action.POWER_OFF, before=soon())
-        assert cloud.tenancy.instances[ident].state is State.STOPPING
+        assert cloud.tenancy.instances[ident].state is InstanceState.STOPPING
         gone = await opened.look(ids.instance("oci://ocid1.instance.oc1.phx.gone"))
         assert gone.power is Power.GONE
         assert "or MachineOperationCredential oci may not do it" in gone.detail

@@ -19,7 +19,7 @@ from tests.operations.simulated import Violation
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
 from unbounded.api.operation import MachineOperation
-from unbounded.lab.cloud.oci import State
+from unbounded.lab.cloud.oci import InstanceState
 from unbounded.machineops.providers.oci.launch import TAG_UID
 
 SCHEDULES: Final = 1_500 if os.environ.get("UNBOUNDED_SOAK") else 5
@@ -122,7 +122,7 @@ def _old_was_off(world: OciWorld) -> None:
 
 def _came_true(world: OciWorld, one: MachineOperation) -> None:
     uid, power = one.metadata.uid, world.powers[one.metadata.uid]
-    wanted = State.STOPPED if one.spec.operation_kind == "HostPowerOff" else State.RUNNING
+    wanted = InstanceState.STOPPED if one.spec.operation_kind == "HostPowerOff" else InstanceState.RUNNING
     if power != wanted.value:
         raise Violation(f"{one.name} is Complete, and the instance was {power}")
     if one.spec.operation_kind == "HostReplace" and world.made_for[uid] != uid:
@@ -137,7 +137,9 @@ def _storm(seed: int) -> None:
         world = OciWorld(chance, weather=STORM if chance.random() < 0.4 else FAIR)
         async with NearOci(times=TIMES) as world.near:
             await world.login()
-            await world.oci_machine(state=chance.choice((State.RUNNING, State.RUNNING, State.STOPPED)))
+            await world.oci_machine(
+                state=chance.choice((InstanceState.RUNNING, InstanceState.RUNNING, InstanceState.STOPPED))
+            )
             processes = [world.controller(), world.steward()]
             if chance.random() < 0.3:
                 processes.append(world.controller())

@@ -22,9 +22,9 @@ from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.lab.clock import LoopClock
-from unbounded.lab.cloud.front import Front
-from unbounded.lab.cloud.oci import LabOci, Times
-from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.frontend import CloudFrontend
+from unbounded.lab.cloud.oci import LabOci, OciTimes
+from unbounded.lab.cloud.oci.model import OciInstance
 from unbounded.machineops.provider import AuthMode, Login
 from unbounded.machineops.providers.oci import calls
 from unbounded.machineops.providers.oci.calls import Calls, Wire
@@ -32,7 +32,7 @@ from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.launch import TAG_UID
 from unbounded.machineops.providers.oci.provider import OciProvider
 
-TIMES: Final = Times(provision_s=40.0, boot_s=20.0, stop_s=20.0, terminate_s=30.0)
+TIMES: Final = OciTimes(provision_s=40.0, boot_s=20.0, stop_s=20.0, terminate_s=30.0)
 ENDPOINT: Final = "https://cloud.test"
 
 
@@ -41,7 +41,7 @@ class NearOci(LabOci):
 
     async def start(self) -> None:
         self.clock = LoopClock()
-        self.front = Front(self._begin(self._dials, self.clock.now()), self.clock.now())
+        self.front = CloudFrontend(self._begin(self._dials, self.clock.now()), self.clock.now())
 
     async def stop(self) -> None:
         return
@@ -112,14 +112,14 @@ class OciWorld(CloudWorld):
             found = self._instance(new["spec"]["machineRef"])
             self.made_for.setdefault(new["metadata"]["uid"], found.freeform_tags.get(TAG_UID, "") if found else "")
 
-    def _instance(self, machine: str) -> Instance | None:
+    def _instance(self, machine: str) -> OciInstance | None:
         return self.near.tenancy.instances.get(self.bound.get(machine, "").removeprefix("oci://"))
 
     def _power(self, machine: str) -> str:
         found = self._instance(machine)
         return found.state.value if found is not None else "None"
 
-    async def oci_machine(self, name: str = "m1", **wanted: Any) -> Instance:
+    async def oci_machine(self, name: str = "m1", **wanted: Any) -> OciInstance:
         """A Machine and the instance that it is."""
         instance = self.near.add_instance(name, **wanted)
         await asyncio.sleep(60)  # or records that lag behind would not show it yet

@@ -22,7 +22,7 @@ from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.port import Api
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Power, Press
+from unbounded.lab.bmc.power import HostPower, Press
 from unbounded.metalman.replace import BOOT_STAGES
 
 DIGEST: Final = "sha256:" + "a" * 64
@@ -89,7 +89,7 @@ class LabHardware:
         return [event.detail for event in self._bmc.history() if event.what == "boot"]
 
     def is_on(self) -> bool:
-        return self._bmc.power() in (Power.ON, Power.POWERING_ON)
+        return self._bmc.power() in (HostPower.ON, HostPower.POWERING_ON)
 
     def restart(self) -> None:
         self._bmc.host().press(Press.FORCE_RESTART, self._bmc.clock.now())

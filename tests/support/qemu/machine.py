@@ -18,7 +18,7 @@ from tests.support.qemu.hardware import Hardware, Wires, qemu
 from tests.support.qemu.segment import Segment
 from tests.support.qemu.tools import command, needed
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Boot
+from unbounded.lab.bmc.power import BootOverride
 
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;=?]*[A-Za-z]|\x1b[()][A-Z0-9]|\r|\0")
 LOOK_EVERY_S: Final = 0.1
@@ -78,7 +78,7 @@ class QemuMachine:
 
     # What its BMC tells it
 
-    def start(self, boot: Boot) -> None:
+    def start(self, boot: BootOverride) -> None:
         self.halt()
         self.boots.append(boot.source)
         with self._console.open("a") as console:

@@ -6,10 +6,10 @@
 - `misbehaviours/` has the faults and their sources.
 """
 
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Event, Power, Press
-from unbounded.lab.clock import HandClock, LoopClock
+from unbounded.lab.bmc.power import HostEvent, HostPower, Press
+from unbounded.lab.clock import LoopClock, ManualClock
 from unbounded.lab.dials import FOR_EVER
 
-__all__ = ["FOR_EVER", "Dials", "Event", "HandClock", "LabBmc", "LoopClock", "Power", "Press"]
+__all__ = ["FOR_EVER", "BmcDials", "HostEvent", "HostPower", "LabBmc", "LoopClock", "ManualClock", "Press"]

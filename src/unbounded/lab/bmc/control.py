@@ -22,7 +22,7 @@ from aiohttp import web
 
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.profiles import explain, names
-from unbounded.lab.control import json_response, read_object, refusals
+from unbounded.lab.control import answer_errors, json_response, read_object
 from unbounded.lab.dials import turned
 
 PREFIX: Final = "/lab/bmcs"
@@ -62,14 +62,14 @@ def truth(bmc: LabBmc) -> dict[str, Any]:
     }
 
 
-class Control:
+class BmcControl:
     """Handlers for the BMCs of this process, by name."""
 
     def __init__(self, bmcs: Mapping[str, LabBmc]) -> None:
         self._bmcs = bmcs
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[refusals])
+        app = web.Application(middlewares=[answer_errors])
         app.add_routes(
             [
                 web.get("/lab/profiles", self._profiles),

@@ -11,11 +11,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.lab.bmc.access import Access
-from unbounded.lab.bmc.dials import COUNTS, IDEAL, Dials
-from unbounded.lab.bmc.identity import Identity
-from unbounded.lab.bmc.power import Effect, Event, Host, Power, Press
-from unbounded.lab.bmc.system import USUAL_TIMES, System, Times, traits
+from unbounded.lab.bmc.access import BmcAccounts
+from unbounded.lab.bmc.dials import COUNTS, IDEAL, BmcDials
+from unbounded.lab.bmc.identity import BmcIdentity
+from unbounded.lab.bmc.power import HostEvent, HostPower, Press, PressEffect, SimulatedHost
+from unbounded.lab.bmc.system import USUAL_TIMES, BmcSystem, HostTimes, traits
 from unbounded.lab.bmc.tasks import Tasks
 from unbounded.lab.dials import FOR_EVER, Counts
 
@@ -23,7 +23,7 @@ JOURNAL_LENGTH: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class BmcExchange:
     """A request as the BMC received it: the status of its reply (0: lost on the way), and the reply's delivery."""
 
     at: float
@@ -33,33 +33,33 @@ class Exchange:
     fate: str
 
 
-class Bmc:
+class SimulatedBmc:
     """One BMC and the hosts behind it."""
 
     def __init__(
         self,
-        identity: Identity,
-        dials: Dials = IDEAL,
-        times: Times = USUAL_TIMES,
+        identity: BmcIdentity,
+        dials: BmcDials = IDEAL,
+        times: HostTimes = USUAL_TIMES,
         *,
         now: float,
-        power: Power = Power.ON,
+        power: HostPower = HostPower.ON,
     ) -> None:
         self.identity = identity
         self.times = times
         self.rng = random.Random(f"{identity.seed}/{identity.name}")  # noqa: S311 - a simulation, no secret
-        self.access = Access(identity.username, identity.password, self.rng)
+        self.access = BmcAccounts(identity.username, identity.password, self.rng)
         self.tasks = Tasks()
         self.mains = True
         self.requests = 0
-        self.journal: deque[Exchange] = deque(maxlen=JOURNAL_LENGTH)
+        self.journal: deque[BmcExchange] = deque(maxlen=JOURNAL_LENGTH)
         self.recent: deque[float] = deque()  # times of the requests of the last second
         self.available_at = now
         self._first_power = power
-        self._systems: dict[str, System] = {}
+        self._systems: dict[str, BmcSystem] = {}
         self.set_dials(dials, now)
 
-    def set_dials(self, dials: Dials, now: float) -> None:
+    def set_dials(self, dials: BmcDials, now: float) -> None:
         """Set the dials; counts and durations restart."""
         self.dials = dials
         self.dials_since = now
@@ -68,17 +68,17 @@ class Bmc:
         self._counts = Counts(dials, COUNTS)
         for index, name in enumerate(dials.systems):
             if name not in self._systems:
-                host = Host(traits(self.times, dials), now=now, power=self._first_power)
-                self._systems[name] = System(name, index, host)
+                host = SimulatedHost(traits(self.times, dials), now=now, power=self._first_power)
+                self._systems[name] = BmcSystem(name, index, host)
         for system in self._systems.values():
             system.host.advance(now)
             system.host.traits = traits(self.times, dials)
 
-    def system(self, name: str) -> System | None:
+    def system(self, name: str) -> BmcSystem | None:
         return self._systems.get(name) if name in self.dials.systems else None
 
     @property
-    def systems(self) -> list[System]:
+    def systems(self) -> list[BmcSystem]:
         return [self._systems[name] for name in self.dials.systems]
 
     def spend(self, count: str) -> bool:
@@ -95,12 +95,12 @@ class Bmc:
         for system in self._systems.values():
             system.host.advance(now)
 
-    def press(self, system: System, press: Press, now: float) -> Effect:
+    def press(self, system: BmcSystem, press: Press, now: float) -> PressEffect:
         return system.press(press, now, self.dials)
 
-    def leave_unheard(self, system: System, press: Press, now: float) -> None:
+    def leave_unheard(self, system: BmcSystem, press: Press, now: float) -> None:
         """Record a reset that is answered with success and not executed."""
-        system.host.history.append(Event(now, "unheard", press.value))
+        system.host.history.append(HostEvent(now, "unheard", press.value))
 
     def restart(self, now: float) -> None:
         """Restart the BMC itself: it loses its sessions and Tasks and is unavailable for a while; the hosts are not

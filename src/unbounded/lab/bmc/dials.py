@@ -24,7 +24,7 @@ BOOT_TARGETS: Final = ("None", "Pxe", "Hdd", "Cd", "Usb", "BiosSetup", "UefiHttp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dials:
+class BmcDials:
     """All dials of one BMC. Counts are of requests from the moment they are set, or FOR_EVER; `_s` is seconds."""
 
     # The host
@@ -93,7 +93,7 @@ class Dials:
     slashes: Literal["either", "redirected"] = "either"  # redirected: a path without a slash at its end
 
 
-IDEAL: Final = Dials()
+IDEAL: Final = BmcDials()
 
 COUNTS: Final = frozenset(
     {"deaf_resets", "failing_resets", "stalls", "lost_before", "lost_after", "truncated", "cut_off", "doubled"}

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 from aiohttp import ClientSession, ClientTimeout
 
-from unbounded.lab.bmc.power import Event, Power
+from unbounded.lab.bmc.power import HostEvent, HostPower
 from unbounded.lab.bmc.profiles import dials_for
-from unbounded.lab.bmc.worker import Order, Roll
+from unbounded.lab.bmc.worker import WorkerOrder, WorkerReport
 
 READY_S: Final = 60.0
 STOP_S: Final = 2.0
@@ -46,15 +46,15 @@ class FleetBmc:
         truth: dict[str, Any] = await self._json("GET", "")
         return truth
 
-    async def power(self, device_id: str | None = None) -> Power:
+    async def power(self, device_id: str | None = None) -> HostPower:
         """Return the true power of a host; of the first one if no id is given."""
         systems = (await self.truth())["systems"]
-        return Power(systems[device_id or self.device_ids[0]]["power"])
+        return HostPower(systems[device_id or self.device_ids[0]]["power"])
 
-    async def history(self, device_id: str | None = None) -> list[Event]:
+    async def history(self, device_id: str | None = None) -> list[HostEvent]:
         """Return the events of a host, oldest first."""
         events = await self._json("GET", f"/history?system={device_id or self.device_ids[0]}")
-        return msgspec.convert(events, list[Event])
+        return msgspec.convert(events, list[HostEvent])
 
     async def set_profile(self, profile: str) -> None:
         await self._json("PUT", "/profile", {"profile": profile})
@@ -105,7 +105,7 @@ async def start_fleet(
     shutdown_s: float = 1.0,
     boot_s: float = 2.0,
     port_base: int = 0,
-    power: Power = Power.ON,
+    power: HostPower = HostPower.ON,
     prefix: str = "lab",
 ) -> AsyncIterator[Fleet]:
     """Serve `count` BMCs, named `lab-01` and so on, inside the context.
@@ -123,7 +123,7 @@ async def start_fleet(
     dials_for(profile, seed=seed)
     names = bmc_names(count, prefix)
     orders = [
-        Order(
+        WorkerOrder(
             indexes=tuple(range(start, count, processes)),
             names=tuple(names[start::processes]),
             profile=profile,
@@ -180,7 +180,7 @@ async def _stop(process: Process) -> None:
                 return
 
 
-async def _start(process: Process, order: Order) -> Roll:
+async def _start(process: Process, order: WorkerOrder) -> WorkerReport:
     if process.stdin is None or process.stdout is None:
         raise FleetFailed("the process has no pipes")
     process.stdin.write(msgspec.json.encode(order) + b"\n")
@@ -191,13 +191,13 @@ async def _start(process: Process, order: Order) -> Roll:
         raise FleetFailed(f"BMCs were not up after {READY_S:.0f} s") from error
     if not line:
         raise FleetFailed(f"a process of the fleet ended with status {await process.wait()}")
-    roll = msgspec.json.decode(line, type=Roll)
+    roll = msgspec.json.decode(line, type=WorkerReport)
     if roll.error:
         raise FleetFailed(roll.error)
     return roll
 
 
-def _bmcs(roll: Roll, http: ClientSession) -> Sequence[FleetBmc]:
+def _bmcs(roll: WorkerReport, http: ClientSession) -> Sequence[FleetBmc]:
     return [
         FleetBmc(
             name=bmc["name"],

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.lab import http
-from unbounded.lab.http import OK, Reply
+from unbounded.lab.http import OK, LabReply
 
 JSON: Final = "application/json; charset=utf-8"
 
@@ -61,7 +61,7 @@ their whole identifier for those of vendors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request(http.Request):
+class BmcRequest(http.LabRequest):
     """A request to a BMC."""
 
     def json(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Request(http.Request):
         try:
             return msgspec.json.decode(self.body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise Problem("MalformedJSON") from error
+            raise RedfishProblem("MalformedJSON") from error
 
     def basic_credentials(self) -> tuple[str, str] | None:
         """Return user name and password of a Basic authorization; None without a readable one."""
@@ -89,7 +89,7 @@ class Request(http.Request):
         return user, password
 
 
-class Problem(Exception):
+class RedfishProblem(Exception):
     """A request that is answered with a Redfish error; `message` is a key of PROBLEMS."""
 
     def __init__(
@@ -101,12 +101,12 @@ class Problem(Exception):
         self.status = status or PROBLEMS[message][0]
         self.headers = headers or {}
 
-    def reply(self) -> Reply:
+    def reply(self) -> LabReply:
         return json_reply(error_body(self.message, *self.arguments), status=self.status, headers=self.headers)
 
 
-def json_reply(body: Mapping[str, Any], *, status: int = OK, headers: Mapping[str, str] | None = None) -> Reply:
-    return Reply(status, msgspec.json.encode(body), {"content-type": JSON, **(headers or {})})
+def json_reply(body: Mapping[str, Any], *, status: int = OK, headers: Mapping[str, str] | None = None) -> LabReply:
+    return LabReply(status, msgspec.json.encode(body), {"content-type": JSON, **(headers or {})})
 
 
 def error_body(message: str, *args: str) -> dict[str, Any]:

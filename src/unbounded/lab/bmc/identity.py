@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from unbounded.lab.door import HOST
 from unbounded.lab.keys import derived, derived_key
+from unbounded.lab.listener import HOST
 
 USERNAME: Final = "admin"
 VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BmcIdentity:
     name: str
     seed: int = 0
 

@@ -13,16 +13,16 @@ from aiohttp import web
 
 from unbounded.kube.tls import bound_buffers
 from unbounded.lab.bmc import service
-from unbounded.lab.bmc.device import Bmc
-from unbounded.lab.bmc.dials import Dials
-from unbounded.lab.bmc.http import Request
-from unbounded.lab.bmc.identity import Certificate, Identity
-from unbounded.lab.bmc.power import Event, Host, Power
+from unbounded.lab.bmc.device import SimulatedBmc
+from unbounded.lab.bmc.dials import BmcDials
+from unbounded.lab.bmc.http import BmcRequest
+from unbounded.lab.bmc.identity import BmcIdentity, Certificate
+from unbounded.lab.bmc.power import HostEvent, HostPower, SimulatedHost
 from unbounded.lab.bmc.profiles import dials_for, misbehaviours_for
-from unbounded.lab.bmc.system import Times
-from unbounded.lab.clock import Clock, LoopClock
+from unbounded.lab.bmc.system import HostTimes
+from unbounded.lab.clock import LabClock, LoopClock
 from unbounded.lab.dials import changed
-from unbounded.lab.door import HOST, Door
+from unbounded.lab.listener import HOST, LabListener
 from unbounded.lab.wire import hang_up, send, server
 
 CUSTOM: Final = "custom"
@@ -43,26 +43,26 @@ class LabBmc:
         name: str = "lab-01",
         *,
         profile: str = "ideal",
-        dials: Dials | None = None,
+        dials: BmcDials | None = None,
         seed: int = 0,
         index: int = 0,
         shutdown_s: float = 1.0,
         boot_s: float = 2.0,
-        power: Power = Power.ON,
-        clock: Clock | None = None,
+        power: HostPower = HostPower.ON,
+        clock: LabClock | None = None,
         port: int = 0,
     ) -> None:
-        self.identity = Identity(name, seed)
+        self.identity = BmcIdentity(name, seed)
         self._index = index
         self.concurrent = 0  # requests in progress, including those with a closed connection
         self.most_concurrent = 0
         self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, dials)
-        self._times = Times(shutdown_s, boot_s)
+        self._times = HostTimes(shutdown_s, boot_s)
         self._first_power = power
         self._given_clock = clock
         self._port = port
         self._minder: asyncio.Task[None] | None = None
-        self._plain: Door | None = None
+        self._plain: LabListener | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -77,11 +77,11 @@ class LabBmc:
         """Serve; returns when connections are accepted."""
         bound_buffers()
         self.clock = self._given_clock or LoopClock()
-        self.bmc = Bmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
+        self.bmc = SimulatedBmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
         self._show_certificate()
-        self._door = Door(server(self._answer), self._port, self._tls)
+        self._door = LabListener(server(self._answer), self._port, self._tls)
         await self._follow_dials()
 
     async def stop(self) -> None:
@@ -125,7 +125,7 @@ class LabBmc:
 
     # The true state, and the dials
 
-    def host(self, device_id: str | None = None) -> Host:
+    def host(self, device_id: str | None = None) -> SimulatedHost:
         """Return the true state of the host now; of the first one if no id is given."""
         self.bmc.advance(self.clock.now())
         system = self.bmc.system(device_id or self.device_ids[0])
@@ -133,10 +133,10 @@ class LabBmc:
             raise KeyError(device_id)
         return system.host
 
-    def power(self, device_id: str | None = None) -> Power:
+    def power(self, device_id: str | None = None) -> HostPower:
         return self.host(device_id).power
 
-    def history(self, device_id: str | None = None) -> list[Event]:
+    def history(self, device_id: str | None = None) -> list[HostEvent]:
         """Return the events of the host, oldest first."""
         return list(self.host(device_id).history)
 
@@ -167,13 +167,13 @@ class LabBmc:
         self.bmc.plug(self.clock.now())
         await self._follow_dials()
 
-    def _resolve(self, profile: str) -> tuple[str, Dials]:
+    def _resolve(self, profile: str) -> tuple[str, BmcDials]:
         """Return the misbehaviours that a profile means for this BMC, and their dials."""
         seed, index = self.identity.seed, self._index
         name = "+".join(misbehaviours_for(profile, seed=seed, index=index)) or "ideal"
         return name, dials_for(profile, seed=seed, index=index)
 
-    async def _set(self, dials: Dials, profile: str) -> None:
+    async def _set(self, dials: BmcDials, profile: str) -> None:
         self.profile = profile
         self.bmc.advance(self.clock.now())
         self.bmc.set_dials(dials, self.clock.now())
@@ -193,7 +193,7 @@ class LabBmc:
     async def _follow_dials(self) -> None:
         await self._stop_minding()
         if self.bmc.dials.plain_http != "closed" and self._plain is None:
-            self._plain = Door(server(self._answer_plain), 0, None)
+            self._plain = LabListener(server(self._answer_plain), 0, None)
         until = await self._move_doors()
         if until is not None:
             self._minder = asyncio.create_task(self._mind_doors(until), name=f"{self.identity.name} door")
@@ -236,7 +236,7 @@ class LabBmc:
         self.most_concurrent = max(self.most_concurrent, self.concurrent)
         try:
             headers = {name.lower(): value for name, value in http.headers.items()}
-            request = Request(http.method, http.path, headers, await http.read())
+            request = BmcRequest(http.method, http.path, headers, await http.read())
             admitted = service.admit(self.bmc, request, self.clock.now())
             if admitted.wait_s:
                 await self.clock.sleep(admitted.wait_s)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 HISTORY_LENGTH: Final = 1_000
 
 
-class Power(StrEnum):
+class HostPower(StrEnum):
     OFF = "Off"
     POWERING_ON = "PoweringOn"
     ON = "On"
@@ -35,7 +35,7 @@ class Press(StrEnum):
     PUSH_POWER_BUTTON = "PushPowerButton"
 
 
-class Effect(StrEnum):
+class PressEffect(StrEnum):
     START = "power on and boot"
     HALT = "off at once"
     SHUT_DOWN = "orderly off"
@@ -48,13 +48,13 @@ class Effect(StrEnum):
 
 
 def _row(
-    press: Press, off: Effect, powering_on: Effect, on: Effect, powering_off: Effect
-) -> dict[tuple[Press, Power], Effect]:
-    return dict(zip(((press, power) for power in Power), (off, powering_on, on, powering_off), strict=True))
+    press: Press, off: PressEffect, powering_on: PressEffect, on: PressEffect, powering_off: PressEffect
+) -> dict[tuple[Press, HostPower], PressEffect]:
+    return dict(zip(((press, power) for power in HostPower), (off, powering_on, on, powering_off), strict=True))
 
 
-E = Effect
-EFFECTS: Final[Mapping[tuple[Press, Power], Effect]] = {
+E = PressEffect
+EFFECTS: Final[Mapping[tuple[Press, HostPower], PressEffect]] = {
     #                               Off            PoweringOn  On           PoweringOff
     **_row(Press.ON,                E.START,       E.ALREADY,  E.ALREADY,   E.ALREADY),
     **_row(Press.FORCE_ON,          E.START,       E.ALREADY,  E.ALREADY,   E.ALREADY),
@@ -67,10 +67,10 @@ EFFECTS: Final[Mapping[tuple[Press, Power], Effect]] = {
 }  # fmt: skip
 """Effect of each press in each state. A press of On while the host shuts down is lost, as on real boards."""
 
-ORDERLY: Final = frozenset({Effect.SHUT_DOWN, Effect.REBOOT})
+ORDERLY: Final = frozenset({PressEffect.SHUT_DOWN, PressEffect.REBOOT})
 
 
-class Override(StrEnum):
+class OverrideEnabled(StrEnum):
     """Redfish's BootSourceOverrideEnabled."""
 
     DISABLED = "Disabled"
@@ -79,24 +79,28 @@ class Override(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Boot:
+class BootOverride:
     """The boot override: a boot source in place of the disk, and its duration."""
 
-    enabled: Override = Override.DISABLED
+    enabled: OverrideEnabled = OverrideEnabled.DISABLED
     target: str = "None"
     mode: str = "UEFI"
 
     @property
     def source(self) -> str:
-        return "Hdd" if self.enabled is Override.DISABLED or self.target == "None" else self.target
+        return "Hdd" if self.enabled is OverrideEnabled.DISABLED or self.target == "None" else self.target
 
-    def after_boot(self) -> Boot:
+    def after_boot(self) -> BootOverride:
         """Return the override after a boot of the host: `Once` is used up."""
-        return replace(self, enabled=Override.DISABLED, target="None") if self.enabled is Override.ONCE else self
+        return (
+            replace(self, enabled=OverrideEnabled.DISABLED, target="None")
+            if self.enabled is OverrideEnabled.ONCE
+            else self
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class HostTraits:
     """Behaviour of a board and its operating system."""
 
     shutdown_s: float = 1.0
@@ -108,7 +112,7 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HostEvent:
     """An event of a host.
 
     `what` is one of `pressed` and `unheard` (detail: the ResetType), `power` (the new state), `boot` (its source) and
@@ -120,30 +124,30 @@ class Event:
     detail: str
 
 
-class Board(Protocol):
-    """A real machine behind a host; it reports by `Host.ended` what ends by itself."""
+class HostBoard(Protocol):
+    """A real machine behind a host; it reports by `SimulatedHost.ended` what ends by itself."""
 
-    def start(self, boot: Boot) -> None: ...  # run from this source, in place of what ran before
+    def start(self, boot: BootOverride) -> None: ...  # run from this source, in place of what ran before
 
     def halt(self) -> None: ...  # when it returns, nothing runs
 
     def press_button(self) -> None: ...  # request an orderly shutdown from the operating system
 
 
-class Host:
+class SimulatedHost:
     """One host. `power` is its true state; its BMC may report another one.
 
     Without a `board` an orderly shutdown takes the time of its traits; with one, the time that the board needs.
     """
 
-    def __init__(self, traits: Traits, *, now: float, power: Power = Power.ON) -> None:
+    def __init__(self, traits: HostTraits, *, now: float, power: HostPower = HostPower.ON) -> None:
         self.traits = traits
         self.power = power
-        self.boot = Boot()
+        self.boot = BootOverride()
         self.mains = True
-        self.board: Board | None = None
+        self.board: HostBoard | None = None
         self.boots = 0
-        self.history: deque[Event] = deque(maxlen=HISTORY_LENGTH)
+        self.history: deque[HostEvent] = deque(maxlen=HISTORY_LENGTH)
         self._due: float | None = None  # when the present state ends by itself
         self._restart = False  # PoweringOff leads to PoweringOn instead of to Off
         self._before_outage = power
@@ -155,15 +159,15 @@ class Host:
             self._finish(self._due)
         self._seen = max(self._seen, now)
 
-    def press(self, press: Press, now: float) -> Effect:
+    def press(self, press: Press, now: float) -> PressEffect:
         """Execute a press; returns its effect."""
         self.advance(now)
         self._note(now, "pressed", press.value)
         effect = EFFECTS[press, self.power]
         if not self.mains:
-            return Effect.IMPOSSIBLE
+            return PressEffect.IMPOSSIBLE
         if effect in ORDERLY and self.traits.ignores_shutdown:
-            return Effect.NOTHING
+            return PressEffect.NOTHING
         self._apply(effect, now)
         return effect
 
@@ -182,7 +186,7 @@ class Host:
             self._before_outage = self.power
             self.mains = False
             self._note(now, "mains", "gone")
-            self._enter(Power.OFF, now, due=None)
+            self._enter(HostPower.OFF, now, due=None)
 
     def plug(self, now: float, *, restore: str = "AlwaysOff") -> None:
         """Restore the mains; `restore` is Redfish's PowerRestorePolicy (AlwaysOn, AlwaysOff, LastState)."""
@@ -190,21 +194,21 @@ class Host:
         if not self.mains:
             self.mains = True
             self._note(now, "mains", "back")
-            if restore == "AlwaysOn" or (restore == "LastState" and self._before_outage is not Power.OFF):
+            if restore == "AlwaysOn" or (restore == "LastState" and self._before_outage is not HostPower.OFF):
                 self._start(now)
 
-    def _apply(self, effect: Effect, now: float) -> None:
+    def _apply(self, effect: PressEffect, now: float) -> None:
         match effect:
-            case Effect.START | Effect.RESET:
+            case PressEffect.START | PressEffect.RESET:
                 self._start(now)
-            case Effect.HALT:
+            case PressEffect.HALT:
                 self._off(now)
-            case Effect.CYCLE:
-                self._enter(Power.OFF, now, due=now + self.traits.cycle_off_s)
-            case Effect.SHUT_DOWN | Effect.REBOOT:
-                self._restart = effect is Effect.REBOOT
-                self._enter(Power.POWERING_OFF, now, due=self._shut_down_by(now))
-            case Effect.NOTHING | Effect.ALREADY | Effect.IMPOSSIBLE:
+            case PressEffect.CYCLE:
+                self._enter(HostPower.OFF, now, due=now + self.traits.cycle_off_s)
+            case PressEffect.SHUT_DOWN | PressEffect.REBOOT:
+                self._restart = effect is PressEffect.REBOOT
+                self._enter(HostPower.POWERING_OFF, now, due=self._shut_down_by(now))
+            case PressEffect.NOTHING | PressEffect.ALREADY | PressEffect.IMPOSSIBLE:
                 pass
 
     def _shut_down_by(self, now: float) -> float | None:
@@ -216,33 +220,33 @@ class Host:
 
     def _finish(self, at: float) -> None:
         """End the present state, at the moment it was due to end."""
-        if self.power is Power.POWERING_ON:
-            self._enter(Power.ON, at, due=None)
-        elif self.power is Power.OFF or self._restart:
+        if self.power is HostPower.POWERING_ON:
+            self._enter(HostPower.ON, at, due=None)
+        elif self.power is HostPower.OFF or self._restart:
             self._start(at)
         else:
             self._off(at)
 
     def _start(self, at: float) -> None:
-        boot = Boot() if self.traits.ignores_override else self.boot
+        boot = BootOverride() if self.traits.ignores_override else self.boot
         self.boots += 1
         self.boot = self.boot.after_boot()
-        self._enter(Power.POWERING_ON, at, due=at + self.traits.boot_s)
+        self._enter(HostPower.POWERING_ON, at, due=at + self.traits.boot_s)
         self._note(at, "boot", boot.source)
         if self.board is not None:
             self.board.start(boot)
 
     def _off(self, at: float) -> None:
         back = self.traits.comes_back_s
-        self._enter(Power.OFF, at, due=None if back is None else at + back)
+        self._enter(HostPower.OFF, at, due=None if back is None else at + back)
 
-    def _enter(self, power: Power, at: float, *, due: float | None) -> None:
+    def _enter(self, power: HostPower, at: float, *, due: float | None) -> None:
         self.power, self._due = power, due
-        if power is not Power.POWERING_OFF:
+        if power is not HostPower.POWERING_OFF:
             self._restart = False
-        if power is Power.OFF and self.board is not None:
+        if power is HostPower.OFF and self.board is not None:
             self.board.halt()
         self._note(at, "power", power.value)
 
     def _note(self, at: float, what: str, detail: str) -> None:
-        self.history.append(Event(at, what, detail))
+        self.history.append(HostEvent(at, what, detail))

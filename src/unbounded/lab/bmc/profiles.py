@@ -14,7 +14,7 @@ import random
 from functools import reduce
 from typing import Final
 
-from unbounded.lab.bmc.dials import IDEAL, Dials
+from unbounded.lab.bmc.dials import IDEAL, BmcDials
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS, summary
 
 WELL_BEHAVED_SHARE: Final = 0.6
@@ -87,7 +87,7 @@ def _repeated(part: str) -> list[str]:
     return [name] * int(times) if times.isdecimal() and int(times) > 0 else [part]
 
 
-def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:
+def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> BmcDials:
     """Return the dials of the BMC number `index` of a fleet.
 
     Raises:

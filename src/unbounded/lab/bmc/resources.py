@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from unbounded.lab.bmc.access import ACCOUNT_ID, ROLE, Session
-from unbounded.lab.bmc.device import Bmc
+from unbounded.lab.bmc.access import ACCOUNT_ID, ROLE, BmcSession
+from unbounded.lab.bmc.device import SimulatedBmc
 from unbounded.lab.bmc.http import message_body
-from unbounded.lab.bmc.power import Override
-from unbounded.lab.bmc.system import ABSENT, System
+from unbounded.lab.bmc.power import OverrideEnabled
+from unbounded.lab.bmc.system import ABSENT, BmcSystem
 from unbounded.lab.bmc.tasks import Task, TaskState
 from unbounded.lab.routes import Routes
 
 Body = dict[str, Any]
-Render = Callable[[Bmc, tuple[str, ...], float], Body | None]
+Render = Callable[[SimulatedBmc, tuple[str, ...], float], Body | None]
 
 ROOT: Final = "/redfish/v1"
 MANAGER_ID: Final = "BMC"
@@ -79,7 +79,7 @@ def timestamp(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def system_path(system: System) -> str:
+def system_path(system: BmcSystem) -> str:
     return f"{ROOT}/Systems/{system.name}"
 
 
@@ -104,11 +104,11 @@ def _collection(kind: str, path: str, name: str, members: Sequence[str]) -> Body
     }
 
 
-def versions(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def versions(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return {"v1": f"{ROOT}/"}
 
 
-def odata(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def odata(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     names = ("Systems", "Chassis", "Managers", "SessionService", "AccountService", "Tasks")
     urls = {name: f"{ROOT}/{'TaskService' if name == 'Tasks' else name}" for name in names}
     singletons = [{"name": name, "kind": "Singleton", "url": url} for name, url in urls.items()]
@@ -116,7 +116,7 @@ def odata(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
     return {"@odata.context": f"{ROOT}/$metadata", "value": [service, *singletons]}
 
 
-def root(bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def root(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     parts = ["Systems", "Chassis", "Managers", "AccountService"]
     body = _resource("ServiceRoot", f"{ROOT}/", "Root Service", RedfishVersion="1.20.0", UUID=bmc.identity.uuid)
     body |= {"Id": "RootService", "Product": "Unbounded lab BMC", "Vendor": "Unbounded Lab"}
@@ -127,11 +127,11 @@ def root(bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
     return body | {part: link(f"{ROOT}/{part}") for part in parts}
 
 
-def systems(bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def systems(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return _collection("ComputerSystem", f"{ROOT}/Systems", "Systems", bmc.dials.systems)
 
 
-def system(bmc: Bmc, ids: tuple[str, ...], now: float) -> Body | None:
+def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     found = bmc.system(ids[0])
     if found is None:
         return None
@@ -157,7 +157,7 @@ def system(bmc: Bmc, ids: tuple[str, ...], now: float) -> Body | None:
     return body if power == ABSENT else body | {"PowerState": power}
 
 
-def _boot(bmc: Bmc, found: System) -> Body:
+def _boot(bmc: SimulatedBmc, found: BmcSystem) -> Body:
     boot = found.host.boot
     shown: Body = {
         "BootSourceOverrideEnabled": boot.enabled.value,
@@ -165,13 +165,13 @@ def _boot(bmc: Bmc, found: System) -> Body:
         "BootSourceOverrideMode": boot.mode,
     }
     if bmc.dials.override != "refused":
-        shown["BootSourceOverrideEnabled@Redfish.AllowableValues"] = [value.value for value in Override]
+        shown["BootSourceOverrideEnabled@Redfish.AllowableValues"] = [value.value for value in OverrideEnabled]
         shown["BootSourceOverrideTarget@Redfish.AllowableValues"] = bmc.dials.boot_targets
         shown["BootSourceOverrideMode@Redfish.AllowableValues"] = BOOT_MODES
     return shown
 
 
-def _reset_action(bmc: Bmc, path: str) -> Body:
+def _reset_action(bmc: SimulatedBmc, path: str) -> Body:
     action: Body = {"target": f"{path}/Actions/ComputerSystem.Reset"}
     if bmc.dials.reset_types_shown in ("both", "inline"):
         action["ResetType@Redfish.AllowableValues"] = bmc.dials.reset_types
@@ -180,7 +180,7 @@ def _reset_action(bmc: Bmc, path: str) -> Body:
     return action
 
 
-def reset_action_info(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def reset_action_info(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     found = bmc.system(ids[0])
     if found is None or bmc.dials.reset_types_shown not in ("both", "action-info"):
         return None
@@ -189,7 +189,7 @@ def reset_action_info(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | Non
     return _resource("ActionInfo", f"{system_path(found)}/ResetActionInfo", "Reset Action Info", Parameters=[parameter])
 
 
-def system_nics(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def system_nics(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     found = bmc.system(ids[0])
     if found is None:
         return None
@@ -197,7 +197,7 @@ def system_nics(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
     return _collection("EthernetInterface", path, "Host Interfaces", [NIC_ID])
 
 
-def system_nic(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def system_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     found = bmc.system(ids[0])
     if found is None or ids[1] != NIC_ID:
         return None
@@ -205,12 +205,12 @@ def system_nic(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
     return _nic(path, "Host Interface", bmc.identity.mac(found.index))
 
 
-def manager_nics(_bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def manager_nics(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     path = f"{MANAGER}/EthernetInterfaces"
     return _collection("EthernetInterface", path, "BMC Interfaces", [NIC_ID]) if ids[0] == MANAGER_ID else None
 
 
-def manager_nic(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def manager_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     if ids != (MANAGER_ID, NIC_ID):
         return None
     return _nic(f"{MANAGER}/EthernetInterfaces/{NIC_ID}", "BMC Interface", bmc.identity.mac(255))
@@ -231,11 +231,11 @@ def _nic(path: str, name: str, mac: str) -> Body:
     )
 
 
-def chassis_all(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def chassis_all(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return _collection("Chassis", f"{ROOT}/Chassis", "Chassis", [CHASSIS_ID])
 
 
-def chassis(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def chassis(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     if ids[0] != CHASSIS_ID:
         return None
     reset = {"target": f"{CHASSIS}/Actions/Chassis.Reset", "ResetType@Redfish.AllowableValues": CHASSIS_RESETS}
@@ -256,11 +256,11 @@ def chassis(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
     )
 
 
-def managers(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def managers(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return _collection("Manager", f"{ROOT}/Managers", "Managers", [MANAGER_ID])
 
 
-def manager(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def manager(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     if ids[0] != MANAGER_ID:
         return None
     reset = {"target": f"{MANAGER}/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": MANAGER_RESETS}
@@ -281,7 +281,7 @@ def manager(bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
     )
 
 
-def session_service(bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body | None:
+def session_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body | None:
     if bmc.dials.session_service == "absent":
         return None
     path = f"{ROOT}/SessionService"
@@ -296,25 +296,25 @@ def session_service(bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body | None
     )
 
 
-def sessions(bmc: Bmc, _ids: tuple[str, ...], now: float) -> Body | None:
+def sessions(bmc: SimulatedBmc, _ids: tuple[str, ...], now: float) -> Body | None:
     if bmc.dials.session_service == "absent":
         return None
     members = [session.id for session in bmc.access.sessions(now, bmc.dials)]
     return _collection("Session", f"{ROOT}/SessionService/Sessions", "Sessions", members)
 
 
-def session(bmc: Bmc, ids: tuple[str, ...], now: float) -> Body | None:
+def session(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     found = bmc.access.session(ids[0], now, bmc.dials)
     return None if found is None else session_body(bmc, found)
 
 
-def session_body(bmc: Bmc, found: Session) -> Body:
+def session_body(bmc: SimulatedBmc, found: BmcSession) -> Body:
     path = f"{ROOT}/SessionService/Sessions/{found.id}"
     created = timestamp(found.created)
     return _resource("Session", path, "Session", UserName=bmc.access.username, CreatedTime=created)
 
 
-def account_service(bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def account_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     path = f"{ROOT}/AccountService"
     body = _resource(
         "AccountService",
@@ -330,11 +330,11 @@ def account_service(bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
     return body | {part: link(f"{path}/{part}") for part in ("Accounts", "Roles")}
 
 
-def accounts(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def accounts(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return _collection("ManagerAccount", f"{ROOT}/AccountService/Accounts", "Accounts", [ACCOUNT_ID])
 
 
-def account(bmc: Bmc, ids: tuple[str, ...], now: float) -> Body | None:
+def account(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     if ids[0] != ACCOUNT_ID:
         return None
     return _resource(
@@ -352,11 +352,11 @@ def account(bmc: Bmc, ids: tuple[str, ...], now: float) -> Body | None:
     )
 
 
-def roles(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def roles(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return _collection("Role", f"{ROOT}/AccountService/Roles", "Roles", tuple(ROLES))
 
 
-def role(_bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def role(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     if ids[0] not in ROLES:
         return None
     path = f"{ROOT}/AccountService/Roles/{ids[0]}"
@@ -364,7 +364,7 @@ def role(_bmc: Bmc, ids: tuple[str, ...], _now: float) -> Body | None:
     return _resource("Role", path, f"{ids[0]} Role", RoleId=ids[0], IsPredefined=True, AssignedPrivileges=privileges)
 
 
-def task_service(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
+def task_service(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return _resource(
         "TaskService",
         f"{ROOT}/TaskService",
@@ -376,12 +376,12 @@ def task_service(_bmc: Bmc, _ids: tuple[str, ...], _now: float) -> Body:
     )
 
 
-def tasks(bmc: Bmc, _ids: tuple[str, ...], now: float) -> Body:
+def tasks(bmc: SimulatedBmc, _ids: tuple[str, ...], now: float) -> Body:
     members = [task.id for task in bmc.tasks.visible(now)]
     return _collection("Task", f"{ROOT}/TaskService/Tasks", "Tasks", members)
 
 
-def task(bmc: Bmc, ids: tuple[str, ...], now: float) -> Body | None:
+def task(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     found = bmc.tasks.get(ids[0], now)
     return None if found is None else task_body(found, now)
 

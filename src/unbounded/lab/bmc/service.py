@@ -10,55 +10,55 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.lab.bmc.actions import ACTIONS, LOGIN
-from unbounded.lab.bmc.device import Bmc, Exchange
-from unbounded.lab.bmc.faults import Admission, admission, busy, spoil
-from unbounded.lab.bmc.http import JSON, Problem, Request
+from unbounded.lab.bmc.device import BmcExchange, SimulatedBmc
+from unbounded.lab.bmc.faults import BmcAdmission, admission, apply_faults, busy
+from unbounded.lab.bmc.http import JSON, BmcRequest, RedfishProblem
 from unbounded.lab.bmc.resources import OPEN, RESOURCES, ROOT, metadata, system
-from unbounded.lab.http import Reply
+from unbounded.lab.http import LabReply
 
 METADATA: Final = f"{ROOT}/$metadata"
 LINK_KEYS: Final = frozenset({"@odata.id", "target", "@Redfish.ActionInfo", "TaskMonitor"})
 COMMON_HEADERS: Final = {"odata-version": "4.0", "cache-control": "no-cache"}
 
 
-def admit(bmc: Bmc, request: Request, now: float) -> Admission:
+def admit(bmc: SimulatedBmc, request: BmcRequest, now: float) -> BmcAdmission:
     """Decide how a request reaches the service. The caller calls it once for each request."""
     bmc.requests += 1
     admitted = admission(bmc, request)
     if admitted.dropped:
-        bmc.journal.append(Exchange(now, request.method, request.path, 0, "lost on the way"))
+        bmc.journal.append(BmcExchange(now, request.method, request.path, 0, "lost on the way"))
     return admitted
 
 
-def answer(bmc: Bmc, request: Request, now: float) -> Reply:
+def answer(bmc: SimulatedBmc, request: BmcRequest, now: float) -> LabReply:
     """Execute an admitted request and return the reply, including faults."""
     bmc.advance(now)
     try:
         reply = _answer(bmc, request, now)
-    except Problem as problem:
+    except RedfishProblem as problem:
         reply = problem.reply()
-    reply = spoil(bmc, request, replace(reply, headers={**COMMON_HEADERS, **reply.headers}))
-    bmc.journal.append(Exchange(now, request.method, request.path, reply.status, reply.fate.value))
+    reply = apply_faults(bmc, request, replace(reply, headers={**COMMON_HEADERS, **reply.headers}))
+    bmc.journal.append(BmcExchange(now, request.method, request.path, reply.status, reply.fate.value))
     return reply
 
 
-def _answer(bmc: Bmc, request: Request, now: float) -> Reply:
+def _answer(bmc: SimulatedBmc, request: BmcRequest, now: float) -> LabReply:
     problem = busy(bmc, now)
     if problem is not None:
         raise problem
     path = request.path.rstrip("/")
     if bmc.dials.slashes == "redirected" and path == request.path and path.startswith(ROOT):
-        return Reply(308, headers={"location": f"{path}/"})
+        return LabReply(308, headers={"location": f"{path}/"})
     method = "GET" if request.method == "HEAD" else request.method
     if (method, path) != LOGIN and not (method == "GET" and path in OPEN):
         bmc.access.admit(request, now, bmc.dials)
     if method == "GET" and path == METADATA:
-        return Reply(200, metadata(), {"content-type": "application/xml"})
+        return LabReply(200, metadata(), {"content-type": "application/xml"})
     reply = _show(bmc, path, now) if method == "GET" else None
     return _with_slashes(bmc, reply or _act(bmc, method, path, request, now))
 
 
-def _show(bmc: Bmc, path: str, now: float) -> Reply | None:
+def _show(bmc: SimulatedBmc, path: str, now: float) -> LabReply | None:
     """Return the resource at a path with its ETag; None when there is none."""
     found = RESOURCES.find(path)
     if found is None:
@@ -66,24 +66,24 @@ def _show(bmc: Bmc, path: str, now: float) -> Reply | None:
     render, ids = found
     body = render(bmc, ids, now)
     if body is None:
-        raise Problem("ResourceMissingAtURI", path)
+        raise RedfishProblem("ResourceMissingAtURI", path)
     if bmc.dials.empty_in_transition and render is system and _in_transition(bmc, ids[0], now):
-        return Reply(200, b"", {"content-type": JSON})
+        return LabReply(200, b"", {"content-type": JSON})
     return _tagged(bmc, body)
 
 
-def _in_transition(bmc: Bmc, name: str, now: float) -> bool:
+def _in_transition(bmc: SimulatedBmc, name: str, now: float) -> bool:
     found = bmc.system(name)
     return found is not None and found.in_transition(now)
 
 
-def _act(bmc: Bmc, method: str, path: str, request: Request, now: float) -> Reply:
+def _act(bmc: SimulatedBmc, method: str, path: str, request: BmcRequest, now: float) -> LabReply:
     routes = ACTIONS.get(method)
     found = routes and routes.find(path)
     if not found:
         if RESOURCES.find(path) or any(others.find(path) for others in ACTIONS.values()):
-            raise Problem("OperationNotAllowed", headers={"allow": ", ".join(_allowed(path))})
-        raise Problem("ResourceMissingAtURI", request.path)
+            raise RedfishProblem("OperationNotAllowed", headers={"allow": ", ".join(_allowed(path))})
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
     act, ids = found
     _check_etag(bmc, method, path, request, now)
     reply = act(bmc, ids, request, now)
@@ -97,7 +97,7 @@ def _allowed(path: str) -> list[str]:
     return shown + [method for method, routes in ACTIONS.items() if routes.find(path)]
 
 
-def _check_etag(bmc: Bmc, method: str, path: str, request: Request, now: float) -> None:
+def _check_etag(bmc: SimulatedBmc, method: str, path: str, request: BmcRequest, now: float) -> None:
     """Check a request's If-Match.
 
     Raises:
@@ -105,39 +105,39 @@ def _check_etag(bmc: Bmc, method: str, path: str, request: Request, now: float) 
     """
     given = request.headers.get("if-match")
     if method == "POST" and given is not None and bmc.dials.if_match_on_post == "refused":
-        raise Problem("PreconditionFailed")
+        raise RedfishProblem("PreconditionFailed")
     if method != "PATCH":
         return
     if given is None:
         if bmc.dials.if_match_on_patch == "required":
-            raise Problem("PreconditionRequired")
+            raise RedfishProblem("PreconditionRequired")
         return
     if bmc.dials.if_match_on_patch == "refused":
-        raise Problem("PreconditionFailed")
+        raise RedfishProblem("PreconditionFailed")
     if given != "*" and bmc.dials.etags != "none":
         found = RESOURCES.find(path)
         body = found and found[0](bmc, found[1], now)
         if body and given != _etag(bmc, msgspec.json.encode(body)):
-            raise Problem("PreconditionFailed")
+            raise RedfishProblem("PreconditionFailed")
 
 
-def _etag(bmc: Bmc, encoded: bytes) -> str:
+def _etag(bmc: SimulatedBmc, encoded: bytes) -> str:
     """Return the ETag as the resource has it, and as If-Match must repeat it."""
     digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
     return f'W/"{digest}"' if bmc.dials.etags == "weak" else f'"{digest}"'
 
 
-def _tagged(bmc: Bmc, body: Mapping[str, Any]) -> Reply:
+def _tagged(bmc: SimulatedBmc, body: Mapping[str, Any]) -> LabReply:
     encoded = msgspec.json.encode(body)
     if bmc.dials.etags == "none":
-        return Reply(200, encoded, {"content-type": JSON})
+        return LabReply(200, encoded, {"content-type": JSON})
     etag = _etag(bmc, encoded)
     header = f'"{etag}"' if bmc.dials.etags == "double-quoted" else etag
     tag = b',"@odata.etag":' + msgspec.json.encode(etag) + b"}"
-    return Reply(200, encoded[:-1] + tag, {"content-type": JSON, "etag": header})
+    return LabReply(200, encoded[:-1] + tag, {"content-type": JSON, "etag": header})
 
 
-def _with_slashes(bmc: Bmc, reply: Reply) -> Reply:
+def _with_slashes(bmc: SimulatedBmc, reply: LabReply) -> LabReply:
     """Return the reply with a slash at the end of all paths, for a BMC that redirects those without."""
     if bmc.dials.slashes != "redirected":
         return reply

@@ -6,36 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.lab.bmc.dials import Dials
-from unbounded.lab.bmc.power import Effect, Host, Power, Press, Traits
+from unbounded.lab.bmc.dials import BmcDials
+from unbounded.lab.bmc.power import HostPower, HostTraits, Press, PressEffect, SimulatedHost
 
 ABSENT: Final = "absent"
 """Value for an omitted PowerState."""
 
-TRANSITIONS: Final[Mapping[str, Mapping[Power, str | None]]] = {
+TRANSITIONS: Final[Mapping[str, Mapping[HostPower, str | None]]] = {
     "named": {},
-    "hidden": {Power.POWERING_ON: "On", Power.POWERING_OFF: "On"},
-    "null": {Power.POWERING_ON: None, Power.POWERING_OFF: None},
-    "unknown": {Power.POWERING_ON: "Unknown", Power.POWERING_OFF: "Unknown"},
-    "starting": {Power.POWERING_ON: "Starting", Power.POWERING_OFF: "Starting"},
-    "absent": {Power.POWERING_ON: ABSENT, Power.POWERING_OFF: ABSENT},
+    "hidden": {HostPower.POWERING_ON: "On", HostPower.POWERING_OFF: "On"},
+    "null": {HostPower.POWERING_ON: None, HostPower.POWERING_OFF: None},
+    "unknown": {HostPower.POWERING_ON: "Unknown", HostPower.POWERING_OFF: "Unknown"},
+    "starting": {HostPower.POWERING_ON: "Starting", HostPower.POWERING_OFF: "Starting"},
+    "absent": {HostPower.POWERING_ON: ABSENT, HostPower.POWERING_OFF: ABSENT},
 }
 """PowerState during a change of the power, by the dial `transitions`; a state that is not listed has its own name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class HostTimes:
     """Durations of a host's transitions, in seconds."""
 
     shutdown_s: float = 1.0
     boot_s: float = 2.0
 
 
-USUAL_TIMES: Final = Times()
+USUAL_TIMES: Final = HostTimes()
 
 
-def traits(times: Times, dials: Dials) -> Traits:
-    return Traits(
+def traits(times: HostTimes, dials: BmcDials) -> HostTraits:
+    return HostTraits(
         shutdown_s=times.shutdown_s,
         boot_s=times.boot_s,
         ignores_shutdown=dials.ignores_shutdown,
@@ -44,17 +44,19 @@ def traits(times: Times, dials: Dials) -> Traits:
     )
 
 
-class System:
+class BmcSystem:
     """A host from its BMC's point of view."""
 
-    def __init__(self, name: str, index: int, host: Host) -> None:
+    def __init__(self, name: str, index: int, host: SimulatedHost) -> None:
         self.name = name
         self.index = index
         self.host = host
-        self._shown: tuple[float, Power] | None = None  # time and result of the last reading of the power
-        self._lie: tuple[float, Power] | None = None  # end of the time for which an old state is shown, and that state
+        self._shown: tuple[float, HostPower] | None = None  # time and result of the last reading of the power
+        self._lie: tuple[float, HostPower] | None = (
+            None  # end of the time for which an old state is shown, and that state
+        )
 
-    def press(self, press: Press, now: float, dials: Dials) -> Effect:
+    def press(self, press: Press, now: float, dials: BmcDials) -> PressEffect:
         self.host.advance(now)
         before = self.host.power
         effect = self.host.press(press, now)
@@ -62,16 +64,16 @@ class System:
             self._lie = (now + dials.power_lie_s, before)
         return effect
 
-    def power_state(self, now: float, dials: Dials) -> str | None:
+    def power_state(self, now: float, dials: BmcDials) -> str | None:
         """Return the PowerState that the BMC shows; ABSENT if it omits it."""
         power = self._read(now, dials)
         return TRANSITIONS[dials.transitions].get(power, power.value)
 
     def in_transition(self, now: float) -> bool:
         self.host.advance(now)
-        return self.host.power in (Power.POWERING_ON, Power.POWERING_OFF)
+        return self.host.power in (HostPower.POWERING_ON, HostPower.POWERING_OFF)
 
-    def _read(self, now: float, dials: Dials) -> Power:
+    def _read(self, now: float, dials: BmcDials) -> HostPower:
         self.host.advance(now)
         if self._lie is not None and now < self._lie[0]:
             return self._lie[1]

@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from unbounded.lab.bmc.control import Control, describe
+from unbounded.lab.bmc.control import BmcControl, describe
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Power
-from unbounded.lab.door import HOST
+from unbounded.lab.bmc.power import HostPower
+from unbounded.lab.listener import HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class WorkerOrder:
     """The BMCs to serve: those with these numbers, counted from 0."""
 
     indexes: tuple[int, ...]
@@ -33,11 +33,11 @@ class Order:
     shutdown_s: float
     boot_s: float
     port_base: int  # 0: any free ports
-    power: Power
+    power: HostPower
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class WorkerReport:
     """The BMCs that are served, or the error."""
 
     control: str = ""
@@ -45,7 +45,7 @@ class Roll:
     error: str = ""
 
 
-def lab_bmcs(order: Order) -> dict[str, LabBmc]:
+def lab_bmcs(order: WorkerOrder) -> dict[str, LabBmc]:
     return {
         name: LabBmc(
             name,
@@ -61,21 +61,21 @@ def lab_bmcs(order: Order) -> dict[str, LabBmc]:
     }
 
 
-async def serve(order: Order, stdin: asyncio.StreamReader) -> None:
+async def serve(order: WorkerOrder, stdin: asyncio.StreamReader) -> None:
     bmcs = lab_bmcs(order)
     async with AsyncExitStack() as stack:
         try:
             for bmc in bmcs.values():
                 await stack.enter_async_context(bmc)
         except OSError as error:
-            return _say(Roll(error=str(error)))
-        runner = web.AppRunner(Control(bmcs).application(), access_log=None, shutdown_timeout=0.1)
+            return _say(WorkerReport(error=str(error)))
+        runner = web.AppRunner(BmcControl(bmcs).application(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, HOST, 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        _say(Roll(f"http://{host}:{port}", tuple(describe(bmc) for bmc in bmcs.values())))
+        _say(WorkerReport(f"http://{host}:{port}", tuple(describe(bmc) for bmc in bmcs.values())))
         await stdin.read()
     return None
 
@@ -87,7 +87,7 @@ async def main() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     line = await reader.readline()
     if line:
-        await serve(msgspec.json.decode(line, type=Order), reader)
+        await serve(msgspec.json.decode(line, type=WorkerOrder), reader)
 
 
 def _allow_many_files() -> None:
@@ -96,7 +96,7 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _say(roll: Roll) -> None:
+def _say(roll: WorkerReport) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(roll) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from unbounded.lab.door import HOST
 from unbounded.lab.keys import derived, derived_key
+from unbounded.lab.listener import HOST
 
 VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 VALID_TO: Final = datetime(2054, 1, 1, tzinfo=UTC)
 
 
-class Authority:
+class LabAuthority:
     def __init__(self, name: str, seed: int) -> None:
         self._seed = f"{seed}/{name}"
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} lab authority")])

@@ -16,19 +16,19 @@ from aiohttp import web
 from unbounded.kube.version_flag import add_version
 from unbounded.lab.bmc.fleet import bmc_names
 from unbounded.lab.cloud.azure.offer import OFFER as AZURE
-from unbounded.lab.cloud.control import PREFIX, Control
+from unbounded.lab.cloud.cloud_offer import CloudOffer, manifests
+from unbounded.lab.cloud.control import PREFIX, CloudControl
 from unbounded.lab.cloud.local import LabCloud
 from unbounded.lab.cloud.oci.offer import OFFER as OCI
-from unbounded.lab.cloud.offer import Offer, manifests
 from unbounded.lab.command import check_writable, name, positive, print_table, stop_signal, whole_number
-from unbounded.lab.door import HOST, PortFailed
+from unbounded.lab.listener import HOST, PortFailed
 from unbounded.lab.machines import to_yaml
 
 DESCRIPTION: Final = "Serve a simulated cloud with machines in it on loopback, until Ctrl-C."
 
 MOST_DATA_DISKS: Final = 32  # OCI's maximum for an instance; Azure allows more with its largest sizes
 
-OFFERS: Final[Mapping[str, Offer[Any]]] = {"azure": AZURE, "oci": OCI}
+OFFERS: Final[Mapping[str, CloudOffer[Any]]] = {"azure": AZURE, "oci": OCI}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _control(cloud: LabCloud[Any], stack: AsyncExitStack) -> str:
     """Serve the control interface until the stack closes; returns its address."""
-    runner = web.AppRunner(Control(cloud).application(), access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(CloudControl(cloud).application(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, HOST, 0).start()
@@ -108,7 +108,7 @@ async def _control(cloud: LabCloud[Any], stack: AsyncExitStack) -> str:
 
 
 def _show(
-    offer: Offer[Any],
+    offer: CloudOffer[Any],
     cloud: LabCloud[Any],
     machines: Mapping[str, str],
     control: str,

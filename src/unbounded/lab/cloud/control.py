@@ -18,18 +18,18 @@ from typing import Any, Final
 from aiohttp import web
 
 from unbounded.lab.cloud.local import LabCloud
-from unbounded.lab.control import json_response, read_object, refusals
+from unbounded.lab.control import answer_errors, json_response, read_object
 from unbounded.lab.dials import turned
 
 PREFIX: Final = "/lab/cloud"
 
 
-class Control:
+class CloudControl:
     def __init__(self, cloud: LabCloud[Any]) -> None:
         self._cloud = cloud
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[refusals])
+        app = web.Application(middlewares=[answer_errors])
         app.add_routes(
             [
                 web.get("/lab/profiles", self._profiles),

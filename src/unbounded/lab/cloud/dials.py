@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dials:
+class CloudDials:
     """Dials of a cloud. Counts are of calls from the moment they are set, or FOR_EVER; `_s` is seconds.
 
     Args:

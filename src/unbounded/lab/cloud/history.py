@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CloudEvent:
     """A true event.
 
     Args:
@@ -25,14 +25,14 @@ class Event:
     identity: str = ""
 
 
-class History:
+class CloudHistory:
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[CloudEvent] = []
 
-    def add(self, event: Event) -> None:
+    def add(self, event: CloudEvent) -> None:
         self.events.append(event)
 
-    def of(self, kind: str, name: str | None = None) -> Iterator[Event]:
+    def of(self, kind: str, name: str | None = None) -> Iterator[CloudEvent]:
         """Yield the events of all resources of a kind, or of those with one name, oldest first."""
         return (event for event in self.events if event.kind == kind and name in (None, event.name))
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 from cryptography.hazmat.primitives.hashes import SHA256
 
 
-class Invalid(Exception):
+class InvalidToken(Exception):
     """Not a token, or not one signed with this key."""
 
 
@@ -37,7 +37,7 @@ def claims_by_secret(token: str, secret: bytes) -> dict[str, Any]:
     """
     head, claims, signature = _parts(token, "HS256")
     if not hmac.compare_digest(signature, hmac.digest(secret, head, hashlib.sha256)):
-        raise Invalid("signed with another key")
+        raise InvalidToken("signed with another key")
     return claims
 
 
@@ -51,7 +51,7 @@ def claims(token: str, key: RSAPublicKey) -> dict[str, Any]:
     try:
         key.verify(signature, head, PKCS1v15(), SHA256())
     except InvalidSignature as error:
-        raise Invalid("signed with another key") from error
+        raise InvalidToken("signed with another key") from error
     return said
 
 
@@ -67,9 +67,9 @@ def _parts(token: str, algorithm: str) -> tuple[bytes, dict[str, Any], bytes]:
         decoded = msgspec.json.decode(_decoded(said), type=dict[str, Any])
         raw = _decoded(signature)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise Invalid("not a token") from error
+        raise InvalidToken("not a token") from error
     if header.get("alg") != algorithm:
-        raise Invalid(f"not signed with {algorithm}")
+        raise InvalidToken(f"not signed with {algorithm}")
     return f"{head}.{said}".encode(), decoded, raw
 
 

@@ -13,18 +13,18 @@ from typing import Any, Final, Generic, Self, TypeVar
 from aiohttp import web
 
 from unbounded.kube.tls import bound_buffers
-from unbounded.lab.clock import Clock, LoopClock
-from unbounded.lab.cloud.authority import Authority
-from unbounded.lab.cloud.dials import Dials
-from unbounded.lab.cloud.front import Cloud, Exchange, Front
-from unbounded.lab.cloud.history import History
-from unbounded.lab.cloud.misbehaviours import Table
+from unbounded.lab.clock import LabClock, LoopClock
+from unbounded.lab.cloud.authority import LabAuthority
+from unbounded.lab.cloud.dials import CloudDials
+from unbounded.lab.cloud.frontend import Cloud, CloudExchange, CloudFrontend
+from unbounded.lab.cloud.history import CloudHistory
+from unbounded.lab.cloud.misbehaviours import Misbehaviours
 from unbounded.lab.dials import changed
-from unbounded.lab.door import HOST, Door
-from unbounded.lab.http import Fate, Reply, Request
+from unbounded.lab.http import Delivery, LabReply, LabRequest
+from unbounded.lab.listener import HOST, LabListener
 from unbounded.lab.wire import send, server
 
-D = TypeVar("D", bound=Dials)
+D = TypeVar("D", bound=CloudDials)
 
 CUSTOM: Final = "custom"
 """The profile of a cloud with single dials set."""
@@ -40,7 +40,7 @@ class LabCloud(ABC, Generic[D]):
         port: 0 takes a free one; None opens none, so that clients use `exchange`.
     """
 
-    table: Table[D]
+    table: Misbehaviours[D]
     """The misbehaviours of this cloud."""
 
     def __init__(
@@ -50,7 +50,7 @@ class LabCloud(ABC, Generic[D]):
         profile: str = "ideal",
         dials: D | None = None,
         seed: int = 0,
-        clock: Clock | None = None,
+        clock: LabClock | None = None,
         port: int | None = 0,
     ) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class LabCloud(ABC, Generic[D]):
         self.concurrent = 0  # requests in progress, including those with a closed connection
         self.most_concurrent = 0
         self.profile, self._dials = (profile, self.table.dials(profile)) if dials is None else (CUSTOM, dials)
-        self._authority = Authority(name, seed)
+        self._authority = LabAuthority(name, seed)
         self._given_clock = clock
         self._port = port
 
@@ -80,13 +80,13 @@ class LabCloud(ABC, Generic[D]):
         bound_buffers()
         self.clock = self._given_clock or LoopClock()
         now = self.clock.now()
-        self.front = Front(self._begin(self._dials, now), now)
-        self._door: Door | None = None
+        self.front = CloudFrontend(self._begin(self._dials, now), now)
+        self._door: LabListener | None = None
         if self._port is not None:
             tls = _context(self._authority.server(*self._host_names()))
-            self._door = Door(server(self._answer), self._port, tls)
+            self._door = LabListener(server(self._answer), self._port, tls)
             await self._door.open()
-        self.ca_file = kept(self.ca)  # last, as only `stop` removes the file: nothing after it may fail
+        self.ca_file = write_private_file(self.ca)  # last, as only `stop` removes the file: nothing after it may fail
 
     async def stop(self) -> None:
         if self._door is not None:
@@ -122,18 +122,18 @@ class LabCloud(ABC, Generic[D]):
         return now
 
     @property
-    def history(self) -> History:
+    def history(self) -> CloudHistory:
         """The events until now, oldest first."""
         self.front.cloud.advance(self.clock.now())
         return self.front.cloud.history
 
     @property
-    def journal(self) -> list[Exchange]:
+    def journal(self) -> list[CloudExchange]:
         """The last requests, with the status of their replies."""
         return list(self.front.journal)
 
     @property
-    def dials(self) -> Dials:
+    def dials(self) -> CloudDials:
         return self.front.cloud.dials
 
     def set_dials(self, **settings: Any) -> None:
@@ -156,7 +156,7 @@ class LabCloud(ABC, Generic[D]):
 
     # Answering
 
-    async def exchange(self, request: Request) -> Reply:
+    async def exchange(self, request: LabRequest) -> LabReply:
         """Answer a request as the endpoint does, with its delays; for clients that need no socket."""
         self.concurrent += 1
         self.most_concurrent = max(self.most_concurrent, self.concurrent)
@@ -165,7 +165,7 @@ class LabCloud(ABC, Generic[D]):
             if passage.wait_s:
                 await self.clock.sleep(passage.wait_s)
             if passage.dropped:
-                return Reply(fate=Fate.DROPPED)
+                return LabReply(fate=Delivery.DROPPED)
             reply = self.front.answer(request, passage, self.clock.now())
             if reply.hold_s:
                 await self.clock.sleep(reply.hold_s)
@@ -176,13 +176,13 @@ class LabCloud(ABC, Generic[D]):
     async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in http.headers.items()}
         path, _, query = http.raw_path.partition("?")
-        return await send(http, await self.exchange(Request(http.method, path, headers, await http.read(), query)))
+        return await send(http, await self.exchange(LabRequest(http.method, path, headers, await http.read(), query)))
 
 
 def _context(pem: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.num_tickets = 0  # no client resumes sessions, and tickets take time to make
-    path = kept(pem)
+    path = write_private_file(pem)
     try:
         context.load_cert_chain(path)
     finally:
@@ -190,7 +190,7 @@ def _context(pem: bytes) -> ssl.SSLContext:
     return context
 
 
-def kept(content: bytes) -> str:
+def write_private_file(content: bytes) -> str:
     """Write a new file with this content, for its owner alone; returns its path. The caller removes it."""
     descriptor, path = tempfile.mkstemp(prefix="unbounded-lab-", suffix=".pem")
     with os.fdopen(descriptor, "wb") as file:

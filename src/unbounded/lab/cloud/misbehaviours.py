@@ -11,15 +11,15 @@ from dataclasses import replace
 from functools import reduce
 from typing import Final, Generic, TypeVar
 
-from unbounded.lab.cloud.dials import Dials
+from unbounded.lab.cloud.dials import CloudDials
 from unbounded.lab.dials import FOR_EVER
 
-D = TypeVar("D", bound=Dials)
+D = TypeVar("D", bound=CloudDials)
 
 IDEAL: Final = "ideal"
 
 
-class Table(Generic[D]):
+class Misbehaviours(Generic[D]):
     """The misbehaviours of one cloud by name: the name of a function with dashes for underscores.
 
     Args:

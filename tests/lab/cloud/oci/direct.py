@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from oci._vendor import requests
 
 from unbounded.lab.cloud.oci import LabOci
-from unbounded.lab.http import Fate, Reply, Request
+from unbounded.lab.http import Delivery, LabReply, LabRequest
 
 
 def connect(client: Any, cloud: LabOci) -> Direct:
@@ -38,18 +38,18 @@ class Direct(requests.adapters.BaseAdapter):  # type: ignore[misc]  # the SDK ha
         self.waited_s = timeout[1] if reply is None else reply.hold_s
         if reply is None:
             raise requests.exceptions.ReadTimeout("Read timed out.", request=request)
-        if reply.fate is Fate.DROPPED:
+        if reply.fate is Delivery.DROPPED:
             raise requests.exceptions.ConnectionError("Connection aborted.", request=request)
-        if reply.fate is Fate.CUT_OFF:
+        if reply.fate is Delivery.CUT_OFF:
             raise requests.exceptions.ChunkedEncodingError("Connection broken: IncompleteRead", request=request)
         return _response(request, reply)
 
-    def _reply(self, request: Request, *, patience_s: float) -> Reply | None:
+    def _reply(self, request: LabRequest, *, patience_s: float) -> LabReply | None:
         """The answer; None when it takes too long."""
         front, now = self._cloud.front, self._cloud.now
         passage = front.admit(request, now)
         if passage.dropped:
-            return Reply(fate=Fate.DROPPED)
+            return LabReply(fate=Delivery.DROPPED)
         if passage.wait_s >= patience_s:
             loop = asyncio.get_running_loop()
             loop.call_later(passage.wait_s, lambda: front.answer(request, passage, self._cloud.now))
@@ -61,14 +61,14 @@ class Direct(requests.adapters.BaseAdapter):  # type: ignore[misc]  # the SDK ha
         pass
 
 
-def _received(request: Any) -> Request:
+def _received(request: Any) -> LabRequest:
     url = urlsplit(request.url)
     body = request.body or b""
     headers = {name.lower(): value for name, value in request.headers.items()}
-    return Request(request.method, url.path, headers, body.encode() if isinstance(body, str) else body, url.query)
+    return LabRequest(request.method, url.path, headers, body.encode() if isinstance(body, str) else body, url.query)
 
 
-def _response(request: Any, reply: Reply) -> Any:
+def _response(request: Any, reply: LabReply) -> Any:
     response = requests.Response()
     response.status_code = reply.status
     response.reason = responses.get(reply.status, "")

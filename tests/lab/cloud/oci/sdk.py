@@ -17,7 +17,7 @@ import oci.work_requests
 
 from tests.lab.cloud.oci.models import annotation, fields_of
 from tests.lab.cloud.strict import faults
-from unbounded.lab.clock import HandClock
+from unbounded.lab.clock import ManualClock
 from unbounded.lab.cloud.oci import LabOci
 
 LIMITS_S: Final = (5.0, 5.0)
@@ -121,8 +121,8 @@ def _strictly(decode: Callable[..., Any], models: Any) -> Callable[..., Any]:
 
 
 @asynccontextmanager
-async def serving(profile: str = "ideal", **options: Any) -> AsyncIterator[tuple[LabOci, Sdk, HandClock]]:
+async def serving(profile: str = "ideal", **options: Any) -> AsyncIterator[tuple[LabOci, Sdk, ManualClock]]:
     """A cloud with a clock that is moved by hand, and an SDK that speaks to it."""
-    clock = HandClock(time.time())
+    clock = ManualClock(time.time())
     async with LabOci(profile=profile, clock=clock, **options) as cloud:
         yield cloud, Sdk(cloud), clock

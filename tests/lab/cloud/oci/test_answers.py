@@ -12,9 +12,9 @@ import oci.core
 import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
-from unbounded.lab.cloud.oci import Dials, LabOci, State
+from unbounded.lab.cloud.oci import InstanceState, LabOci, OciDials
 from unbounded.lab.cloud.oci.calls import CALLS
-from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.oci.model import OciInstance
 from unbounded.lab.cloud.oci.seeding import Disks
 
 MODELS: Final = oci.core.models
@@ -54,7 +54,7 @@ def asked(call: Any, values: dict[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in {*needed(call), *options(call)} & {*needed(call), "compartment_id"}}
 
 
-def known(cloud: LabOci, instance: Instance, work: str) -> dict[str, Any]:
+def known(cloud: LabOci, instance: OciInstance, work: str) -> dict[str, Any]:
     """A value for each parameter that a read needs."""
     tenancy = cloud.tenancy
     return {
@@ -79,9 +79,9 @@ async def lost_launch(sdk: Sdk, clock: Any) -> Any:
 
 @pytest.mark.slow
 async def test_every_call_is_answered_with_what_the_sdk_says() -> None:
-    async with serving(dials=Dials(lost_launches=1)) as (cloud, sdk, clock):
+    async with serving(dials=OciDials(lost_launches=1)) as (cloud, sdk, clock):
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
-        other = cloud.add_instance("other", state=State.STOPPED)
+        other = cloud.add_instance("other", state=InstanceState.STOPPED)
         answers = {"LaunchInstance": await lost_launch(sdk, clock)}
         values = known(cloud, worker, answers["LaunchInstance"].headers["opc-work-request-id"])
         for name in READS:
@@ -107,7 +107,7 @@ async def test_every_call_is_answered_with_what_the_sdk_says() -> None:
 
 @pytest.mark.slow
 async def test_every_list_comes_in_the_pages_and_with_the_filters_that_the_sdk_has() -> None:
-    async with serving(dials=Dials(lost_launches=1)) as (cloud, sdk, clock):
+    async with serving(dials=OciDials(lost_launches=1)) as (cloud, sdk, clock):
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
         cloud.add_instance("other")
         values = known(cloud, worker, (await lost_launch(sdk, clock)).headers["opc-work-request-id"])

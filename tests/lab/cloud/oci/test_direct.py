@@ -11,9 +11,9 @@ import pytest
 from tests.lab.cloud.oci.direct import connect
 from tests.lab.cloud.oci.sdk import Sdk
 from tests.support.virtual_time import run_virtual
-from unbounded.lab.cloud.oci import Dials, LabOci, State, Times
+from unbounded.lab.cloud.oci import InstanceState, LabOci, OciDials, OciTimes
 
-LONG: Times = Times(provision_s=600.0, stop_s=120.0)
+LONG: OciTimes = OciTimes(provision_s=600.0, stop_s=120.0)
 
 
 def connected(cloud: LabOci) -> Sdk:
@@ -52,7 +52,7 @@ def test_a_long_operation_passes_in_no_time() -> None:
     [{"lost_before": 1}, {"lost_after": 1}, {"cut_off": 1}, {"stalls": 1}, {"stalls": 1, "stall_then": "acts-after"}],
 )
 async def test_what_goes_wrong_on_the_way_is_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
-    async with LabOci(dials=Dials(already="accepted")) as cloud:
+    async with LabOci(dials=OciDials(already="accepted")) as cloud:
         ident, over_socket, direct = cloud.add_instance("worker").id, Sdk(cloud), Sdk(cloud)
         connect(direct.compute, cloud)
         for sdk in (over_socket, direct):
@@ -74,8 +74,8 @@ def test_what_waits_before_it_is_acted_upon_is_done_without_its_client() -> None
             with pytest.raises(oci.exceptions.RequestException, match="Read timed out"):
                 await sdk.ask(sdk.compute.instance_action, ident, "STOP")
             await asyncio.sleep(29.0)
-            assert cloud.machines()[ident].state == State.RUNNING
+            assert cloud.machines()[ident].state == InstanceState.RUNNING
             await asyncio.sleep(1.5)
-            assert cloud.machines()[ident].state == State.STOPPING
+            assert cloud.machines()[ident].state == InstanceState.STOPPING
 
     run_virtual(story())

@@ -11,7 +11,7 @@ import oci.core
 import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
-from unbounded.lab.cloud.oci import Action, LabOci, State, Times
+from unbounded.lab.cloud.oci import InstanceAction, InstanceState, LabOci, OciTimes
 from unbounded.lab.cloud.oci.lifecycle import EFFECTS
 from unbounded.lab.cloud.oci.seeding import Disks
 
@@ -294,14 +294,14 @@ async def test_power_actions_are_followed_through_their_states() -> None:
 
 
 def test_every_action_has_an_effect_in_every_state() -> None:
-    assert EFFECTS.keys() == set(State)
-    assert all(row.keys() == set(Action) for row in EFFECTS.values())
+    assert EFFECTS.keys() == set(InstanceState)
+    assert all(row.keys() == set(InstanceAction) for row in EFFECTS.values())
 
 
 @pytest.mark.slow
 async def test_what_a_state_does_not_allow_is_refused() -> None:
     async with serving() as (cloud, sdk, clock):
-        ident = cloud.add_instance("worker", state=State.STOPPED).id
+        ident = cloud.add_instance("worker", state=InstanceState.STOPPED).id
         for action in ("STOP", "SOFTSTOP", "RESET", "SOFTRESET"):
             error = await sdk.failure(sdk.compute.instance_action, ident, action)
             assert (error.status, error.code) == (409, "IncorrectState"), action
@@ -366,7 +366,9 @@ async def test_volumes_made_with_the_instance_have_to_be_spoken_of() -> None:
 async def test_lists_are_filtered_ordered_and_come_in_pages() -> None:
     async with serving() as (cloud, sdk, clock):
         for number in range(5):
-            cloud.add_instance(f"worker-{number}", state=State.STOPPED if number == 3 else State.RUNNING)
+            cloud.add_instance(
+                f"worker-{number}", state=InstanceState.STOPPED if number == 3 else InstanceState.RUNNING
+            )
             clock.move(1.0)
         find, where = sdk.compute.list_instances, cloud.tenancy.compartment_id
 
@@ -399,7 +401,7 @@ async def test_an_etag_guards_against_what_happened_in_between() -> None:
         ):
             error = await sdk.failure(call, *args, if_match=etag)
             assert (error.status, error.code) == (412, "NoEtagMatch")
-        assert cloud.machines()[ident].state is State.STOPPED
+        assert cloud.machines()[ident].state is InstanceState.STOPPED
 
 
 async def test_user_data_cannot_be_changed_after_the_launch() -> None:
@@ -470,7 +472,7 @@ async def test_a_boot_volume_is_not_replaced_where_it_cannot_be() -> None:
 
 @pytest.mark.slow
 async def test_the_waiters_of_the_sdk_get_what_they_wait_for() -> None:
-    async with LabOci(times=Times(provision_s=0.0, terminate_s=0.1)) as cloud:
+    async with LabOci(times=OciTimes(provision_s=0.0, terminate_s=0.1)) as cloud:
         sdk = Sdk(cloud)
         composite = oci.core.ComputeClientCompositeOperations(sdk.compute, work_request_client=sdk.work)
         launched = await sdk.ask(composite.launch_instance_and_wait_for_work_request, sdk.launch_details())

@@ -12,11 +12,11 @@ import oci
 import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
-from unbounded.lab.clock import HandClock
-from unbounded.lab.cloud.oci import Dials, LabOci, State
-from unbounded.lab.cloud.oci.errors import GATEWAYS, SAID, STATUSES
+from unbounded.lab.clock import ManualClock
+from unbounded.lab.cloud.oci import InstanceState, LabOci, OciDials
+from unbounded.lab.cloud.oci.errors import ERRORS, GATEWAYS, STATUSES
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
-from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.oci.model import OciInstance
 
 LOST = oci.exceptions.RequestException
 STALL_S = 30.0
@@ -28,7 +28,7 @@ class Scene:
 
     cloud: LabOci
     sdk: Sdk
-    clock: HandClock
+    clock: ManualClock
     ident: str
 
     async def act(self, action: str) -> str:
@@ -58,7 +58,7 @@ class Scene:
     async def shown(self, ident: str | None = None) -> str:
         return await self.sdk.state(ident or self.ident)
 
-    def truth(self) -> State:
+    def truth(self) -> InstanceState:
         return self.cloud.machines()[self.ident].state
 
 
@@ -78,12 +78,12 @@ def test_every_misbehaviour_is_shown() -> None:
 
 @pytest.mark.slow
 async def test_every_error_arrives_under_its_code() -> None:
-    async with serving(dials=Dials(errors=tuple(SAID))) as (_, sdk, _):
-        for name, (code, message) in SAID.items():
+    async with serving(dials=OciDials(errors=tuple(ERRORS))) as (_, sdk, _):
+        for name, (code, message) in ERRORS.items():
             error = await sdk.failure(sdk.compute.get_instance, "any")
             status = GATEWAYS.get(name, STATUSES[code])
             assert (error.status, error.code, error.message) == (status, code, message)
-        assert {code for code, _ in SAID.values()} >= STATUSES.keys() - {
+        assert {code for code, _ in ERRORS.values()} >= STATUSES.keys() - {
             "CannotParseRequest",
             "NotFound",
             "MethodNotAllowed",
@@ -96,7 +96,7 @@ async def test_it_does_what_it_says(name: str) -> None:
         await CHECKS[name](Scene(cloud, sdk, clock, cloud.add_instance("worker").id))
 
 
-def fresh(scene: Scene) -> list[Instance]:
+def fresh(scene: Scene) -> list[OciInstance]:
     """What was launched, and is not TERMINATED."""
     return [each for each in scene.cloud.machines().values() if each.name == "fresh"]
 
@@ -109,7 +109,7 @@ async def answers_lost_before_acting(scene: Scene) -> None:
     for _ in range(2):
         with pytest.raises(LOST):
             await scene.act("STOP")
-    assert scene.truth() is State.RUNNING
+    assert scene.truth() is InstanceState.RUNNING
     assert await scene.shown() == "RUNNING"
     assert await scene.act("STOP") == "STOPPING"
 
@@ -144,7 +144,7 @@ async def given_up(scene: Scene) -> None:
 @shows
 async def stalls(scene: Scene) -> None:
     await given_up(scene)
-    assert scene.truth() is State.STOPPING
+    assert scene.truth() is InstanceState.STOPPING
     scene.clock.move(STALL_S)
     late = asyncio.create_task(scene.shown())
     await all_wait(scene)
@@ -155,10 +155,10 @@ async def stalls(scene: Scene) -> None:
 @shows
 async def stalls_before_acting(scene: Scene) -> None:
     await given_up(scene)
-    assert scene.truth() is State.RUNNING
+    assert scene.truth() is InstanceState.RUNNING
     scene.clock.move(STALL_S)
     await asyncio.sleep(0)  # the request that nobody waits for is carried out now
-    assert scene.truth() is State.STOPPING
+    assert scene.truth() is InstanceState.STOPPING
 
 
 @shows
@@ -204,7 +204,7 @@ async def throttles_the_tenancy(scene: Scene) -> None:
 @shows
 async def internal_errors(scene: Scene) -> None:
     assert [await scene.action_refusal() for _ in range(3)] == [(500, "InternalServerError")] * 3
-    assert scene.truth() is State.RUNNING
+    assert scene.truth() is InstanceState.RUNNING
     assert await scene.act("STOP") == "STOPPING"
 
 
@@ -340,11 +340,11 @@ async def retry_tokens_are_forgotten(scene: Scene) -> None:
 @shows
 async def ignores_actions(scene: Scene) -> None:
     assert [await scene.act("STOP") for _ in range(2)] == ["RUNNING"] * 2
-    assert scene.truth() is State.RUNNING
+    assert scene.truth() is InstanceState.RUNNING
     assert await scene.act("STOP") == "STOPPING"
 
 
-async def overtaken(scene: Scene, state: State, *, seconds: float, is_on: bool) -> None:
+async def overtaken(scene: Scene, state: InstanceState, *, seconds: float, is_on: bool) -> None:
     """A power action is refused, and so are all others while the state is shown; then the instance is as before."""
     calls = (
         (scene.sdk.compute.instance_action, scene.ident, "STOP"),
@@ -362,18 +362,18 @@ async def overtaken(scene: Scene, state: State, *, seconds: float, is_on: bool) 
 
 @shows
 async def is_imaged_first(scene: Scene) -> None:
-    await overtaken(scene, State.CREATING_IMAGE, seconds=60.0, is_on=False)
+    await overtaken(scene, InstanceState.CREATING_IMAGE, seconds=60.0, is_on=False)
 
 
 @shows
 async def is_moved_first(scene: Scene) -> None:
-    await overtaken(scene, State.MOVING, seconds=30.0, is_on=True)
+    await overtaken(scene, InstanceState.MOVING, seconds=30.0, is_on=True)
 
 
 @shows
 async def hides_resets(scene: Scene) -> None:
     assert await scene.act("RESET") == "RUNNING"
-    for true in (State.STOPPING, State.STARTING, State.RUNNING):
+    for true in (InstanceState.STOPPING, InstanceState.STARTING, InstanceState.RUNNING):
         assert scene.truth() is true
         assert await scene.shown() == "RUNNING"
         scene.clock.move(1.0)
@@ -535,14 +535,14 @@ async def work_requests_vanish(scene: Scene) -> None:
 @shows
 async def bad_gateway(scene: Scene) -> None:
     assert [await scene.action_refusal() for _ in range(2)] == [(502, "InternalError")] * 2
-    assert scene.truth() is State.RUNNING
+    assert scene.truth() is InstanceState.RUNNING
     assert await scene.act("STOP") == "STOPPING"
 
 
 @shows
 async def gateway_times_out(scene: Scene) -> None:
     assert await scene.action_refusal() == (504, "InternalError")
-    assert scene.truth() is State.STOPPING
+    assert scene.truth() is InstanceState.STOPPING
     scene.clock.move(1.0)
     assert await scene.launch_refusal() == (504, "InternalError")
     assert len(fresh(scene)) == 1
@@ -573,7 +573,7 @@ async def no_permission(scene: Scene) -> None:
 async def forbidden(scene: Scene) -> None:
     assert [await scene.action_refusal() for _ in range(3)] == [(403, "NotAuthorized")] * 3
     assert await scene.shown() == "RUNNING"
-    assert scene.truth() is State.RUNNING
+    assert scene.truth() is InstanceState.RUNNING
 
 
 NOT_SEEN = (404, "NotAuthorizedOrNotFound")

@@ -10,13 +10,13 @@ import pytest
 from tests.lab.cloud.oci.models import annotation, fields_of
 from tests.lab.cloud.strict import faults
 from unbounded.lab.cloud.oci import views
-from unbounded.lab.cloud.oci.seeding import Wanted, seed_instance
+from unbounded.lab.cloud.oci.seeding import SeededInstance, seed_instance
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 
 def body() -> dict[str, Any]:
     tenancy = Tenancy("strict", now=0.0)
-    instance = seed_instance(tenancy, Wanted("worker"), 0.0)
+    instance = seed_instance(tenancy, SeededInstance("worker"), 0.0)
     return views.instance_body(instance, tenancy.shapes[instance.launch.shape])
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from tests.lab.cloud.oci.models import annotation, fields_of
 from unbounded.lab.cloud.oci.details import Details, Launch, PowerAction, Update
-from unbounded.lab.cloud.oci.errors import Problem
+from unbounded.lab.cloud.oci.errors import OciProblem
 from unbounded.lab.cloud.oci.launching import launch
-from unbounded.lab.cloud.oci.lifecycle import State
-from unbounded.lab.cloud.oci.model import Status
+from unbounded.lab.cloud.oci.lifecycle import InstanceState
+from unbounded.lab.cloud.oci.model import WorkStatus
 from unbounded.lab.cloud.oci.names import AVAILABILITY_DOMAINS
-from unbounded.lab.cloud.oci.seeding import Wanted, newest_ubuntu, seed_instance
+from unbounded.lab.cloud.oci.seeding import SeededInstance, newest_ubuntu, seed_instance
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 SHAPE: Final = "VM.Standard3.Flex"
@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[int, str], str]] = {
 def tenancy() -> Tenancy:
     """With one instance, which has the address 10.0.0.2."""
     tenancy = Tenancy("rules", now=0.0)
-    seed_instance(tenancy, Wanted("old", hostname_label="old"), 0.0)
+    seed_instance(tenancy, SeededInstance("old", hostname_label="old"), 0.0)
     return tenancy
 
 
@@ -198,7 +198,7 @@ def meant(tenancy: Tenancy, changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_launch_that_breaks_a_rule_is_refused_and_makes_nothing(what: str, tenancy: Tenancy) -> None:
     changes, refusal, says = REFUSED[what]
-    with pytest.raises(Problem) as told:
+    with pytest.raises(OciProblem) as told:
         ask(tenancy, **meant(tenancy, changes))
     assert (told.value.status, told.value.code) == refusal, told.value.message
     assert says in told.value.message
@@ -208,7 +208,7 @@ def test_a_launch_that_breaks_a_rule_is_refused_and_makes_nothing(what: str, ten
 
 @pytest.mark.parametrize("token", ["", "x" * 65])
 def test_a_retry_token_has_a_size(token: str, tenancy: Tenancy) -> None:
-    with pytest.raises(Problem, match="opc-retry-token size must be between 1 and 64") as told:
+    with pytest.raises(OciProblem, match="opc-retry-token size must be between 1 and 64") as told:
         ask(tenancy, token)
     assert (told.value.status, told.value.code) == INVALID
 
@@ -232,7 +232,7 @@ def test_what_is_just_allowed_is_made(changes: dict[str, Any]) -> None:
     tenancy = Tenancy("allowed", now=0.0)
     made = ask(tenancy, "x" * 64, **meant(tenancy, changes))
     tenancy.advance(10.0)
-    assert made.state is State.RUNNING
+    assert made.state is InstanceState.RUNNING
 
 
 def test_the_boot_volume_is_as_it_was_asked_for() -> None:
@@ -257,9 +257,9 @@ def test_what_is_taken_when_the_vnic_is_made_ends_a_launch_that_was_accepted(
     tenancy = Tenancy("taken", now=0.0)
     first, second = ask(tenancy, **changes), ask(tenancy, **changes)
     tenancy.advance(10.0)
-    assert (first.state, second.state) == (State.RUNNING, State.TERMINATED)
+    assert (first.state, second.state) == (InstanceState.RUNNING, InstanceState.TERMINATED)
     work = next(each for each in tenancy.work_requests if each.instance_id == second.id)
-    assert work.status is Status.FAILED
+    assert work.status is WorkStatus.FAILED
     assert f"A problem occurred while preparing the instance's VNIC. ({says}" in (work.error or ("", ""))[1]
     assert tenancy.strays() == []
 

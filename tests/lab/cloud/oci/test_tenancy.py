@@ -18,19 +18,19 @@ from oci._vendor import requests
 
 from tests.lab.cloud.oci.models import annotation, fields_of
 from tests.lab.cloud.strict import faults
-from unbounded.lab.cloud.oci import Dials, Times
-from unbounded.lab.cloud.oci.access import Access
-from unbounded.lab.cloud.oci.errors import Problem
-from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
+from unbounded.lab.cloud.oci import OciDials, OciTimes
+from unbounded.lab.cloud.oci.errors import OciProblem
+from unbounded.lab.cloud.oci.identity import Issuer, UserApiKey, private_pem, rsa_key
 from unbounded.lab.cloud.oci.launching import launch
-from unbounded.lab.cloud.oci.lifecycle import POWER_ACTIONS, Action, State
-from unbounded.lab.cloud.oci.model import Link, Presence
+from unbounded.lab.cloud.oci.lifecycle import POWER_ACTIONS, InstanceAction, InstanceState
+from unbounded.lab.cloud.oci.model import AttachmentState, ResourceState
 from unbounded.lab.cloud.oci.names import AVAILABILITY_DOMAINS
 from unbounded.lab.cloud.oci.power import act, terminate
-from unbounded.lab.cloud.oci.seeding import Wanted, newest_ubuntu, seed_instance
-from unbounded.lab.cloud.oci.service import Service
+from unbounded.lab.cloud.oci.request_signatures import OciAccess
+from unbounded.lab.cloud.oci.seeding import SeededInstance, newest_ubuntu, seed_instance
+from unbounded.lab.cloud.oci.service import OciService
 from unbounded.lab.cloud.oci.tenancy import Tenancy
-from unbounded.lab.http import Request
+from unbounded.lab.http import LabRequest
 
 SHAPE: Final = "VM.Standard3.Flex"
 
@@ -50,11 +50,11 @@ def body(tenancy: Tenancy, name: str) -> bytes:
 
 STEPS: Final = st.one_of(
     st.tuples(st.just("launch"), st.sampled_from(["one", "two", "three"])),
-    st.tuples(st.sampled_from([*POWER_ACTIONS, Action.TERMINATE]), st.integers(0, 3)),
+    st.tuples(st.sampled_from([*POWER_ACTIONS, InstanceAction.TERMINATE]), st.integers(0, 3)),
     st.tuples(st.just("wait"), st.sampled_from([0.3, 1.0, 5.0, 50_000.0])),
 )
 DIALS: Final = st.builds(
-    Dials,
+    OciDials,
     lost_launches=st.integers(0, 2),
     deaf_actions=st.integers(0, 2),
     images_first=st.integers(0, 1),
@@ -75,15 +75,15 @@ DIALS: Final = st.builds(
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(DIALS, st.lists(STEPS, max_size=25))
-def test_what_belongs_to_an_instance_follows_it(dials: Dials, steps: list[tuple[str, Any]]) -> None:
+def test_what_belongs_to_an_instance_follows_it(dials: OciDials, steps: list[tuple[str, Any]]) -> None:
     now = 1_000_000.0
-    tenancy = Tenancy("any", dials, Times(), now=now)
-    seed_instance(tenancy, Wanted("first"), now)
+    tenancy = Tenancy("any", dials, OciTimes(), now=now)
+    seed_instance(tenancy, SeededInstance("first"), now)
     for step, how in steps:
         if step == "wait":
             now += how
         tenancy.advance(now)
-        with suppress(Problem):  # what cannot be done now
+        with suppress(OciProblem):  # what cannot be done now
             take(tenancy, step, how, now)
         check(tenancy)
 
@@ -92,12 +92,12 @@ def take(tenancy: Tenancy, step: str, how: Any, now: float) -> None:
     every = list(tenancy.instances)
     if step == "launch":
         launch(tenancy, body(tenancy, how), how, now)
-    elif step in set(Action) and every:
+    elif step in set(InstanceAction) and every:
         instance = every[how % len(every)]
-        if step == Action.TERMINATE:
+        if step == InstanceAction.TERMINATE:
             terminate(tenancy, instance, now, keep_boot_volume=False, keep_data_volumes=None)
         else:
-            act(tenancy, instance, Action(step), now)
+            act(tenancy, instance, InstanceAction(step), now)
 
 
 def check(tenancy: Tenancy) -> None:
@@ -108,13 +108,13 @@ def check(tenancy: Tenancy) -> None:
     on = Counter(each.identity for each in tenancy.history.of("Instance") if each.what == "on")
     off = Counter(each.identity for each in tenancy.history.of("Instance") if each.what == "off")
     assert set(on - off) == {each.id for each in tenancy.live() if each.is_on}
-    held = [each for each in tenancy.vnics if each.state is not Presence.TERMINATED]
+    held = [each for each in tenancy.vnics if each.state is not ResourceState.TERMINATED]
     assert len({each.private_ip for each in held}) == len(held)
     for instance in tenancy.live():
         disks = list(tenancy.held(tenancy.boot_volume_attachments, instance))
         assert len(disks) == 1
-        if instance.state is State.RUNNING:
-            assert disks[0].state is Link.ATTACHED
+        if instance.state is InstanceState.RUNNING:
+            assert disks[0].state is AttachmentState.ATTACHED
     for shelf in (tenancy.instances, tenancy.vnics, tenancy.boot_volumes, tenancy.work_requests):
         assert {each.id for each in shelf} == {each.body["id"] for each in shelf.all_seen(tenancy.now)}
 
@@ -122,24 +122,24 @@ def check(tenancy: Tenancy) -> None:
 @pytest.mark.slow
 def test_each_kind_of_call_has_its_own_rate() -> None:
     tenancy, issuer = Tenancy("rates", now=0.0), Issuer("rates")
-    api_key = ApiKey(tenancy.id, "user", rsa_key("rates"))
-    service = Service(tenancy, Access(api_key, issuer), {}, time.time)
+    api_key = UserApiKey(tenancy.id, "user", rsa_key("rates"))
+    service = OciService(tenancy, OciAccess(api_key, issuer), {}, time.time)
 
-    def signed(method: str, path: str) -> Request:
+    def signed(method: str, path: str) -> LabRequest:
         parts = (api_key.tenancy, api_key.user, api_key.fingerprint)
         signer = oci.signer.Signer(*parts, None, private_key_content=private_pem(api_key.key))
         request = signer(requests.Request(method, f"https://lab/20160918{path}").prepare())
         path, _, query = request.path_url.partition("?")
-        return Request(method, path, {name.lower(): value for name, value in request.headers.items()}, b"", query)
+        return LabRequest(method, path, {name.lower(): value for name, value in request.headers.items()}, b"", query)
 
-    def status(request: Request, now: float) -> int:
+    def status(request: LabRequest, now: float) -> int:
         return service.answer(request, service.call(request), now).status
 
     look, change = signed("GET", f"/instances?compartmentId={tenancy.id}"), signed("DELETE", "/instances/none")
     assert Counter(status(change, 0.0) for _ in range(201)) == {404: 200, 429: 1}
     assert status(look, 0.0) == 200
     assert [status(change, 1.0) for _ in range(11)] == [404] * 10 + [429]
-    service.set_dials(Dials(rate_limits=False), 1.0)
+    service.set_dials(OciDials(rate_limits=False), 1.0)
     assert status(change, 1.0) == 404
 
 
@@ -179,7 +179,7 @@ def test_a_launch_with_something_odd_in_it_is_refused_or_made(data: st.DataObjec
     inner[last] = data.draw(JUNK)
     try:
         instance, _ = launch(tenancy, msgspec.json.encode(details), None, 0.0)
-    except Problem as problem:
+    except OciProblem as problem:
         refused = problem.status
         assert refused in (400, 404)
     else:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Final
 
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.misbehaviours import access, answers, boot, power, reports
 
-Turn = Callable[[Dials], Dials]
+Turn = Callable[[BmcDials], BmcDials]
 
 
 def _turns(module: ModuleType) -> Iterator[Turn]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 
 
-def boot_override_dropped(dials: Dials) -> Dials:
+def boot_override_dropped(dials: BmcDials) -> BmcDials:
     """A PATCH of the boot override is answered with success and forgotten.
 
     NVIDIA/infra-controller#505 (Supermicro), metal3-io/baremetal-operator#2691.
@@ -15,7 +15,7 @@ def boot_override_dropped(dials: Dials) -> Dials:
     return replace(dials, override="dropped")
 
 
-def boot_override_not_followed(dials: Dials) -> Dials:
+def boot_override_not_followed(dials: BmcDials) -> BmcDials:
     """The boot override is kept and shown, and the firmware boots from disk all the same.
 
     redhat-performance/jetlag#18 (Supermicro), NVIDIA/infra-controller#5201.
@@ -23,7 +23,7 @@ def boot_override_not_followed(dials: Dials) -> Dials:
     return replace(dials, ignores_override=True)
 
 
-def boot_override_refused(dials: Dials) -> Dials:
+def boot_override_refused(dials: BmcDials) -> BmcDials:
     """The boot override cannot be written: 405.
 
     ibm-openbmc/dev#3277 (removed for PowerVM hosts).
@@ -31,7 +31,7 @@ def boot_override_refused(dials: Dials) -> Dials:
     return replace(dials, override="refused")
 
 
-def boot_override_stays(dials: Dials) -> Dials:
+def boot_override_stays(dials: BmcDials) -> BmcDials:
     """Once is taken for Continuous: the host boots from the network again and again.
 
     The emulator of OpenStack's sushy-tools 2.2.0 answers so; on hardware it makes a host install itself in a loop.
@@ -39,7 +39,7 @@ def boot_override_stays(dials: Dials) -> Dials:
     return replace(dials, override="continuous")
 
 
-def boot_override_fails_when_off(dials: Dials) -> Dials:
+def boot_override_fails_when_off(dials: BmcDials) -> BmcDials:
     """The boot override of a host that is off cannot be written: 500.
 
     DMTF/Redfish-Tacklebox#143.
@@ -47,7 +47,7 @@ def boot_override_fails_when_off(dials: Dials) -> Dials:
     return replace(dials, override="fails-when-off")
 
 
-def no_uefi_http(dials: Dials) -> Dials:
+def no_uefi_http(dials: BmcDials) -> BmcDials:
     """The boot override has no target UefiHttp.
 
     xcat2/xcat2-task-management#518 (OpenBMC on POWER9).
@@ -55,7 +55,7 @@ def no_uefi_http(dials: Dials) -> Dials:
     return replace(dials, boot_targets=tuple(target for target in dials.boot_targets if target != "UefiHttp"))
 
 
-def boot_mode_reverts(dials: Dials) -> Dials:
+def boot_mode_reverts(dials: BmcDials) -> BmcDials:
     """A PATCH of the override that does not name the mode sets it to Legacy.
 
     DMTF/Redfishtool#106 (Supermicro), ironcore-dev/metal-operator#607.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.dials import BmcDials
 
 
-def lies_about_power(dials: Dials) -> Dials:
+def lies_about_power(dials: BmcDials) -> BmcDials:
     """For 10 s after a reset, PowerState shows the state from before it.
 
     tinkerbell/pbnj#127 (ASRock), tinkerbell/rufio#13.
@@ -15,7 +15,7 @@ def lies_about_power(dials: Dials) -> Dials:
     return replace(dials, power_lie_s=10.0)
 
 
-def stale_power(dials: Dials) -> Dials:
+def stale_power(dials: BmcDials) -> BmcDials:
     """PowerState is read from the host every 5 s and shown from memory in between.
 
     xcat2/xcat-core#3966 (the state had to be queried until it was really off), openbmc/bmcweb#12.
@@ -23,7 +23,7 @@ def stale_power(dials: Dials) -> Dials:
     return replace(dials, power_cache_s=5.0)
 
 
-def hides_transitions(dials: Dials) -> Dials:
+def hides_transitions(dials: BmcDials) -> BmcDials:
     """PowerState has On and Off only: On until the host is off, On from the request to start.
 
     ibm-openbmc/dev#2619 (OpenBMC before 2021).
@@ -31,7 +31,7 @@ def hides_transitions(dials: Dials) -> Dials:
     return replace(dials, transitions="hidden")
 
 
-def null_power_in_transition(dials: Dials) -> Dials:
+def null_power_in_transition(dials: BmcDials) -> BmcDials:
     """PowerState is null while the power changes.
 
     ironcore-dev/metal-operator#601 (HPE: no power state is reported).
@@ -39,7 +39,7 @@ def null_power_in_transition(dials: Dials) -> Dials:
     return replace(dials, transitions="null")
 
 
-def no_power_in_transition(dials: Dials) -> Dials:
+def no_power_in_transition(dials: BmcDials) -> BmcDials:
     """PowerState is absent while the power changes.
 
     ironcore-dev/metal-operator#601 (HPE: no power state is reported).
@@ -47,7 +47,7 @@ def no_power_in_transition(dials: Dials) -> Dials:
     return replace(dials, transitions="absent")
 
 
-def unknown_power_in_transition(dials: Dials) -> Dials:
+def unknown_power_in_transition(dials: BmcDials) -> BmcDials:
     """PowerState is "Unknown", which the schema does not know, while the power changes.
 
     tinkerbell/rufio#13 (states that a client has no word for).
@@ -55,7 +55,7 @@ def unknown_power_in_transition(dials: Dials) -> Dials:
     return replace(dials, transitions="unknown")
 
 
-def odd_power_in_transition(dials: Dials) -> Dials:
+def odd_power_in_transition(dials: BmcDials) -> BmcDials:
     """PowerState is "Starting", which the schema does not know, while the power changes.
 
     ibm-openbmc/bmcweb#221 (found in review).
@@ -63,7 +63,7 @@ def odd_power_in_transition(dials: Dials) -> Dials:
     return replace(dials, transitions="starting")
 
 
-def empty_system_in_transition(dials: Dials) -> Dials:
+def empty_system_in_transition(dials: BmcDials) -> BmcDials:
     """The system is answered with 200 and an empty body while its power changes.
 
     device-management-toolkit/console#1051.

@@ -5,9 +5,9 @@
 - `service.py` puts them behind the front that all clouds share; `local.py` serves it.
 """
 
-from unbounded.lab.cloud.azure.dials import Dials
+from unbounded.lab.cloud.azure.dials import AzureDials
 from unbounded.lab.cloud.azure.local import LabAzure
-from unbounded.lab.cloud.azure.model import Power, Provisioning, Times
-from unbounded.lab.cloud.azure.seeding import Shape
+from unbounded.lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
+from unbounded.lab.cloud.azure.seeding import VmShape
 
-__all__ = ["Dials", "LabAzure", "Power", "Provisioning", "Shape", "Times"]
+__all__ = ["AzureDials", "AzureTimes", "LabAzure", "Provisioning", "VmPower", "VmShape"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.lab.cloud.azure.names import COMPUTE, NETWORK
-from unbounded.lab.cloud.azure.shapes import KNOWN
+from unbounded.lab.cloud.azure.request_shapes import KNOWN
 
 ZONES: Final[Mapping[str, tuple[str, ...]]] = {
     "westeurope": ("1", "2", "3"),
@@ -69,19 +69,19 @@ _SERIES: Final[Mapping[str, Mapping[int, int]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class VmSize:
     name: str
     cores: int
     data_disks: int
 
 
-def _sizes() -> Iterator[Size]:
+def _sizes() -> Iterator[VmSize]:
     for series, ladder in _SERIES.items():
         for cores, data_disks in ladder.items():
-            yield Size(f"Standard_{series.format(cores)}", cores, data_disks)
+            yield VmSize(f"Standard_{series.format(cores)}", cores, data_disks)
 
 
-SIZES: Final[Mapping[str, Size]] = {size.name.lower(): size for size in _sizes()}
+SIZES: Final[Mapping[str, VmSize]] = {size.name.lower(): size for size in _sizes()}
 """Sizes with a known maximum of data disks, by their names in lower case."""
 _NAMED: Final = re.compile(
     r"(Standard|Basic)_(?P<family>[ABDEFGHLMN][A-Z]{0,2})(?P<cores>\d{1,4})(-(?P<fewer>[1-9]\d{0,2}))?(?P<features>[a-z]{0,6})"
@@ -92,7 +92,7 @@ _NAMED: Final = re.compile(
 MOST_DATA_DISKS: Final = 64
 
 
-def size_of(name: str) -> Size | None:
+def size_of(name: str) -> VmSize | None:
     """Return a size by its name; an unknown one, as new sizes appear each month, is derived from its name."""
     known = SIZES.get(name.lower())
     if known is not None:
@@ -101,7 +101,7 @@ def size_of(name: str) -> Size | None:
     if found is None:
         return None
     cores = int(found["cores"]) or 1  # A0 has a part of a core
-    return Size(name, int(found["fewer"] or cores), min(2 * cores, MOST_DATA_DISKS))
+    return VmSize(name, int(found["fewer"] or cores), min(2 * cores, MOST_DATA_DISKS))
 
 
 def plain(location: str) -> str:

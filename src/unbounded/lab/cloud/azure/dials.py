@@ -9,7 +9,7 @@ from unbounded.lab.cloud import dials as shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dials(shared.Dials):
+class AzureDials(shared.CloudDials):
     """Dials of an Azure. `_s` is seconds.
 
     Args:
@@ -53,4 +53,4 @@ class Dials(shared.Dials):
     token_lifetime_s: float = 3600.0
 
 
-IDEAL: Final = Dials()
+IDEAL: Final = AzureDials()

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.lab.http import Reply
+from unbounded.lab.http import LabReply
 
 JSON: Final = "application/json; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorRow:
     """One error.
 
     Args:
@@ -32,253 +32,257 @@ OVERCONSTRAINED: Final = (
     "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too"
     " restrictive. Please remove some constraints and try again. Constraints applied are:\n"
 )
-ERRORS: Final[Mapping[str, Row]] = {
+ERRORS: Final[Mapping[str, ErrorRow]] = {
     # Errors of the client
-    "InvalidRequestContent": Row(400, "The request content was invalid and could not be deserialized: '{detail}'."),
-    "InvalidParameter": Row(400, "{detail}"),
-    "MissingApiVersionParameter": Row(
+    "InvalidRequestContent": ErrorRow(
+        400, "The request content was invalid and could not be deserialized: '{detail}'."
+    ),
+    "InvalidParameter": ErrorRow(400, "{detail}"),
+    "MissingApiVersionParameter": ErrorRow(
         400, "The api-version query parameter (?api-version=) is required for all requests."
     ),
-    "InvalidApiVersionParameter": Row(
+    "InvalidApiVersionParameter": ErrorRow(
         400, "The api-version '{detail}' is invalid. The supported versions are '{known}'."
     ),
-    "NoRegisteredProviderFound": Row(
+    "NoRegisteredProviderFound": ErrorRow(
         400,
         "No registered resource provider found for location '{location}' and API version '{detail}' for type '{type}'."
         " The supported api-versions are '{known}'. The supported locations are '{locations}'.",
     ),
-    "LocationNotAvailableForResourceType": Row(400, "{detail}"),
-    "InvalidAvailabilityZone": Row(400, "{detail}"),
-    "MissingIdentityIds": Row(400, "{detail}"),
-    "IdentityNotExpected": Row(400, "{detail}", "FailedIdentityOperation"),
-    "InvalidTags": Row(400, "{detail}"),
-    "InvalidTagName": Row(400, "{detail}"),
-    "InvalidTagNameCharacters": Row(400, "{detail}"),
-    "InvalidTagValueLength": Row(400, "{detail}"),
-    "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines": Row(400, "{detail}"),
-    "AzureSpotVMNotSupportedInAvailabilitySet": Row(400, "{detail}"),
-    "LocationRequired": Row(400, "The location property is required for this definition."),
-    "BadRequest": Row(400, "{detail}"),
-    "InvalidResourceReference": Row(
+    "LocationNotAvailableForResourceType": ErrorRow(400, "{detail}"),
+    "InvalidAvailabilityZone": ErrorRow(400, "{detail}"),
+    "MissingIdentityIds": ErrorRow(400, "{detail}"),
+    "IdentityNotExpected": ErrorRow(400, "{detail}", "FailedIdentityOperation"),
+    "InvalidTags": ErrorRow(400, "{detail}"),
+    "InvalidTagName": ErrorRow(400, "{detail}"),
+    "InvalidTagNameCharacters": ErrorRow(400, "{detail}"),
+    "InvalidTagValueLength": ErrorRow(400, "{detail}"),
+    "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines": ErrorRow(400, "{detail}"),
+    "AzureSpotVMNotSupportedInAvailabilitySet": ErrorRow(400, "{detail}"),
+    "LocationRequired": ErrorRow(400, "The location property is required for this definition."),
+    "BadRequest": ErrorRow(400, "{detail}"),
+    "InvalidResourceReference": ErrorRow(
         400,
         "Resource {detail} referenced by resource {subject} was not found. Please make sure that the referenced"
         " resource exists, and that both resources are in the same region.",
     ),
-    "FailedIdentityOperation": Row(
+    "FailedIdentityOperation": ErrorRow(
         400,
         "Identity operation for resource '{subject}' failed with error 'Failed to perform resource identity operation."
         " Status: 'BadRequest'. Response: 'The resource {detail} was not found.'.",
     ),
-    "NicInUse": Row(
+    "NicInUse": ErrorRow(
         400,
         "Network Interface {subject} is used by existing resource {detail}. In order to delete the network interface,"
         " it must be dissociated from the resource.",
     ),
-    "NicReservedForAnotherVm": Row(
+    "NicReservedForAnotherVm": ErrorRow(
         400,
         "Nic(s) in request is reserved for another Virtual Machine for 180 seconds. Please provide another nic(s)"
         " or retry after 180 seconds. Reserved for: {detail}.",
     ),
-    "VirtualMachineMustHaveOneNetworkInterfaceAsPrimary": Row(
+    "VirtualMachineMustHaveOneNetworkInterfaceAsPrimary": ErrorRow(
         400, "Virtual machine {subject} must have one network interface set as the primary."
     ),
-    "VMMarketplaceInvalidInput": Row(400, "{detail}"),
-    "MarketplacePurchaseEligibilityFailed": Row(
+    "VMMarketplaceInvalidInput": ErrorRow(400, "{detail}"),
+    "MarketplacePurchaseEligibilityFailed": ErrorRow(
         400,
         "Marketplace purchase eligibility check returned errors. See inner errors for details. You have not accepted"
         " the legal terms on this subscription for this plan: {detail}.",
     ),
     # Authentication and authorization
-    "AuthenticationFailed": Row(401, "Authentication failed. The 'Authorization' header is missing."),
-    "InvalidAuthenticationToken": Row(401, "The access token is invalid."),
-    "ExpiredAuthenticationToken": Row(
+    "AuthenticationFailed": ErrorRow(401, "Authentication failed. The 'Authorization' header is missing."),
+    "InvalidAuthenticationToken": ErrorRow(401, "The access token is invalid."),
+    "ExpiredAuthenticationToken": ErrorRow(
         401, "The access token expiry UTC time '{detail}' is earlier than current UTC time."
     ),
-    "InvalidAuthenticationTokenTenant": Row(
+    "InvalidAuthenticationTokenTenant": ErrorRow(
         401, "The access token is from the wrong issuer. It must match the tenant associated with this subscription."
     ),
-    "AuthorizationFailed": Row(
+    "AuthorizationFailed": ErrorRow(
         403,
         "The client '{client}' with object id '{object}' does not have authorization to perform action '{detail}' over"
         " scope '{subject}' or the scope is invalid. If access was recently granted, please refresh your credentials.",
     ),
-    "RequestDisallowedByPolicy": Row(
+    "RequestDisallowedByPolicy": ErrorRow(
         403,
         'Resource \'{name}\' was disallowed by policy. Policy identifiers: \'[{{"policyAssignment":{{"name":"No new'
         ' machines","id":"/providers/Microsoft.Management/managementGroups/root/providers/Microsoft.Authorization'
         "/policyAssignments/no-new-machines\"}}}}]'.",
     ),
     # Missing resources
-    "ResourceNotFound": Row(
+    "ResourceNotFound": ErrorRow(
         404,
         "The Resource '{type}/{name}' under resource group '{group}' was not found. For more details please go to"
         " https://aka.ms/ARMResourceNotFoundFix",
     ),
-    "ParentResourceNotFound": Row(  # Azure/aks-engine#609
+    "ParentResourceNotFound": ErrorRow(  # Azure/aks-engine#609
         404, "Can not perform requested operation on nested resource. Parent resource '{name}' not found."
     ),
-    "PlatformImageNotFound": Row(
+    "PlatformImageNotFound": ErrorRow(
         404,
         "The platform image '{detail}' is not available. Verify that all fields in the storage profile are correct. For"
         " more details about storage profile information, please refer to https://aka.ms/storageprofile",
     ),
-    "ImageVersionDeprecated": Row(404, "The platform image '{detail}' is deprecated."),
-    "ImageDeprecated": Row(
+    "ImageVersionDeprecated": ErrorRow(404, "The platform image '{detail}' is deprecated."),
+    "ImageDeprecated": ErrorRow(
         404,
         "VM Image from publisher: {publisher} with - Offer: {offer}, Sku: {sku}, Version: {version} is deprecated.",
         "ImageVersionDeprecated",
     ),
-    "GalleryImageNotFound": Row(
+    "GalleryImageNotFound": ErrorRow(
         404,
         '"The gallery image {detail} is not available in {location} region. Please contact image owner to replicate to'
         ' this region, or change your requested region."',
     ),
-    "ResourceGroupNotFound": Row(404, "Resource group '{group}' could not be found."),
-    "SubscriptionNotFound": Row(404, "The subscription '{detail}' could not be found."),
-    "NotFound": Row(404, "{detail}"),
-    "PathNotFound": Row(404, "No HTTP resource was found that matches the request URI '{detail}'.", "NotFound"),
+    "ResourceGroupNotFound": ErrorRow(404, "Resource group '{group}' could not be found."),
+    "SubscriptionNotFound": ErrorRow(404, "The subscription '{detail}' could not be found."),
+    "NotFound": ErrorRow(404, "{detail}"),
+    "PathNotFound": ErrorRow(404, "No HTTP resource was found that matches the request URI '{detail}'.", "NotFound"),
     # Conflicts
-    "Conflict": Row(
+    "Conflict": ErrorRow(
         409,
         "The request failed due to conflict with a concurrent request. To resolve it, please refer to"
         " https://aka.ms/activitylog to get more details on the conflicting requests.",
     ),
-    "MarkedForDeletion": Row(
+    "MarkedForDeletion": ErrorRow(
         409,
         "Operation '{detail}' is not allowed on VM '{name}' since the VM is marked for deletion. You can only retry"
         " the Delete operation (or wait for an ongoing one to complete).",
         "OperationNotAllowed",
     ),
-    "OperationNotAllowed": Row(409, "{detail}"),
-    "ScopeLocked": Row(
+    "OperationNotAllowed": ErrorRow(409, "{detail}"),
+    "ScopeLocked": ErrorRow(
         409,
         "The scope '{subject}' cannot perform delete operation because following scope(s) are locked: '{subject}'."
         " Please remove the lock and try again.",
     ),
-    "ReadOnlyDisabledSubscription": Row(
+    "ReadOnlyDisabledSubscription": ErrorRow(
         409,
         "The subscription '{subscription}' is disabled and therefore marked as read only. You cannot perform any write"
         " actions on this subscription until it is re-enabled.",
     ),
-    "MissingSubscriptionRegistration": Row(
+    "MissingSubscriptionRegistration": ErrorRow(
         409,
         "The subscription is not registered to use namespace 'Microsoft.Compute'. See https://aka.ms/rps-not-found for"
         " how to register subscriptions.",
         again_for="Microsoft.Compute",
     ),
-    "PropertyChangeNotAllowed": Row(409, "Changing property '{detail}' is not allowed."),
-    "InvalidResourceLocation": Row(
+    "PropertyChangeNotAllowed": ErrorRow(409, "Changing property '{detail}' is not allowed."),
+    "InvalidResourceLocation": ErrorRow(
         409,
         "The resource '{name}' already exists in location '{detail}' in resource group '{group}'. A resource with the"
         " same name cannot be created in another location. Please select a new resource name.",
     ),
-    "DiskExists": Row(
+    "DiskExists": ErrorRow(
         409,
         "Disk {detail} already exists in resource group {group}. Only CreateOption.Attach is supported.",
         "ConflictingUserInput",
     ),
-    "DiskOwned": Row(
+    "DiskOwned": ErrorRow(
         409,
         "Disk '{detail}' cannot be attached as the disk is already owned by VM '{owner}'.",
         "ConflictingUserInput",
     ),
-    "AttachDiskWhileBeingDetached": Row(
+    "AttachDiskWhileBeingDetached": ErrorRow(
         409,
         "Cannot attach data disk '{detail}' to virtual machine '{name}' because the disk is currently being detached.",
     ),
-    "QuotaExceeded": Row(
+    "QuotaExceeded": ErrorRow(
         409,
         "Operation could not be completed as it results in exceeding approved Total Regional Cores quota. Additional"
         " details - Deployment Model: Resource Manager, {detail}.",
         "OperationNotAllowed",
     ),
-    "SkuNotAvailable": Row(
+    "SkuNotAvailable": ErrorRow(
         409,
         "The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {detail}' is"
         " currently not available. Please try another size or deploy to a different location or different zone.",
     ),
-    "AllocationFailed": Row(
+    "AllocationFailed": ErrorRow(
         409,
         "Allocation failed. We do not have sufficient capacity for the requested VM size in this region. Read more"
         " about improving likelihood of allocation success at http://aka.ms/allocation-guidance",
     ),
-    "ZonalAllocationFailed": Row(
+    "ZonalAllocationFailed": ErrorRow(
         409,
         "Allocation failed. We do not have sufficient capacity for the requested VM size in this zone. Read more about"
         " improving likelihood of allocation success at http://aka.ms/allocation-guidance",
     ),
-    "OverconstrainedAllocationRequest": Row(409, f"{OVERCONSTRAINED}  - VM Size\n"),
-    "OverconstrainedZonalAllocationRequest": Row(409, f"{OVERCONSTRAINED}  - Availability Zone\n  - VM Size\n"),
-    "PreconditionFailed": Row(412, "The condition '{detail}' evaluated to false."),
+    "OverconstrainedAllocationRequest": ErrorRow(409, f"{OVERCONSTRAINED}  - VM Size\n"),
+    "OverconstrainedZonalAllocationRequest": ErrorRow(409, f"{OVERCONSTRAINED}  - Availability Zone\n  - VM Size\n"),
+    "PreconditionFailed": ErrorRow(412, "The condition '{detail}' evaluated to false."),
     # Throttling, and errors of the cloud
-    "TooManyRequests": Row(429, "The request is being throttled."),
-    "SubscriptionRequestsThrottled": Row(
+    "TooManyRequests": ErrorRow(429, "The request is being throttled."),
+    "SubscriptionRequestsThrottled": ErrorRow(
         429,
         "Number of '{detail}' requests for subscription '{subscription}' actor '{client}' exceeded. Please try again"
         " after '{seconds}' seconds after additional tokens are available. Refer to https://aka.ms/arm-throttling for"
         " additional information.",
     ),
-    "ComputeThrottled": Row(
+    "ComputeThrottled": ErrorRow(
         429,
         "The server rejected the request because too many requests have been received for this subscription.",
         "OperationNotAllowed",
     ),
-    "InternalServerError": Row(
+    "InternalServerError": ErrorRow(
         500,
         "Encountered internal server error. Diagnostic information: timestamp '', subscription id '', tracking id ''.",
     ),
-    "InternalExecutionError": Row(500, "An internal execution error occurred. Please retry later."),
-    "BadGatewayConnection": Row(
+    "InternalExecutionError": ErrorRow(500, "An internal execution error occurred. Please retry later."),
+    "BadGatewayConnection": ErrorRow(
         502, "The network connectivity issue encountered for 'Microsoft.Compute'; cannot fulfill the request."
     ),
-    "GatewayTimeout": Row(
+    "GatewayTimeout": ErrorRow(
         504, "The gateway did not receive a response from 'Microsoft.Compute' within the specified time period."
     ),
-    "ServiceUnavailable": Row(503, "The service is unavailable now, please retry later."),
-    "ServerTimeout": Row(503, "The request timed out."),
+    "ServiceUnavailable": ErrorRow(503, "The service is unavailable now, please retry later."),
+    "ServerTimeout": ErrorRow(503, "The request timed out."),
     # Errors of operations alone
-    "OperationPreempted": Row(409, "Operation execution has been preempted by a more recent operation."),
-    "OSProvisioningTimedOut": Row(
+    "OperationPreempted": ErrorRow(409, "Operation execution has been preempted by a more recent operation."),
+    "OSProvisioningTimedOut": ErrorRow(
         409,
         "OS Provisioning for VM '{name}' did not finish in the allotted time. The VM may still finish provisioning"
         " successfully. Please check provisioning state later.",
     ),
-    "VMExtensionProvisioningError": Row(
+    "VMExtensionProvisioningError": ErrorRow(
         409, "VM has reported a failure when processing extension '{detail}'. Error message: 'enable failed'."
     ),
 }
 """By the name that dials use; the code that raises an error supplies the fields of its message."""
 
-LOGIN_ERRORS: Final[Mapping[str, Row]] = {
-    "invalid_request": Row(400, "AADSTS900144: The request body must contain the following parameter: '{detail}'."),
-    "unsupported_grant_type": Row(400, "AADSTS70003: The app requested an unsupported grant type '{detail}'."),
-    "unknown_tenant": Row(400, "AADSTS90002: Tenant '{detail}' not found.", "invalid_request"),
-    "unknown_client": Row(
+LOGIN_ERRORS: Final[Mapping[str, ErrorRow]] = {
+    "invalid_request": ErrorRow(
+        400, "AADSTS900144: The request body must contain the following parameter: '{detail}'."
+    ),
+    "unsupported_grant_type": ErrorRow(400, "AADSTS70003: The app requested an unsupported grant type '{detail}'."),
+    "unknown_tenant": ErrorRow(400, "AADSTS90002: Tenant '{detail}' not found.", "invalid_request"),
+    "unknown_client": ErrorRow(
         400,
         "AADSTS700016: Application with identifier '{detail}' was not found in the directory.",
         "unauthorized_client",
     ),
-    "invalid_scope": Row(400, "AADSTS70011: The provided value for the input parameter 'scope' is not valid."),
-    "invalid_client": Row(
+    "invalid_scope": ErrorRow(400, "AADSTS70011: The provided value for the input parameter 'scope' is not valid."),
+    "invalid_client": ErrorRow(
         401,
         "AADSTS7000215: Invalid client secret provided. Ensure the secret being sent in the request is the client"
         " secret value, not the client secret ID, for a secret added to app '{detail}'.",
     ),
-    "bad_assertion": Row(
+    "bad_assertion": ErrorRow(
         401,
         "AADSTS700027: The certificate with identifier used to sign the client assertion is not registered on"
         " application, or the assertion failed signature validation.",
         "invalid_client",
     ),
-    "expired_assertion": Row(
+    "expired_assertion": ErrorRow(
         401, "AADSTS700024: Client assertion is not within its valid time range.", "invalid_client"
     ),
-    "unknown_subject": Row(
+    "unknown_subject": ErrorRow(
         400,
         "AADSTS70021: No matching federated identity record found for presented assertion. {detail}",
         "invalid_client",
     ),
-    "temporarily_unavailable": Row(503, "AADSTS90033: A transient error has occurred. Please try again."),
+    "temporarily_unavailable": ErrorRow(503, "AADSTS90033: A transient error has occurred. Please try again."),
 }
 
 
@@ -289,7 +293,7 @@ class _Unfilled(dict[str, str]):
         return "-"
 
 
-class Problem(Exception):
+class AzureProblem(Exception):
     """A request that is answered with an error, or an operation that ends with one; `name` is a key of ERRORS."""
 
     def __init__(
@@ -315,7 +319,7 @@ class Problem(Exception):
             **({"details": self.details} if self.details else {}),
         }
 
-    def reply(self) -> Reply:
+    def reply(self) -> LabReply:
         return json_reply({"error": self.document()}, self.status, retry_after(self.retry_after_s))
 
 
@@ -329,14 +333,14 @@ class LoginProblem(Exception):
         self.code = row.code or name
         self.message = row.message.format(detail=detail)
 
-    def reply(self) -> Reply:
+    def reply(self) -> LabReply:
         number = int(self.message.removeprefix("AADSTS").partition(":")[0])
         body = {"error": self.code, "error_description": self.message, "error_codes": [number]}
         return json_reply(body, self.status)
 
 
-def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
-    return Reply(status, msgspec.json.encode(body), {"content-type": JSON, **(headers or {})})
+def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> LabReply:
+    return LabReply(status, msgspec.json.encode(body), {"content-type": JSON, **(headers or {})})
 
 
 def retry_after(seconds: float | None) -> dict[str, str]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure.bounds import IMAGE_SIZE_GB
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.azure.estate import Estate
-from unbounded.lab.cloud.azure.rules import Offered, offered
+from unbounded.lab.cloud.azure.errors import AzureProblem
+from unbounded.lab.cloud.azure.model_rules import IMAGE_SIZE_GB
+from unbounded.lab.cloud.azure.resources import AzureResources
+from unbounded.lab.cloud.azure.rules import ImageOffer, offered
 from unbounded.lab.cloud.azure.views import timestamp
 
 PUBLISHED: Final = 1_767_225_600.0
 
 
-def of_marketplace(estate: Estate, subscription: str, location: str, *image: str) -> dict[str, Any]:
+def of_marketplace(estate: AzureResources, subscription: str, location: str, *image: str) -> dict[str, Any]:
     """Return a version of an image, by its publisher, offer, SKU and version.
 
     Raises:
@@ -21,25 +21,27 @@ def of_marketplace(estate: Estate, subscription: str, location: str, *image: str
     """
     publisher, offer, sku, version = image
     match offered(estate, *image):
-        case Offered.DEPRECATED:
-            raise Problem("ImageDeprecated", publisher=publisher, offer=offer, sku=sku, version=version)
-        case Offered.NOT:
-            raise Problem("NotFound", detail="Artifact: VMImage was not found.")
+        case ImageOffer.DEPRECATED:
+            raise AzureProblem("ImageDeprecated", publisher=publisher, offer=offer, sku=sku, version=version)
+        case ImageOffer.NOT:
+            raise AzureProblem("NotFound", detail="Artifact: VMImage was not found.")
     path = f"/Publishers/{publisher}/ArtifactTypes/VMImage/Offers/{offer}/Skus/{sku}/Versions/{version}"
     place = f"/Subscriptions/{subscription}/Providers/Microsoft.Compute/Locations/{location}"
     return {"id": f"{place}{path}", "name": version, "location": location}
 
 
-def versions_of_marketplace(estate: Estate, subscription: str, location: str, *image: str) -> list[dict[str, Any]]:
+def versions_of_marketplace(
+    estate: AzureResources, subscription: str, location: str, *image: str
+) -> list[dict[str, Any]]:
     """Return the offered versions of an image, by its publisher, offer and SKU."""
     known = estate.images.get(":".join(image).lower())
     if known is None:
-        raise Problem("NotFound", detail="Artifact: VMImage was not found.")
-    there = [version for version in known if offered(estate, *image, version) is Offered.YES]
+        raise AzureProblem("NotFound", detail="Artifact: VMImage was not found.")
+    there = [version for version in known if offered(estate, *image, version) is ImageOffer.YES]
     return [of_marketplace(estate, subscription, location, *image, version) for version in there]
 
 
-def managed(estate: Estate, image: str, location: str) -> dict[str, Any]:
+def managed(estate: AzureResources, image: str, location: str) -> dict[str, Any]:
     """Return an image of the subscription itself.
 
     Raises:
@@ -47,19 +49,19 @@ def managed(estate: Estate, image: str, location: str) -> dict[str, Any]:
     """
     name = image.rpartition("/")[2]
     if image.lower() not in estate.others:
-        raise Problem("ResourceNotFound", type="Microsoft.Compute/images", name=name, group=image.split("/")[4])
+        raise AzureProblem("ResourceNotFound", type="Microsoft.Compute/images", name=name, group=image.split("/")[4])
     common = {"id": image, "name": name, "type": "Microsoft.Compute/images", "location": location}
     return {**common, "properties": {"provisioningState": "Succeeded", "hyperVGeneration": "V2"}}
 
 
-def version_of_gallery(estate: Estate, version: str, location: str) -> dict[str, Any]:
+def version_of_gallery(estate: AzureResources, version: str, location: str) -> dict[str, Any]:
     """Return a version of a gallery's image, by its path; shared and community galleries have a shorter form.
 
     Raises:
         Problem: there is none.
     """
     if version.lower() not in estate.others:
-        raise Problem("NotFound", detail=f"The gallery image version {version} was not found.")
+        raise AzureProblem("NotFound", detail=f"The gallery image version {version} was not found.")
     name = version.rpartition("/")[2]
     if not version.lower().startswith("/subscriptions/"):
         published = {"publishedDate": timestamp(PUBLISHED), "excludeFromLatest": False}
@@ -72,6 +74,6 @@ def version_of_gallery(estate: Estate, version: str, location: str) -> dict[str,
     return {"id": version, "name": name, "type": kind, "location": location, "properties": properties}
 
 
-def versions_of_gallery(estate: Estate, image: str, location: str) -> list[dict[str, Any]]:
+def versions_of_gallery(estate: AzureResources, image: str, location: str) -> list[dict[str, Any]]:
     there = sorted(each for each in estate.others if each.startswith(f"{image.lower()}/versions/"))
     return [version_of_gallery(estate, each, location) for each in there]

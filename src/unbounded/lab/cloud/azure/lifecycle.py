@@ -6,56 +6,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.azure.estate import ALIVE, Estate
-from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Nic, Operation, Power, Provisioning
+from unbounded.lab.cloud.azure.errors import AzureProblem
+from unbounded.lab.cloud.azure.model import (
+    Disk,
+    Extension,
+    LongRunningOperation,
+    Nic,
+    Provisioning,
+    VirtualMachine,
+    VmPower,
+)
 from unbounded.lab.cloud.azure.names import EXTENSIONS, ResourceId
-from unbounded.lab.cloud.azure.shapes import EXTENSION, checked
+from unbounded.lab.cloud.azure.request_shapes import EXTENSION, checked
+from unbounded.lab.cloud.azure.resources import ALIVE, AzureResources
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PowerStep:
     """A power action: the state during it, the state after it, and the name of its duration."""
 
-    during: Power
-    after: Power
+    during: VmPower
+    after: VmPower
     takes: str
 
 
-STEPS: Final[Mapping[str, Step]] = {
-    "Start": Step(Power.STARTING, Power.RUNNING, "start_s"),
-    "PowerOff": Step(Power.STOPPING, Power.STOPPED, "stop_s"),
-    "Deallocate": Step(Power.DEALLOCATING, Power.DEALLOCATED, "deallocate_s"),
-    "Restart": Step(Power.RUNNING, Power.RUNNING, "restart_s"),
+STEPS: Final[Mapping[str, PowerStep]] = {
+    "Start": PowerStep(VmPower.STARTING, VmPower.RUNNING, "start_s"),
+    "PowerOff": PowerStep(VmPower.STOPPING, VmPower.STOPPED, "stop_s"),
+    "Deallocate": PowerStep(VmPower.DEALLOCATING, VmPower.DEALLOCATED, "deallocate_s"),
+    "Restart": PowerStep(VmPower.RUNNING, VmPower.RUNNING, "restart_s"),
 }
-SETTLED: Final = frozenset({("Start", Power.RUNNING), ("PowerOff", Power.STOPPED), ("PowerOff", Power.DEALLOCATED)}) | {
-    ("Deallocate", Power.DEALLOCATED)
-}
+SETTLED: Final = frozenset(
+    {("Start", VmPower.RUNNING), ("PowerOff", VmPower.STOPPED), ("PowerOff", VmPower.DEALLOCATED)}
+) | {("Deallocate", VmPower.DEALLOCATED)}
 """Actions into the present state: they succeed at once and change nothing."""
 
 
-def claim(estate: Estate, machine: Machine, action: str, now: float) -> None:
+def claim(estate: AzureResources, machine: VirtualMachine, action: str, now: float) -> None:
     """Check that a machine can be changed now.
 
     Raises:
         Problem: it is being deleted, or another operation is in progress.
     """
     if machine.doomed and action != "delete":
-        raise Problem("MarkedForDeletion", detail=action, name=machine.id.name)
+        raise AzureProblem("MarkedForDeletion", detail=action, name=machine.id.name)
     if not machine.operation:
         return
     if action != "delete" and estate.dials.concurrent == "refused":
-        raise Problem("Conflict")
+        raise AzureProblem("Conflict")
     estate.cancel(machine.operation, now)
 
 
-def check_lock(estate: Estate, resource: ResourceId) -> None:
+def check_lock(estate: AzureResources, resource: ResourceId) -> None:
     """Refuse to delete a locked resource."""
     if resource.name in estate.dials.locked:
-        raise Problem("ScopeLocked", subject=str(resource))
+        raise AzureProblem("ScopeLocked", subject=str(resource))
 
 
-def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutdown: bool = False) -> Operation:
+def act(
+    estate: AzureResources, machine: VirtualMachine, action: str, now: float, *, skip_shutdown: bool = False
+) -> LongRunningOperation:
     """Begin a power action, `Start`, `PowerOff`, `Restart` or `Deallocate`.
 
     Raises:
@@ -64,12 +74,12 @@ def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutd
     claim(estate, machine, action[0].lower() + action[1:], now)
     machine = estate.machine(machine.id)
     step = STEPS[action]
-    if action == "Restart" and machine.power in (Power.DEALLOCATED, Power.DEALLOCATING, None):
+    if action == "Restart" and machine.power in (VmPower.DEALLOCATED, VmPower.DEALLOCATING, None):
         detail = f"Operation 'restart' is not allowed on VM '{machine.id.name}' since the VM is deallocated."
-        raise Problem("OperationNotAllowed", detail=detail)
+        raise AzureProblem("OperationNotAllowed", detail=detail)
     if action == "Deallocate" and "diffDiskSettings" in machine.os_disk:
         detail = f"Operation 'deallocate' is not supported for VM '{machine.id.name}' using an ephemeral OS disk."
-        raise Problem("OperationNotAllowed", detail=detail)
+        raise AzureProblem("OperationNotAllowed", detail=detail)
     settled = (action, machine.power) in SETTLED
     is_short = action == "PowerOff" and skip_shutdown
     takes_s = 0.0 if settled else getattr(estate.times, "skip_shutdown_s" if is_short else step.takes)
@@ -78,14 +88,14 @@ def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutd
     def done(at: float) -> None:
         if settled:
             return
-        if action == "Start" and machine.power is Power.DEALLOCATED and full:
-            raise Problem("ZonalAllocationFailed" if machine.model.get("zones") else "AllocationFailed")
+        if action == "Start" and machine.power is VmPower.DEALLOCATED and full:
+            raise AzureProblem("ZonalAllocationFailed" if machine.model.get("zones") else "AllocationFailed")
         if action == "Restart" and machine.power in ALIVE:
             estate.blink(machine, at)
         current = estate.machine(machine.id)
         estate.put_machine(replace(current, power=step.after, provisioning=Provisioning.SUCCEEDED), at)
 
-    def undone(at: float, problem: Problem) -> None:
+    def undone(at: float, problem: AzureProblem) -> None:
         current = estate.machine(machine.id)
         estate.put_machine(replace(current, power=machine.power), at)
         estate.failed(machine, at, problem)
@@ -99,7 +109,7 @@ def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutd
     return operation
 
 
-def delete_machine(estate: Estate, machine: Machine, now: float, *, force: bool) -> Operation:
+def delete_machine(estate: AzureResources, machine: VirtualMachine, now: float, *, force: bool) -> LongRunningOperation:
     """Begin a deletion, which preempts any other operation."""
     check_lock(estate, machine.id)
     claim(estate, machine, "delete", now)
@@ -108,9 +118,9 @@ def delete_machine(estate: Estate, machine: Machine, now: float, *, force: bool)
     def done(at: float) -> None:
         estate.delete_machine(estate.machine(machine.id), at)
 
-    def undone(at: float, problem: Problem) -> None:
+    def undone(at: float, problem: AzureProblem) -> None:
         current = estate.machine(machine.id)  # the host is gone, the resource is not
-        estate.put_machine(replace(current, power=Power.DEALLOCATED), at)
+        estate.put_machine(replace(current, power=VmPower.DEALLOCATED), at)
         estate.failed(current, at, problem)
 
     takes_s = estate.times.force_delete_s if force else estate.times.delete_s
@@ -122,7 +132,7 @@ def delete_machine(estate: Estate, machine: Machine, now: float, *, force: bool)
     return operation
 
 
-def delete_disk(estate: Estate, disk: Disk, now: float) -> Operation:
+def delete_disk(estate: AzureResources, disk: Disk, now: float) -> LongRunningOperation:
     """Begin the deletion of a disk.
 
     Raises:
@@ -130,14 +140,14 @@ def delete_disk(estate: Estate, disk: Disk, now: float) -> Operation:
     """
     check_lock(estate, disk.id)
     if disk.owner is not None:
-        raise Problem("OperationNotAllowed", detail=f"Disk {disk.id.name} is attached to VM {disk.owner}.")
+        raise AzureProblem("OperationNotAllowed", detail=f"Disk {disk.id.name} is attached to VM {disk.owner}.")
 
     def done(at: float) -> None:
         current = estate.disks.get(disk.id.key)
         if current is not None:
             estate.drop_disk(current, at)
 
-    def undone(at: float, _: Problem) -> None:
+    def undone(at: float, _: AzureProblem) -> None:
         current = estate.disks.get(disk.id.key)
         if current is not None:
             estate.put_disk(replace(current, deleting=False), at)
@@ -149,7 +159,7 @@ def delete_disk(estate: Estate, disk: Disk, now: float) -> Operation:
     return operation
 
 
-def delete_nic(estate: Estate, nic: Nic, now: float) -> None:
+def delete_nic(estate: AzureResources, nic: Nic, now: float) -> None:
     """Delete a network interface.
 
     Raises:
@@ -157,13 +167,15 @@ def delete_nic(estate: Estate, nic: Nic, now: float) -> None:
     """
     check_lock(estate, nic.id)
     if nic.owner is not None:
-        raise Problem("NicInUse", subject=str(nic.id), detail=str(nic.owner))
+        raise AzureProblem("NicInUse", subject=str(nic.id), detail=str(nic.owner))
     if nic.reserved_for is not None and now < nic.reserved_until:
-        raise Problem("NicReservedForAnotherVm", detail=str(nic.reserved_for))
+        raise AzureProblem("NicReservedForAnotherVm", detail=str(nic.reserved_for))
     estate.drop_nic(nic, now)
 
 
-def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str, Any], now: float) -> Operation:
+def put_extension(
+    estate: AzureResources, machine: VirtualMachine, name: str, body: Mapping[str, Any], now: float
+) -> LongRunningOperation:
     """Begin to install or change an extension.
 
     Raises:
@@ -171,16 +183,18 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
     """
     body = checked(body, EXTENSION)
     if not body.get("location"):
-        raise Problem("LocationRequired")
+        raise AzureProblem("LocationRequired")
     properties = body.get("properties", {})
     for needed in ("publisher", "type", "typeHandlerVersion"):
         if not properties.get(needed):
             detail = f"Required parameter '{needed}' is missing (null)."
-            raise Problem("InvalidParameter", detail=detail, target=needed)
+            raise AzureProblem("InvalidParameter", detail=detail, target=needed)
     claim(estate, machine, "enableVMExtension", now)
     machine = estate.machine(machine.id)
-    if machine.power is not Power.RUNNING:
-        raise Problem("OperationNotAllowed", detail="Cannot modify extensions in the VM when the VM is not running.")
+    if machine.power is not VmPower.RUNNING:
+        raise AzureProblem(
+            "OperationNotAllowed", detail="Cannot modify extensions in the VM when the VM is not running."
+        )
     shown = {key: value for key, value in properties.items() if key != "protectedSettings"}
     extension = Extension(machine.id, name, {**body, "properties": shown}, Provisioning.CREATING)
 
@@ -188,7 +202,7 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
         estate.extensions.put(extension.key, replace(extension, provisioning=Provisioning.SUCCEEDED), at)
         estate.put_machine(replace(estate.machine(machine.id), provisioning=Provisioning.SUCCEEDED), at)
 
-    def undone(at: float, problem: Problem) -> None:
+    def undone(at: float, problem: AzureProblem) -> None:
         estate.extensions.put(extension.key, replace(extension, provisioning=Provisioning.FAILED), at)
         estate.failed(machine, at, problem)
 
@@ -206,7 +220,7 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
     return operation
 
 
-def delete_extension(estate: Estate, extension: Extension, now: float) -> Operation:
+def delete_extension(estate: AzureResources, extension: Extension, now: float) -> LongRunningOperation:
     """Begin to remove an extension."""
     machine = estate.machine(extension.machine)
     claim(estate, machine, "disableVMExtension", now)
@@ -216,7 +230,7 @@ def delete_extension(estate: Estate, extension: Extension, now: float) -> Operat
         estate.extensions.drop(extension.key, at)
         estate.put_machine(replace(estate.machine(machine.id), provisioning=Provisioning.SUCCEEDED), at)
 
-    def undone(at: float, problem: Problem) -> None:
+    def undone(at: float, problem: AzureProblem) -> None:
         estate.failed(machine, at, problem)
 
     operation = estate.begin(
@@ -232,5 +246,5 @@ def delete_extension(estate: Estate, extension: Extension, now: float) -> Operat
     return operation
 
 
-def extension_not_found(machine: Machine, name: str) -> Problem:
-    return Problem("ResourceNotFound", type=EXTENSIONS, name=f"{machine.id.name}/{name}", group=machine.id.group)
+def extension_not_found(machine: VirtualMachine, name: str) -> AzureProblem:
+    return AzureProblem("ResourceNotFound", type=EXTENSIONS, name=f"{machine.id.name}/{name}", group=machine.id.group)

@@ -12,19 +12,19 @@ from uuid import uuid5
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
-from unbounded.lab.clock import Clock
+from unbounded.lab.clock import LabClock
 from unbounded.lab.cloud import jwt
 from unbounded.lab.cloud.azure import seeding
-from unbounded.lab.cloud.azure.dials import Dials
-from unbounded.lab.cloud.azure.estate import ALIVE, NAMESPACE, Estate
-from unbounded.lab.cloud.azure.login import AUDIENCE, RESOURCE, Application, Federation, Login
+from unbounded.lab.cloud.azure.dials import AzureDials
+from unbounded.lab.cloud.azure.login import AUDIENCE, RESOURCE, Application, Federation, LoginEndpoint
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.cloud.azure.model import USUAL_TIMES, Machine, Power, Times
+from unbounded.lab.cloud.azure.model import USUAL_TIMES, AzureTimes, VirtualMachine, VmPower
 from unbounded.lab.cloud.azure.names import DISKS, MACHINES, NICS, ResourceId
-from unbounded.lab.cloud.azure.seeding import LOCATION, Shape
+from unbounded.lab.cloud.azure.resources import ALIVE, NAMESPACE, AzureResources
+from unbounded.lab.cloud.azure.seeding import LOCATION, VmShape
 from unbounded.lab.cloud.azure.service import Azure
-from unbounded.lab.cloud.front import Cloud
-from unbounded.lab.cloud.local import LabCloud, kept
+from unbounded.lab.cloud.frontend import Cloud
+from unbounded.lab.cloud.local import LabCloud, write_private_file
 from unbounded.lab.keys import derived
 
 GROUP: Final = "rg-workers"
@@ -37,7 +37,7 @@ AGE_S: Final = 86400.0
 """Age of added resources, so that lagging reads show them."""
 
 
-class LabAzure(LabCloud[Dials]):
+class LabAzure(LabCloud[AzureDials]):
     """One Azure tenant in this process: `async with LabAzure() as cloud:` serves Resource Manager and login.
 
     `cloud.url` is both `base_url` and the credentials' authority.
@@ -54,11 +54,11 @@ class LabAzure(LabCloud[Dials]):
         name: str = "azure",
         *,
         profile: str = "ideal",
-        dials: Dials | None = None,
+        dials: AzureDials | None = None,
         subscriptions: int = 1,
-        times: Times = USUAL_TIMES,
+        times: AzureTimes = USUAL_TIMES,
         seed: int = 0,
-        clock: Clock | None = None,
+        clock: LabClock | None = None,
         port: int | None = 0,
     ) -> None:
         super().__init__(name, profile=profile, dials=dials, seed=seed, clock=clock, port=port)
@@ -70,12 +70,12 @@ class LabAzure(LabCloud[Dials]):
         self._times = times
         self._token_files: list[str] = []
 
-    def _begin(self, dials: Dials, now: float) -> Cloud:  # noqa: ARG002 - there is nothing in it yet that has a time
-        self.estate = Estate(self.tenant, times=self._times, seed=self._seed)
+    def _begin(self, dials: AzureDials, now: float) -> Cloud:  # noqa: ARG002 - there is nothing in it yet that has a time
+        self.estate = AzureResources(self.tenant, times=self._times, seed=self._seed)
         for subscription in self.subscriptions:
             self.estate.subscriptions.add(subscription)
             self.estate.groups[subscription, GROUP] = LOCATION
-        login = Login(self.tenant, derived(f"{self._seed}/tokens"))
+        login = LoginEndpoint(self.tenant, derived(f"{self._seed}/tokens"))
         login.applications[self.client_id] = Application(self.client_id, self.client_secret)
         self.estate.set_dials(dials)
         self.login = login
@@ -110,7 +110,7 @@ class LabAzure(LabCloud[Dials]):
 
     def workload_token_file(self, **claims: Any) -> str:
         """Return the path of a file with such a token, for AZURE_FEDERATED_TOKEN_FILE; the cloud's stop removes it."""
-        path = kept(self.workload_token(**claims).encode())
+        path = write_private_file(self.workload_token(**claims).encode())
         self._token_files.append(path)
         return path
 
@@ -146,7 +146,7 @@ class LabAzure(LabCloud[Dials]):
         return self.id_of(name, group=group).beside(DISKS, name)
 
     def add_machine(
-        self, name: str, shape: Shape | None = None, *, group: str = GROUP, subscription: str | None = None
+        self, name: str, shape: VmShape | None = None, *, group: str = GROUP, subscription: str | None = None
     ) -> ResourceId:
         """Add a virtual machine that has been running for a day.
 
@@ -157,7 +157,7 @@ class LabAzure(LabCloud[Dials]):
             ValueError: there is one of that name.
         """
         resource = self.id_of(name, group=group, subscription=subscription)
-        seeding.add_machine(self.estate, resource, shape or Shape(), self.now - AGE_S)
+        seeding.add_machine(self.estate, resource, shape or VmShape(), self.now - AGE_S)
         return resource
 
     def add_disk(self, name: str, *, group: str = GROUP, zones: Sequence[str] = ()) -> ResourceId:
@@ -181,12 +181,12 @@ class LabAzure(LabCloud[Dials]):
 
     # The true state
 
-    def machines(self) -> dict[str, Machine]:
+    def machines(self) -> dict[str, VirtualMachine]:
         """Return the existing virtual machines by name; of two with one name in different groups the later."""
         self.history  # noqa: B018 - what is due happens first
         return {machine.id.name: machine for _, machine in self.estate.machines}
 
-    def power(self, name: str) -> Power | None:
+    def power(self, name: str) -> VmPower | None:
         """Return the power of an existing machine; None for one without a host.
 
         Raises:

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from unbounded.lab.cloud import jwt
-from unbounded.lab.cloud.azure.errors import LoginProblem, Problem
-from unbounded.lab.http import Request
+from unbounded.lab.cloud.azure.errors import AzureProblem, LoginProblem
+from unbounded.lab.http import LabRequest
 
 AUDIENCE: Final = "api://AzureADTokenExchange"
 RESOURCE: Final = "https://management.azure.com"
@@ -40,12 +40,12 @@ class Application:
 
 
 @dataclass(slots=True)
-class Login:
+class LoginEndpoint:
     tenant: str
     secret: bytes = field(repr=False)
     applications: dict[str, Application] = field(default_factory=dict)
 
-    def token(self, tenant: str, request: Request, now: float, *, lifetime_s: float) -> dict[str, Any]:
+    def token(self, tenant: str, request: LabRequest, now: float, *, lifetime_s: float) -> dict[str, Any]:
         """Answer a request for a token.
 
         Raises:
@@ -81,7 +81,7 @@ class Login:
         lifetime = int(lifetime_s)
         return {"token_type": "Bearer", "expires_in": lifetime, "ext_expires_in": lifetime, "access_token": token}
 
-    def client(self, request: Request, now: float) -> str:
+    def client(self, request: LabRequest, now: float) -> str:
         """Return the client that sends a request.
 
         Raises:
@@ -89,17 +89,17 @@ class Login:
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Problem("AuthenticationFailed")
+            raise AzureProblem("AuthenticationFailed")
         try:
             said = jwt.claims_by_secret(token, self.secret)
-        except jwt.Invalid as error:
-            raise Problem("InvalidAuthenticationToken") from error
+        except jwt.InvalidToken as error:
+            raise AzureProblem("InvalidAuthenticationToken") from error
         if said["aud"] not in (RESOURCE, "https://management.core.windows.net"):
-            raise Problem("InvalidAuthenticationToken")
+            raise AzureProblem("InvalidAuthenticationToken")
         if said["tid"] != self.tenant:
-            raise Problem("InvalidAuthenticationTokenTenant")
+            raise AzureProblem("InvalidAuthenticationTokenTenant")
         if said["exp"] <= now:
-            raise Problem("ExpiredAuthenticationToken", detail=str(int(said["exp"])))
+            raise AzureProblem("ExpiredAuthenticationToken", detail=str(int(said["exp"])))
         return str(said["appid"])
 
     def discovery(self, base: str) -> dict[str, Any]:
@@ -138,6 +138,6 @@ def _claims(application: Application, assertion: str) -> dict[str, Any]:
     for federation in application.federations:
         try:
             return jwt.claims(assertion, federation.key)
-        except jwt.Invalid:
+        except jwt.InvalidToken:
             continue
     raise LoginProblem("bad_assertion")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.errors import AzureProblem
 from unbounded.lab.cloud.azure.names import ResourceId
 
 Document = Mapping[str, Any]
 """Part of a resource as JSON; never changed in place."""
 
 
-class Power(Enum):
+class VmPower(Enum):
     """Power state as in instance views, behind `PowerState/`."""
 
     STARTING = "starting"
@@ -33,7 +33,7 @@ class Provisioning(Enum):
     FAILED = "Failed"
 
 
-class Status(Enum):
+class OperationStatus(Enum):
     """Status of an operation."""
 
     IN_PROGRESS = "InProgress"
@@ -43,7 +43,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class AzureTimes:
     """Durations, in seconds; in the real cloud they are minutes.
 
     `poll_s` is the Retry-After between two polls.
@@ -63,11 +63,11 @@ class Times:
     poll_s: float = 1.0
 
 
-USUAL_TIMES: Final = Times()
+USUAL_TIMES: Final = AzureTimes()
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class VirtualMachine:
     """A virtual machine.
 
     Args:
@@ -82,13 +82,13 @@ class Machine:
     vm_id: str
     created: float
     provisioning: Provisioning
-    power: Power | None = None
+    power: VmPower | None = None
     custom_data: str | None = None
     user_data: str | None = None
     generation: int = 1
     operation: str = ""
     doomed: bool = False
-    error: Problem | None = None
+    error: AzureProblem | None = None
     since: float = 0.0  # time of the last change
 
     @property
@@ -164,7 +164,7 @@ class Extension:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class LongRunningOperation:
     """A long-running operation, with the content of its status."""
 
     id: str
@@ -172,6 +172,6 @@ class Operation:
     subject: ResourceId
     location: str
     began: float
-    status: Status = Status.IN_PROGRESS
+    status: OperationStatus = OperationStatus.IN_PROGRESS
     ended: float | None = None
-    error: Problem | None = None
+    error: AzureProblem | None = None

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded.lab.cloud.azure.local import GROUP, LabAzure
-from unbounded.lab.cloud.azure.seeding import Shape
-from unbounded.lab.cloud.offer import Offer
+from unbounded.lab.cloud.azure.seeding import VmShape
+from unbounded.lab.cloud.cloud_offer import CloudOffer
 
 
 def _add(cloud: LabAzure, name: str, data_disks: int) -> str:
-    return f"azure://{cloud.add_machine(name, Shape(data_disks=data_disks))}"
+    return f"azure://{cloud.add_machine(name, VmShape(data_disks=data_disks))}"
 
 
 def _shown(cloud: LabAzure) -> Mapping[str, str]:
@@ -23,7 +23,7 @@ def _secret(cloud: LabAzure) -> Mapping[str, str]:
     return {"tenantID": cloud.tenant, "clientID": cloud.client_id, "clientSecret": cloud.client_secret}
 
 
-OFFER: Final = Offer(
+OFFER: Final = CloudOffer(
     about="Azure Resource Manager and login, for workload identities and client secrets",
     provider="AzureVM",
     start=LabAzure,

@@ -10,14 +10,14 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure import bounds
-from unbounded.lab.cloud.azure.bounds import IMAGE_IDS, IMAGE_PARTS
+from unbounded.lab.cloud.azure import model_rules
 from unbounded.lab.cloud.azure.catalog import plain, size_of
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.azure.estate import Estate
-from unbounded.lab.cloud.azure.model import Disk, Document, Machine, Nic
+from unbounded.lab.cloud.azure.errors import AzureProblem
+from unbounded.lab.cloud.azure.model import Disk, Document, Nic, VirtualMachine
+from unbounded.lab.cloud.azure.model_rules import IMAGE_IDS, IMAGE_PARTS
 from unbounded.lab.cloud.azure.names import DISKS, IDENTITIES, NICS, ResourceId
-from unbounded.lab.cloud.azure.shapes import VIRTUAL_MACHINE, checked
+from unbounded.lab.cloud.azure.request_shapes import VIRTUAL_MACHINE, checked
+from unbounded.lab.cloud.azure.resources import AzureResources
 
 MOST_DATA_BYTES: Final = 65535
 PUBLIC_KEYS: Final = ("ssh-rsa", "ssh-ed25519")
@@ -46,16 +46,16 @@ PARTS: Final = (
 """Lists of parts, each with its required properties."""
 
 
-class Offered(Enum):
+class ImageOffer(Enum):
     YES = "offered"
     DEPRECATED = "deprecated"
     NOT = "not offered"
 
 
 WITHOUT: Final = {
-    Offered.YES: None,
-    Offered.DEPRECATED: "ImageVersionDeprecated",
-    Offered.NOT: "PlatformImageNotFound",
+    ImageOffer.YES: None,
+    ImageOffer.DEPRECATED: "ImageVersionDeprecated",
+    ImageOffer.NOT: "PlatformImageNotFound",
 }
 """Error of a creation, by the state of its image."""
 
@@ -86,16 +86,16 @@ def _at(properties: Mapping[str, Any], place: Sequence[str]) -> Any:
 
 
 def check_new(
-    estate: Estate, resource: ResourceId, model: Mapping[str, Any], now: float
+    estate: AzureResources, resource: ResourceId, model: Mapping[str, Any], now: float
 ) -> tuple[str | None, str | None]:
     """Check a new machine against all rules that are checked at once; returns its custom data and user data."""
     if not model.get("location"):
-        raise Problem("LocationRequired")
+        raise AzureProblem("LocationRequired")
     if estate.dials.policy_refuses:
-        raise Problem("RequestDisallowedByPolicy", name=resource.name)
+        raise AzureProblem("RequestDisallowedByPolicy", name=resource.name)
     properties = model["properties"]
     size = _choose_size(properties)
-    bounds.check(model, resource.name)
+    model_rules.check(model, resource.name)
     _check_capacity(estate, resource, size)
     _check_placement(model)
     check_references(estate, resource, model)
@@ -112,7 +112,7 @@ def _choose_size(properties: dict[str, Any]) -> str:
     """Return the size of a new machine, which Azure chooses where a flexProfile is given."""
     hardware, flex = properties.get("hardwareProfile") or {}, properties.get("flexProfile")
     if flex is not None and hardware.get("vmSize"):
-        raise Problem("BadRequest", detail="hardwareProfile.vmSize must be omitted where flexProfile is added.")
+        raise AzureProblem("BadRequest", detail="hardwareProfile.vmSize must be omitted where flexProfile is added.")
     size = hardware.get("vmSize") or (flex or {}).get("preferredVMSize")
     if not size:
         raise missing("vmSize")
@@ -120,9 +120,9 @@ def _choose_size(properties: dict[str, Any]) -> str:
     return str(size)
 
 
-def _check_capacity(estate: Estate, resource: ResourceId, size: str) -> None:
+def _check_capacity(estate: AzureResources, resource: ResourceId, size: str) -> None:
     if size in estate.dials.sizes_not_available:
-        raise Problem("SkuNotAvailable", detail=size, target="vmSize")
+        raise AzureProblem("SkuNotAvailable", detail=size, target="vmSize")
     quota = estate.dials.cores_quota
     if quota is not None:
         used = sum(
@@ -132,15 +132,15 @@ def _check_capacity(estate: Estate, resource: ResourceId, size: str) -> None:
         )
         if used + cores(size) > quota:
             detail = f"Current Limit: {quota}, Current Usage: {used}, Additional Required: {cores(size)}"
-            raise Problem("QuotaExceeded", detail=detail)
+            raise AzureProblem("QuotaExceeded", detail=detail)
 
 
 def _check_placement(model: Mapping[str, Any]) -> None:
     if model["properties"].get("availabilitySet") is not None and model.get("zones"):
-        raise Problem("BadRequest", detail="Virtual Machine cannot be both in an availability set and in a zone.")
+        raise AzureProblem("BadRequest", detail="Virtual Machine cannot be both in an availability set and in a zone.")
 
 
-def check_references(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
+def check_references(estate: AzureResources, resource: ResourceId, model: Mapping[str, Any]) -> None:
     """Check that the resources that a machine names exist."""
     for place in REFERENCES:
         named = _at(model["properties"], place)
@@ -148,9 +148,9 @@ def check_references(estate: Estate, resource: ResourceId, model: Mapping[str, A
             continue
         given = str(named.get("id", ""))
         if not REFERENCE.fullmatch(given):
-            raise Problem("BadRequest", detail=f"Id {given} is not a valid resource reference.")
+            raise AzureProblem("BadRequest", detail=f"Id {given} is not a valid resource reference.")
         if given.lower() not in estate.availability_sets and given.lower() not in estate.others:
-            raise Problem("InvalidResourceReference", detail=given, subject=str(resource))
+            raise AzureProblem("InvalidResourceReference", detail=given, subject=str(resource))
 
 
 def _check_os(properties: dict[str, Any]) -> str | None:
@@ -167,7 +167,7 @@ def _check_os(properties: dict[str, Any]) -> str | None:
         return None
     if os_disk.get("createOption") != "FromImage":
         detail = f"The value '{os_disk.get('createOption')}' of parameter 'osDisk.createOption' is out of range."
-        raise Problem("InvalidParameter", detail=detail, target="osDisk.createOption")
+        raise AzureProblem("InvalidParameter", detail=detail, target="osDisk.createOption")
     if not storage.get("imageReference"):
         raise missing("imageReference")
     if not profile:
@@ -180,7 +180,7 @@ def _check_os(properties: dict[str, Any]) -> str | None:
             "The property 'requireGuestProvisionSignal' is not valid because the 'Microsoft.Compute/Agentless' feature"
             " is not enabled for this subscription."
         )
-        raise Problem("InvalidParameter", detail=detail, target="osProfile.requireGuestProvisionSignal")
+        raise AzureProblem("InvalidParameter", detail=detail, target="osProfile.requireGuestProvisionSignal")
     if "diffDiskSettings" in os_disk:
         _check_ephemeral(os_disk)
     _check_login(profile)
@@ -203,10 +203,10 @@ def custom_data_of(profile: Mapping[str, Any]) -> str | None:
 def _check_ephemeral(os_disk: Mapping[str, Any]) -> None:
     if os_disk.get("caching") != "ReadOnly":
         detail = "Ephemeral OS disks need the caching type ReadOnly."
-        raise Problem("InvalidParameter", detail=detail, target="osDisk.caching")
+        raise AzureProblem("InvalidParameter", detail=detail, target="osDisk.caching")
     if os_disk.get("deleteOption", "Delete") != "Delete":
         detail = "Ephemeral OS disks are deleted with their VM: deleteOption has to be Delete."
-        raise Problem("InvalidParameter", detail=detail, target="osDisk.deleteOption")
+        raise AzureProblem("InvalidParameter", detail=detail, target="osDisk.deleteOption")
 
 
 def _check_login(profile: Mapping[str, Any]) -> None:
@@ -217,7 +217,7 @@ def _check_login(profile: Mapping[str, Any]) -> None:
         raise missing("adminPassword")
     if by_keys and not keys:
         detail = "Authentication using either SSH or by user name and password must be enabled in Linux profile."
-        raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration")
+        raise AzureProblem("InvalidParameter", detail=detail, target="linuxConfiguration")
     home = f"/home/{profile['adminUsername']}/.ssh/authorized_keys"
     for key in keys:
         if key.get("path") != home:
@@ -225,10 +225,10 @@ def _check_login(profile: Mapping[str, Any]) -> None:
                 "Destination path for SSH public keys is currently limited to its default value"
                 f" {home} due to a known issue in Linux provisioning agent."
             )
-            raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration.ssh.publicKeys.path")
+            raise AzureProblem("InvalidParameter", detail=detail, target="linuxConfiguration.ssh.publicKeys.path")
         if not _is_public_key(key.get("keyData") or ""):
             detail = "The value of parameter linuxConfiguration.ssh.publicKeys.keyData is invalid."
-            raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration.ssh.publicKeys.keyData")
+            raise AzureProblem("InvalidParameter", detail=detail, target="linuxConfiguration.ssh.publicKeys.keyData")
 
 
 def _is_public_key(text: str) -> bool:
@@ -251,11 +251,11 @@ def _data(given: str | None, name: str, title: str) -> str | None:
         size = MOST_DATA_BYTES + 1
     if size > MOST_DATA_BYTES:
         detail = f"{title} in OSProfile must be in Base64 encoding and with a maximum length of 87380 characters."
-        raise Problem("InvalidParameter", detail=detail, target=name)
+        raise AzureProblem("InvalidParameter", detail=detail, target=name)
     return given
 
 
-def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
+def _check_image(estate: AzureResources, resource: ResourceId, model: Mapping[str, Any]) -> None:
     image = model["properties"]["storageProfile"].get("imageReference") or {}
     for name in IMAGE_IDS:
         if image.get(name):
@@ -265,11 +265,13 @@ def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any])
         return
     urn = [image[name] for name in IMAGE_PARTS]
     if (error := WITHOUT[offered(estate, *urn)]) is not None:
-        raise Problem(error, detail=":".join(urn), target="imageReference")
+        raise AzureProblem(error, detail=":".join(urn), target="imageReference")
     _check_plan(estate, resource, image, model.get("plan") or {})
 
 
-def _check_plan(estate: Estate, resource: ResourceId, image: Mapping[str, str], plan: Mapping[str, str]) -> None:
+def _check_plan(
+    estate: AzureResources, resource: ResourceId, image: Mapping[str, str], plan: Mapping[str, str]
+) -> None:
     is_bought = image["publisher"].lower() in MARKETPLACE
     if not is_bought and not plan:
         return
@@ -277,55 +279,55 @@ def _check_plan(estate: Estate, resource: ResourceId, image: Mapping[str, str], 
         kind = "Marketplace" if is_bought else "non Marketplace"
         needs = "requires Plan information in the request" if is_bought else "does not need Plan information"
         detail = f"Creating a virtual machine from {kind} image {needs}. VM: '{resource}'."
-        raise Problem("VMMarketplaceInvalidInput", detail=detail)
+        raise AzureProblem("VMMarketplaceInvalidInput", detail=detail)
     if any(plan.get(name, "").lower() != image[part].lower() for name, part in PLAN_PARTS):
         detail = (
             f"The purchase information does not match. Unable to deploy from the Marketplace image. VM: '{resource}'."
         )
-        raise Problem("VMMarketplaceInvalidInput", detail=detail)
+        raise AzureProblem("VMMarketplaceInvalidInput", detail=detail)
     if not estate.dials.terms_accepted:
-        raise Problem("MarketplacePurchaseEligibilityFailed", detail=plan["name"])
+        raise AzureProblem("MarketplacePurchaseEligibilityFailed", detail=plan["name"])
 
 
-def check_own_image(estate: Estate, image: str, location: str) -> None:
+def check_own_image(estate: AzureResources, image: str, location: str) -> None:
     """Check that an image exists that is named by its id."""
     versions = f"{image.lower().removesuffix('/versions/latest')}/versions/"
     if image.lower() in estate.others or any(each.startswith(versions) for each in estate.others):
         return
     if MANAGED_IMAGE.search(image):
-        raise Problem("NotFound", detail=f"The Image {image} cannot be found.", target="imageReference")
-    raise Problem("GalleryImageNotFound", detail=image, location=location, target="imageReference")
+        raise AzureProblem("NotFound", detail=f"The Image {image} cannot be found.", target="imageReference")
+    raise AzureProblem("GalleryImageNotFound", detail=image, location=location, target="imageReference")
 
 
-def offered(estate: Estate, *image: str) -> Offered:
+def offered(estate: AzureResources, *image: str) -> ImageOffer:
     """Return whether an image is offered, by its publisher, offer, SKU and version."""
     urn, series, version = ":".join(image), ":".join(image[:-1]).lower(), image[-1].lower()
     if any(fnmatchcase(urn, pattern) for pattern in estate.dials.images_deprecated):
-        return Offered.DEPRECATED
+        return ImageOffer.DEPRECATED
     known = series in estate.images and version in ("latest", *estate.images[series])
-    return Offered.YES if known and urn not in estate.dials.images_withdrawn else Offered.NOT
+    return ImageOffer.YES if known and urn not in estate.dials.images_withdrawn else ImageOffer.NOT
 
 
-def _check_nics(estate: Estate, resource: ResourceId, model: Mapping[str, Any], now: float) -> None:
+def _check_nics(estate: AzureResources, resource: ResourceId, model: Mapping[str, Any], now: float) -> None:
     properties, location = model["properties"], model["location"]
     nics = (properties.get("networkProfile") or {}).get("networkInterfaces") or []
     if nics and properties["networkProfile"].get("networkInterfaceConfigurations"):
         detail = "networkInterfaces and networkInterfaceConfigurations cannot be given together."
-        raise Problem("BadRequest", detail=detail)
+        raise AzureProblem("BadRequest", detail=detail)
     if not nics:
         raise missing("networkProfile")
     primary = [nic for nic in nics if (nic.get("properties") or {}).get("primary")]
     if len(nics) > 1 and len(primary) != 1:
-        raise Problem("VirtualMachineMustHaveOneNetworkInterfaceAsPrimary", subject=str(resource))
+        raise AzureProblem("VirtualMachineMustHaveOneNetworkInterfaceAsPrimary", subject=str(resource))
     for each in nics:
         nic = nic_of(estate, resource, str(each.get("id")), location)
         if nic.owner is not None and nic.owner != resource:
-            raise Problem("NicInUse", subject=str(nic.id), detail=str(nic.owner))
+            raise AzureProblem("NicInUse", subject=str(nic.id), detail=str(nic.owner))
         if nic.reserved_for not in (None, resource) and now < nic.reserved_until:
-            raise Problem("NicReservedForAnotherVm", detail=str(nic.reserved_for))
+            raise AzureProblem("NicReservedForAnotherVm", detail=str(nic.reserved_for))
 
 
-def nic_of(estate: Estate, resource: ResourceId, given: str, location: str) -> Nic:
+def nic_of(estate: AzureResources, resource: ResourceId, given: str, location: str) -> Nic:
     """Return the network interface of an id in a machine's model.
 
     Raises:
@@ -334,14 +336,16 @@ def nic_of(estate: Estate, resource: ResourceId, given: str, location: str) -> N
     parsed = ResourceId.parse(given)
     nic = estate.nics.get(parsed.key) if parsed is not None and parsed.type.lower() == NICS.lower() else None
     if nic is None or plain(nic.location) != plain(location):
-        raise Problem("InvalidResourceReference", detail=given, subject=str(resource))
+        raise AzureProblem("InvalidResourceReference", detail=given, subject=str(resource))
     return nic
 
 
-def check_disks(estate: Estate, resource: ResourceId, model: Mapping[str, Any], existing: Machine | None) -> None:
+def check_disks(
+    estate: AzureResources, resource: ResourceId, model: Mapping[str, Any], existing: VirtualMachine | None
+) -> None:
     """Check the disks of a model; those that the machine has already are not checked again."""
     storage = model["properties"]["storageProfile"]
-    for given in (storage["osDisk"], *bounds.data_disks(model)):
+    for given in (storage["osDisk"], *model_rules.data_disks(model)):
         disk_id = id_of_disk(resource, given)
         disk = estate.disks.get(disk_id.key) if disk_id.name else None
         if disk is not None and existing is not None and disk.owner == existing.id and not disk.leaving:
@@ -351,34 +355,34 @@ def check_disks(estate: Estate, resource: ResourceId, model: Mapping[str, Any], 
         if given.get("createOption") == "Attach":
             _check_attachment(resource, disk, disk_id, model)
         elif disk is not None and not _fails_later(estate, given):
-            raise Problem("DiskExists", detail=disk_id.name, group=disk_id.group, target=str(disk_id))
+            raise AzureProblem("DiskExists", detail=disk_id.name, group=disk_id.group, target=str(disk_id))
 
 
 def _check_attachment(resource: ResourceId, disk: Disk | None, disk_id: ResourceId, model: Mapping[str, Any]) -> None:
     if disk is None or disk.deleting:
-        raise Problem("ResourceNotFound", type=DISKS, name=disk_id.name, group=disk_id.group, target=str(disk_id))
+        raise AzureProblem("ResourceNotFound", type=DISKS, name=disk_id.name, group=disk_id.group, target=str(disk_id))
     if disk.leaving:
-        raise Problem("AttachDiskWhileBeingDetached", detail=disk_id.name, name=resource.name)
+        raise AzureProblem("AttachDiskWhileBeingDetached", detail=disk_id.name, name=resource.name)
     if disk.owner is not None:
-        raise Problem("DiskOwned", detail=disk_id.name, owner=str(disk.owner), target=str(disk_id))
+        raise AzureProblem("DiskOwned", detail=disk_id.name, owner=str(disk.owner), target=str(disk_id))
     if disk.zones and list(disk.zones) != list(model.get("zones") or []):
         detail = f"Disk '{disk_id}' cannot be attached to the VM because it is not in the zone of the VM."
-        raise Problem("BadRequest", detail=detail)
+        raise AzureProblem("BadRequest", detail=detail)
 
 
-def _fails_later(estate: Estate, disk: Document) -> bool:
+def _fails_later(estate: AzureResources, disk: Document) -> bool:
     return estate.dials.disk_conflicts == "fail-later" and "lun" not in disk
 
 
-def check_identity(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
+def check_identity(estate: AzureResources, resource: ResourceId, model: Mapping[str, Any]) -> None:
     """Check that the user-assigned identities of a model exist."""
     for name in (model.get("identity") or {}).get("userAssignedIdentities") or {}:
         parsed = ResourceId.parse(name)
         if parsed is None or parsed.type.lower() != IDENTITIES.lower() or parsed.key not in estate.identities:
-            raise Problem("FailedIdentityOperation", subject=str(resource), detail=name)
+            raise AzureProblem("FailedIdentityOperation", subject=str(resource), detail=name)
 
 
-def later_problem(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> Problem | None:
+def later_problem(estate: AzureResources, resource: ResourceId, model: Mapping[str, Any]) -> AzureProblem | None:
     """Return the problem that the cloud detects only after it has accepted the creation; None without one."""
     properties = model["properties"]
     size = properties["hardwareProfile"]["vmSize"]
@@ -386,9 +390,9 @@ def later_problem(estate: Estate, resource: ResourceId, model: Mapping[str, Any]
     if os_disk["createOption"] == "FromImage" and os_disk.get("name"):
         disk = estate.disks.get(resource.beside(DISKS, os_disk["name"]).key)
         if disk is not None:
-            return Problem("DiskExists", detail=disk.id.name, group=disk.id.group, target=str(disk.id))
+            return AzureProblem("DiskExists", detail=disk.id.name, group=disk.id.group, target=str(disk.id))
     if size in estate.dials.sizes_out_of_capacity:
-        return Problem("ZonalAllocationFailed" if model.get("zones") else "AllocationFailed")
+        return AzureProblem("ZonalAllocationFailed" if model.get("zones") else "AllocationFailed")
     return None
 
 
@@ -398,9 +402,9 @@ def id_of_disk(machine: ResourceId, disk: Document) -> ResourceId:
     return given or machine.beside(DISKS, str(disk.get("name") or ""))
 
 
-def _not_allowed(name: str) -> Problem:
-    return Problem("InvalidParameter", detail=f"Parameter '{name}' is not allowed.", target=name)
+def _not_allowed(name: str) -> AzureProblem:
+    return AzureProblem("InvalidParameter", detail=f"Parameter '{name}' is not allowed.", target=name)
 
 
-def missing(name: str) -> Problem:
-    return Problem("InvalidParameter", detail=f"Required parameter '{name}' is missing (null).", target=name)
+def missing(name: str) -> AzureProblem:
+    return AzureProblem("InvalidParameter", detail=f"Required parameter '{name}' is missing (null).", target=name)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure import creating
-from unbounded.lab.cloud.azure.bounds import IMAGE_PARTS
+from unbounded.lab.cloud.azure import creation
 from unbounded.lab.cloud.azure.catalog import VERSIONS
-from unbounded.lab.cloud.azure.estate import Estate
-from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Nic, Provisioning, Times
+from unbounded.lab.cloud.azure.model import AzureTimes, Disk, Extension, Nic, Provisioning, VirtualMachine
+from unbounded.lab.cloud.azure.model_rules import IMAGE_PARTS
 from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, DISKS, IDENTITIES, NICS, ResourceId
+from unbounded.lab.cloud.azure.resources import AzureResources
 from unbounded.lab.keys import derived
 
 LOCATION: Final = "westeurope"
@@ -26,7 +26,7 @@ SSH_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMvmmmrQOwVNMdBbWVvoyFzt8b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class VmShape:
     """Properties of a seeded virtual machine. Its deletion detaches data disks and NICs, and deletes its OS disk.
 
     Args:
@@ -56,7 +56,7 @@ class Shape:
     nic_delete_option: str = "Detach"
 
 
-def add_machine(estate: Estate, resource: ResourceId, shape: Shape, now: float) -> Machine:
+def add_machine(estate: AzureResources, resource: ResourceId, shape: VmShape, now: float) -> VirtualMachine:
     """Add a running machine, with its disks, NICs, identities and extensions.
 
     Raises:
@@ -66,9 +66,12 @@ def add_machine(estate: Estate, resource: ResourceId, shape: Shape, now: float) 
         raise ValueError(f"there is a virtual machine {resource.name} already")
     _add_surroundings(estate, resource, shape, now)
     dials, times = estate.dials, estate.times
-    estate.dials, estate.times = replace(dials, hanging=(), cores_quota=None, terms_accepted=True), Times(create_s=0.0)
+    estate.dials, estate.times = (
+        replace(dials, hanging=(), cores_quota=None, terms_accepted=True),
+        AzureTimes(create_s=0.0),
+    )
     try:
-        operation = creating.create(estate, resource, model(resource, shape), now)
+        operation = creation.create(estate, resource, model(resource, shape), now)
         estate.agenda.run(now)
     finally:
         estate.dials, estate.times = dials, times
@@ -78,7 +81,7 @@ def add_machine(estate: Estate, resource: ResourceId, shape: Shape, now: float) 
     return estate.machine(resource)
 
 
-def model(resource: ResourceId, shape: Shape) -> dict[str, Any]:
+def model(resource: ResourceId, shape: VmShape) -> dict[str, Any]:
     """Return a client's request for a machine of a shape."""
     body: dict[str, Any] = {
         "location": shape.location,
@@ -99,7 +102,7 @@ def model(resource: ResourceId, shape: Shape) -> dict[str, Any]:
     return body
 
 
-def _properties(resource: ResourceId, shape: Shape) -> dict[str, Any]:
+def _properties(resource: ResourceId, shape: VmShape) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "hardwareProfile": {"vmSize": shape.size},
         "storageProfile": _storage(resource, shape),
@@ -134,7 +137,7 @@ def _properties(resource: ResourceId, shape: Shape) -> dict[str, Any]:
     return properties
 
 
-def _storage(resource: ResourceId, shape: Shape) -> dict[str, Any]:
+def _storage(resource: ResourceId, shape: VmShape) -> dict[str, Any]:
     return {
         "imageReference": _image(shape),
         "osDisk": {
@@ -149,14 +152,14 @@ def _storage(resource: ResourceId, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _image(shape: Shape) -> dict[str, str]:
+def _image(shape: VmShape) -> dict[str, str]:
     if shape.plan is None:
         return dict(UBUNTU)
     name, publisher, product = shape.plan
     return {"publisher": publisher, "offer": product, "sku": name, "version": "latest"}
 
 
-def _data_disk(resource: ResourceId, shape: Shape, index: int) -> dict[str, Any]:
+def _data_disk(resource: ResourceId, shape: VmShape, index: int) -> dict[str, Any]:
     name = data_disk_name(resource.name, index)
     disk: dict[str, Any] = {
         "lun": 10 * index,
@@ -176,7 +179,7 @@ def data_disk_name(machine: str, index: int) -> str:
     return f"{machine}-data-{index}"
 
 
-def _add_surroundings(estate: Estate, resource: ResourceId, shape: Shape, now: float) -> None:
+def _add_surroundings(estate: AzureResources, resource: ResourceId, shape: VmShape, now: float) -> None:
     estate.subscriptions.add(resource.subscription.lower())
     estate.groups.setdefault((resource.subscription.lower(), resource.group.lower()), shape.location)
     for name in shape.identities:
@@ -194,7 +197,7 @@ def _add_surroundings(estate: Estate, resource: ResourceId, shape: Shape, now: f
         add_disk(estate, disk, shape.location, now, zones=tuple(shape.zones))
 
 
-def add_nic(estate: Estate, nic: ResourceId, location: str, now: float) -> None:
+def add_nic(estate: AzureResources, nic: ResourceId, location: str, now: float) -> None:
     """Add a network interface without an owner; an existing one stays."""
     if estate.nics.get(nic.key) is None:
         digest = derived(nic.key)
@@ -204,7 +207,13 @@ def add_nic(estate: Estate, nic: ResourceId, location: str, now: float) -> None:
 
 
 def add_disk(
-    estate: Estate, disk: ResourceId, location: str, now: float, *, zones: tuple[str, ...] = (), size_gb: int = 128
+    estate: AzureResources,
+    disk: ResourceId,
+    location: str,
+    now: float,
+    *,
+    zones: tuple[str, ...] = (),
+    size_gb: int = 128,
 ) -> None:
     """Add an empty data disk without an owner; an existing one stays."""
     if estate.disks.get(disk.key) is None:
@@ -213,7 +222,7 @@ def add_disk(
         )
 
 
-def _add_extension(estate: Estate, resource: ResourceId, name: str, location: str, now: float) -> None:
+def _add_extension(estate: AzureResources, resource: ResourceId, name: str, location: str, now: float) -> None:
     publisher, _, kind = name.rpartition(".")
     body = {
         "location": location,

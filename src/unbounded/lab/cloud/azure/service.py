@@ -10,21 +10,21 @@ from uuid import uuid5
 
 import msgspec
 
-from unbounded.lab.cloud.azure import images, lifecycle, scope, views
-from unbounded.lab.cloud.azure.changing import update
-from unbounded.lab.cloud.azure.creating import create
-from unbounded.lab.cloud.azure.dials import Dials
-from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, LoginProblem, Problem, json_reply, retry_after
-from unbounded.lab.cloud.azure.estate import NAMESPACE, Estate, not_found
-from unbounded.lab.cloud.azure.login import Login
-from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
+from unbounded.lab.cloud.azure import images, lifecycle, request_scope, views
+from unbounded.lab.cloud.azure.creation import create
+from unbounded.lab.cloud.azure.dials import AzureDials
+from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, AzureProblem, LoginProblem, json_reply, retry_after
+from unbounded.lab.cloud.azure.login import LoginEndpoint
+from unbounded.lab.cloud.azure.model import Disk, Extension, LongRunningOperation, OperationStatus, VirtualMachine
 from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, MACHINES, NICS, SCALE_SETS, ResourceId
-from unbounded.lab.cloud.azure.reimaging import reimage
-from unbounded.lab.cloud.azure.throttling import Request as Counted
+from unbounded.lab.cloud.azure.reimage import reimage
+from unbounded.lab.cloud.azure.resources import NAMESPACE, AzureResources, not_found
+from unbounded.lab.cloud.azure.throttling import CountedRequest as Counted
 from unbounded.lab.cloud.azure.throttling import Throttling
-from unbounded.lab.cloud.front import Call
-from unbounded.lab.cloud.history import History
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.cloud.azure.updates import update
+from unbounded.lab.cloud.frontend import CloudCall
+from unbounded.lab.cloud.history import CloudHistory
+from unbounded.lab.http import LabReply, LabRequest
 from unbounded.lab.routes import Routes
 
 IN_SUBSCRIPTION: Final = "/subscriptions/*"
@@ -38,12 +38,12 @@ LOGIN: Final = "Login"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AzureRequest:
     """A parsed request."""
 
     names: tuple[str, ...]  # parts of the path at the pattern's `*`
     query: Mapping[str, str]
-    request: Request
+    request: LabRequest
     client: str
     now: float
 
@@ -60,7 +60,7 @@ class Asked:
         try:
             return msgspec.json.decode(self.request.body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise Problem("InvalidRequestContent", detail=str(error)) from error
+            raise AzureProblem("InvalidRequestContent", detail=str(error)) from error
 
     def resource(self, resource_type: str) -> ResourceId:
         return ResourceId(self.names[0], self.names[1], resource_type, self.names[2])
@@ -70,11 +70,11 @@ class Asked:
         return frozenset(self.query.get("$expand", "").lower().split(","))
 
 
-Act = Callable[["Azure", Asked], Reply]
+Act = Callable[["Azure", AzureRequest], LabReply]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AzureCall:
     """A call for a method and a path pattern: its name, its Compute policy, and its function."""
 
     name: str
@@ -87,20 +87,20 @@ class Azure:
 
     error_names = (*ERRORS, *LOGIN_ERRORS)
 
-    def __init__(self, estate: Estate, login: Login) -> None:
+    def __init__(self, estate: AzureResources, login: LoginEndpoint) -> None:
         self.estate = estate
         self.login = login
         self.throttling = Throttling()
 
     @property
-    def dials(self) -> Dials:
+    def dials(self) -> AzureDials:
         return self.estate.dials
 
     @property
-    def history(self) -> History:
+    def history(self) -> CloudHistory:
         return self.estate.history
 
-    def set_dials(self, dials: Dials, now: float) -> None:
+    def set_dials(self, dials: AzureDials, now: float) -> None:
         if unknown := sorted(set(dials.operation_errors) - ERRORS.keys()):
             raise ValueError(f"no operation ends with: {', '.join(unknown)}; there are {', '.join(ERRORS)}")
         self.advance(now)
@@ -111,58 +111,58 @@ class Azure:
 
     # The interface to the front
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: LabRequest) -> CloudCall:
         found = _find(request)
         if found is None:
-            return Call("Unknown")
+            return CloudCall("Unknown")
         row, names = found
         is_login = row.name.startswith(LOGIN)
         account = "" if is_login else names[0]
-        return Call(row.name, account, changes=request.method != "GET" and not is_login, is_login=is_login)
+        return CloudCall(row.name, account, changes=request.method != "GET" and not is_login, is_login=is_login)
 
-    def error(self, name: str, request: Request, call: Call, now: float) -> Reply:
+    def error(self, name: str, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         if call.is_login or name in LOGIN_ERRORS:
             return LoginProblem(name if name in LOGIN_ERRORS else "temporarily_unavailable").reply()
         try:
             problem = self._problem(name, request, call, now)
-        except Problem as nobody:
+        except AzureProblem as nobody:
             problem = nobody
         if problem.status in (429, 503):
             problem.retry_after_s = self.dials.retry_after_s
         return self._with_headers(problem.reply(), None, now)
 
-    def _problem(self, name: str, request: Request, call: Call, now: float) -> Problem:
+    def _problem(self, name: str, request: LabRequest, call: CloudCall, now: float) -> AzureProblem:
         if name != "AuthorizationFailed" or _find(request) is None:
-            return Problem(name, detail=request.path, subscription=call.account)
+            return AzureProblem(name, detail=request.path, subscription=call.account)
         client = self.login.client(request, now)
-        action, place = scope.needed(call.name, request.method, request.path)
-        return Problem(
+        action, place = request_scope.needed(call.name, request.method, request.path)
+        return AzureProblem(
             name, client=client, object=str(uuid5(NAMESPACE, f"{client}/object")), detail=action, subject=place
         )
 
-    def answer(self, request: Request, call: Call, now: float) -> Reply:
+    def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         found = _find(request)
         if found is None:
-            return self._with_headers(Problem("PathNotFound", detail=request.path).reply(), None, now)
+            return self._with_headers(AzureProblem("PathNotFound", detail=request.path).reply(), None, now)
         row, names = found
         query = dict(parse_qsl(request.query, keep_blank_values=True))
         counted = None
         try:
             if call.is_login:
-                return row.act(self, Asked(names, query, request, "", now))
+                return row.act(self, AzureRequest(names, query, request, "", now))
             client = self.login.client(request, now)
             counted = self._counted(row, request, names, client)
             if self.dials.rate_limits:
                 self.throttling.admit(counted, now)
-            scope.check(self.estate, row.name, names, query)
-            reply = row.act(self, Asked(names, query, request, client, now))
+            request_scope.check(self.estate, row.name, names, query)
+            reply = row.act(self, AzureRequest(names, query, request, client, now))
         except LoginProblem as problem:
             return problem.reply()
-        except Problem as problem:
+        except AzureProblem as problem:
             reply = problem.reply()
         return self._with_headers(reply, counted, now)
 
-    def _counted(self, row: Row, request: Request, names: tuple[str, ...], client: str) -> Counted:
+    def _counted(self, row: AzureCall, request: LabRequest, names: tuple[str, ...], client: str) -> Counted:
         kind = {"GET": "reads", "DELETE": "deletes"}.get(request.method, "writes")
         resource = ""
         if row.name == "Operations.Get":
@@ -172,7 +172,7 @@ class Azure:
             resource = ResourceId(names[0], names[1], MACHINES, names[2]).key
         return Counted(names[0], client, kind, row.policy, resource)
 
-    def _with_headers(self, reply: Reply, counted: Counted | None, now: float) -> Reply:
+    def _with_headers(self, reply: LabReply, counted: Counted | None, now: float) -> LabReply:
         request_id = self.estate.new_uuid()
         headers = {
             "x-ms-request-id": request_id,
@@ -188,16 +188,16 @@ class Azure:
 
     # Lagging reads, and accepted operations
 
-    def seen_machine(self, resource: ResourceId, now: float) -> Machine:
+    def seen_machine(self, resource: ResourceId, now: float) -> VirtualMachine:
         machine = self.estate.machines.seen(resource.key, now - self.dials.get_lag_s)
         if machine is None:
             raise not_found(resource)
         return machine
 
-    def seen_extensions(self, machine: Machine, as_of: float) -> list[Extension]:
+    def seen_extensions(self, machine: VirtualMachine, as_of: float) -> list[Extension]:
         return [each for _, each in self.estate.extensions.all_seen(as_of) if each.machine == machine.id]
 
-    def accepted(self, asked: Asked, operation: Operation, status: int, body: Any = None) -> Reply:
+    def accepted(self, asked: AzureRequest, operation: LongRunningOperation, status: int, body: Any = None) -> LabReply:
         """Return the reply to an accepted operation: the URL of its status, and the time of the first poll."""
         base = f"https://{asked.request.headers.get('host', 'management.azure.com')}"
         where = f"{base}/subscriptions/{asked.subscription}/providers/Microsoft.Compute/locations/{operation.location}"
@@ -206,13 +206,13 @@ class Azure:
         headers = {"azure-asyncoperation": url, **self.hint()}
         if status == 202:
             headers["location"] = f"{url}&monitor=true"
-        return Reply(202, b"", headers) if body is None else json_reply(body, status, headers)
+        return LabReply(202, b"", headers) if body is None else json_reply(body, status, headers)
 
     def hint(self) -> dict[str, str]:
         return retry_after(self.estate.times.poll_s) if self.dials.poll_hints else {}
 
 
-def _find(request: Request) -> tuple[Row, tuple[str, ...]] | None:
+def _find(request: LabRequest) -> tuple[AzureCall, tuple[str, ...]] | None:
     routes = ROUTES.get(request.method)
     found = routes and routes.find(request.path)
     if not found:
@@ -224,19 +224,19 @@ def _find(request: Request) -> tuple[Row, tuple[str, ...]] | None:
 # Virtual machines
 
 
-def _get_machine(azure: Azure, asked: Asked) -> Reply:
+def _get_machine(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
     extensions = azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s)
     document = views.machine_document(azure.estate, machine, extensions, expand=asked.expand)
     return json_reply(document, headers={"etag": views.etag(machine)})
 
 
-def _get_instance_view(azure: Azure, asked: Asked) -> Reply:
+def _get_instance_view(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
     return json_reply(views.instance_view(machine, azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s)))
 
 
-def _list_machines(azure: Azure, asked: Asked) -> Reply:
+def _list_machines(azure: Azure, asked: AzureRequest) -> LabReply:
     group = asked.names[1] if len(asked.names) > 1 else None
     as_of = asked.now - azure.dials.list_lag_s
     seen = [each for _, each in azure.estate.machines.all_seen(as_of) if each.id.is_in(asked.subscription, group)]
@@ -247,11 +247,11 @@ def _list_machines(azure: Azure, asked: Asked) -> Reply:
     return _page(azure, asked, documents)
 
 
-def _page(azure: Azure, asked: Asked, documents: list[dict[str, Any]]) -> Reply:
+def _page(azure: Azure, asked: AzureRequest, documents: list[dict[str, Any]]) -> LabReply:
     """Return a part of a list, with a link to the next one where there is more."""
     token, size = asked.query.get("$skiptoken", "0"), azure.dials.page_size
     if not token.isdecimal():
-        raise Problem("BadRequest", detail=f"The skip token '{token}' is not valid.")
+        raise AzureProblem("BadRequest", detail=f"The skip token '{token}' is not valid.")
     first = int(token)
     body: dict[str, Any] = {"value": documents[first : first + size]}
     if first + size < len(documents):
@@ -261,7 +261,7 @@ def _page(azure: Azure, asked: Asked, documents: list[dict[str, Any]]) -> Reply:
     return json_reply(body)
 
 
-def _put_machine(azure: Azure, asked: Asked) -> Reply:
+def _put_machine(azure: Azure, asked: AzureRequest) -> LabReply:
     resource = asked.resource(MACHINES)
     body = asked.body()
     existing = azure.estate.machines.get(resource.key)
@@ -271,13 +271,13 @@ def _put_machine(azure: Azure, asked: Asked) -> Reply:
     else:
         lifecycle.claim(azure.estate, existing, "Create or Update VM", asked.now)
         if not body.get("location"):
-            raise Problem("LocationRequired")
+            raise AzureProblem("LocationRequired")
         machine = azure.estate.machine(resource)
         operation = update(azure.estate, machine, body, asked.now, "VirtualMachines.CreateOrUpdate")
     return _changed(azure, asked, operation, 201 if existing is None else 200)
 
 
-def _patch_machine(azure: Azure, asked: Asked) -> Reply:
+def _patch_machine(azure: Azure, asked: AzureRequest) -> LabReply:
     resource = asked.resource(MACHINES)
     machine = azure.estate.machine(resource)
     _check_conditions(asked.request, machine)
@@ -288,32 +288,32 @@ def _patch_machine(azure: Azure, asked: Asked) -> Reply:
     return _changed(azure, asked, operation, 200)
 
 
-def _changed(azure: Azure, asked: Asked, operation: Operation, status: int) -> Reply:
+def _changed(azure: Azure, asked: AzureRequest, operation: LongRunningOperation, status: int) -> LabReply:
     machine = azure.estate.machine(operation.subject)
     document = views.machine_document(azure.estate, machine, azure.seen_extensions(machine, asked.now))
     return azure.accepted(asked, operation, status, document)
 
 
-def _check_conditions(request: Request, machine: Machine | None) -> None:
+def _check_conditions(request: LabRequest, machine: VirtualMachine | None) -> None:
     """Check If-Match and If-None-Match of a change."""
     wanted = request.headers.get("if-match")
     if wanted is not None and (machine is None or wanted not in ("*", views.etag(machine))):
-        raise Problem("PreconditionFailed", detail=f"If-Match: {wanted}")
+        raise AzureProblem("PreconditionFailed", detail=f"If-Match: {wanted}")
     if machine is not None and request.headers.get("if-none-match") == "*":
-        raise Problem("PreconditionFailed", detail="If-None-Match: *")
+        raise AzureProblem("PreconditionFailed", detail="If-None-Match: *")
 
 
-def _delete_machine(azure: Azure, asked: Asked) -> Reply:
+def _delete_machine(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.estate.machines.get(asked.resource(MACHINES).key)
     if machine is None:
-        return Reply(204)
+        return LabReply(204)
     force = asked.query.get("forceDeletion", "").lower() == "true"
     operation = lifecycle.delete_machine(azure.estate, machine, asked.now, force=force)
     return azure.accepted(asked, operation, 202)
 
 
 def _power(action: str) -> Act:
-    def act(azure: Azure, asked: Asked) -> Reply:
+    def act(azure: Azure, asked: AzureRequest) -> LabReply:
         machine = azure.estate.machine(asked.resource(MACHINES))
         skip = asked.query.get("skipShutdown", "").lower() == "true"
         return azure.accepted(asked, lifecycle.act(azure.estate, machine, action, asked.now, skip_shutdown=skip), 202)
@@ -321,7 +321,7 @@ def _power(action: str) -> Act:
     return act
 
 
-def _reimage(azure: Azure, asked: Asked) -> Reply:
+def _reimage(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.estate.machine(asked.resource(MACHINES))
     body = asked.body() if asked.request.body else {}
     return azure.accepted(asked, reimage(azure.estate, machine, body, asked.now), 202)
@@ -330,24 +330,24 @@ def _reimage(azure: Azure, asked: Asked) -> Reply:
 # Scale sets: there are none
 
 
-def _no_scale_set(_: Azure, asked: Asked) -> Reply:
+def _no_scale_set(_: Azure, asked: AzureRequest) -> LabReply:
     raise not_found(asked.resource(SCALE_SETS))
 
 
-def _no_parent(_: Azure, asked: Asked) -> Reply:
-    raise Problem("ParentResourceNotFound", name=asked.names[2])
+def _no_parent(_: Azure, asked: AzureRequest) -> LabReply:
+    raise AzureProblem("ParentResourceNotFound", name=asked.names[2])
 
 
 # Extensions
 
 
-def _list_extensions(azure: Azure, asked: Asked) -> Reply:
+def _list_extensions(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
     seen = azure.seen_extensions(machine, asked.now - azure.dials.list_lag_s)
     return json_reply({"value": [views.extension_document(each) for each in seen]})
 
 
-def _get_extension(azure: Azure, asked: Asked) -> Reply:
+def _get_extension(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
     for each in azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s):
         if each.name.lower() == asked.names[3].lower():
@@ -355,7 +355,7 @@ def _get_extension(azure: Azure, asked: Asked) -> Reply:
     raise lifecycle.extension_not_found(machine, asked.names[3])
 
 
-def _put_extension(azure: Azure, asked: Asked) -> Reply:
+def _put_extension(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.estate.machine(asked.resource(MACHINES))
     existed = any(each.name.lower() == asked.names[3].lower() for each in azure.estate.extensions_of(machine.id))
     operation = lifecycle.put_extension(azure.estate, machine, asked.names[3], asked.body(), asked.now)
@@ -365,12 +365,12 @@ def _put_extension(azure: Azure, asked: Asked) -> Reply:
     return azure.accepted(asked, operation, 200 if existed else 201, views.extension_document(made))
 
 
-def _delete_extension(azure: Azure, asked: Asked) -> Reply:
+def _delete_extension(azure: Azure, asked: AzureRequest) -> LabReply:
     machine = azure.estate.machine(asked.resource(MACHINES))
     for each in azure.estate.extensions_of(machine.id):
         if each.name.lower() == asked.names[3].lower():
             return azure.accepted(asked, lifecycle.delete_extension(azure.estate, each, asked.now), 202)
-    return Reply(204)
+    return LabReply(204)
 
 
 # Disks, network interfaces, availability sets, groups
@@ -381,7 +381,7 @@ def _disk_document(azure: Azure, disk: Disk, as_of: float) -> dict[str, Any]:
     return views.disk_document(disk, owner)
 
 
-def _get_disk(azure: Azure, asked: Asked) -> Reply:
+def _get_disk(azure: Azure, asked: AzureRequest) -> LabReply:
     resource, as_of = asked.resource(DISKS), asked.now - azure.dials.get_lag_s
     disk = azure.estate.disks.seen(resource.key, as_of)
     if disk is None:
@@ -389,21 +389,21 @@ def _get_disk(azure: Azure, asked: Asked) -> Reply:
     return json_reply(_disk_document(azure, disk, as_of))
 
 
-def _list_disks(azure: Azure, asked: Asked) -> Reply:
+def _list_disks(azure: Azure, asked: AzureRequest) -> LabReply:
     group = asked.names[1] if len(asked.names) > 1 else None
     as_of = asked.now - azure.dials.list_lag_s
     seen = [each for _, each in azure.estate.disks.all_seen(as_of) if each.id.is_in(asked.subscription, group)]
     return _page(azure, asked, [_disk_document(azure, each, as_of) for each in seen])
 
 
-def _delete_disk(azure: Azure, asked: Asked) -> Reply:
+def _delete_disk(azure: Azure, asked: AzureRequest) -> LabReply:
     disk = azure.estate.disks.get(asked.resource(DISKS).key)
     if disk is None:
-        return Reply(204)
+        return LabReply(204)
     return azure.accepted(asked, lifecycle.delete_disk(azure.estate, disk, asked.now), 202)
 
 
-def _get_nic(azure: Azure, asked: Asked) -> Reply:
+def _get_nic(azure: Azure, asked: AzureRequest) -> LabReply:
     resource = asked.resource(NICS)
     nic = azure.estate.nics.seen(resource.key, asked.now - azure.dials.get_lag_s)
     if nic is None:
@@ -411,22 +411,22 @@ def _get_nic(azure: Azure, asked: Asked) -> Reply:
     return json_reply(views.nic_document(nic))
 
 
-def _list_nics(azure: Azure, asked: Asked) -> Reply:
+def _list_nics(azure: Azure, asked: AzureRequest) -> LabReply:
     as_of = asked.now - azure.dials.list_lag_s
     seen = azure.estate.nics.all_seen(as_of)
     documents = [views.nic_document(each) for _, each in seen if each.id.is_in(asked.subscription, asked.names[1])]
     return _page(azure, asked, documents)
 
 
-def _delete_nic(azure: Azure, asked: Asked) -> Reply:
+def _delete_nic(azure: Azure, asked: AzureRequest) -> LabReply:
     nic = azure.estate.nics.get(asked.resource(NICS).key)
     if nic is None:
-        return Reply(204)
+        return LabReply(204)
     lifecycle.delete_nic(azure.estate, nic, asked.now)
-    return Reply(200)
+    return LabReply(200)
 
 
-def _get_availability_set(azure: Azure, asked: Asked) -> Reply:
+def _get_availability_set(azure: Azure, asked: AzureRequest) -> LabReply:
     resource = asked.resource(AVAILABILITY_SETS)
     known = azure.estate.availability_sets.get(resource.key)
     if known is None:
@@ -440,47 +440,47 @@ def _get_availability_set(azure: Azure, asked: Asked) -> Reply:
     return json_reply(views.availability_set_document(known, location, members))
 
 
-def _get_image(azure: Azure, asked: Asked) -> Reply:
+def _get_image(azure: Azure, asked: AzureRequest) -> LabReply:
     return json_reply(images.of_marketplace(azure.estate, *asked.names))
 
 
-def _list_images(azure: Azure, asked: Asked) -> Reply:
+def _list_images(azure: Azure, asked: AzureRequest) -> LabReply:
     return json_reply(images.versions_of_marketplace(azure.estate, *asked.names))
 
 
-def _get_own_image(azure: Azure, asked: Asked) -> Reply:
+def _get_own_image(azure: Azure, asked: AzureRequest) -> LabReply:
     location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
     return json_reply(images.managed(azure.estate, str(asked.resource(f"{COMPUTE}/images")), location))
 
 
-def _get_version(azure: Azure, asked: Asked) -> Reply:
+def _get_version(azure: Azure, asked: AzureRequest) -> LabReply:
     location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
     return json_reply(images.version_of_gallery(azure.estate, asked.request.path, location))
 
 
-def _list_versions(azure: Azure, asked: Asked) -> Reply:
+def _list_versions(azure: Azure, asked: AzureRequest) -> LabReply:
     location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
     image = asked.request.path.rpartition("/")[0]
     return _page(azure, asked, images.versions_of_gallery(azure.estate, image, location))
 
 
-def _in_gallery_of_others(asked: Asked) -> str:
+def _in_gallery_of_others(asked: AzureRequest) -> str:
     """Return the path of a gallery's resource, without the location before it."""
     location = f"/locations/{asked.names[1]}"
     path = asked.request.path
     return path[path.lower().index(location.lower()) + len(location) :]
 
 
-def _get_version_of_others(azure: Azure, asked: Asked) -> Reply:
+def _get_version_of_others(azure: Azure, asked: AzureRequest) -> LabReply:
     return json_reply(images.version_of_gallery(azure.estate, _in_gallery_of_others(asked), asked.names[1]))
 
 
-def _list_versions_of_others(azure: Azure, asked: Asked) -> Reply:
+def _list_versions_of_others(azure: Azure, asked: AzureRequest) -> LabReply:
     image = _in_gallery_of_others(asked).rpartition("/")[0]
     return _page(azure, asked, images.versions_of_gallery(azure.estate, image, asked.names[1]))
 
 
-def _get_group(azure: Azure, asked: Asked) -> Reply:
+def _get_group(azure: Azure, asked: AzureRequest) -> LabReply:
     subscription, group = asked.names
     return json_reply(
         {
@@ -496,85 +496,91 @@ def _get_group(azure: Azure, asked: Asked) -> Reply:
 # Operations and login
 
 
-def _get_operation(azure: Azure, asked: Asked) -> Reply:
+def _get_operation(azure: Azure, asked: AzureRequest) -> LabReply:
     operation = azure.estate.operations.get(asked.names[2])
     is_here = operation is not None and operation.subject.subscription.lower() == asked.subscription.lower()
     if operation is None or not is_here or azure.dials.operations_forgotten:
-        raise Problem("NotFound", detail=f"The entity '{asked.names[2]}' was not found.")
+        raise AzureProblem("NotFound", detail=f"The entity '{asked.names[2]}' was not found.")
     if "monitor" not in asked.query:
-        headers = azure.hint() if operation.status is Status.IN_PROGRESS else {}
+        headers = azure.hint() if operation.status is OperationStatus.IN_PROGRESS else {}
         return json_reply(views.operation_document(operation), headers=headers)
-    if operation.status is Status.IN_PROGRESS:
+    if operation.status is OperationStatus.IN_PROGRESS:
         here = f"https://{asked.request.headers.get('host', '')}{asked.request.path}?{asked.request.query}"
-        return Reply(202, b"", {"location": here, **azure.hint()})
-    return Reply(200) if operation.error is None else operation.error.reply()
+        return LabReply(202, b"", {"location": here, **azure.hint()})
+    return LabReply(200) if operation.error is None else operation.error.reply()
 
 
-def _login(azure: Azure, asked: Asked) -> Reply:
+def _login(azure: Azure, asked: AzureRequest) -> LabReply:
     lifetime_s = azure.dials.token_lifetime_s
     return json_reply(azure.login.token(asked.names[0], asked.request, asked.now, lifetime_s=lifetime_s))
 
 
-def _discover(azure: Azure, asked: Asked) -> Reply:
+def _discover(azure: Azure, asked: AzureRequest) -> LabReply:
     if asked.names[0].lower() != azure.login.tenant:
         raise LoginProblem("unknown_tenant", asked.names[0])
     return json_reply(azure.login.discovery(f"https://{asked.request.headers.get('host', '')}"))
 
 
-TABLE: Final[Mapping[tuple[str, str], Row]] = {
-    ("GET", MACHINE): Row("VirtualMachines.Get", _get_machine, "LowCostGetVM"),
-    ("PUT", MACHINE): Row("VirtualMachines.CreateOrUpdate", _put_machine, "PutVM"),
-    ("PATCH", MACHINE): Row("VirtualMachines.Update", _patch_machine, "UpdateVM"),
-    ("DELETE", MACHINE): Row("VirtualMachines.Delete", _delete_machine, "DeleteVM"),
-    ("GET", f"{MACHINE}/instanceView"): Row("VirtualMachines.InstanceView", _get_instance_view, "LowCostGetVM"),
-    ("POST", f"{MACHINE}/start"): Row("VirtualMachines.Start", _power("Start"), "UpdateVM"),
-    ("POST", f"{MACHINE}/restart"): Row("VirtualMachines.Restart", _power("Restart"), "UpdateVM"),
-    ("POST", f"{MACHINE}/powerOff"): Row("VirtualMachines.PowerOff", _power("PowerOff"), "UpdateVM"),
-    ("POST", f"{MACHINE}/deallocate"): Row("VirtualMachines.Deallocate", _power("Deallocate"), "DeleteVM"),
-    ("POST", f"{MACHINE}/reimage"): Row("VirtualMachines.Reimage", _reimage, "UpdateVM"),
-    ("GET", SCALE_SET): Row("VirtualMachineScaleSets.Get", _no_scale_set),
-    ("GET", f"{SCALE_SET}/virtualMachines"): Row("VirtualMachineScaleSetVMs.List", _no_parent),
-    ("GET", f"{SCALE_SET}/virtualMachines/*"): Row("VirtualMachineScaleSetVMs.Get", _no_parent),
-    ("GET", f"{SCALE_SET}/virtualMachines/*/instanceView"): Row("VirtualMachineScaleSetVMs.InstanceView", _no_parent),
+TABLE: Final[Mapping[tuple[str, str], AzureCall]] = {
+    ("GET", MACHINE): AzureCall("VirtualMachines.Get", _get_machine, "LowCostGetVM"),
+    ("PUT", MACHINE): AzureCall("VirtualMachines.CreateOrUpdate", _put_machine, "PutVM"),
+    ("PATCH", MACHINE): AzureCall("VirtualMachines.Update", _patch_machine, "UpdateVM"),
+    ("DELETE", MACHINE): AzureCall("VirtualMachines.Delete", _delete_machine, "DeleteVM"),
+    ("GET", f"{MACHINE}/instanceView"): AzureCall("VirtualMachines.InstanceView", _get_instance_view, "LowCostGetVM"),
+    ("POST", f"{MACHINE}/start"): AzureCall("VirtualMachines.Start", _power("Start"), "UpdateVM"),
+    ("POST", f"{MACHINE}/restart"): AzureCall("VirtualMachines.Restart", _power("Restart"), "UpdateVM"),
+    ("POST", f"{MACHINE}/powerOff"): AzureCall("VirtualMachines.PowerOff", _power("PowerOff"), "UpdateVM"),
+    ("POST", f"{MACHINE}/deallocate"): AzureCall("VirtualMachines.Deallocate", _power("Deallocate"), "DeleteVM"),
+    ("POST", f"{MACHINE}/reimage"): AzureCall("VirtualMachines.Reimage", _reimage, "UpdateVM"),
+    ("GET", SCALE_SET): AzureCall("VirtualMachineScaleSets.Get", _no_scale_set),
+    ("GET", f"{SCALE_SET}/virtualMachines"): AzureCall("VirtualMachineScaleSetVMs.List", _no_parent),
+    ("GET", f"{SCALE_SET}/virtualMachines/*"): AzureCall("VirtualMachineScaleSetVMs.Get", _no_parent),
+    ("GET", f"{SCALE_SET}/virtualMachines/*/instanceView"): AzureCall(
+        "VirtualMachineScaleSetVMs.InstanceView", _no_parent
+    ),
     **{
-        ("POST", f"{SCALE_SET}/virtualMachines/*/{verb}"): Row(
+        ("POST", f"{SCALE_SET}/virtualMachines/*/{verb}"): AzureCall(
             f"VirtualMachineScaleSetVMs.{verb[0].upper()}{verb[1:]}", _no_parent
         )
         for verb in ("start", "restart", "powerOff", "deallocate", "reimage")
     },
-    ("GET", f"{IN_GROUP}/providers/{MACHINES}"): Row("VirtualMachines.List", _list_machines, "HighCostGetVM"),
-    ("GET", f"{IN_SUBSCRIPTION}/providers/{MACHINES}"): Row("VirtualMachines.ListAll", _list_machines, "HighCostGetVM"),
-    ("GET", f"{MACHINE}/extensions"): Row("VirtualMachineExtensions.List", _list_extensions, "LowCostGetVM"),
-    ("GET", f"{MACHINE}/extensions/*"): Row("VirtualMachineExtensions.Get", _get_extension, "LowCostGetVM"),
-    ("PUT", f"{MACHINE}/extensions/*"): Row("VirtualMachineExtensions.CreateOrUpdate", _put_extension, "UpdateVM"),
-    ("DELETE", f"{MACHINE}/extensions/*"): Row("VirtualMachineExtensions.Delete", _delete_extension, "UpdateVM"),
-    ("GET", f"{IN_GROUP}/providers/{DISKS}/*"): Row("Disks.Get", _get_disk),
-    ("DELETE", f"{IN_GROUP}/providers/{DISKS}/*"): Row("Disks.Delete", _delete_disk),
-    ("GET", f"{IN_GROUP}/providers/{DISKS}"): Row("Disks.ListByResourceGroup", _list_disks),
-    ("GET", f"{IN_SUBSCRIPTION}/providers/{DISKS}"): Row("Disks.List", _list_disks),
-    ("GET", f"{IN_GROUP}/providers/{NICS}/*"): Row("NetworkInterfaces.Get", _get_nic),
-    ("DELETE", f"{IN_GROUP}/providers/{NICS}/*"): Row("NetworkInterfaces.Delete", _delete_nic),
-    ("GET", f"{IN_GROUP}/providers/{NICS}"): Row("NetworkInterfaces.List", _list_nics),
-    ("GET", f"{IN_GROUP}/providers/{AVAILABILITY_SETS}/*"): Row("AvailabilitySets.Get", _get_availability_set),
-    ("GET", IMAGE): Row("VirtualMachineImages.Get", _get_image),
-    ("GET", IMAGE.removesuffix("/*")): Row("VirtualMachineImages.List", _list_images),
-    ("GET", f"{IN_GROUP}/providers/{COMPUTE}/images/*"): Row("Images.Get", _get_own_image),
-    ("GET", VERSION): Row("GalleryImageVersions.Get", _get_version),
-    ("GET", VERSION.removesuffix("/*")): Row("GalleryImageVersions.ListByGalleryImage", _list_versions),
+    ("GET", f"{IN_GROUP}/providers/{MACHINES}"): AzureCall("VirtualMachines.List", _list_machines, "HighCostGetVM"),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{MACHINES}"): AzureCall(
+        "VirtualMachines.ListAll", _list_machines, "HighCostGetVM"
+    ),
+    ("GET", f"{MACHINE}/extensions"): AzureCall("VirtualMachineExtensions.List", _list_extensions, "LowCostGetVM"),
+    ("GET", f"{MACHINE}/extensions/*"): AzureCall("VirtualMachineExtensions.Get", _get_extension, "LowCostGetVM"),
+    ("PUT", f"{MACHINE}/extensions/*"): AzureCall(
+        "VirtualMachineExtensions.CreateOrUpdate", _put_extension, "UpdateVM"
+    ),
+    ("DELETE", f"{MACHINE}/extensions/*"): AzureCall("VirtualMachineExtensions.Delete", _delete_extension, "UpdateVM"),
+    ("GET", f"{IN_GROUP}/providers/{DISKS}/*"): AzureCall("Disks.Get", _get_disk),
+    ("DELETE", f"{IN_GROUP}/providers/{DISKS}/*"): AzureCall("Disks.Delete", _delete_disk),
+    ("GET", f"{IN_GROUP}/providers/{DISKS}"): AzureCall("Disks.ListByResourceGroup", _list_disks),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{DISKS}"): AzureCall("Disks.List", _list_disks),
+    ("GET", f"{IN_GROUP}/providers/{NICS}/*"): AzureCall("NetworkInterfaces.Get", _get_nic),
+    ("DELETE", f"{IN_GROUP}/providers/{NICS}/*"): AzureCall("NetworkInterfaces.Delete", _delete_nic),
+    ("GET", f"{IN_GROUP}/providers/{NICS}"): AzureCall("NetworkInterfaces.List", _list_nics),
+    ("GET", f"{IN_GROUP}/providers/{AVAILABILITY_SETS}/*"): AzureCall("AvailabilitySets.Get", _get_availability_set),
+    ("GET", IMAGE): AzureCall("VirtualMachineImages.Get", _get_image),
+    ("GET", IMAGE.removesuffix("/*")): AzureCall("VirtualMachineImages.List", _list_images),
+    ("GET", f"{IN_GROUP}/providers/{COMPUTE}/images/*"): AzureCall("Images.Get", _get_own_image),
+    ("GET", VERSION): AzureCall("GalleryImageVersions.Get", _get_version),
+    ("GET", VERSION.removesuffix("/*")): AzureCall("GalleryImageVersions.ListByGalleryImage", _list_versions),
     **{
-        ("GET", f"{LOCATION}/{kind}Galleries/*/images/*/versions{path}"): Row(
+        ("GET", f"{LOCATION}/{kind}Galleries/*/images/*/versions{path}"): AzureCall(
             f"{kind.title()}GalleryImageVersions.{verb}", act
         )
         for kind in ("shared", "community")
         for path, verb, act in (("/*", "Get", _get_version_of_others), ("", "List", _list_versions_of_others))
     },
-    ("GET", IN_GROUP): Row("ResourceGroups.Get", _get_group),
-    ("GET", f"{LOCATION}/operations/*"): Row("Operations.Get", _get_operation, "GetOperation"),
-    ("POST", "/*/oauth2/v2.0/token"): Row("Login.Token", _login),
-    ("GET", "/*/v2.0/.well-known/openid-configuration"): Row("Login.Discovery", _discover),
+    ("GET", IN_GROUP): AzureCall("ResourceGroups.Get", _get_group),
+    ("GET", f"{LOCATION}/operations/*"): AzureCall("Operations.Get", _get_operation, "GetOperation"),
+    ("POST", "/*/oauth2/v2.0/token"): AzureCall("Login.Token", _login),
+    ("GET", "/*/v2.0/.well-known/openid-configuration"): AzureCall("Login.Discovery", _discover),
 }
 
-ROUTES: Final[Mapping[str, Routes[Row]]] = {
+ROUTES: Final[Mapping[str, Routes[AzureCall]]] = {
     method: Routes({path: row for (each, path), row in TABLE.items() if each == method}, ignore_case=True)
     for method in ("GET", "PUT", "PATCH", "POST", "DELETE")
 }

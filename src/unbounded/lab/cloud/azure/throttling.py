@@ -12,40 +12,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.limits import Buckets, Limit
+from unbounded.lab.cloud.azure.errors import AzureProblem
+from unbounded.lab.cloud.limits import RateLimit, TokenBuckets
 
-SUBSCRIPTION_LIMITS: Final[Mapping[str, Limit]] = {
-    "reads": Limit(burst=250, per_s=25),
-    "writes": Limit(burst=200, per_s=10),
-    "deletes": Limit(burst=200, per_s=10),
+SUBSCRIPTION_LIMITS: Final[Mapping[str, RateLimit]] = {
+    "reads": RateLimit(burst=250, per_s=25),
+    "writes": RateLimit(burst=200, per_s=10),
+    "deletes": RateLimit(burst=200, per_s=10),
 }
 
 
-def _each_minute(refill: float, capacity: float) -> Limit:
-    return Limit(burst=capacity, per_s=refill / 60)
+def _each_minute(refill: float, capacity: float) -> RateLimit:
+    return RateLimit(burst=capacity, per_s=refill / 60)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ThrottlingPolicy:
     """The two limits of a kind of Compute call; for those on many VMs only the second."""
 
-    resource: Limit | None
-    subscription: Limit
+    resource: RateLimit | None
+    subscription: RateLimit
 
 
-POLICIES: Final[Mapping[str, Policy]] = {
-    "PutVM": Policy(_each_minute(4, 12), _each_minute(500, 1500)),
-    "UpdateVM": Policy(_each_minute(4, 12), _each_minute(500, 1500)),
-    "DeleteVM": Policy(_each_minute(4, 12), _each_minute(500, 1500)),
-    "LowCostGetVM": Policy(_each_minute(12, 36), _each_minute(8000, 24000)),
-    "HighCostGetVM": Policy(None, _each_minute(300, 900)),
-    "GetOperation": Policy(_each_minute(15, 45), _each_minute(5000, 15000)),
+POLICIES: Final[Mapping[str, ThrottlingPolicy]] = {
+    "PutVM": ThrottlingPolicy(_each_minute(4, 12), _each_minute(500, 1500)),
+    "UpdateVM": ThrottlingPolicy(_each_minute(4, 12), _each_minute(500, 1500)),
+    "DeleteVM": ThrottlingPolicy(_each_minute(4, 12), _each_minute(500, 1500)),
+    "LowCostGetVM": ThrottlingPolicy(_each_minute(12, 36), _each_minute(8000, 24000)),
+    "HighCostGetVM": ThrottlingPolicy(None, _each_minute(300, 900)),
+    "GetOperation": ThrottlingPolicy(_each_minute(15, 45), _each_minute(5000, 15000)),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CountedRequest:
     """A request for the limits: its client, its kind, and its resource.
 
     Args:
@@ -62,9 +62,9 @@ class Request:
 
 class Throttling:
     def __init__(self) -> None:
-        self._buckets = Buckets()
+        self._buckets = TokenBuckets()
 
-    def admit(self, request: Request, now: float) -> None:
+    def admit(self, request: CountedRequest, now: float) -> None:
         """Count a request.
 
         Raises:
@@ -76,7 +76,7 @@ class Throttling:
         name, wait_s = refused
         seconds = math.ceil(wait_s)
         if name.startswith("arm/"):
-            raise Problem(
+            raise AzureProblem(
                 "SubscriptionRequestsThrottled",
                 retry_after_s=seconds,
                 detail=request.kind.removesuffix("s"),
@@ -84,7 +84,7 @@ class Throttling:
                 client=request.client,
                 seconds=str(seconds),
             )
-        problem = Problem("ComputeThrottled", retry_after_s=seconds)
+        problem = AzureProblem("ComputeThrottled", retry_after_s=seconds)
         problem.details = [
             {
                 "code": "TooManyRequests",
@@ -94,7 +94,7 @@ class Throttling:
         ]
         raise problem
 
-    def headers(self, request: Request, now: float) -> dict[str, str]:
+    def headers(self, request: CountedRequest, now: float) -> dict[str, str]:
         """Return the headers with the remaining numbers of requests."""
         shown, compute = {}, []
         for name, limit in _limits(request).items():
@@ -109,7 +109,7 @@ class Throttling:
         return shown
 
 
-def _limits(request: Request) -> dict[str, Limit]:
+def _limits(request: CountedRequest) -> dict[str, RateLimit]:
     where = f"{request.subscription.lower()}/{request.client}"
     limits = {f"arm/{request.kind}/{where}": SUBSCRIPTION_LIMITS[request.kind]}
     if request.policy is not None:

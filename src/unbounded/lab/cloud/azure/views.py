@@ -8,17 +8,26 @@ from typing import Any, Final
 from uuid import uuid5
 
 from unbounded.lab.cloud.azure.catalog import EXACT_VERSION
-from unbounded.lab.cloud.azure.estate import NAMESPACE, Estate
-from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Nic, Operation, Power, Provisioning, Status
+from unbounded.lab.cloud.azure.model import (
+    Disk,
+    Extension,
+    LongRunningOperation,
+    Nic,
+    OperationStatus,
+    Provisioning,
+    VirtualMachine,
+    VmPower,
+)
 from unbounded.lab.cloud.azure.names import DISKS, EXTENSIONS, MACHINES, NICS, ResourceId
+from unbounded.lab.cloud.azure.resources import NAMESPACE, AzureResources
 
-DISPLAYED: Final[Mapping[Power, str]] = {
-    Power.STARTING: "VM starting",
-    Power.RUNNING: "VM running",
-    Power.STOPPING: "VM stopping",
-    Power.STOPPED: "VM stopped",
-    Power.DEALLOCATING: "VM deallocating",
-    Power.DEALLOCATED: "VM deallocated",
+DISPLAYED: Final[Mapping[VmPower, str]] = {
+    VmPower.STARTING: "VM starting",
+    VmPower.RUNNING: "VM running",
+    VmPower.STOPPING: "VM stopping",
+    VmPower.STOPPED: "VM stopped",
+    VmPower.DEALLOCATING: "VM deallocating",
+    VmPower.DEALLOCATED: "VM deallocated",
 }
 
 
@@ -33,12 +42,16 @@ def timestamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
-def etag(machine: Machine) -> str:
+def etag(machine: VirtualMachine) -> str:
     return f'"{machine.generation}"'
 
 
 def machine_document(
-    estate: Estate, machine: Machine, extensions: Iterable[Extension] = (), *, expand: frozenset[str] = frozenset()
+    estate: AzureResources,
+    machine: VirtualMachine,
+    extensions: Iterable[Extension] = (),
+    *,
+    expand: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return a machine, with its instance view or its user data where `expand` has `instanceview` or `userdata`."""
     properties = {
@@ -67,7 +80,7 @@ def machine_document(
     return {**document, "resources": resources} if resources else document
 
 
-def _storage(machine: Machine) -> dict[str, Any]:
+def _storage(machine: VirtualMachine) -> dict[str, Any]:
     storage = dict(machine.properties["storageProfile"])
     image = storage.get("imageReference")
     if image and "id" not in image:
@@ -78,15 +91,15 @@ def _storage(machine: Machine) -> dict[str, Any]:
     return storage
 
 
-def _disk_part(machine: Machine, disk: Mapping[str, Any]) -> dict[str, Any]:
+def _disk_part(machine: VirtualMachine, disk: Mapping[str, Any]) -> dict[str, Any]:
     """Return a disk in its machine's document; for a deallocated machine without size and type."""
-    if machine.power is not Power.DEALLOCATED:
+    if machine.power is not VmPower.DEALLOCATED:
         return dict(disk)
     managed = {name: value for name, value in disk.get("managedDisk", {}).items() if name != "storageAccountType"}
     return {name: value for name, value in disk.items() if name != "diskSizeGB"} | {"managedDisk": managed}
 
 
-def _identity(estate: Estate, machine: Machine) -> dict[str, Any]:
+def _identity(estate: AzureResources, machine: VirtualMachine) -> dict[str, Any]:
     identity = dict(machine.model["identity"])
     if "SystemAssigned" in str(identity.get("type", "")):
         identity["principalId"] = str(uuid5(NAMESPACE, f"{machine.vm_id}/principal"))
@@ -103,7 +116,7 @@ def _identity(estate: Estate, machine: Machine) -> dict[str, Any]:
     return identity
 
 
-def instance_view(machine: Machine, extensions: Iterable[Extension]) -> dict[str, Any]:
+def instance_view(machine: VirtualMachine, extensions: Iterable[Extension]) -> dict[str, Any]:
     since = timestamp(machine.since)
     view: dict[str, Any] = {
         "hyperVGeneration": "V2",
@@ -111,7 +124,7 @@ def instance_view(machine: Machine, extensions: Iterable[Extension]) -> dict[str
         "bootDiagnostics": {},
         "statuses": _statuses(machine, since),
     }
-    if machine.power is Power.RUNNING:
+    if machine.power is VmPower.RUNNING:
         profile = machine.properties.get("osProfile", {})
         view |= {"computerName": profile.get("computerName", machine.id.name), "osName": "ubuntu", "osVersion": "24.04"}
         view["vmAgent"] = {
@@ -123,7 +136,7 @@ def instance_view(machine: Machine, extensions: Iterable[Extension]) -> dict[str
     return view
 
 
-def _statuses(machine: Machine, since: str) -> list[dict[str, Any]]:
+def _statuses(machine: VirtualMachine, since: str) -> list[dict[str, Any]]:
     state = machine.provisioning.value
     if machine.provisioning is Provisioning.FAILED and machine.error is not None:
         code = f"ProvisioningState/failed/{machine.error.code}"
@@ -171,7 +184,7 @@ def extension_document(extension: Extension) -> dict[str, Any]:
     }
 
 
-def disk_document(disk: Disk, owner: Machine | None) -> dict[str, Any]:
+def disk_document(disk: Disk, owner: VirtualMachine | None) -> dict[str, Any]:
     """Return a disk; `owner` is its machine, as the same read shows it."""
     properties: dict[str, Any] = {
         "creationData": _creation(disk),
@@ -224,10 +237,10 @@ def _creation(disk: Disk) -> dict[str, Any]:
     return {"createOption": "FromImage", "imageReference": {"id": disk.image}}
 
 
-def _disk_state(disk: Disk, owner: Machine | None) -> str:
+def _disk_state(disk: Disk, owner: VirtualMachine | None) -> str:
     if disk.owner is None:
         return "Unattached"
-    return "Reserved" if owner is not None and owner.power is Power.DEALLOCATED else "Attached"
+    return "Reserved" if owner is not None and owner.power is VmPower.DEALLOCATED else "Attached"
 
 
 def nic_document(nic: Nic) -> dict[str, Any]:
@@ -280,11 +293,11 @@ def availability_set_document(resource: ResourceId, location: str, members: Iter
     }
 
 
-def operation_document(operation: Operation) -> dict[str, Any]:
+def operation_document(operation: LongRunningOperation) -> dict[str, Any]:
     document: dict[str, Any] = {"startTime": timestamp(operation.began)}
     if operation.ended is not None:
         document["endTime"] = timestamp(operation.ended)
     document |= {"status": operation.status.value, "name": operation.id}
-    if operation.status is not Status.SUCCEEDED and operation.error is not None:
+    if operation.status is not OperationStatus.SUCCEEDED and operation.error is not None:
         document["error"] = operation.error.document()
     return document

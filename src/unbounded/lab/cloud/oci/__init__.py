@@ -5,9 +5,9 @@ needs.
 (`tenancy.py`, `launching.py`, `power.py`), `service.py` implements its API, `local.py` serves it.
 """
 
-from unbounded.lab.cloud.oci.dials import Dials
-from unbounded.lab.cloud.oci.lifecycle import Action, State
+from unbounded.lab.cloud.oci.dials import OciDials
+from unbounded.lab.cloud.oci.lifecycle import InstanceAction, InstanceState
 from unbounded.lab.cloud.oci.local import LabOci
-from unbounded.lab.cloud.oci.tenancy import Times
+from unbounded.lab.cloud.oci.tenancy import OciTimes
 
-__all__ = ["Action", "Dials", "LabOci", "State", "Times"]
+__all__ = ["InstanceAction", "InstanceState", "LabOci", "OciDials", "OciTimes"]

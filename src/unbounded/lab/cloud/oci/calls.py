@@ -16,7 +16,7 @@ IN_AD: Final = ("availabilityDomain",)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class OciCall:
     """A call: its name, and the function that executes it."""
 
     name: str
@@ -29,18 +29,18 @@ INSTANCES: Final = reads.many(
     lambda t: t.instances, filters=(*IN_AD, *NAMED, "capacityReservationId", "computeClusterId")
 )
 
-CALLS: Final[Mapping[str, Mapping[str, Known]]] = {
+CALLS: Final[Mapping[str, Mapping[str, OciCall]]] = {
     "GET": {
-        "/instances": Known("ListInstances", INSTANCES),
-        "/instances/*": Known("GetInstance", reads.one(lambda t: t.instances)),
-        "/vnicAttachments": Known(
+        "/instances": OciCall("ListInstances", INSTANCES),
+        "/instances/*": OciCall("GetInstance", reads.one(lambda t: t.instances)),
+        "/vnicAttachments": OciCall(
             "ListVnicAttachments",
             reads.many(lambda t: t.vnic_attachments, filters=(*IN_AD, "instanceId", "vnicId")),
         ),
-        "/vnics/*": Known("GetVnic", reads.one(lambda t: t.vnics)),
-        "/subnets/*": Known("GetSubnet", reads.one(lambda t: t.subnets)),
-        "/subnets": Known("ListSubnets", reads.many(lambda t: t.subnets, filters=(*NAMED, "vcnId"))),
-        "/bootVolumeAttachments": Known(
+        "/vnics/*": OciCall("GetVnic", reads.one(lambda t: t.vnics)),
+        "/subnets/*": OciCall("GetSubnet", reads.one(lambda t: t.subnets)),
+        "/subnets": OciCall("ListSubnets", reads.many(lambda t: t.subnets, filters=(*NAMED, "vcnId"))),
+        "/bootVolumeAttachments": OciCall(
             "ListBootVolumeAttachments",
             reads.many(
                 lambda t: t.boot_volume_attachments,
@@ -48,38 +48,38 @@ CALLS: Final[Mapping[str, Mapping[str, Known]]] = {
                 needed=("availabilityDomain", "compartmentId"),
             ),
         ),
-        "/volumeAttachments": Known(
+        "/volumeAttachments": OciCall(
             "ListVolumeAttachments",
             reads.many(lambda t: t.volume_attachments, filters=(*IN_AD, "instanceId", "volumeId")),
         ),
-        "/bootVolumes": Known(
+        "/bootVolumes": OciCall(
             "ListBootVolumes", reads.many(lambda t: t.boot_volumes, filters=(*IN_AD, "volumeGroupId"))
         ),
-        "/bootVolumes/*": Known("GetBootVolume", reads.one(lambda t: t.boot_volumes)),
-        "/volumes": Known(
+        "/bootVolumes/*": OciCall("GetBootVolume", reads.one(lambda t: t.boot_volumes)),
+        "/volumes": OciCall(
             "ListVolumes",
             reads.many(lambda t: t.volumes, filters=(*IN_AD, *NAMED, "volumeGroupId", "clusterPlacementGroupId")),
         ),
-        "/volumes/*": Known("GetVolume", reads.one(lambda t: t.volumes)),
-        "/images": Known("ListImages", reads.images),
-        "/images/*": Known("GetImage", reads.one(lambda t: t.images)),
-        "/shapes": Known("ListShapes", reads.shapes),
-        "/availabilityDomains": Known("ListAvailabilityDomains", reads.availability_domains),
-        "/workRequests": Known("ListWorkRequests", reads.work_requests),
-        "/workRequests/*": Known("GetWorkRequest", reads.work_request),
-        "/workRequests/*/errors": Known("ListWorkRequestErrors", reads.work_request_errors),
+        "/volumes/*": OciCall("GetVolume", reads.one(lambda t: t.volumes)),
+        "/images": OciCall("ListImages", reads.images),
+        "/images/*": OciCall("GetImage", reads.one(lambda t: t.images)),
+        "/shapes": OciCall("ListShapes", reads.shapes),
+        "/availabilityDomains": OciCall("ListAvailabilityDomains", reads.availability_domains),
+        "/workRequests": OciCall("ListWorkRequests", reads.work_requests),
+        "/workRequests/*": OciCall("GetWorkRequest", reads.work_request),
+        "/workRequests/*/errors": OciCall("ListWorkRequestErrors", reads.work_request_errors),
     },
     "POST": {
-        "/instances": Known("LaunchInstance", write=writes.launch_instance),
-        "/instances/*": Known("InstanceAction", write=writes.instance_action),
+        "/instances": OciCall("LaunchInstance", write=writes.launch_instance),
+        "/instances/*": OciCall("InstanceAction", write=writes.instance_action),
     },
-    "PUT": {"/instances/*": Known("UpdateInstance", write=writes.update_instance)},
+    "PUT": {"/instances/*": OciCall("UpdateInstance", write=writes.update_instance)},
     "DELETE": {
-        "/instances/*": Known("TerminateInstance", write=writes.terminate_instance),
-        "/bootVolumes/*": Known("DeleteBootVolume", write=writes.delete_boot_volume),
+        "/instances/*": OciCall("TerminateInstance", write=writes.terminate_instance),
+        "/bootVolumes/*": OciCall("DeleteBootVolume", write=writes.delete_boot_volume),
     },
 }
 
-ROUTES: Final[Mapping[str, Routes[Known]]] = {
+ROUTES: Final[Mapping[str, Routes[OciCall]]] = {
     method: Routes({f"{VERSION}{path}": known for path, known in calls.items()}) for method, calls in CALLS.items()
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.lab.cloud.oci.model import Image, Shape
+from unbounded.lab.cloud.oci.model import OciImage, OciShape
 from unbounded.lab.cloud.oci.names import ocid
 
 INTEL: Final = "3.0 GHz Intel® Xeon® Platinum 8358 (Ice Lake)"
@@ -12,11 +12,11 @@ AMD: Final = "2.4 GHz AMD EPYC™ 9J14 (Genoa)"
 AMPERE: Final = "3.0 GHz Ampere® Altra™"
 
 SHAPES: Final = (
-    Shape("VM.Standard3.Flex", INTEL, 1, 16, flexible=True, max_ocpus=32, max_memory_gb=512),
-    Shape("VM.Standard.E5.Flex", AMD, 1, 12, flexible=True, max_ocpus=94, max_memory_gb=1049),
-    Shape("VM.Standard.A1.Flex", AMPERE, 1, 6, arm=True, flexible=True, max_ocpus=80, max_memory_gb=512),
-    Shape("VM.Standard2.2", "2.0 GHz Intel® Xeon® Platinum 8167M (Skylake)", 2, 30, bandwidth_gbps=2.0),
-    Shape(
+    OciShape("VM.Standard3.Flex", INTEL, 1, 16, flexible=True, max_ocpus=32, max_memory_gb=512),
+    OciShape("VM.Standard.E5.Flex", AMD, 1, 12, flexible=True, max_ocpus=94, max_memory_gb=1049),
+    OciShape("VM.Standard.A1.Flex", AMPERE, 1, 6, arm=True, flexible=True, max_ocpus=80, max_memory_gb=512),
+    OciShape("VM.Standard2.2", "2.0 GHz Intel® Xeon® Platinum 8167M (Skylake)", 2, 30, bandwidth_gbps=2.0),
+    OciShape(
         "VM.DenseIO.E4.Flex",
         "2.55 GHz AMD EPYC™ 7J13 (Milan)",
         8,
@@ -28,15 +28,15 @@ SHAPES: Final = (
         local_disks=1,
         local_disk_gb=6800,
     ),
-    Shape("VM.GPU.A10.1", INTEL, 15, 240, gpus=1, gpu="NVIDIA® A10", bandwidth_gbps=24.0),
-    Shape("BM.Standard.E5.192", AMD, 192, 2304, bare_metal=True, max_vnics=256, bandwidth_gbps=100.0),
+    OciShape("VM.GPU.A10.1", INTEL, 15, 240, gpus=1, gpu="NVIDIA® A10", bandwidth_gbps=24.0),
+    OciShape("BM.Standard.E5.192", AMD, 192, 2304, bare_metal=True, max_vnics=256, bandwidth_gbps=100.0),
 )
 
 UBUNTU: Final = "Canonical Ubuntu"
 DAY_S: Final = 86_400.0
 
 
-def platform_images(now: float) -> tuple[Image, ...]:
+def platform_images(now: float) -> tuple[OciImage, ...]:
     """Return Ubuntu for both architectures in two releases of two dates each, and Oracle Linux; the newest is 10 days
     old.
     """
@@ -48,7 +48,7 @@ def platform_images(now: float) -> tuple[Image, ...]:
     return tuple(_image(system, version, arm=arm, created=now - age * DAY_S) for system, version, arm, age in wanted)
 
 
-def _image(system: str, version: str, *, arm: bool, created: float) -> Image:
+def _image(system: str, version: str, *, arm: bool, created: float) -> OciImage:
     build = int(created // DAY_S)
     name = f"{system.replace(' ', '-')}-{version}-{'aarch64-' if arm else ''}{build}-0"
-    return Image(ocid("image", name), name, None, system, version, arm, created)
+    return OciImage(ocid("image", name), name, None, system, version, arm, created)

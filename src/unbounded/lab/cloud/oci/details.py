@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from unbounded.lab.cloud.oci.errors import Problem
+from unbounded.lab.cloud.oci.errors import OciProblem
 
 DefinedTags = dict[str, dict[str, Any]]
 VolumeType = Literal["ISCSI", "SCSI", "IDE", "VFIO", "PARAVIRTUALIZED", "NVME"]
@@ -82,7 +82,7 @@ class Plugin(Details, frozen=True, kw_only=True):
     desired_state: Literal["ENABLED", "DISABLED"]
 
 
-class AgentConfig(Details, frozen=True, kw_only=True):
+class LaunchAgentConfig(Details, frozen=True, kw_only=True):
     is_monitoring_disabled: bool | None = None
     is_management_disabled: bool | None = None
     are_all_plugins_disabled: bool | None = None
@@ -166,7 +166,7 @@ class Launch(Details, frozen=True, kw_only=True):
     dedicated_vm_host_id: Name | None = None
     instance_configuration_id: Name | None = None
     placement_constraint_details: PlacementConstraint | None = None
-    agent_config: AgentConfig = AgentConfig()
+    agent_config: LaunchAgentConfig = LaunchAgentConfig()
     availability_config: AvailabilityConfig = AvailabilityConfig()
     instance_options: InstanceOptions = InstanceOptions()
     launch_options: LaunchOptions = LaunchOptions()
@@ -219,14 +219,14 @@ def parsed(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _unfit(str(error)) from error
     except msgspec.DecodeError as error:
-        raise Problem("CannotParseRequest", "Incorrectly formatted request.") from error
+        raise OciProblem("CannotParseRequest", "Incorrectly formatted request.") from error
 
 
-def _unfit(told: str) -> Problem:
+def _unfit(told: str) -> OciProblem:
     """Return the error for a body that does not fit its type; `told`, msgspec's message, names the place."""
     if told.startswith("Object missing required field"):
-        return Problem("MissingParameter", told)
+        return OciProblem("MissingParameter", told)
     if found := SIZE.match(told):  # hitrov/oci-arm-host-capacity#132
         low, high = SIZES[found["kind"]]
-        return Problem("InvalidParameter", f"{found['place']} size must be between {low} and {high}")
-    return Problem("InvalidParameter", f"Unable to process JSON input: {told}")  # oracle/oci-cli#433
+        return OciProblem("InvalidParameter", f"{found['place']} size must be between {low} and {high}")
+    return OciProblem("InvalidParameter", f"Unable to process JSON input: {told}")  # oracle/oci-cli#433

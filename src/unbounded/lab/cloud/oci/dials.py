@@ -11,7 +11,7 @@ MOST_ON_A_PAGE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dials(shared.Dials):
+class OciDials(shared.CloudDials):
     """All dials. Counts are of the named events, from the moment they are set, or FOR_EVER; `_s` is seconds."""
 
     # Launching
@@ -51,6 +51,6 @@ class Dials(shared.Dials):
     key_revoked: bool = False
 
 
-IDEAL: Final = Dials()
+IDEAL: Final = OciDials()
 
 COUNTS: Final = frozenset({"lost_launches", "deaf_actions", "failing_starts", "images_first", "moves_first"})

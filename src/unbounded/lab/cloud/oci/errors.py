@@ -32,7 +32,7 @@ STATUSES: Final[Mapping[str, int]] = {
 GATEWAYS: Final[Mapping[str, int]] = {"BadGateway": 502, "GatewayTimeout": 504}
 """Statuses of what stands in front of the service and has no code of its own, by their names in SAID."""
 
-SAID: Final[Mapping[str, tuple[str, str]]] = {
+ERRORS: Final[Mapping[str, tuple[str, str]]] = {
     "InvalidParameter": ("InvalidParameter", "The request has an invalid parameter."),
     "MissingParameter": ("MissingParameter", "The request is missing a required parameter."),
     "RelatedResourceNotAuthorizedOrNotFound": (
@@ -78,7 +78,7 @@ ASK_LATER: Final = frozenset({"TooManyRequests", "ServiceUnavailable"})
 """Codes that may come with Retry-After."""
 
 
-class Problem(Exception):
+class OciProblem(Exception):
     """A request that is answered with an error.
 
     Args:
@@ -93,15 +93,15 @@ class Problem(Exception):
         self.status = status or STATUSES[code]
 
 
-def said(name: str) -> Problem:
+def problem_named(name: str) -> OciProblem:
     """Return a problem with the code and message of SAID."""
-    return Problem(*SAID[name], GATEWAYS.get(name))
+    return OciProblem(*ERRORS[name], GATEWAYS.get(name))
 
 
-def not_found() -> Problem:
+def not_found() -> OciProblem:
     """Return the error for resources that do not exist, or that the caller may not see."""
-    return said("NotAuthorizedOrNotFound")
+    return problem_named("NotAuthorizedOrNotFound")
 
 
-def invalid(message: str) -> Problem:
-    return Problem("InvalidParameter", message)
+def invalid(message: str) -> OciProblem:
+    return OciProblem("InvalidParameter", message)

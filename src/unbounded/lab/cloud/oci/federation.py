@@ -19,11 +19,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_der_publ
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
-from unbounded.lab.cloud.oci.access import TOKEN_PREFIX, check_signature, refused, signature_fields
 from unbounded.lab.cloud.oci.identity import Claims, Issuer, private_pem, rsa_key
 from unbounded.lab.cloud.oci.names import REGION_KEY, ocid
 from unbounded.lab.cloud.oci.reads import json_reply
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.cloud.oci.request_signatures import (
+    TOKEN_PREFIX,
+    check_signature,
+    not_authenticated,
+    signature_fields,
+)
+from unbounded.lab.http import LabReply, LabRequest
 
 VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 VALID_TO: Final = datetime(2054, 1, 1, tzinfo=UTC)
@@ -32,7 +37,7 @@ METADATA: Final = "/opc/v2"
 SIGNED: Final = frozenset({"date", "(request-target)"})
 
 
-class Credentials(Struct, rename="camel"):
+class FederationRequest(Struct, rename="camel"):
     """Request to the federation endpoint: certificates and a key as base64, without the PEM lines around it."""
 
     certificate: str
@@ -62,20 +67,20 @@ class Workload:
         """Return a resource principal session token for the owner of this key."""
         return self._issuer.token(key, self._claims, now=now, lifetime_s=lifetime_s)
 
-    def token(self, request: Request, now: float) -> Reply:
+    def token(self, request: LabRequest, now: float) -> LabReply:
         """Answer as the proxy of the cluster: the token, as JSON in Base64.
 
         Raises:
             Problem: the service account is another, or the key cannot be read.
         """
         if request.headers.get("authorization") != f"Bearer {self.service_account_token}":
-            raise refused("the service account is not known")
+            raise not_authenticated("the service account is not known")
         try:
             key = _bearer_key(msgspec.json.decode(request.body, type=PodKey).pod_key)
         except ValueError as error:
-            raise refused("the key cannot be read") from error
+            raise not_authenticated("the key cannot be read") from error
         given = msgspec.json.encode({"token": f"{TOKEN_PREFIX}{self.token_for(key, now=now)}"})
-        return Reply(200, b64encode(given), {"content-type": "application/json"})
+        return LabReply(200, b64encode(given), {"content-type": "application/json"})
 
 
 def _bearer_key(encoded: str) -> rsa.RSAPublicKey:
@@ -129,12 +134,12 @@ class InstancePrincipal:
         builder = x509.CertificateBuilder(issuer, subject, key.public_key(), serial, VALID_FROM, VALID_TO)
         return builder.sign(self._authority_key, SHA256())
 
-    def metadata(self, request: Request) -> Reply:
+    def metadata(self, request: LabRequest) -> LabReply:
         """Answer as the metadata service, for the requests of the SDK's signer for instance principals."""
         if request.headers.get("authorization") != "Bearer Oracle":
-            return Reply(403)
+            return LabReply(403)
         text = self._text(request.path.removeprefix(METADATA))
-        return Reply(404) if text is None else Reply(200, text, {"content-type": "text/plain"})
+        return LabReply(404) if text is None else LabReply(200, text, {"content-type": "text/plain"})
 
     def _text(self, path: str) -> bytes | None:
         match path:
@@ -148,7 +153,7 @@ class InstancePrincipal:
                 return self._intermediate.public_bytes(Encoding.PEM)
         return None
 
-    def token(self, request: Request, now: float) -> Reply:
+    def token(self, request: LabRequest, now: float) -> LabReply:
         """Issue a token for the key that the bearer of this instance's certificate sends.
 
         Raises:
@@ -157,19 +162,19 @@ class InstancePrincipal:
         fields = signature_fields(request)
         key_id = f"{self._tenancy_id}/fed-x509/{self._leaf.fingerprint(SHA1()).hex(':').upper()}"  # noqa: S303
         if fields["keyId"] != key_id:
-            raise refused("the certificate is not known")
+            raise not_authenticated("the certificate is not known")
         check_signature(request, fields, self._key.public_key(), now, needed=SIGNED)
         try:
-            given = msgspec.json.decode(request.body, type=Credentials)
+            given = msgspec.json.decode(request.body, type=FederationRequest)
             self._check_chain(given)
             bearer = _bearer_key(given.public_key)
         except (ValueError, InvalidSignature) as error:
-            raise refused("the certificates or the key cannot be read") from error
+            raise not_authenticated("the certificates or the key cannot be read") from error
         claims = {"sub": ocid("instance", self._seed, "principal"), "ptype": "instance", "tenant": self._tenancy_id}
         return json_reply({"token": self._issuer.token(bearer, claims, now=now, lifetime_s=TOKEN_S)})
 
-    def _check_chain(self, given: Credentials) -> None:
+    def _check_chain(self, given: FederationRequest) -> None:
         if b64decode(given.certificate) != self._leaf.public_bytes(Encoding.DER):
-            raise refused("the certificate is not that of the signature")
+            raise not_authenticated("the certificate is not that of the signature")
         for encoded in given.intermediate_certificates:
             self._leaf.verify_directly_issued_by(x509.load_der_x509_certificate(b64decode(encoded)))

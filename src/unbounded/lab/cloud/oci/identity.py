@@ -44,7 +44,7 @@ def fingerprint(key: rsa.RSAPublicKey) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKey:
+class UserApiKey:
     """A user with an API key, with the fields of a client configuration."""
 
     tenancy: str
@@ -78,7 +78,7 @@ class Issuer:
         """Return the key that a token is bound to; None when it is foreign, damaged or expired."""
         try:
             claims = jwt.claims(token, self._key.public_key())
-        except jwt.Invalid:
+        except jwt.InvalidToken:
             return None
         return _public(claims["jwk"]) if now < claims["exp"] else None
 

@@ -7,38 +7,38 @@ from typing import Final
 
 from unbounded.lab.cloud.oci import names
 from unbounded.lab.cloud.oci.details import Launch, SourceDetails, parsed
-from unbounded.lab.cloud.oci.errors import Problem, said
-from unbounded.lab.cloud.oci.lifecycle import State
+from unbounded.lab.cloud.oci.errors import OciProblem, problem_named
+from unbounded.lab.cloud.oci.history_map import HistoryMap
+from unbounded.lab.cloud.oci.launch_rules import check, check_token, conflict_of
+from unbounded.lab.cloud.oci.lifecycle import InstanceState
 from unbounded.lab.cloud.oci.model import (
     BALANCED_VPUS,
     Attachment,
-    Image,
-    Instance,
-    Link,
-    Presence,
-    Shape,
+    AttachmentState,
+    OciImage,
+    OciInstance,
+    OciShape,
+    ResourceState,
     Subnet,
     Vnic,
     Volume,
     WorkRequest,
 )
 from unbounded.lab.cloud.oci.power import NO_HOST, end
-from unbounded.lab.cloud.oci.rules import check, check_token, taken
-from unbounded.lab.cloud.oci.shelf import Shelf
-from unbounded.lab.cloud.oci.tenancy import Tenancy, Token
-from unbounded.lab.cloud.oci.work import begin_work, end_work
+from unbounded.lab.cloud.oci.tenancy import RetryToken, Tenancy
+from unbounded.lab.cloud.oci.work_requests import begin_work, end_work
 
 BOOT_VOLUME_GB: Final = 50
 
 
-def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tuple[Instance, str]:
+def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tuple[OciInstance, str]:
     """Create an instance, or find the one of an earlier request with the same token; with the id of its work request.
 
     Raises:
         Problem: the request breaks a rule, the token was used for another one, or a limit is reached.
     """
     request = hashlib.sha256(body).digest()
-    if (used := earlier(tenancy, token, request, now)) is not None:
+    if (used := earlier_result(tenancy, token, request, now)) is not None:
         return tenancy.instances[used.instance_id], used.work_request_id
     details = parsed(body, Launch)
     shape, image, subnet = check(tenancy, details)
@@ -48,11 +48,11 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
     vnic_at = now + tenancy.dials.vnic_late_s
     tenancy.later_for(instance, vnic_at, lambda at: _join(tenancy, instance, subnet, work, at))
     if token is not None:
-        tenancy.tokens[token] = Token(now, request, instance.id, work.id)
+        tenancy.tokens[token] = RetryToken(now, request, instance.id, work.id)
     return instance, work.id
 
 
-def earlier(tenancy: Tenancy, token: str | None, request: bytes, now: float) -> Token | None:
+def earlier_result(tenancy: Tenancy, token: str | None, request: bytes, now: float) -> RetryToken | None:
     """Return the result of an earlier request with this token, which is not executed again; None without one.
 
     Raises:
@@ -64,26 +64,26 @@ def earlier(tenancy: Tenancy, token: str | None, request: bytes, now: float) -> 
         return None
     instance = tenancy.instances.get(used.instance_id)
     if instance is None or used.request != request or used.turn not in (None, instance.turn):
-        raise said("InvalidatedRetryToken")
+        raise problem_named("InvalidatedRetryToken")
     return used
 
 
-def _check_room(tenancy: Tenancy, shape: Shape) -> None:
+def _check_room(tenancy: Tenancy, shape: OciShape) -> None:
     dials = tenancy.dials
     used = sum(each.launch.shape == shape.name for each in tenancy.live())
     if dials.shape_limit is not None and used >= dials.shape_limit:
         count = f"{shape.name.removeprefix('VM.').removesuffix('.Flex').replace('.', '-').lower()}-core-count"
-        raise Problem(
+        raise OciProblem(
             "LimitExceeded",
             f"The following service limits were exceeded: {count}. Request a service limit increase from the "
             "service limits page in the console. ",
         )
 
 
-def make(tenancy: Tenancy, details: Launch, image: Image, now: float) -> Instance:
+def make(tenancy: Tenancy, details: Launch, image: OciImage, now: float) -> OciInstance:
     """Create an instance with its boot volume, PROVISIONING; it has no VNIC yet."""
     ident = tenancy.new_id("instance")
-    instance = Instance(
+    instance = OciInstance(
         ident,
         details.display_name or f"instance{tenancy.numbers}",
         details,
@@ -101,7 +101,7 @@ def make(tenancy: Tenancy, details: Launch, image: Image, now: float) -> Instanc
     return instance
 
 
-def attach_boot_volume(tenancy: Tenancy, instance: Instance, source: SourceDetails, now: float) -> None:
+def attach_boot_volume(tenancy: Tenancy, instance: OciInstance, source: SourceDetails, now: float) -> None:
     """Create a boot volume from the instance's image, ATTACHING."""
     where = (instance.compartment_id, instance.availability_domain)
     volume = Volume(
@@ -122,7 +122,7 @@ def attach_boot_volume(tenancy: Tenancy, instance: Instance, source: SourceDetai
     tenancy.boot_volume_attachments.put(attachment, now)
 
 
-def attach_vnic(tenancy: Tenancy, instance: Instance, subnet: Subnet, now: float, *, primary: bool = True) -> Vnic:
+def attach_vnic(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, now: float, *, primary: bool = True) -> Vnic:
     """Create a VNIC of an instance with an address of its subnet, ATTACHING."""
     wanted, details = instance.launch.create_vnic_details, instance.launch
     public = not subnet.prohibits_public_ip if wanted.assign_public_ip is None else wanted.assign_public_ip
@@ -156,25 +156,25 @@ def attach_vnic(tenancy: Tenancy, instance: Instance, subnet: Subnet, now: float
 
 def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
     """Return the first address without a VNIC."""
-    held = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not Presence.TERMINATED}
+    held = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not ResourceState.TERMINATED}
     address = next((each for each in subnet.addresses() if each not in held), None)
     if address is None:
-        raise Problem("LimitExceeded", f"Subnet {subnet.id} has no free address")
+        raise OciProblem("LimitExceeded", f"Subnet {subnet.id} has no free address")
     return address
 
 
-def _join(tenancy: Tenancy, instance: Instance, subnet: Subnet, work: WorkRequest, at: float) -> None:
+def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: WorkRequest, at: float) -> None:
     """Create a new instance's VNIC. A RUNNING one is settled at once; if the VNIC is impossible, it is lost."""
-    if (trouble := taken(tenancy, subnet, instance.launch)) is not None:
+    if (trouble := conflict_of(tenancy, subnet, instance.launch)) is not None:
         words = f"A problem occurred while preparing the instance's VNIC. ({trouble})"
         _lose(tenancy, instance, work, at, ("Conflict", words))
         return
     attach_vnic(tenancy, instance, subnet, at)
-    if instance.state is State.RUNNING:
+    if instance.state is InstanceState.RUNNING:
         settle(tenancy, instance, at)
 
 
-def _provision(tenancy: Tenancy, instance: Instance, now: float) -> WorkRequest:
+def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> WorkRequest:
     """Let an instance come up, or fail, as the dials require."""
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
@@ -185,17 +185,17 @@ def _provision(tenancy: Tenancy, instance: Instance, now: float) -> WorkRequest:
     return work
 
 
-def _arrive(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float) -> None:
+def _arrive(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float) -> None:
     settle(tenancy, instance, at)
-    tenancy.enter(instance, State.RUNNING, at)
+    tenancy.enter(instance, InstanceState.RUNNING, at)
     end_work(tenancy, work, at)
 
 
-def settle(tenancy: Tenancy, instance: Instance, at: float) -> None:
+def settle(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
     """Complete the resources of a new instance: attached and available."""
     for attachment in _attached(tenancy, tenancy.vnic_attachments, instance, at):
         vnic = tenancy.vnics[attachment.target_id]
-        vnic.state = Presence.AVAILABLE
+        vnic.state = ResourceState.AVAILABLE
         tenancy.vnics.put(vnic, at)
     for shelf, volumes in (
         (tenancy.boot_volume_attachments, tenancy.boot_volumes),
@@ -203,18 +203,18 @@ def settle(tenancy: Tenancy, instance: Instance, at: float) -> None:
     ):
         for attachment in _attached(tenancy, shelf, instance, at):
             volume = volumes[attachment.target_id]
-            volume.state = Presence.AVAILABLE
+            volume.state = ResourceState.AVAILABLE
             volumes.put(volume, at)
 
 
-def _attached(tenancy: Tenancy, shelf: Shelf[Attachment], instance: Instance, at: float) -> list[Attachment]:
+def _attached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
     held = list(tenancy.held(shelf, instance))
     for attachment in held:
-        tenancy.link(shelf, attachment, Link.ATTACHED, at)
+        tenancy.link(shelf, attachment, AttachmentState.ATTACHED, at)
     return held
 
 
-def _lose(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float, error: tuple[str, str]) -> None:
+def _lose(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float, error: tuple[str, str]) -> None:
     """Fail an accepted launch that is impossible: the instance is gone with all its resources."""
     end(tenancy, instance, at)
     end_work(tenancy, work, at, error=error)

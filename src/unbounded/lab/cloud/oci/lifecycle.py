@@ -7,7 +7,7 @@ from enum import Enum, StrEnum
 from typing import Final
 
 
-class State(StrEnum):
+class InstanceState(StrEnum):
     """Lifecycle states of an instance."""
 
     PROVISIONING = "PROVISIONING"
@@ -21,7 +21,7 @@ class State(StrEnum):
     TERMINATED = "TERMINATED"
 
 
-class Action(StrEnum):
+class InstanceAction(StrEnum):
     """Actions of InstanceAction, and the termination."""
 
     START = "START"
@@ -32,7 +32,7 @@ class Action(StrEnum):
     TERMINATE = "TERMINATE"
 
 
-class Effect(Enum):
+class ActionEffect(Enum):
     START = "starts"
     STOP = "stops"
     RESTART = "stops and starts"
@@ -42,36 +42,52 @@ class Effect(Enum):
     WRONG = "cannot be done in this state"
 
 
-POWER_ACTIONS: Final = tuple(action for action in Action if action is not Action.TERMINATE)
-SOFT: Final = frozenset({Action.SOFTSTOP, Action.SOFTRESET})
+POWER_ACTIONS: Final = tuple(action for action in InstanceAction if action is not InstanceAction.TERMINATE)
+SOFT: Final = frozenset({InstanceAction.SOFTSTOP, InstanceAction.SOFTRESET})
 """Actions that ask the operating system, and take the power away when it does not listen."""
 
-SETTLED: Final = frozenset({State.RUNNING, State.STOPPED})
-LIVE: Final = frozenset(State) - {State.TERMINATED}
-POWERED: Final = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
+SETTLED: Final = frozenset({InstanceState.RUNNING, InstanceState.STOPPED})
+LIVE: Final = frozenset(InstanceState) - {InstanceState.TERMINATED}
+POWERED: Final = frozenset({InstanceState.STARTING, InstanceState.RUNNING, InstanceState.STOPPING})
 
 
 def _row(
-    *, start: Effect = Effect.BUSY, stop: Effect = Effect.BUSY, reset: Effect = Effect.BUSY, terminate: Effect
-) -> Mapping[Action, Effect]:
+    *,
+    start: ActionEffect = ActionEffect.BUSY,
+    stop: ActionEffect = ActionEffect.BUSY,
+    reset: ActionEffect = ActionEffect.BUSY,
+    terminate: ActionEffect,
+) -> Mapping[InstanceAction, ActionEffect]:
     return {
-        Action.START: start,
-        Action.STOP: stop,
-        Action.SOFTSTOP: stop,
-        Action.RESET: reset,
-        Action.SOFTRESET: reset,
-        Action.TERMINATE: terminate,
+        InstanceAction.START: start,
+        InstanceAction.STOP: stop,
+        InstanceAction.SOFTSTOP: stop,
+        InstanceAction.RESET: reset,
+        InstanceAction.SOFTRESET: reset,
+        InstanceAction.TERMINATE: terminate,
     }
 
 
-EFFECTS: Final[Mapping[State, Mapping[Action, Effect]]] = {
-    State.PROVISIONING: _row(terminate=Effect.TERMINATE),
-    State.STARTING: _row(start=Effect.ALREADY, terminate=Effect.TERMINATE),
-    State.RUNNING: _row(start=Effect.ALREADY, stop=Effect.STOP, reset=Effect.RESTART, terminate=Effect.TERMINATE),
-    State.STOPPING: _row(stop=Effect.ALREADY, terminate=Effect.TERMINATE),
-    State.STOPPED: _row(start=Effect.START, stop=Effect.ALREADY, reset=Effect.WRONG, terminate=Effect.TERMINATE),
-    State.CREATING_IMAGE: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.WRONG),
-    State.MOVING: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.WRONG),
-    State.TERMINATING: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.ALREADY),
-    State.TERMINATED: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.WRONG),
+EFFECTS: Final[Mapping[InstanceState, Mapping[InstanceAction, ActionEffect]]] = {
+    InstanceState.PROVISIONING: _row(terminate=ActionEffect.TERMINATE),
+    InstanceState.STARTING: _row(start=ActionEffect.ALREADY, terminate=ActionEffect.TERMINATE),
+    InstanceState.RUNNING: _row(
+        start=ActionEffect.ALREADY, stop=ActionEffect.STOP, reset=ActionEffect.RESTART, terminate=ActionEffect.TERMINATE
+    ),
+    InstanceState.STOPPING: _row(stop=ActionEffect.ALREADY, terminate=ActionEffect.TERMINATE),
+    InstanceState.STOPPED: _row(
+        start=ActionEffect.START, stop=ActionEffect.ALREADY, reset=ActionEffect.WRONG, terminate=ActionEffect.TERMINATE
+    ),
+    InstanceState.CREATING_IMAGE: _row(
+        start=ActionEffect.WRONG, stop=ActionEffect.WRONG, reset=ActionEffect.WRONG, terminate=ActionEffect.WRONG
+    ),
+    InstanceState.MOVING: _row(
+        start=ActionEffect.WRONG, stop=ActionEffect.WRONG, reset=ActionEffect.WRONG, terminate=ActionEffect.WRONG
+    ),
+    InstanceState.TERMINATING: _row(
+        start=ActionEffect.WRONG, stop=ActionEffect.WRONG, reset=ActionEffect.WRONG, terminate=ActionEffect.ALREADY
+    ),
+    InstanceState.TERMINATED: _row(
+        start=ActionEffect.WRONG, stop=ActionEffect.WRONG, reset=ActionEffect.WRONG, terminate=ActionEffect.WRONG
+    ),
 }

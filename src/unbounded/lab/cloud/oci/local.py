@@ -9,28 +9,28 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from unbounded.lab.clock import Clock
+from unbounded.lab.clock import LabClock
 from unbounded.lab.cloud import jwt
 from unbounded.lab.cloud.local import LabCloud
-from unbounded.lab.cloud.oci.access import Access
 from unbounded.lab.cloud.oci.calls import FEDERATION, WORKLOAD
-from unbounded.lab.cloud.oci.dials import Dials
+from unbounded.lab.cloud.oci.dials import OciDials
 from unbounded.lab.cloud.oci.federation import METADATA, TOKEN_S, VALID_TO, InstancePrincipal, Workload
-from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
+from unbounded.lab.cloud.oci.identity import Issuer, UserApiKey, private_pem, rsa_key
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
-from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.oci.model import OciInstance
 from unbounded.lab.cloud.oci.names import REGION, digest, ocid
-from unbounded.lab.cloud.oci.seeding import Wanted, seed_instance
-from unbounded.lab.cloud.oci.service import Service
-from unbounded.lab.cloud.oci.tenancy import USUAL_TIMES, Tenancy, Times
-from unbounded.lab.door import HOST, Door
-from unbounded.lab.http import Request
+from unbounded.lab.cloud.oci.request_signatures import OciAccess
+from unbounded.lab.cloud.oci.seeding import SeededInstance, seed_instance
+from unbounded.lab.cloud.oci.service import OciService
+from unbounded.lab.cloud.oci.tenancy import USUAL_TIMES, OciTimes, Tenancy
+from unbounded.lab.http import LabRequest
+from unbounded.lab.listener import HOST, LabListener
 from unbounded.lab.wire import send, server
 
 PASSPHRASE: Final = "lab"  # noqa: S105 - of a key that lives as long as this process
 
 
-class LabOci(LabCloud[Dials]):
+class LabOci(LabCloud[OciDials]):
     """One tenancy in one region; `async with` serves it at `url`.
 
     Args:
@@ -45,10 +45,10 @@ class LabOci(LabCloud[Dials]):
         name: str = "oci",
         *,
         profile: str = "ideal",
-        dials: Dials | None = None,
-        times: Times = USUAL_TIMES,
+        dials: OciDials | None = None,
+        times: OciTimes = USUAL_TIMES,
         seed: int = 0,
-        clock: Clock | None = None,
+        clock: LabClock | None = None,
         wall: Callable[[], float] = time.time,
         port: int | None = 0,
     ) -> None:
@@ -58,9 +58,9 @@ class LabOci(LabCloud[Dials]):
         self._text = f"{seed}/{name}"
         self._issuer = Issuer(self._text)
 
-    def _begin(self, dials: Dials, now: float) -> Service:
+    def _begin(self, dials: OciDials, now: float) -> OciService:
         tenancy = self._tenancy = Tenancy(self._text, dials, self._times, now=now)
-        self.api_key = ApiKey(tenancy.id, ocid("user", self._text), rsa_key(f"{self._text}/user"))
+        self.api_key = UserApiKey(tenancy.id, ocid("user", self._text), rsa_key(f"{self._text}/user"))
         self._principal = InstancePrincipal(self._text, tenancy.id, tenancy.compartment_id, self._issuer)
         claims = {
             "sub": ocid("cluster", self._text),
@@ -75,13 +75,13 @@ class LabOci(LabCloud[Dials]):
         token = jwt.signed_by_secret(account, digest(self._text, "service account"))
         self._workload = Workload(token, claims, self._issuer)
         logins = {FEDERATION: self._principal.token, WORKLOAD: self._workload.token}
-        return Service(tenancy, Access(self.api_key, self._issuer), logins, self._wall)
+        return OciService(tenancy, OciAccess(self.api_key, self._issuer), logins, self._wall)
 
     async def start(self) -> None:
         await super().start()
-        self._metadata_door: Door | None = None
+        self._metadata_door: LabListener | None = None
         if self._port is not None:
-            self._metadata_door = Door(server(self._answer_metadata), 0, None)
+            self._metadata_door = LabListener(server(self._answer_metadata), 0, None)
             await self._metadata_door.open()
 
     async def stop(self) -> None:
@@ -91,7 +91,7 @@ class LabOci(LabCloud[Dials]):
 
     async def _answer_metadata(self, http: web.BaseRequest) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in http.headers.items()}
-        return await send(http, self._principal.metadata(Request(http.method, http.path, headers)))
+        return await send(http, self._principal.metadata(LabRequest(http.method, http.path, headers)))
 
     # Credentials
 
@@ -166,14 +166,14 @@ class LabOci(LabCloud[Dials]):
         return self._tenancy
 
     @property
-    def dials(self) -> Dials:
+    def dials(self) -> OciDials:
         return self._tenancy.dials
 
-    def add_instance(self, name: str, **wanted: Any) -> Instance:
-        """Add an existing instance with its resources; the arguments are those of `Wanted`."""
-        return seed_instance(self.tenancy, Wanted(name, **wanted), self.clock.now())
+    def add_instance(self, name: str, **wanted: Any) -> OciInstance:
+        """Add an existing instance with its resources; the arguments are those of `SeededInstance`."""
+        return seed_instance(self.tenancy, SeededInstance(name, **wanted), self.clock.now())
 
-    def machines(self) -> dict[str, Instance]:
+    def machines(self) -> dict[str, OciInstance]:
         """Return the instances that are not TERMINATED, by OCID."""
         return {each.id: each for each in self.tenancy.live()}
 

@@ -10,13 +10,13 @@ from itertools import islice
 from typing import Any, Final
 
 from unbounded.lab.cloud.oci.details import DefinedTags, Launch, ShapeConfig
-from unbounded.lab.cloud.oci.lifecycle import POWERED, State
+from unbounded.lab.cloud.oci.lifecycle import POWERED, InstanceState
 
 BALANCED_VPUS: Final = 10
 """The volume performance units per GB of a volume for which none are named."""
 
 
-class Presence(StrEnum):
+class ResourceState(StrEnum):
     """Lifecycle states of VNICs, volumes and images."""
 
     PROVISIONING = "PROVISIONING"
@@ -25,7 +25,7 @@ class Presence(StrEnum):
     TERMINATED = "TERMINATED"
 
 
-class Link(StrEnum):
+class AttachmentState(StrEnum):
     """Lifecycle states of an attachment."""
 
     ATTACHING = "ATTACHING"
@@ -34,7 +34,7 @@ class Link(StrEnum):
     DETACHED = "DETACHED"
 
 
-class Status(StrEnum):
+class WorkStatus(StrEnum):
     """Progress of a work request."""
 
     ACCEPTED = "ACCEPTED"
@@ -44,7 +44,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class OciShape:
     """A shape of instances.
 
     Args:
@@ -86,7 +86,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class OciImage:
     id: str
     name: str
     compartment_id: str | None  # None: Oracle's own
@@ -97,7 +97,7 @@ class Image:
     state: str = "AVAILABLE"
     size_mb: int = 47_694
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: OciShape) -> bool:
         return self.arm == shape.arm
 
 
@@ -128,21 +128,21 @@ class Subnet:
 
 
 @dataclass(slots=True)
-class Instance:
+class OciInstance:
     id: str
     name: str
     launch: Launch
     image_id: str
     created: float
-    state: State = State.PROVISIONING
+    state: InstanceState = InstanceState.PROVISIONING
     freeform_tags: dict[str, str] = field(default_factory=dict)
     defined_tags: DefinedTags = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
     extended_metadata: dict[str, Any] = field(default_factory=dict)
     fault_domain: str = ""
     ended: float | None = None  # time of TERMINATED
-    shown: State | None = None  # the shown state, in place of the true one
-    before: State | None = None  # the state before and after an image or a move
+    shown: InstanceState | None = None  # the shown state, in place of the true one
+    before: InstanceState | None = None  # the state before and after an image or a move
     keep_boot_volume: bool = False  # at its termination
     keep_data_volumes: bool = True  # those created with it
     busy_until: float = 0.0
@@ -158,7 +158,7 @@ class Instance:
 
     @property
     def is_on(self) -> bool:
-        return (self.before if self.state is State.MOVING else self.state) in POWERED
+        return (self.before if self.state is InstanceState.MOVING else self.state) in POWERED
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class Vnic:
     defined_tags: DefinedTags
     security_attributes: DefinedTags
     is_primary: bool = True
-    state: Presence = Presence.PROVISIONING
+    state: ResourceState = ResourceState.PROVISIONING
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class Attachment:
     compartment_id: str
     availability_domain: str
     created: float
-    state: Link = Link.ATTACHING
+    state: AttachmentState = AttachmentState.ATTACHING
     name: str = ""
     subnet_id: str = ""  # of a VNIC
     created_at_launch: bool = False  # of a data volume
@@ -200,7 +200,7 @@ class Attachment:
 
     @property
     def holds(self) -> bool:
-        return self.state is not Link.DETACHED
+        return self.state is not AttachmentState.DETACHED
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ class Volume:
     size_gb: int
     created: float
     image_id: str | None = None
-    state: Presence = Presence.PROVISIONING
+    state: ResourceState = ResourceState.PROVISIONING
     ended: float | None = None
     freeform_tags: dict[str, str] = field(default_factory=dict)
     defined_tags: DefinedTags = field(default_factory=dict)
@@ -232,5 +232,5 @@ class WorkRequest:
     accepted: float
     started: float | None = None
     finished: float | None = None
-    status: Status = Status.ACCEPTED
+    status: WorkStatus = WorkStatus.ACCEPTED
     error: tuple[str, str] | None = None  # code and message

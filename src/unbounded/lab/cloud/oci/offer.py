@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from unbounded.lab.cloud.cloud_offer import CloudOffer
 from unbounded.lab.cloud.oci.local import LabOci
 from unbounded.lab.cloud.oci.seeding import Disks
-from unbounded.lab.cloud.offer import Offer
 
 
 def _add(cloud: LabOci, name: str, data_disks: int) -> str:
@@ -24,7 +24,7 @@ def _shown(cloud: LabOci) -> Mapping[str, str]:
     }
 
 
-OFFER: Final = Offer(
+OFFER: Final = CloudOffer(
     about="Oracle Compute, with API keys and instance principals",
     provider="OCIInstance",
     start=LabOci,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.lab.cloud.oci.errors import SAID, Problem, invalid
-from unbounded.lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, Action, Effect, State
-from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, WorkRequest
-from unbounded.lab.cloud.oci.shelf import Shelf
+from unbounded.lab.cloud.oci.errors import ERRORS, OciProblem, invalid
+from unbounded.lab.cloud.oci.history_map import HistoryMap
+from unbounded.lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, ActionEffect, InstanceAction, InstanceState
+from unbounded.lab.cloud.oci.model import Attachment, AttachmentState, OciInstance, ResourceState, WorkRequest
 from unbounded.lab.cloud.oci.tenancy import Tenancy
-from unbounded.lab.cloud.oci.work import begin_work, end_work
+from unbounded.lab.cloud.oci.work_requests import begin_work, end_work
 
-NO_HOST: Final = SAID["OutOfHostCapacity"]
-RESTARTS: Final = frozenset({Action.RESET, Action.SOFTRESET})
+NO_HOST: Final = ERRORS["OutOfHostCapacity"]
+RESTARTS: Final = frozenset({InstanceAction.RESET, InstanceAction.SOFTRESET})
 
 
-def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> WorkRequest | None:
+def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> WorkRequest | None:
     """Begin a power action; returns its work request, if the dials give it one.
 
     Raises:
@@ -31,73 +31,75 @@ def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> Wor
     tenancy.begin(instance, now)
     tenancy.note(now, instance, "asked", action.value)
     work = None if tenancy.dials.action_work == "none" else begin_work(tenancy, "InstanceAction", instance, now)
-    starts = EFFECTS[instance.state][action] is Effect.START
+    starts = EFFECTS[instance.state][action] is ActionEffect.START
     error = NO_HOST if (starts or action in RESTARTS) and tenancy.spend("failing_starts") else None
     if starts:
-        _start(tenancy, instance, now, _Begun(work, error))
+        _start(tenancy, instance, now, _StartedAction(work, error))
     else:
-        _stop(tenancy, instance, action, now, _Begun(work, error))
+        _stop(tenancy, instance, action, now, _StartedAction(work, error))
     return work
 
 
-def _overtaken(tenancy: Tenancy, instance: Instance, now: float) -> None:
+def _overtaken(tenancy: Tenancy, instance: OciInstance, now: float) -> None:
     """Simulate an image or a move of the instance by another client, if the dials require it."""
     for dial, state, takes_s in (
-        ("images_first", State.CREATING_IMAGE, tenancy.times.image_s),
-        ("moves_first", State.MOVING, tenancy.times.move_s),
+        ("images_first", InstanceState.CREATING_IMAGE, tenancy.times.image_s),
+        ("moves_first", InstanceState.MOVING, tenancy.times.move_s),
     ):
         if instance.state in SETTLED and tenancy.spend(dial):
             _occupy(tenancy, instance, state, now, until=now + takes_s)
 
 
-def _occupy(tenancy: Tenancy, instance: Instance, state: State, now: float, *, until: float) -> None:
+def _occupy(tenancy: Tenancy, instance: OciInstance, state: InstanceState, now: float, *, until: float) -> None:
     tenancy.begin(instance, now)
     before = instance.before = instance.state
     tenancy.enter(instance, state, now)
     tenancy.later_for(instance, until, lambda at: tenancy.enter(instance, before, at))
 
 
-def _is_needed(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> bool:
+def _is_needed(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> bool:
     """Return whether an action changes anything.
 
     Raises:
         Problem: it is not possible.
     """
-    if instance.launch.preemptible_instance_config is not None and action is not Action.TERMINATE:
+    if instance.launch.preemptible_instance_config is not None and action is not InstanceAction.TERMINATE:
         # docs.oracle.com, Preemptible Instances; the error is not documented
         raise invalid(f"{action.value} cannot be done: instance {instance.id} is preemptible")
     effect = EFFECTS[instance.state][action]
-    if effect is Effect.ALREADY and tenancy.dials.already == "accepted":
+    if effect is ActionEffect.ALREADY and tenancy.dials.already == "accepted":
         return False
-    if effect in (Effect.ALREADY, Effect.WRONG):
-        raise Problem(
+    if effect in (ActionEffect.ALREADY, ActionEffect.WRONG):
+        raise OciProblem(
             "IncorrectState", f"Instance {instance.id} is {instance.state.value}: {action.value} cannot be done"
         )
-    if effect is Effect.BUSY or now < instance.busy_until:
-        raise Problem("Conflict", f"instance {instance.id} is currently being modified, try again later")
+    if effect is ActionEffect.BUSY or now < instance.busy_until:
+        raise OciProblem("Conflict", f"instance {instance.id} is currently being modified, try again later")
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _StartedAction:
     """A power action in progress: its work request, and the error of a start that will fail."""
 
     work: WorkRequest | None
     error: tuple[str, str] | None
 
 
-def _start(tenancy: Tenancy, instance: Instance, at: float, begun: _Begun, takes_s: float | None = None) -> None:
-    tenancy.enter(instance, State.STARTING, at)
+def _start(
+    tenancy: Tenancy, instance: OciInstance, at: float, begun: _StartedAction, takes_s: float | None = None
+) -> None:
+    tenancy.enter(instance, InstanceState.STARTING, at)
     due = at + (tenancy.times.boot_s if takes_s is None else takes_s)
-    goal = State.RUNNING if begun.error is None else State.STOPPED
+    goal = InstanceState.RUNNING if begun.error is None else InstanceState.STOPPED
     tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, goal, then, begun))
 
 
-def _stop(tenancy: Tenancy, instance: Instance, action: Action, now: float, begun: _Begun) -> None:
+def _stop(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float, begun: _StartedAction) -> None:
     """Stop an instance, and start it again for the two kinds of RESET."""
     restarts = action in RESTARTS
-    instance.shown = State.RUNNING if restarts and tenancy.dials.reset_shown == "running" else None
-    tenancy.enter(instance, State.STOPPING, now)
+    instance.shown = InstanceState.RUNNING if restarts and tenancy.dials.reset_shown == "running" else None
+    tenancy.enter(instance, InstanceState.STOPPING, now)
     if tenancy.dials.stop_never_ends:
         return
     due = now + _stop_takes_s(tenancy, action)
@@ -105,18 +107,18 @@ def _stop(tenancy: Tenancy, instance: Instance, action: Action, now: float, begu
         half_s = None if tenancy.dials.reset_s is None else tenancy.dials.reset_s / 2
         tenancy.later_for(instance, due, lambda at: _start(tenancy, instance, at, begun, half_s))
     else:
-        tenancy.later_for(instance, due, lambda at: _arrive(tenancy, instance, State.STOPPED, at, begun))
+        tenancy.later_for(instance, due, lambda at: _arrive(tenancy, instance, InstanceState.STOPPED, at, begun))
 
 
-def _stop_takes_s(tenancy: Tenancy, action: Action) -> float:
-    if action is Action.RESET and tenancy.dials.reset_s is not None:
+def _stop_takes_s(tenancy: Tenancy, action: InstanceAction) -> float:
+    if action is InstanceAction.RESET and tenancy.dials.reset_s is not None:
         return tenancy.dials.reset_s / 2
     if action not in SOFT:
         return tenancy.times.stop_s
     return tenancy.times.soft_limit_s if tenancy.dials.os_ignores_shutdown else tenancy.times.soft_stop_s
 
 
-def _arrive(tenancy: Tenancy, instance: Instance, state: State, at: float, begun: _Begun) -> None:
+def _arrive(tenancy: Tenancy, instance: OciInstance, state: InstanceState, at: float, begun: _StartedAction) -> None:
     instance.shown = None
     tenancy.enter(instance, state, at)
     if begun.work is not None:
@@ -124,7 +126,7 @@ def _arrive(tenancy: Tenancy, instance: Instance, state: State, at: float, begun
 
 
 def terminate(
-    tenancy: Tenancy, instance: Instance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
+    tenancy: Tenancy, instance: OciInstance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
 ) -> WorkRequest | None:
     """Begin the termination of an instance; None if it has begun before.
 
@@ -134,9 +136,9 @@ def terminate(
     Raises:
         Problem: it is TERMINATED, or another action is in progress.
     """
-    if EFFECTS[instance.state][Action.TERMINATE] is Effect.ALREADY:
+    if EFFECTS[instance.state][InstanceAction.TERMINATE] is ActionEffect.ALREADY:
         return None
-    _is_needed(tenancy, instance, Action.TERMINATE, now)
+    _is_needed(tenancy, instance, InstanceAction.TERMINATE, now)
     made_with_it = [each for each in tenancy.held(tenancy.volume_attachments, instance) if each.created_at_launch]
     if made_with_it and keep_data_volumes is None:
         raise invalid(  # seen in therealcmj/ociextirpater#6
@@ -144,10 +146,10 @@ def terminate(
             "terminate the instance.)"
         )
     tenancy.begin(instance, now)
-    tenancy.note(now, instance, "asked", Action.TERMINATE.value)
+    tenancy.note(now, instance, "asked", InstanceAction.TERMINATE.value)
     instance.shown = None
     instance.keep_boot_volume, instance.keep_data_volumes = keep_boot_volume, keep_data_volumes is not False
-    tenancy.enter(instance, State.TERMINATING, now)
+    tenancy.enter(instance, InstanceState.TERMINATING, now)
     for earlier in [each for each in tenancy.work_requests if each.instance_id == instance.id and not each.finished]:
         end_work(tenancy, earlier, now, error=("Conflict", "The instance was terminated."))
     work = begin_work(tenancy, "TerminateInstance", instance, now)
@@ -156,12 +158,12 @@ def terminate(
     return work
 
 
-def _finish(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float) -> None:
+def _finish(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float) -> None:
     end(tenancy, instance, at)
     end_work(tenancy, work, at)
 
 
-def end(tenancy: Tenancy, instance: Instance, at: float) -> None:
+def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
     """Set an instance to TERMINATED, and delete its resources as the dials and its last request require."""
     instance.turn += 1
     instance.ended = at
@@ -169,7 +171,7 @@ def end(tenancy: Tenancy, instance: Instance, at: float) -> None:
     for attachment in _detached(tenancy, tenancy.vnic_attachments, instance, at):
         vnic = tenancy.vnics.get(attachment.target_id)
         if vnic is not None and leaves != "leaves-vnic":
-            vnic.state = Presence.TERMINATED
+            vnic.state = ResourceState.TERMINATED
             tenancy.note(at, vnic, "deleted")
             tenancy.vnics.put(vnic, at)
             tenancy.vnics.drop(vnic.id, at)
@@ -181,13 +183,13 @@ def end(tenancy: Tenancy, instance: Instance, at: float) -> None:
         volume = tenancy.volumes.get(attachment.target_id)
         if volume is not None and attachment.created_at_launch and not instance.keep_data_volumes:
             tenancy.end_volume(tenancy.volumes, volume, at)
-    tenancy.enter(instance, State.TERMINATED, at)
+    tenancy.enter(instance, InstanceState.TERMINATED, at)
     tenancy.note(at, instance, "deleted")
     shown_s = tenancy.times.terminated_shown_s if tenancy.dials.terminated_shown else 0.0
     tenancy.agenda.put(at + shown_s, lambda due: _purge(tenancy, instance, due))
 
 
-def _purge(tenancy: Tenancy, instance: Instance, at: float) -> None:
+def _purge(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
     """Remove an instance, its attachments and its work requests."""
     tenancy.instances.drop(instance.id, at)
     for shelf in (tenancy.vnic_attachments, tenancy.boot_volume_attachments, tenancy.volume_attachments):
@@ -197,8 +199,8 @@ def _purge(tenancy: Tenancy, instance: Instance, at: float) -> None:
         tenancy.work_requests.drop(work.id, at)
 
 
-def _detached(tenancy: Tenancy, shelf: Shelf[Attachment], instance: Instance, at: float) -> list[Attachment]:
+def _detached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
     held = list(tenancy.held(shelf, instance))
     for attachment in held:
-        tenancy.link(shelf, attachment, Link.DETACHED, at)
+        tenancy.link(shelf, attachment, AttachmentState.DETACHED, at)
     return held

@@ -11,30 +11,30 @@ import msgspec
 
 from unbounded.lab.cloud.oci import names, views
 from unbounded.lab.cloud.oci.dials import MOST_ON_A_PAGE
-from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found
-from unbounded.lab.cloud.oci.shelf import Body, Shelf, Shown
+from unbounded.lab.cloud.oci.errors import OciProblem, invalid, not_found
+from unbounded.lab.cloud.oci.history_map import Body, HistoryMap, ResourceView
 from unbounded.lab.cloud.oci.tenancy import Tenancy
-from unbounded.lab.http import Reply
+from unbounded.lab.http import LabReply
 
 JSON: Final = "application/json"
 PAGE_SIZE: Final = 100
 SORTED_BY: Final = {"TIMECREATED": "timeCreated", "DISPLAYNAME": "displayName"}
 
 Query = Mapping[str, str]
-Read = Callable[[Tenancy, tuple[str, ...], Query, float], Reply]
-ShelfOf = Callable[[Tenancy], Shelf[Any]]
+Read = Callable[[Tenancy, tuple[str, ...], Query, float], LabReply]
+ShelfOf = Callable[[Tenancy], HistoryMap[Any]]
 
 
-def json_reply(body: Any, *, status: int = 200, **headers: str | None) -> Reply:
+def json_reply(body: Any, *, status: int = 200, **headers: str | None) -> LabReply:
     """Return a JSON reply. Underscores in names of headers become dashes; headers that are None are left out."""
     named = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
-    return Reply(status, msgspec.json.encode(body), {"content-type": JSON, **named})
+    return LabReply(status, msgspec.json.encode(body), {"content-type": JSON, **named})
 
 
 def one(shelf: ShelfOf) -> Read:
     """Return a call that reads a single resource, with the lag of the dial `get_lag_s`."""
 
-    def read(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, now: float) -> Reply:
+    def read(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, now: float) -> LabReply:
         shown = shelf(tenancy).seen(ids[0], now - tenancy.dials.get_lag_s)
         if shown is None:
             raise not_found()
@@ -51,7 +51,7 @@ def many(shelf: ShelfOf, *, filters: tuple[str, ...], needed: tuple[str, ...] = 
         needed: required ones of them.
     """
 
-    def read(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
+    def read(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> LabReply:
         check_compartment(tenancy, query, needed)
         wanted = {name: query[name] for name in (*filters, "compartmentId") if name in query}
         every = shelf(tenancy).all_seen(now - tenancy.dials.list_lag_s)
@@ -68,12 +68,12 @@ def check_compartment(tenancy: Tenancy, query: Query, needed: tuple[str, ...] = 
     """
     for name in needed:
         if not query.get(name):
-            raise Problem("MissingParameter", f"{name} is missing")
+            raise OciProblem("MissingParameter", f"{name} is missing")
     if query.get("compartmentId", tenancy.id) not in (tenancy.id, tenancy.compartment_id):
         raise not_found()
 
 
-def _matches(shown: Shown, wanted: Query) -> bool:
+def _matches(shown: ResourceView, wanted: Query) -> bool:
     return all(shown.body.get(name) == value for name, value in wanted.items())
 
 
@@ -96,7 +96,7 @@ def one_of(query: Query, name: str, *values: str) -> str | None:
     return given
 
 
-def page(tenancy: Tenancy, query: Query, bodies: list[Body], *, key: str = "id") -> Reply:
+def page(tenancy: Tenancy, query: Query, bodies: list[Body], *, key: str = "id") -> LabReply:
     """Return the requested page of a list, with the token of the next one; it may be smaller than requested."""
     limit = query.get("limit", str(PAGE_SIZE))
     if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ON_A_PAGE:
@@ -118,7 +118,7 @@ def _start(token: str | None, ids: list[str]) -> int:
         raise invalid("page is not a token of this list") from error
 
 
-def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
+def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> LabReply:
     """List images. Platform images are in every compartment; `shape` selects those that it can boot."""
     check_compartment(tenancy, query)
     shape = tenancy.shapes.get(query["shape"]) if "shape" in query else None
@@ -133,7 +133,7 @@ def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) ->
     return page(tenancy, query, ordered(query, here))
 
 
-def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
+def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> LabReply:
     check_compartment(tenancy, query)
     one_of(query, "availabilityDomain", *names.AVAILABILITY_DOMAINS)  # each has all shapes
     image = tenancy.images.get(query["imageId"]) if "imageId" in query else None
@@ -144,7 +144,7 @@ def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -
     return page(tenancy, query, [views.shape_body(each) for each in found if wanted in (None, each.name)], key="shape")
 
 
-def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
+def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> LabReply:
     check_compartment(tenancy, query)
     return json_reply(
         [
@@ -154,14 +154,14 @@ def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, 
     )
 
 
-def work_request(tenancy: Tenancy, ids: tuple[str, ...], query: Query, now: float) -> Reply:
+def work_request(tenancy: Tenancy, ids: tuple[str, ...], query: Query, now: float) -> LabReply:
     """Return one work request, with Retry-After from the dial `work_again_s`."""
     reply = one(lambda t: t.work_requests)(tenancy, ids, query, now)
     again_s = tenancy.dials.work_again_s
     return reply if again_s is None else replace(reply, headers={**reply.headers, "retry-after": f"{again_s:.0f}"})
 
 
-def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
+def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> LabReply:
     """List summaries of work requests, newest first; `resourceId` selects those of one resource."""
     check_compartment(tenancy, query)
     every = (shown.body for shown in tenancy.work_requests.all_seen(now - tenancy.dials.list_lag_s))
@@ -174,7 +174,7 @@ def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: fl
     )
 
 
-def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _now: float) -> Reply:
+def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _now: float) -> LabReply:
     work = tenancy.work_requests.get(ids[0])
     if work is None:
         raise not_found()

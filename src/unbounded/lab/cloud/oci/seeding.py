@@ -10,10 +10,10 @@ import msgspec
 from unbounded.lab.cloud.oci import names
 from unbounded.lab.cloud.oci.catalog import UBUNTU
 from unbounded.lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
+from unbounded.lab.cloud.oci.launch_rules import check
 from unbounded.lab.cloud.oci.launching import attach_vnic, make, settle
-from unbounded.lab.cloud.oci.lifecycle import State
-from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, Subnet, Volume
-from unbounded.lab.cloud.oci.rules import check
+from unbounded.lab.cloud.oci.lifecycle import InstanceState
+from unbounded.lab.cloud.oci.model import Attachment, AttachmentState, OciInstance, ResourceState, Subnet, Volume
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 
@@ -27,7 +27,7 @@ class Disks:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SeededInstance:
     """Description of an instance to create.
 
     Args:
@@ -40,7 +40,7 @@ class Wanted:
     shape: str = "VM.Standard3.Flex"
     ocpus: float | None = 2
     memory_gb: float | None = 32
-    state: State = State.RUNNING
+    state: InstanceState = InstanceState.RUNNING
     image_id: str | None = None
     subnet: Subnet | None = None
     availability_domain: str = names.AVAILABILITY_DOMAINS[0]
@@ -56,7 +56,7 @@ class Wanted:
     launch: dict[str, Any] = field(default_factory=dict)
 
 
-def seed_instance(tenancy: Tenancy, wanted: Wanted, now: float) -> Instance:
+def seed_instance(tenancy: Tenancy, wanted: SeededInstance, now: float) -> OciInstance:
     """Create an instance in the described state, with all its resources.
 
     Raises:
@@ -74,7 +74,7 @@ def seed_instance(tenancy: Tenancy, wanted: Wanted, now: float) -> Instance:
     return instance
 
 
-def _details(tenancy: Tenancy, wanted: Wanted) -> Launch:
+def _details(tenancy: Tenancy, wanted: SeededInstance) -> Launch:
     shape = tenancy.shapes[wanted.shape]
     config = ShapeConfig(ocpus=wanted.ocpus, memory_in_gbs=wanted.memory_gb) if shape.flexible else ShapeConfig()
     subnet = wanted.subnet or tenancy.public_subnet
@@ -113,12 +113,12 @@ def newest_ubuntu(tenancy: Tenancy, shape_name: str) -> str:
     return max(found, key=lambda image: image.created).id
 
 
-def attach_volume(tenancy: Tenancy, instance: Instance, disks: Disks, number: int, now: float) -> Volume:
+def attach_volume(tenancy: Tenancy, instance: OciInstance, disks: Disks, number: int, now: float) -> Volume:
     """Create a data volume of an instance, ATTACHED."""
     where = (instance.compartment_id, instance.availability_domain)
     name = f"{instance.name}-data-{number}"
     ident = tenancy.new_id("volume")
-    volume = tenancy.volumes.put(Volume(ident, name, *where, disks.size_gb, now, state=Presence.AVAILABLE), now)
+    volume = tenancy.volumes.put(Volume(ident, name, *where, disks.size_gb, now, state=ResourceState.AVAILABLE), now)
     tenancy.note(now, volume, "created")
     attachment = Attachment(
         tenancy.new_id("volumeattachment"),
@@ -130,5 +130,5 @@ def attach_volume(tenancy: Tenancy, instance: Instance, disks: Disks, number: in
         created_at_launch=disks.created_at_launch,
         device=f"/dev/oracleoci/oraclevd{chr(ord('b') + number)}",
     )
-    tenancy.link(tenancy.volume_attachments, attachment, Link.ATTACHED, now)
+    tenancy.link(tenancy.volume_attachments, attachment, AttachmentState.ATTACHED, now)
     return volume

@@ -9,28 +9,31 @@ from email.utils import formatdate
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from unbounded.lab.cloud.front import Call
-from unbounded.lab.cloud.history import History
-from unbounded.lab.cloud.limits import Buckets, Limit
-from unbounded.lab.cloud.oci.access import Access
-from unbounded.lab.cloud.oci.calls import ROUTES, Known
-from unbounded.lab.cloud.oci.dials import Dials
-from unbounded.lab.cloud.oci.errors import ASK_LATER, SAID, Problem, said
+from unbounded.lab.cloud.frontend import CloudCall
+from unbounded.lab.cloud.history import CloudHistory
+from unbounded.lab.cloud.limits import RateLimit, TokenBuckets
+from unbounded.lab.cloud.oci.calls import ROUTES, OciCall
+from unbounded.lab.cloud.oci.dials import OciDials
+from unbounded.lab.cloud.oci.errors import ASK_LATER, ERRORS, OciProblem, problem_named
 from unbounded.lab.cloud.oci.reads import json_reply
+from unbounded.lab.cloud.oci.request_signatures import OciAccess
 from unbounded.lab.cloud.oci.tenancy import Tenancy
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.http import LabReply, LabRequest
 
 UNKNOWN: Final = "Unknown"
 LOGIN: Final = "Login"
-LIMITS: Final[Mapping[bool, Limit]] = {False: Limit(burst=1000, per_s=100), True: Limit(burst=200, per_s=10)}
+LIMITS: Final[Mapping[bool, RateLimit]] = {
+    False: RateLimit(burst=1000, per_s=100),
+    True: RateLimit(burst=200, per_s=10),
+}
 """Of a tenancy, for reads and for changes. Oracle publishes no figures: that of changes is Azure's, reads get more."""
 
 
-Login = Callable[[Request, float], Reply]
+Login = Callable[[LabRequest, float], LabReply]
 """Issues a token for a valid credential, by the time of clients that sign requests; raises Problem."""
 
 
-class Service:
+class OciService:
     """One tenancy behind its API.
 
     Args:
@@ -41,7 +44,7 @@ class Service:
     def __init__(
         self,
         tenancy: Tenancy,
-        access: Access,
+        access: OciAccess,
         logins: Mapping[str, Login],
         wall: Callable[[], float],
     ) -> None:
@@ -49,55 +52,55 @@ class Service:
         self._access = access
         self._logins = logins
         self._wall = wall
-        self._buckets = Buckets()
+        self._buckets = TokenBuckets()
         self._answers = 0
 
     @property
-    def dials(self) -> Dials:
+    def dials(self) -> OciDials:
         return self.tenancy.dials
 
     @property
-    def history(self) -> History:
+    def history(self) -> CloudHistory:
         return self.tenancy.history
 
     @property
     def error_names(self) -> Collection[str]:
-        return SAID.keys()
+        return ERRORS.keys()
 
-    def set_dials(self, dials: Dials, now: float) -> None:
+    def set_dials(self, dials: OciDials, now: float) -> None:
         self.tenancy.set_dials(dials, now)
         self._access.revoked = dials.key_revoked
 
     def advance(self, now: float) -> None:
         self.tenancy.advance(now)
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: LabRequest) -> CloudCall:
         if request.path in self._logins:
-            return Call(LOGIN, self.tenancy.id, is_login=True)
+            return CloudCall(LOGIN, self.tenancy.id, is_login=True)
         known, _ = _find(request)
         name = UNKNOWN if known is None else known.name
-        return Call(name, self.tenancy.id, changes=known is not None and known.write is not None)
+        return CloudCall(name, self.tenancy.id, changes=known is not None and known.write is not None)
 
-    def answer(self, request: Request, call: Call, now: float) -> Reply:
+    def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         try:
             reply = self._answer(request, call, now)
-        except Problem as problem:
+        except OciProblem as problem:
             reply = _refusal(problem)
         return self._tagged(reply, request, now)
 
-    def error(self, name: str, request: Request, _call: Call, now: float) -> Reply:
-        problem = said(name)
+    def error(self, name: str, request: LabRequest, _call: CloudCall, now: float) -> LabReply:
+        problem = problem_named(name)
         wait_s = self.dials.retry_after_s if problem.code in ASK_LATER else None
         return self._tagged(_refusal(problem, wait_s), request, now)
 
-    def _answer(self, request: Request, call: Call, now: float) -> Reply:
+    def _answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         signed_at = self._wall() + self.dials.clock_ahead_s
         if call.is_login:
             return self._logins[request.path](request, signed_at)
         self._access.admit(request, signed_at)
         limit = {str(call.changes): LIMITS[call.changes]}
         if self.dials.rate_limits and self._buckets.take(limit, now) is not None:
-            raise said("TooManyRequests")  # without Retry-After: zoom/karpenter-oci#52
+            raise problem_named("TooManyRequests")  # without Retry-After: zoom/karpenter-oci#52
         known, ids = _find(request)
         if known is None:
             raise _unknown(request)
@@ -107,7 +110,7 @@ class Service:
         assert known.read is not None  # noqa: S101 - a call reads or writes
         return known.read(self.tenancy, ids, query, now)
 
-    def _tagged(self, reply: Reply, request: Request, now: float) -> Reply:
+    def _tagged(self, reply: LabReply, request: LabRequest, now: float) -> LabReply:
         """Add the time and the request id to a reply: the client's part and two of the service."""
         self._answers += 1
         own = hashlib.blake2b(f"{self.tenancy.id}/{self._answers}".encode(), digest_size=32).hexdigest().upper()
@@ -116,18 +119,18 @@ class Service:
         return replace(reply, headers={**reply.headers, **told})
 
 
-def _refusal(problem: Problem, wait_s: float | None = None) -> Reply:
+def _refusal(problem: OciProblem, wait_s: float | None = None) -> LabReply:
     hint = None if wait_s is None else f"{wait_s:g}"
     return json_reply({"code": problem.code, "message": problem.message}, status=problem.status, retry_after=hint)
 
 
-def _find(request: Request) -> tuple[Known | None, tuple[str, ...]]:
+def _find(request: LabRequest) -> tuple[OciCall | None, tuple[str, ...]]:
     routes = ROUTES.get(request.method)
     found = routes.find(request.path) if routes is not None else None
     return (None, ()) if found is None else (found[0], tuple(unquote(ident) for ident in found[1]))
 
 
-def _unknown(request: Request) -> Problem:
+def _unknown(request: LabRequest) -> OciProblem:
     if any(routes.find(request.path) for routes in ROUTES.values()):
-        return Problem("MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
-    return Problem("NotFound", f"There is no operation at {request.method} {request.path}")
+        return OciProblem("MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
+    return OciProblem("NotFound", f"There is no operation at {request.method} {request.path}")

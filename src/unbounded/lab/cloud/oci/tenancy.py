@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Final, TypeVar
 
-from unbounded.lab.cloud.agenda import Act, Agenda
-from unbounded.lab.cloud.history import Event, History
+from unbounded.lab.cloud.history import CloudEvent, CloudHistory
 from unbounded.lab.cloud.oci import names, views
 from unbounded.lab.cloud.oci.catalog import SHAPES, platform_images
-from unbounded.lab.cloud.oci.dials import COUNTS, IDEAL, Dials
-from unbounded.lab.cloud.oci.lifecycle import LIVE, State
+from unbounded.lab.cloud.oci.dials import COUNTS, IDEAL, OciDials
+from unbounded.lab.cloud.oci.history_map import HistoryMap
+from unbounded.lab.cloud.oci.lifecycle import LIVE, InstanceState
 from unbounded.lab.cloud.oci.model import (
     Attachment,
-    Image,
-    Instance,
-    Link,
-    Presence,
-    Shape,
+    AttachmentState,
+    OciImage,
+    OciInstance,
+    OciShape,
+    ResourceState,
     Subnet,
     Vnic,
     Volume,
     WorkRequest,
 )
-from unbounded.lab.cloud.oci.shelf import Shelf
+from unbounded.lab.cloud.schedule import Act, Schedule
 from unbounded.lab.dials import Counts
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class OciTimes:
     """Durations, in seconds. The real ones are half a minute to several minutes."""
 
     provision_s: float = 2.0
@@ -47,19 +47,19 @@ class Times:
     terminated_shown_s: float = 12 * 3600.0
 
 
-USUAL_TIMES: Final = Times()
+USUAL_TIMES: Final = OciTimes()
 
 H = TypeVar("H", Volume, Vnic)
 
-Thing = Instance | Vnic | Volume
+Thing = OciInstance | Vnic | Volume
 """Resources with a history."""
 
-KINDS: Final[Mapping[type[Thing], str]] = {Instance: "Instance", Vnic: "Vnic", Volume: "Volume"}
+KINDS: Final[Mapping[type[Thing], str]] = {OciInstance: "Instance", Vnic: "Vnic", Volume: "Volume"}
 """The kinds in their events, which clients of the control interface read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class RetryToken:
     """A used retry token: its request, and the result.
 
     Args:
@@ -91,26 +91,28 @@ class Permitted:
 class Tenancy:
     """All resources of one tenancy in one region."""
 
-    def __init__(self, seed: str, dials: Dials = IDEAL, times: Times = USUAL_TIMES, *, now: float) -> None:
+    def __init__(self, seed: str, dials: OciDials = IDEAL, times: OciTimes = USUAL_TIMES, *, now: float) -> None:
         self.seed = seed
         self.times = times
         self.id = names.ocid("tenancy", seed)
         self.compartment_id = names.ocid("compartment", seed, "machines")
-        self.agenda = Agenda()
-        self.history = History()
-        self.shapes: dict[str, Shape] = {shape.name: shape for shape in SHAPES}
+        self.agenda = Schedule()
+        self.history = CloudHistory()
+        self.shapes: dict[str, OciShape] = {shape.name: shape for shape in SHAPES}
         self.permitted = Permitted()
-        self.tokens: dict[str, Token] = {}
-        self.images: Shelf[Image] = Shelf(views.image_body)
-        self.subnets: Shelf[Subnet] = Shelf(views.subnet_body)
-        self.instances: Shelf[Instance] = Shelf(lambda each: views.instance_body(each, self.shapes[each.launch.shape]))
-        self.vnics: Shelf[Vnic] = Shelf(views.vnic_body)
-        self.vnic_attachments: Shelf[Attachment] = Shelf(views.vnic_attachment_body)
-        self.boot_volumes: Shelf[Volume] = Shelf(views.boot_volume_body)
-        self.boot_volume_attachments: Shelf[Attachment] = Shelf(views.boot_volume_attachment_body)
-        self.volumes: Shelf[Volume] = Shelf(views.volume_body)
-        self.volume_attachments: Shelf[Attachment] = Shelf(views.volume_attachment_body)
-        self.work_requests: Shelf[WorkRequest] = Shelf(views.work_request_body)
+        self.tokens: dict[str, RetryToken] = {}
+        self.images: HistoryMap[OciImage] = HistoryMap(views.image_body)
+        self.subnets: HistoryMap[Subnet] = HistoryMap(views.subnet_body)
+        self.instances: HistoryMap[OciInstance] = HistoryMap(
+            lambda each: views.instance_body(each, self.shapes[each.launch.shape])
+        )
+        self.vnics: HistoryMap[Vnic] = HistoryMap(views.vnic_body)
+        self.vnic_attachments: HistoryMap[Attachment] = HistoryMap(views.vnic_attachment_body)
+        self.boot_volumes: HistoryMap[Volume] = HistoryMap(views.boot_volume_body)
+        self.boot_volume_attachments: HistoryMap[Attachment] = HistoryMap(views.boot_volume_attachment_body)
+        self.volumes: HistoryMap[Volume] = HistoryMap(views.volume_body)
+        self.volume_attachments: HistoryMap[Attachment] = HistoryMap(views.volume_attachment_body)
+        self.work_requests: HistoryMap[WorkRequest] = HistoryMap(views.work_request_body)
         self._numbers = 0
         self.now = now
         self.set_dials(dials, now)
@@ -125,7 +127,7 @@ class Tenancy:
 
     # Dials and time
 
-    def set_dials(self, dials: Dials, now: float) -> None:
+    def set_dials(self, dials: OciDials, now: float) -> None:
         """Set the dials; counts restart."""
         self.advance(now)
         self.dials = dials
@@ -140,13 +142,13 @@ class Tenancy:
         self.now = max(self.now, now)
         self.agenda.run(self.now)
 
-    def later_for(self, instance: Instance, due: float, act: Act) -> None:
+    def later_for(self, instance: OciInstance, due: float, act: Act) -> None:
         """Schedule a step of an instance's action; another action begun in between voids it."""
         turn = instance.turn
         self.agenda.put(due, lambda at: act(at) if instance.turn == turn else None)
 
     def note(self, at: float, thing: Thing, what: str, detail: str = "") -> None:
-        self.history.add(Event(at, KINDS[type(thing)], thing.name, what, detail, thing.id))
+        self.history.add(CloudEvent(at, KINDS[type(thing)], thing.name, what, detail, thing.id))
 
     def new_id(self, kind: str) -> str:
         self._numbers += 1
@@ -181,15 +183,15 @@ class Tenancy:
         )
         return self.subnets.put(subnet, now)
 
-    def held(self, shelf: Shelf[Attachment], instance: Instance) -> Iterator[Attachment]:
+    def held(self, shelf: HistoryMap[Attachment], instance: OciInstance) -> Iterator[Attachment]:
         """Yield the attachments of an instance that are not DETACHED."""
         return (each for each in shelf if each.instance_id == instance.id and each.holds)
 
-    def live(self) -> list[Instance]:
+    def live(self) -> list[OciInstance]:
         """Return instances that are not TERMINATED: each counts against the limit, and costs money."""
         return [instance for instance in self.instances if instance.state in LIVE]
 
-    def powered(self) -> list[Instance]:
+    def powered(self) -> list[OciInstance]:
         return [instance for instance in self.instances if instance.is_on]
 
     def strays(self) -> list[Volume | Vnic]:
@@ -206,12 +208,12 @@ class Tenancy:
 
     # Changes
 
-    def begin(self, instance: Instance, now: float) -> None:
+    def begin(self, instance: OciInstance, now: float) -> None:
         """Record the start of an action on an instance: it voids the one in progress."""
         instance.turn += 1
         instance.busy_until = now + self.dials.busy_s
 
-    def enter(self, instance: Instance, state: State, at: float) -> None:
+    def enter(self, instance: OciInstance, state: InstanceState, at: float) -> None:
         """Set an instance's state, and record that."""
         was_on, instance.state = instance.is_on, state
         self.instances.put(instance, at)
@@ -219,16 +221,16 @@ class Tenancy:
         if instance.is_on != was_on:
             self.note(at, instance, "on" if instance.is_on else "off")
 
-    def link(self, shelf: Shelf[Attachment], attachment: Attachment, state: Link, at: float) -> None:
+    def link(self, shelf: HistoryMap[Attachment], attachment: Attachment, state: AttachmentState, at: float) -> None:
         attachment.state = state
         shelf.put(attachment, at)
 
-    def end_volume(self, shelf: Shelf[Volume], volume: Volume, at: float) -> None:
-        volume.state, volume.ended = Presence.TERMINATED, at
+    def end_volume(self, shelf: HistoryMap[Volume], volume: Volume, at: float) -> None:
+        volume.state, volume.ended = ResourceState.TERMINATED, at
         shelf.put(volume, at)
         self.note(at, volume, "deleted")
 
 
 def _stray(things: Iterable[H], held: set[str]) -> list[H]:
-    gone = (Presence.TERMINATED, Presence.TERMINATING)
+    gone = (ResourceState.TERMINATED, ResourceState.TERMINATING)
     return [thing for thing in things if thing.id not in held and thing.state not in gone]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.lab.cloud.oci.details import Details, Launch, ShapeConfig
-from unbounded.lab.cloud.oci.model import Attachment, Image, Instance, Shape, Subnet, Vnic, Volume, WorkRequest
+from unbounded.lab.cloud.oci.model import Attachment, OciImage, OciInstance, OciShape, Subnet, Vnic, Volume, WorkRequest
 from unbounded.lab.cloud.oci.names import REGION, mac
 
 GB: Final = 1024
@@ -52,7 +52,7 @@ def _given(details: Details | None) -> Body:
     return {} if details is None else msgspec.to_builtins(details)
 
 
-def instance_body(instance: Instance, shape: Shape) -> Body:
+def instance_body(instance: OciInstance, shape: OciShape) -> Body:
     launch = instance.launch
     return _set(
         id=instance.id,
@@ -99,7 +99,7 @@ def _launch_options(launch: Launch) -> Body:
     return options if encrypted is None else options | {"isPvEncryptionInTransitEnabled": encrypted}
 
 
-def _shape_config(given: ShapeConfig, shape: Shape) -> Body:
+def _shape_config(given: ShapeConfig, shape: OciShape) -> Body:
     ocpus, drives = shape.ocpus_of(given), shape.drives_of(given)
     return _set(
         ocpus=float(ocpus),
@@ -240,7 +240,7 @@ def subnet_body(subnet: Subnet) -> Body:
     )
 
 
-def image_body(image: Image) -> Body:
+def image_body(image: OciImage) -> Body:
     return {"compartmentId": image.compartment_id} | _set(  # null in platform images
         id=image.id,
         displayName=image.name,
@@ -260,7 +260,7 @@ def image_body(image: Image) -> Body:
     )
 
 
-def shape_body(shape: Shape) -> Body:
+def shape_body(shape: OciShape) -> Body:
     return _set(
         shape=shape.name,
         processorDescription=shape.processor,
@@ -284,7 +284,7 @@ def shape_body(shape: Shape) -> Body:
     )
 
 
-def _memory_options(shape: Shape) -> Body:
+def _memory_options(shape: OciShape) -> Body:
     low, high = shape.gb_per_ocpu
     return {
         "minInGBs": low * shape.ocpus,

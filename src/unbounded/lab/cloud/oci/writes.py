@@ -5,55 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from unbounded.lab.cloud.oci.booting import check_source, replace_boot_volume
+from unbounded.lab.cloud.oci.boot_volumes import check_source, replace_boot_volume
 from unbounded.lab.cloud.oci.details import PowerAction, Update, parsed
-from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found, said
-from unbounded.lab.cloud.oci.launching import earlier, launch
-from unbounded.lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, Action
-from unbounded.lab.cloud.oci.model import Instance, Presence
+from unbounded.lab.cloud.oci.errors import OciProblem, invalid, not_found, problem_named
+from unbounded.lab.cloud.oci.history_map import HistoryMap
+from unbounded.lab.cloud.oci.launch_rules import check_metadata, check_tags
+from unbounded.lab.cloud.oci.launching import earlier_result, launch
+from unbounded.lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, InstanceAction
+from unbounded.lab.cloud.oci.model import OciInstance, ResourceState
 from unbounded.lab.cloud.oci.power import act, terminate
 from unbounded.lab.cloud.oci.reads import Query, json_reply, one_of
-from unbounded.lab.cloud.oci.rules import check_metadata, check_tags
-from unbounded.lab.cloud.oci.shelf import Shelf
-from unbounded.lab.cloud.oci.tenancy import Tenancy, Token
-from unbounded.lab.cloud.oci.work import begin_work, end_work
-from unbounded.lab.http import Reply, Request
+from unbounded.lab.cloud.oci.tenancy import RetryToken, Tenancy
+from unbounded.lab.cloud.oci.work_requests import begin_work, end_work
+from unbounded.lab.http import LabReply, LabRequest
 
-Write = Callable[[Tenancy, tuple[str, ...], Query, Request, float], Reply]
+Write = Callable[[Tenancy, tuple[str, ...], Query, LabRequest, float], LabReply]
 FIXED_METADATA = ("user_data", "ssh_authorized_keys")
 
 T = TypeVar("T")
 
 
-def launch_instance(tenancy: Tenancy, _ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:
+def launch_instance(
+    tenancy: Tenancy, _ids: tuple[str, ...], _query: Query, request: LabRequest, now: float
+) -> LabReply:
     instance, work_id = launch(tenancy, request.body, request.headers.get("opc-retry-token"), now)
     shown = tenancy.instances.latest(instance)
     return json_reply(shown.body, etag=shown.etag, opc_work_request_id=work_id)
 
 
-def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
+def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: LabRequest, now: float) -> LabReply:
     instance = _found(tenancy.instances, ids[0], request)
     wanted = one_of(query, "action", *POWER_ACTIONS)
     if wanted is None:
-        raise Problem("MissingParameter", "action is missing")
+        raise OciProblem("MissingParameter", "action is missing")
     if request.body and parsed(request.body, PowerAction).action_type != wanted.lower():
         raise invalid(f"actionType has to be that of the action {wanted}")
     token = request.headers.get("opc-retry-token")
     asked = f"{instance.id} {wanted} ".encode() + request.body
-    if (used := earlier(tenancy, token, asked, now)) is None:
-        work = act(tenancy, instance, Action(wanted), now)
+    if (used := earlier_result(tenancy, token, asked, now)) is None:
+        work = act(tenancy, instance, InstanceAction(wanted), now)
         told = work.id if work is not None and tenancy.dials.action_work == "told" else ""
-        used = Token(now, asked, instance.id, told, instance.turn)
+        used = RetryToken(now, asked, instance.id, told, instance.turn)
         if token is not None:
             tenancy.tokens[token] = used
     shown = tenancy.instances.latest(instance)
     return json_reply(shown.body, etag=shown.etag, opc_work_request_id=used.work_request_id or None)
 
 
-def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:
+def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: LabRequest, now: float) -> LabReply:
     instance = _found(tenancy.instances, ids[0], request)
     if instance.state not in LIVE:
-        raise Problem("IncorrectState", f"Instance {instance.id} is {instance.state.value}")
+        raise OciProblem("IncorrectState", f"Instance {instance.id} is {instance.state.value}")
     update = parsed(request.body, Update)
     _check_update(tenancy, instance, update)
     instance.name = instance.name if update.display_name is None else update.display_name
@@ -70,7 +72,7 @@ def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, reque
     return json_reply(shown.body, etag=shown.etag, opc_work_request_id=work.id)
 
 
-def _check_update(tenancy: Tenancy, instance: Instance, update: Update) -> None:
+def _check_update(tenancy: Tenancy, instance: OciInstance, update: Update) -> None:
     if update.metadata is not None:
         for key in FIXED_METADATA:
             if update.metadata.get(key) != instance.metadata.get(key):
@@ -82,7 +84,9 @@ def _check_update(tenancy: Tenancy, instance: Instance, update: Update) -> None:
         check_source(tenancy, instance, update.source_details, may_stop=may_stop)
 
 
-def terminate_instance(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
+def terminate_instance(
+    tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: LabRequest, now: float
+) -> LabReply:
     instance = _found(tenancy.instances, ids[0], request)
     # for the drives of bare metal, without a visible effect
     one_of(query, "recycleLevel", "FULL_RECYCLE", "SKIP_RECYCLE")
@@ -93,20 +97,22 @@ def terminate_instance(tenancy: Tenancy, ids: tuple[str, ...], query: Query, req
         keep_boot_volume=_flag(query, "preserveBootVolume") or False,
         keep_data_volumes=_flag(query, "preserveDataVolumesCreatedAtLaunch"),
     )
-    return Reply(204, headers={} if work is None else {"opc-work-request-id": work.id})
+    return LabReply(204, headers={} if work is None else {"opc-work-request-id": work.id})
 
 
-def delete_boot_volume(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:
+def delete_boot_volume(
+    tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: LabRequest, now: float
+) -> LabReply:
     volume = _found(tenancy.boot_volumes, ids[0], request)
     if any(each.holds and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
-        raise Problem("Conflict", f"Boot volume {volume.id} is attached to an instance")
-    if volume.state is Presence.TERMINATED:
+        raise OciProblem("Conflict", f"Boot volume {volume.id} is attached to an instance")
+    if volume.state is ResourceState.TERMINATED:
         raise not_found()
     tenancy.end_volume(tenancy.boot_volumes, volume, now)
-    return Reply(204)
+    return LabReply(204)
 
 
-def _found(shelf: Shelf[Any], ident: str, request: Request) -> Any:
+def _found(shelf: HistoryMap[Any], ident: str, request: LabRequest) -> Any:
     """Return the true resource, if If-Match fits its present ETag.
 
     Raises:
@@ -117,7 +123,7 @@ def _found(shelf: Shelf[Any], ident: str, request: Request) -> Any:
         raise not_found()
     given = request.headers.get("if-match")
     if given not in (None, "*", shelf.latest(thing).etag):
-        raise said("NoEtagMatch")
+        raise problem_named("NoEtagMatch")
     return thing
 
 

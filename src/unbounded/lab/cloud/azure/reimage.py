@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbounded.lab.cloud.azure.attaching import attach_all, completed
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.azure.estate import ALIVE, Estate
+from unbounded.lab.cloud.azure.attachments import attach_all, completed
+from unbounded.lab.cloud.azure.errors import AzureProblem
 from unbounded.lab.cloud.azure.lifecycle import claim
-from unbounded.lab.cloud.azure.model import Document, Machine, Operation, Provisioning
+from unbounded.lab.cloud.azure.model import Document, LongRunningOperation, Provisioning, VirtualMachine
+from unbounded.lab.cloud.azure.request_shapes import REIMAGE, checked
+from unbounded.lab.cloud.azure.resources import ALIVE, AzureResources
 from unbounded.lab.cloud.azure.rules import custom_data_of, id_of_disk
-from unbounded.lab.cloud.azure.shapes import REIMAGE, checked
 
 _OF_THE_OLD: frozenset[str] = frozenset({"name", "managedDisk", "vhd"})
 
 
-def reimage(estate: Estate, machine: Machine, body: Document, now: float) -> Operation:
+def reimage(estate: AzureResources, machine: VirtualMachine, body: Document, now: float) -> LongRunningOperation:
     """Begin a reimage.
 
     Raises:
@@ -29,10 +29,10 @@ def reimage(estate: Estate, machine: Machine, body: Document, now: float) -> Ope
     is_ephemeral = "diffDiskSettings" in machine.os_disk
     if given.get("tempDisk") and not is_ephemeral:
         detail = "tempDisk is only supported for a VM with an ephemeral OS disk."
-        raise Problem("InvalidParameter", detail=detail, target="tempDisk")
+        raise AzureProblem("InvalidParameter", detail=detail, target="tempDisk")
     if not machine.properties["storageProfile"].get("imageReference"):
         detail = f"VM '{machine.id.name}' has no image from which its OS disk could be made anew."
-        raise Problem("OperationNotAllowed", detail=detail)
+        raise AzureProblem("OperationNotAllowed", detail=detail)
     custom_data = custom_data_of(given.get("osProfile") or {})
     claim(estate, machine, "reimage", now)
     machine = estate.machine(machine.id)
@@ -45,7 +45,7 @@ def reimage(estate: Estate, machine: Machine, body: Document, now: float) -> Ope
             estate.blink(current, at)
         estate.put_machine(replace(current, custom_data=told, provisioning=Provisioning.SUCCEEDED), at)
 
-    def undone(at: float, problem: Problem) -> None:
+    def undone(at: float, problem: AzureProblem) -> None:
         estate.failed(machine, at, problem)
 
     operation = estate.begin(
@@ -61,7 +61,7 @@ def reimage(estate: Estate, machine: Machine, body: Document, now: float) -> Ope
     return operation
 
 
-def _renew_os_disk(estate: Estate, machine: Machine, at: float) -> None:
+def _renew_os_disk(estate: AzureResources, machine: VirtualMachine, at: float) -> None:
     """Replace the OS disk by a new one; deleteOption decides whether the old one is kept."""
     disk = estate.disks.get(id_of_disk(machine.id, machine.os_disk).key)
     storage = dict(machine.properties["storageProfile"])

@@ -17,7 +17,7 @@ class PortFailed(OSError):
     """A port that is not available; the message is for the user."""
 
 
-class Door:
+class LabListener:
     """A port with an HTTP server behind it; while it is shut, connections are refused.
 
     Raises:

@@ -10,7 +10,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Records(Generic[K, V]):
+class VersionedValues(Generic[K, V]):
     """Values by key. A value is never changed in place, but replaced. The times of one key do not decrease."""
 
     def __init__(self) -> None:

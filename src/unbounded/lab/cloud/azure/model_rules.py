@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.lab.cloud.azure.catalog import SIZES, ZONES, plain, size_of
-from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.errors import AzureProblem
 from unbounded.lab.cloud.azure.model import Document
 
 Offends = Callable[[Document], Iterable[Any]]
@@ -37,7 +37,7 @@ IMAGE_IDS: Final = ("id", "sharedGalleryImageId", "communityGalleryImageId")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ModelRule:
     """One rule.
 
     Args:
@@ -60,7 +60,7 @@ def check(model: Document, name: str) -> None:
     for rule in RULES:
         for found in rule.offends(model):
             words = rule.says.format(*(found if isinstance(found, tuple) else (found,)), name=name)
-            raise Problem(rule.error, detail=words, target=rule.target and rule.target.format(found))
+            raise AzureProblem(rule.error, detail=words, target=rule.target and rule.target.format(found))
 
 
 def data_disks(model: Document) -> list[Document]:
@@ -171,78 +171,78 @@ def _is_spot(model: Document) -> bool:
 
 RULES: Final = (
     # Rules of Resource Manager, which checks first
-    Rule(
+    ModelRule(
         lambda model: (len(_tags(model)),) if len(_tags(model)) > 50 else (),
         "Too many tags specified. Requested tag count - '{0}'. Maximum number of tags allowed - '50'.",
         error="InvalidTags",
     ),
-    Rule(
+    ModelRule(
         lambda model: (name for name in _tags(model) if len(name) > 512),
         "Tag name too large. Following tag name '{0}' exceeded the maximum length. Maximum allowed length for tag"
         " name - '512' characters.",
         error="InvalidTagName",
     ),
-    Rule(
+    ModelRule(
         lambda model: (name for name in _tags(model) if set(name) & set("<>%&\\?/")),
         "The tag names '{0}' have reserved characters '<,>,%,&,\\,?,/' or control characters.",
         error="InvalidTagNameCharacters",
     ),
-    Rule(
+    ModelRule(
         lambda model: (value for value in _tags(model).values() if len(value) > 256),
         "Tag value too large. Following tag value '{0}' exceeded the maximum length. Maximum allowed length for tag"
         " value - '256' characters.",
         error="InvalidTagValueLength",
     ),
-    Rule(
+    ModelRule(
         _location,
         "The provided location '{0}' is not available for resource type 'Microsoft.Compute/virtualMachines'. List of"
         f" available regions for the resource type is '{','.join(ZONES)}'.",
         error="LocationNotAvailableForResourceType",
     ),
-    Rule(
+    ModelRule(
         _zones,
         "The zone(s) '{0}' for resource 'Microsoft.Compute/virtualMachines/{name}' is not supported. The supported"
         " zones for location '{1}' are '{2}'",
         error="InvalidAvailabilityZone",
     ),
-    Rule(
+    ModelRule(
         _without_identities,
         "The identity ids must not be null or empty for '{0}' identity type.",
         error="MissingIdentityIds",
     ),
-    Rule(
+    ModelRule(
         _identities_for_nothing,
         "Failed to perform resource identity operation. Status: 'BadRequest'. Response: 'The request format was"
         " unexpected, a non-UserAssigned identity type should not contain: userAssignedIdentities'",
         error="IdentityNotExpected",
     ),
     # Rules of Compute
-    Rule(
+    ModelRule(
         _size,
         "The value {0} provided for the VM size is not valid. The valid sizes in the current region are:"
         f" {','.join(size.name for size in SIZES.values())}. Find out more on the available VM sizes in each region at"
         " https://aka.ms/azure-regions.",
         "vmSize",
     ),
-    Rule(
+    ModelRule(
         lambda model: (disk["lun"] for disk in data_disks(model) if not 0 <= disk["lun"] <= 63),
         "The value '{0}' of parameter 'dataDisk.lun' is out of range. Value '{0}' must be between '0' and '63'"
         " inclusive.",
         "dataDisk.lun",
     ),
-    Rule(_luns_taken, "A disk at LUN {0} already exists.", "dataDisk.lun"),
-    Rule(
+    ModelRule(_luns_taken, "A disk at LUN {0} already exists.", "dataDisk.lun"),
+    ModelRule(
         _too_many_data_disks,
         "The maximum number of data disks allowed to be attached to a VM of this size is {0}.",
         "dataDisks",
         "OperationNotAllowed",
     ),
-    Rule(
+    ModelRule(
         _of_no_size,
         "Required parameter 'dataDisk.diskSizeGB' is missing (null).",
         "dataDisk.diskSizeGB",
     ),
-    Rule(
+    ModelRule(
         _small_os_disk,
         "The specified disk size {0} GB is smaller than the size of the corresponding disk in the VM image:"
         f" {IMAGE_SIZE_GB} GB. This is not allowed. Please choose equal or greater size or do not specify an explicit"
@@ -250,30 +250,30 @@ RULES: Final = (
         "osDisk.diskSizeGB",
         "OperationNotAllowed",
     ),
-    Rule(_image_parts, "The value of parameter imageReference.{0} is invalid.", "imageReference.{0}"),
-    Rule(
+    ModelRule(_image_parts, "The value of parameter imageReference.{0} is invalid.", "imageReference.{0}"),
+    ModelRule(
         _host_name,
         "Linux host name cannot exceed 64 characters in length or contain the following characters:"
         f" {NOT_IN_HOST_NAMES.replace('{', '{{').replace('}', '}}')}.",
         "computerName",
     ),
-    Rule(
+    ModelRule(
         _windows_name,
         "Windows computer name cannot be more than 15 characters long, be entirely numeric, or contain the following"
         f" characters: {NOT_IN_HOST_NAMES.replace('{', '{{').replace('}', '}}')} ..",
         "computerName",
     ),
-    Rule(
+    ModelRule(
         lambda model: (name for name in [_profile(model).get("adminUsername", "")] if name.lower() in NOT_ADMINS),
         "The Admin Username specified is not allowed.",
         "adminUsername",
     ),
-    Rule(
+    ModelRule(
         lambda model: (word for word in [_profile(model).get("adminPassword")] if word in NOT_PASSWORDS),
         "The Admin password specified is not allowed.",
         "adminPassword",
     ),
-    Rule(
+    ModelRule(
         _password,
         "The supplied password must be between {0} characters long and must satisfy at least 3 of password complexity"
         " requirements from the following:\r\n1) Contains an uppercase character\r\n2) Contains a lowercase"
@@ -281,18 +281,18 @@ RULES: Final = (
         " allowed",
         "adminPassword",
     ),
-    Rule(
+    ModelRule(
         lambda model: (name for name in [model["properties"].get("licenseType")] if name and name not in LICENSES),
         f"The license type {{0}} is invalid. Valid license types are: {', '.join(sorted(LICENSES))}, case sensitive.",
         "licenseType",
     ),
-    Rule(
+    ModelRule(
         lambda model: [] if _is_spot(model) else filter(None, [model["properties"].get("evictionPolicy")]),
         "Eviction policy can be set only on Azure Spot Virtual Machines.",
         "evictionPolicy",
         "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines",
     ),
-    Rule(
+    ModelRule(
         lambda model: [True] if _is_spot(model) and model["properties"].get("availabilitySet") else [],
         "Azure Spot Virtual Machine is not supported in Availability Set.",
         "priority",

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from unbounded.lab.cloud.oci.errors import Problem
-from unbounded.lab.cloud.oci.identity import ApiKey, Issuer
-from unbounded.lab.http import Request
+from unbounded.lab.cloud.oci.errors import OciProblem
+from unbounded.lab.cloud.oci.identity import Issuer, UserApiKey
+from unbounded.lab.http import LabRequest
 
 SKEW_S: Final = 300.0
 SIGNED: Final = frozenset({"date", "(request-target)", "host"})
@@ -26,20 +26,20 @@ TOKEN_PREFIX: Final = "ST$"  # noqa: S105 - what the key id of a token begins wi
 REFUSED: Final = "The required information to complete authentication was not provided or was incorrect."
 
 
-def refused(why: str) -> Problem:
+def not_authenticated(why: str) -> OciProblem:
     """Return the 401; the real service gives a shorter reason."""
-    return Problem("NotAuthenticated", f"{REFUSED} ({why})")
+    return OciProblem("NotAuthenticated", f"{REFUSED} ({why})")
 
 
-class Access:
+class OciAccess:
     """The accepted API keys and tokens."""
 
-    def __init__(self, api_key: ApiKey, issuer: Issuer) -> None:
+    def __init__(self, api_key: UserApiKey, issuer: Issuer) -> None:
         self.revoked = False
         self._api_key = api_key
         self._issuer = issuer
 
-    def admit(self, request: Request, now: float) -> None:
+    def admit(self, request: LabRequest, now: float) -> None:
         """Check a request's signature.
 
         Raises:
@@ -48,7 +48,7 @@ class Access:
         fields = signature_fields(request)
         key = self._key(fields["keyId"], now)
         if key is None:
-            raise refused("the key is not known, or the token has expired")
+            raise not_authenticated("the key is not known, or the token has expired")
         check_signature(request, fields, key, now, needed=SIGNED)
 
     def _key(self, key_id: str, now: float) -> rsa.RSAPublicKey | None:
@@ -59,7 +59,7 @@ class Access:
         return self._api_key.key.public_key()
 
 
-def signature_fields(request: Request) -> dict[str, str]:
+def signature_fields(request: LabRequest) -> dict[str, str]:
     """Return the fields of a request's signature.
 
     Raises:
@@ -68,14 +68,14 @@ def signature_fields(request: Request) -> dict[str, str]:
     scheme, _, rest = request.headers.get("authorization", "").partition(" ")
     fields = dict(FIELD.findall(rest))
     if scheme.lower() != "signature" or not fields.keys() >= {"keyId", "headers", "signature"}:
-        raise refused("the request is not signed")
+        raise not_authenticated("the request is not signed")
     if fields.get("algorithm") != "rsa-sha256" or fields.get("version", "1") != "1":
-        raise refused("the signature is not rsa-sha256 in version 1")
+        raise not_authenticated("the signature is not rsa-sha256 in version 1")
     return fields
 
 
 def check_signature(
-    request: Request, fields: dict[str, str], key: rsa.RSAPublicKey, now: float, *, needed: frozenset[str]
+    request: LabRequest, fields: dict[str, str], key: rsa.RSAPublicKey, now: float, *, needed: frozenset[str]
 ) -> None:
     """Check a signature with a key.
 
@@ -89,27 +89,27 @@ def check_signature(
     if request.method in WITH_BODY:
         needed = needed | SIGNED_WITH_BODY
     if not needed <= set(names):
-        raise refused(f"not signed: {', '.join(sorted(needed - set(names)))}")
+        raise not_authenticated(f"not signed: {', '.join(sorted(needed - set(names)))}")
     _check_date(request, now)
     if "x-content-sha256" in names and request.headers.get("x-content-sha256") != _sha256(request.body):
-        raise refused("x-content-sha256 is not that of the body")
+        raise not_authenticated("x-content-sha256 is not that of the body")
     text = "\n".join(f"{name}: {_value(request, name)}" for name in names)
     try:
         key.verify(b64decode(fields["signature"]), text.encode(), PKCS1v15(), SHA256())
     except (InvalidSignature, ValueError) as error:
-        raise refused("the signature is wrong") from error
+        raise not_authenticated("the signature is wrong") from error
 
 
-def _check_date(request: Request, now: float) -> None:
+def _check_date(request: LabRequest, now: float) -> None:
     try:
         date = parsedate_to_datetime(request.headers.get("date", "")).timestamp()
     except ValueError as error:
-        raise refused("the date cannot be read") from error
+        raise not_authenticated("the date cannot be read") from error
     if abs(now - date) > SKEW_S:
-        raise refused(f"the date is more than {SKEW_S:g} s from the service's clock")
+        raise not_authenticated(f"the date is more than {SKEW_S:g} s from the service's clock")
 
 
-def _value(request: Request, name: str) -> str:
+def _value(request: LabRequest, name: str) -> str:
     if name == "(request-target)":
         query = f"?{request.query}" if request.query else ""
         return f"{request.method.lower()} {request.path}{query}"

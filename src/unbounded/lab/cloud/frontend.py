@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
-from unbounded.lab.cloud.dials import COUNTS, Dials
-from unbounded.lab.cloud.history import History
+from unbounded.lab.cloud.dials import COUNTS, CloudDials
+from unbounded.lab.cloud.history import CloudHistory
 from unbounded.lab.dials import Counts
-from unbounded.lab.http import Fate, Reply, Request
+from unbounded.lab.http import Delivery, LabReply, LabRequest
 
 JOURNAL_LENGTH: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CloudCall:
     """The call that a request makes.
 
     Args:
@@ -35,7 +35,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class CloudExchange:
     """A request as the cloud received it: the status of its reply (0: lost on the way), and the reply's delivery."""
 
     at: float
@@ -48,7 +48,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class CloudAdmission:
     """Admission of a request.
 
     Args:
@@ -57,7 +57,7 @@ class Passage:
         wait_s: delay before its execution.
     """
 
-    call: Call
+    call: CloudCall
     faulty: bool
     dropped: bool = False
     wait_s: float = 0.0
@@ -67,10 +67,10 @@ class Cloud(Protocol):
     """One cloud's API, without a socket and without a clock."""
 
     @property
-    def dials(self) -> Dials: ...
+    def dials(self) -> CloudDials: ...
 
     @property
-    def history(self) -> History: ...
+    def history(self) -> CloudHistory: ...
 
     @property
     def error_names(self) -> Collection[str]:
@@ -83,26 +83,26 @@ class Cloud(Protocol):
         """Execute everything that is due by now."""
         ...
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: LabRequest) -> CloudCall:
         """Return the call of a request; for an unknown one, a call with the name for that."""
         ...
 
-    def answer(self, request: Request, call: Call, now: float) -> Reply:
+    def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         """Execute a request; the caller has called `advance` for this time."""
         ...
 
-    def error(self, name: str, request: Request, call: Call, now: float) -> Reply:
+    def error(self, name: str, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         """Return the reply for an error of the dial `errors`."""
         ...
 
 
-class Front:
+class CloudFrontend:
     def __init__(self, cloud: Cloud, now: float) -> None:
         self.cloud = cloud
-        self.journal: deque[Exchange] = deque(maxlen=JOURNAL_LENGTH)
+        self.journal: deque[CloudExchange] = deque(maxlen=JOURNAL_LENGTH)
         self.set_dials(cloud.dials, now)
 
-    def set_dials(self, dials: Dials, now: float) -> None:
+    def set_dials(self, dials: CloudDials, now: float) -> None:
         """Set the dials; counts restart.
 
         Raises:
@@ -114,19 +114,19 @@ class Front:
         self._counts = Counts(dials, COUNTS)
         self._errors = deque(dials.errors)
 
-    def admit(self, request: Request, now: float) -> Passage:
+    def admit(self, request: LabRequest, now: float) -> CloudAdmission:
         """Admit a request. The caller calls it once for each request, before `answer`."""
         call = self.cloud.call(request)
         if not self._is_meant(call) or self._counts.spend("spared"):
-            return Passage(call, faulty=False)
+            return CloudAdmission(call, faulty=False)
         if self._counts.spend("lost_before"):
             self._note(request, call, now, 0, "lost on the way")
-            return Passage(call, faulty=True, dropped=True)
+            return CloudAdmission(call, faulty=True, dropped=True)
         if self.cloud.dials.stall_then == "acts-after" and self._counts.spend("stalls"):
-            return Passage(call, faulty=True, wait_s=self.cloud.dials.stall_s)
-        return Passage(call, faulty=True)
+            return CloudAdmission(call, faulty=True, wait_s=self.cloud.dials.stall_s)
+        return CloudAdmission(call, faulty=True)
 
-    def answer(self, request: Request, passage: Passage, now: float) -> Reply:
+    def answer(self, request: LabRequest, passage: CloudAdmission, now: float) -> LabReply:
         """Execute an admitted request and return the reply, including faults."""
         call = passage.call
         error = self._next_error() if passage.faulty else None
@@ -139,7 +139,7 @@ class Front:
         self._note(request, call, now, reply.status, reply.fate.value)
         return reply
 
-    def _is_meant(self, call: Call) -> bool:
+    def _is_meant(self, call: CloudCall) -> bool:
         dials = self.cloud.dials
         if dials.accounts and call.account not in dials.accounts:
             return False
@@ -157,15 +157,15 @@ class Front:
             self._errors.append(error)
         return error
 
-    def _spoiled(self, reply: Reply) -> Reply:
+    def _spoiled(self, reply: LabReply) -> LabReply:
         dials = self.cloud.dials
         if self._counts.spend("lost_after"):
-            return replace(reply, fate=Fate.DROPPED)
+            return replace(reply, fate=Delivery.DROPPED)
         if reply.body and self._counts.spend("cut_off"):
-            return replace(reply, fate=Fate.CUT_OFF)
+            return replace(reply, fate=Delivery.CUT_OFF)
         stalled = dials.stall_then == "acted-before" and self._counts.spend("stalls")
         return replace(reply, hold_s=reply.hold_s + dials.slow_s + (dials.stall_s if stalled else 0.0))
 
-    def _note(self, request: Request, call: Call, now: float, status: int, fate: str) -> None:
+    def _note(self, request: LabRequest, call: CloudCall, now: float, status: int, fate: str) -> None:
         path = f"{request.path}?{request.query}" if request.query else request.path
-        self.journal.append(Exchange(now, call.name, call.account, request.method, path, status, fate))
+        self.journal.append(CloudExchange(now, call.name, call.account, request.method, path, status, fate))

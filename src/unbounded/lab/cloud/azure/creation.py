@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbounded.lab.cloud.azure.attaching import attach_all, completed
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.azure.estate import Estate
-from unbounded.lab.cloud.azure.model import Document, Machine, Operation, Power, Provisioning
+from unbounded.lab.cloud.azure.attachments import attach_all, completed
+from unbounded.lab.cloud.azure.errors import AzureProblem
+from unbounded.lab.cloud.azure.model import Document, LongRunningOperation, Provisioning, VirtualMachine, VmPower
 from unbounded.lab.cloud.azure.names import ResourceId
+from unbounded.lab.cloud.azure.resources import AzureResources
 from unbounded.lab.cloud.azure.rules import check_new, id_of_disk, later_problem, model_of
 
 
-def create(estate: Estate, resource: ResourceId, body: Document, now: float) -> Operation:
+def create(estate: AzureResources, resource: ResourceId, body: Document, now: float) -> LongRunningOperation:
     """Accept the creation of a machine that does not exist.
 
     Raises:
@@ -21,16 +21,18 @@ def create(estate: Estate, resource: ResourceId, body: Document, now: float) -> 
     model = model_of(body)
     custom_data, user_data = check_new(estate, resource, model, now)
     problem = later_problem(estate, resource, model)
-    machine = Machine(resource, model, estate.new_uuid(), now, Provisioning.CREATING, None, custom_data, user_data)
+    machine = VirtualMachine(
+        resource, model, estate.new_uuid(), now, Provisioning.CREATING, None, custom_data, user_data
+    )
     machine = replace(machine, model=completed(estate, machine))
 
     def done(at: float) -> None:
         if problem is not None:
             raise problem
-        made = replace(estate.machine(resource), provisioning=Provisioning.SUCCEEDED, power=Power.RUNNING)
+        made = replace(estate.machine(resource), provisioning=Provisioning.SUCCEEDED, power=VmPower.RUNNING)
         estate.put_machine(made, at)
 
-    def undone(at: float, problem: Problem) -> None:
+    def undone(at: float, problem: AzureProblem) -> None:
         _leave_failed(estate, estate.machine(resource), at, problem)
 
     operation = estate.begin(
@@ -47,7 +49,7 @@ def create(estate: Estate, resource: ResourceId, body: Document, now: float) -> 
     return operation
 
 
-def _leave_failed(estate: Estate, machine: Machine, at: float, problem: Problem) -> None:
+def _leave_failed(estate: AzureResources, machine: VirtualMachine, at: float, problem: AzureProblem) -> None:
     """Leave the remains of a failed creation, as the dial `failed_create_leaves` requires."""
     estate.reserve_nics(machine, at)
     if estate.dials.failed_create_leaves == "machine-and-disk":

@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure import bounds
-from unbounded.lab.cloud.azure.attaching import attach_all, completed
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.azure.estate import Estate
-from unbounded.lab.cloud.azure.model import Document, Machine, Operation, Power, Provisioning
+from unbounded.lab.cloud.azure import model_rules
+from unbounded.lab.cloud.azure.attachments import attach_all, completed
+from unbounded.lab.cloud.azure.errors import AzureProblem
+from unbounded.lab.cloud.azure.model import Document, LongRunningOperation, Provisioning, VirtualMachine, VmPower
+from unbounded.lab.cloud.azure.resources import AzureResources
 from unbounded.lab.cloud.azure.rules import check_disks, check_identity, check_references, id_of_disk, model_of, nic_of
 
 FIXED: Final = ("computerName", "adminUsername", "linuxConfiguration", "windowsConfiguration")
 """Properties of osProfile that cannot be changed."""
 
 
-def update(estate: Estate, machine: Machine, body: Document, now: float, call: str) -> Operation:
+def update(
+    estate: AzureResources, machine: VirtualMachine, body: Document, now: float, call: str
+) -> LongRunningOperation:
     """Accept a change of an existing machine; properties that the request does not name stay.
 
     Raises:
@@ -27,7 +29,7 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
     _check_change(estate, machine, change)
     model = _merged(machine, change)
     changed = replace(machine, model=model, provisioning=Provisioning.UPDATING)
-    bounds.check(model, machine.id.name)
+    model_rules.check(model, machine.id.name)
     check_references(estate, machine.id, change)
     check_disks(estate, machine.id, model, machine)
     whole = completed(estate, changed)  # new disks are shown without an id until the change ends
@@ -43,7 +45,7 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
         ended = replace(estate.machine(machine.id), model=whole, provisioning=Provisioning.SUCCEEDED)
         estate.put_machine(ended, at)
 
-    def undone(at: float, problem: Problem) -> None:
+    def undone(at: float, problem: AzureProblem) -> None:
         estate.failed(machine, at, problem)
 
     operation = estate.begin(
@@ -56,47 +58,49 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
     return operation
 
 
-def _check_change(estate: Estate, machine: Machine, change: Mapping[str, Any]) -> None:
+def _check_change(estate: AzureResources, machine: VirtualMachine, change: Mapping[str, Any]) -> None:
     if change.get("location", machine.location).lower() != machine.location.lower():
-        raise Problem("InvalidResourceLocation", name=machine.id.name, detail=machine.location, group=machine.id.group)
+        raise AzureProblem(
+            "InvalidResourceLocation", name=machine.id.name, detail=machine.location, group=machine.id.group
+        )
     if "zones" in change and list(change["zones"] or []) != list(machine.model.get("zones") or []):
-        raise Problem("PropertyChangeNotAllowed", detail="zones", target="zones")
+        raise AzureProblem("PropertyChangeNotAllowed", detail="zones", target="zones")
     properties = change["properties"]
     _check_fixed(machine, properties)
     check_identity(estate, machine.id, change)
     nics = (properties.get("networkProfile") or {}).get("networkInterfaces")
     if nics is not None:
         wanted = {str(nic.get("id")).lower() for nic in nics}
-        if wanted != {nic["id"].lower() for nic in machine.nics} and machine.power is not Power.DEALLOCATED:
+        if wanted != {nic["id"].lower() for nic in machine.nics} and machine.power is not VmPower.DEALLOCATED:
             detail = "Adding or deleting network interfaces is only allowed on a virtual machine that is deallocated."
-            raise Problem("OperationNotAllowed", detail=detail, target="networkProfile")
+            raise AzureProblem("OperationNotAllowed", detail=detail, target="networkProfile")
         for nic in nics:
             nic_of(estate, machine.id, str(nic.get("id")), machine.location)
 
 
-def _check_fixed(machine: Machine, properties: Mapping[str, Any]) -> None:
+def _check_fixed(machine: VirtualMachine, properties: Mapping[str, Any]) -> None:
     """Reject changes of properties that are fixed at creation."""
     profile = properties.get("osProfile") or {}
     if "customData" in profile and profile["customData"] != machine.custom_data:
-        raise Problem("PropertyChangeNotAllowed", detail="osProfile.customData", target="osProfile.customData")
+        raise AzureProblem("PropertyChangeNotAllowed", detail="osProfile.customData", target="osProfile.customData")
     before = machine.properties.get("osProfile") or {}
     for name in FIXED:
         if name in profile and profile[name] != before.get(name):
-            raise Problem("PropertyChangeNotAllowed", detail=f"osProfile.{name}", target=f"osProfile.{name}")
+            raise AzureProblem("PropertyChangeNotAllowed", detail=f"osProfile.{name}", target=f"osProfile.{name}")
     group, was = properties.get("availabilitySet"), machine.properties.get("availabilitySet")
     if group is not None and str(group.get("id")).lower() != str((was or {}).get("id")).lower():
-        raise Problem("PropertyChangeNotAllowed", detail="availabilitySet.id", target="availabilitySet.id")
+        raise AzureProblem("PropertyChangeNotAllowed", detail="availabilitySet.id", target="availabilitySet.id")
     storage = properties.get("storageProfile") or {}
     image = storage.get("imageReference")
     known = machine.properties["storageProfile"].get("imageReference") or {}
     if image is not None and any(known.get(name) != image[name] for name in image):
-        raise Problem("PropertyChangeNotAllowed", detail="imageReference", target="imageReference")
+        raise AzureProblem("PropertyChangeNotAllowed", detail="imageReference", target="imageReference")
     disk = (storage.get("osDisk") or {}).get("name")
     if disk is not None and disk.lower() != machine.os_disk["name"].lower():
-        raise Problem("PropertyChangeNotAllowed", detail="osDisk.name", target="osDisk.name")
+        raise AzureProblem("PropertyChangeNotAllowed", detail="osDisk.name", target="osDisk.name")
 
 
-def _merged(machine: Machine, change: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(machine: VirtualMachine, change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model with a change: objects are merged, lists are replaced."""
     properties = dict(change["properties"])
     if properties.get("osProfile"):

@@ -10,26 +10,26 @@ from __future__ import annotations
 import msgspec
 
 from unbounded.lab.cloud.oci.details import SourceDetails, UpdateSource
-from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found
+from unbounded.lab.cloud.oci.errors import OciProblem, invalid, not_found
+from unbounded.lab.cloud.oci.launch_rules import image_of
 from unbounded.lab.cloud.oci.launching import attach_boot_volume, settle
-from unbounded.lab.cloud.oci.lifecycle import SETTLED, State
-from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, Volume, WorkRequest
-from unbounded.lab.cloud.oci.rules import image_of
+from unbounded.lab.cloud.oci.lifecycle import SETTLED, InstanceState
+from unbounded.lab.cloud.oci.model import Attachment, AttachmentState, OciInstance, ResourceState, Volume, WorkRequest
 from unbounded.lab.cloud.oci.tenancy import Tenancy
-from unbounded.lab.cloud.oci.work import begin_work, end_work
+from unbounded.lab.cloud.oci.work_requests import begin_work, end_work
 
 
-def check_source(tenancy: Tenancy, instance: Instance, source: UpdateSource, *, may_stop: bool) -> None:
+def check_source(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, *, may_stop: bool) -> None:
     """Check a new boot source against the rules.
 
     Raises:
         Problem: the instance cannot boot from it, or not now.
     """
     if instance.state not in SETTLED:
-        raise Problem("Conflict", f"instance {instance.id} is {instance.state.value}, try again later")
+        raise OciProblem("Conflict", f"instance {instance.id} is {instance.state.value}, try again later")
     if instance.launch.preemptible_instance_config is not None:
         raise invalid(f"sourceDetails: instance {instance.id} is preemptible")
-    if instance.state is State.RUNNING and not may_stop:
+    if instance.state is InstanceState.RUNNING and not may_stop:
         raise invalid(
             "updateOperationConstraint: replacing the boot volume needs a reboot, which AVOID_DOWNTIME forbids"
         )
@@ -39,48 +39,48 @@ def check_source(tenancy: Tenancy, instance: Instance, source: UpdateSource, *, 
             raise not_found()
         return
     if source.boot_volume_id is None:
-        raise Problem("MissingParameter", "sourceDetails.bootVolumeId is missing")
+        raise OciProblem("MissingParameter", "sourceDetails.bootVolumeId is missing")
     volume = tenancy.boot_volumes.get(source.boot_volume_id)
-    if volume is None or volume.state is not Presence.AVAILABLE:
+    if volume is None or volume.state is not ResourceState.AVAILABLE:
         raise not_found()
     if any(each.holds and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
-        raise Problem("Conflict", f"Boot volume {volume.id} is attached to an instance")
+        raise OciProblem("Conflict", f"Boot volume {volume.id} is attached to an instance")
 
 
-def replace_boot_volume(tenancy: Tenancy, instance: Instance, source: UpdateSource, now: float) -> WorkRequest:
+def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, now: float) -> WorkRequest:
     """Begin to replace an instance's boot volume; it ends in the state that it had before."""
     tenancy.begin(instance, now)
     tenancy.note(now, instance, "asked", "ReplaceBootVolume")
     work = begin_work(tenancy, "UpdateInstance", instance, now)
-    if instance.state is State.STOPPED:
+    if instance.state is InstanceState.STOPPED:
         tenancy.later_for(
             instance, now + tenancy.times.boot_s, lambda at: _swapped(tenancy, instance, source, work, at)
         )
         return work
-    tenancy.enter(instance, State.STOPPING, now)
+    tenancy.enter(instance, InstanceState.STOPPING, now)
     tenancy.later_for(instance, now + tenancy.times.stop_s, lambda at: _start_anew(tenancy, instance, source, work, at))
     return work
 
 
-def _start_anew(tenancy: Tenancy, instance: Instance, source: UpdateSource, work: WorkRequest, at: float) -> None:
+def _start_anew(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: WorkRequest, at: float) -> None:
     _swap(tenancy, instance, source, at)
-    tenancy.enter(instance, State.STARTING, at)
+    tenancy.enter(instance, InstanceState.STARTING, at)
     tenancy.later_for(instance, at + tenancy.times.boot_s, lambda then: _arrive(tenancy, instance, work, then))
 
 
-def _arrive(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float) -> None:
-    tenancy.enter(instance, State.RUNNING, at)
+def _arrive(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float) -> None:
+    tenancy.enter(instance, InstanceState.RUNNING, at)
     end_work(tenancy, work, at)
 
 
-def _swapped(tenancy: Tenancy, instance: Instance, source: UpdateSource, work: WorkRequest, at: float) -> None:
+def _swapped(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: WorkRequest, at: float) -> None:
     _swap(tenancy, instance, source, at)
     end_work(tenancy, work, at)
 
 
-def _swap(tenancy: Tenancy, instance: Instance, source: UpdateSource, at: float) -> None:
+def _swap(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, at: float) -> None:
     for attachment in list(tenancy.held(tenancy.boot_volume_attachments, instance)):
-        tenancy.link(tenancy.boot_volume_attachments, attachment, Link.DETACHED, at)
+        tenancy.link(tenancy.boot_volume_attachments, attachment, AttachmentState.DETACHED, at)
         volume = tenancy.boot_volumes.get(attachment.target_id)
         if volume is not None and not source.is_preserve_boot_volume_enabled:
             tenancy.end_volume(tenancy.boot_volumes, volume, at)
@@ -95,7 +95,7 @@ def _swap(tenancy: Tenancy, instance: Instance, source: UpdateSource, at: float)
     tenancy.instances.put(instance, at)
 
 
-def _attach(tenancy: Tenancy, instance: Instance, volume: Volume, at: float) -> None:
+def _attach(tenancy: Tenancy, instance: OciInstance, volume: Volume, at: float) -> None:
     where = (instance.compartment_id, instance.availability_domain)
     attachment = Attachment(instance.id, instance.id, volume.id, *where, at, name="Remote boot attachment for instance")
     tenancy.boot_volume_attachments.put(attachment, at)

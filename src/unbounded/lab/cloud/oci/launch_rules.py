@@ -16,8 +16,8 @@ import msgspec
 
 from unbounded.lab.cloud.oci import names
 from unbounded.lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
-from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found
-from unbounded.lab.cloud.oci.model import Image, Presence, Shape, Subnet, Vnic
+from unbounded.lab.cloud.oci.errors import OciProblem, invalid, not_found
+from unbounded.lab.cloud.oci.model import OciImage, OciShape, ResourceState, Subnet, Vnic
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 METADATA_BYTES: Final = 32_000
@@ -41,7 +41,7 @@ def check_token(token: str | None) -> None:
         raise invalid(f"opc-retry-token size must be between 1 and {TOKEN_LENGTH}")
 
 
-def check(tenancy: Tenancy, details: Launch) -> tuple[Shape, Image, Subnet]:
+def check(tenancy: Tenancy, details: Launch) -> tuple[OciShape, OciImage, Subnet]:
     """Check a launch against the rules.
 
     Raises:
@@ -55,7 +55,7 @@ def check(tenancy: Tenancy, details: Launch) -> tuple[Shape, Image, Subnet]:
         raise invalid(f"faultDomain: {details.fault_domain} is not in {details.availability_domain}")
     shape = tenancy.shapes.get(details.shape)
     if shape is None:
-        raise Problem("NotAuthorizedOrNotFound", f"shape {details.shape} not found")
+        raise OciProblem("NotAuthorizedOrNotFound", f"shape {details.shape} not found")
     _check_shape(shape, details.shape_config)
     _check_platform(shape, details)
     check_metadata(details.metadata, details.extended_metadata)
@@ -70,7 +70,7 @@ def check(tenancy: Tenancy, details: Launch) -> tuple[Shape, Image, Subnet]:
     return shape, _image(tenancy, details, shape), _subnet(tenancy, details)
 
 
-def _check_shape(shape: Shape, config: ShapeConfig) -> None:
+def _check_shape(shape: OciShape, config: ShapeConfig) -> None:
     if config.nvmes and not shape.local_disks:
         raise invalid(f"shapeConfig: {shape.name} has no local drives")
     if shape.flexible:
@@ -79,7 +79,7 @@ def _check_shape(shape: Shape, config: ShapeConfig) -> None:
         raise invalid(f"shapeConfig: {shape.name} is not a flexible shape")
 
 
-def _check_flexible(shape: Shape, config: ShapeConfig) -> None:
+def _check_flexible(shape: OciShape, config: ShapeConfig) -> None:
     if config == ShapeConfig():  # oracle/oci-ansible-modules#142
         raise invalid("Invalid ShapeConfig: null (Cannot launch flexible instance without ShapeConfig)")
     if config.ocpus is None and config.vcpus is None:
@@ -100,7 +100,7 @@ def _check_flexible(shape: Shape, config: ShapeConfig) -> None:
         raise invalid(f"shapeConfig: {shape.name} has {shape.drives_of(config)} nvmes for {ocpus:g} ocpus")
 
 
-def _check_platform(shape: Shape, details: Launch) -> None:
+def _check_platform(shape: OciShape, details: Launch) -> None:
     platform = details.platform_config
     if platform is None:
         return
@@ -150,9 +150,9 @@ def check_tags(tenancy: Tenancy, freeform: dict[str, str], defined: DefinedTags)
             raise invalid(f"definedTags: the value of {space}.{key} has to have at most {TAG_VALUE_LENGTH} characters")
 
 
-def _unknown_tag(which: str) -> Problem:
+def _unknown_tag(which: str) -> OciProblem:
     words = f"The following tag namespaces / keys are not authorized or not found: {which}"
-    return Problem("RelatedResourceNotAuthorizedOrNotFound", words)
+    return OciProblem("RelatedResourceNotAuthorizedOrNotFound", words)
 
 
 def _references(details: Launch) -> Iterable[tuple[str, Iterable[str | None]]]:
@@ -174,24 +174,24 @@ def _references(details: Launch) -> Iterable[tuple[str, Iterable[str | None]]]:
     )
 
 
-def _image(tenancy: Tenancy, details: Launch, shape: Shape) -> Image:
+def _image(tenancy: Tenancy, details: Launch, shape: OciShape) -> OciImage:
     source = details.source_details or SourceDetails(source_type="image", image_id=details.image_id)
     return image_of(tenancy, source, shape)
 
 
-def image_of(tenancy: Tenancy, source: SourceDetails, shape: Shape) -> Image:
+def image_of(tenancy: Tenancy, source: SourceDetails, shape: OciShape) -> OciImage:
     """Return the image for a boot volume.
 
     Raises:
         Problem: there is none, or it does not fit.
     """
     if source.image_id is None:
-        raise Problem("MissingParameter", "sourceDetails.imageId is missing")
+        raise OciProblem("MissingParameter", "sourceDetails.imageId is missing")
     image = tenancy.images.get(source.image_id)
     if image is None:  # oracle/terraform-provider-oci#1520
         raise not_found()
     if image.state != "AVAILABLE":
-        raise Problem("IncorrectState", f"Image {image.id} is {image.state}")
+        raise OciProblem("IncorrectState", f"Image {image.id} is {image.state}")
     if not image.fits(shape):  # hitrov/oci-arm-host-capacity#59
         raise invalid(f"Shape {shape.name} is not valid for image {image.id}")
     size_gb = source.boot_volume_size_in_gbs
@@ -204,7 +204,7 @@ def _subnet(tenancy: Tenancy, details: Launch) -> Subnet:
     vnic = details.create_vnic_details
     ident = vnic.subnet_id or details.subnet_id
     if ident is None:
-        raise Problem("MissingParameter", "createVnicDetails.subnetId is missing")
+        raise OciProblem("MissingParameter", "createVnicDetails.subnetId is missing")
     subnet = tenancy.subnets.get(ident)
     if subnet is None:  # mohankumarpaluru/oracle-freetier-instance-creation#70
         raise not_found()
@@ -247,7 +247,7 @@ def _check_host_name(details: Launch) -> None:
         raise invalid(f"Hostname {label} is provided when AssignPrivateDnsRecord is false")
 
 
-def taken(tenancy: Tenancy, subnet: Subnet, details: Launch) -> str | None:
+def conflict_of(tenancy: Tenancy, subnet: Subnet, details: Launch) -> str | None:
     """Return why a VNIC cannot be created, as another one has its host name or address; None when it can.
 
     A host name is not checked earlier (oracle/terraform-provider-oci#1348).
@@ -263,4 +263,6 @@ def taken(tenancy: Tenancy, subnet: Subnet, details: Launch) -> str | None:
 
 
 def _others(tenancy: Tenancy, subnet: Subnet) -> Iterable[Vnic]:
-    return (each for each in tenancy.vnics if each.subnet_id == subnet.id and each.state is not Presence.TERMINATED)
+    return (
+        each for each in tenancy.vnics if each.subnet_id == subnet.id and each.state is not ResourceState.TERMINATED
+    )

@@ -10,42 +10,42 @@ from functools import partial
 from typing import Final
 from uuid import UUID, uuid5
 
-from unbounded.lab.cloud.agenda import Agenda
 from unbounded.lab.cloud.azure.catalog import IMAGES
-from unbounded.lab.cloud.azure.dials import IDEAL, Dials
-from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.dials import IDEAL, AzureDials
+from unbounded.lab.cloud.azure.errors import AzureProblem
 from unbounded.lab.cloud.azure.model import (
     USUAL_TIMES,
+    AzureTimes,
     Disk,
     Extension,
-    Machine,
+    LongRunningOperation,
     Nic,
-    Operation,
-    Power,
+    OperationStatus,
     Provisioning,
-    Status,
-    Times,
+    VirtualMachine,
+    VmPower,
 )
 from unbounded.lab.cloud.azure.names import DISKS, ResourceId
-from unbounded.lab.cloud.history import Event, History
-from unbounded.lab.cloud.records import Records
+from unbounded.lab.cloud.history import CloudEvent, CloudHistory
+from unbounded.lab.cloud.schedule import Schedule
+from unbounded.lab.cloud.versioned_values import VersionedValues
 
 NAMESPACE: Final = UUID("6f1f9a86-8a0f-4f0c-9a63-3d3d1c3c7a10")
 LOOK_AGAIN_S: Final = 1.0  # interval of checks of a hanging operation
 NIC_RESERVED_S: Final = 180.0
-ALIVE: Final = frozenset({Power.STARTING, Power.RUNNING, Power.STOPPING})
+ALIVE: Final = frozenset({VmPower.STARTING, VmPower.RUNNING, VmPower.STOPPING})
 
 Done = Callable[[float], None]
-Undone = Callable[[float, Problem], None]
+Undone = Callable[[float, AzureProblem], None]
 
 
 @dataclass(slots=True)
-class Estate:
+class AzureResources:
     """The subscriptions of one tenant with their resources."""
 
     tenant: str
-    dials: Dials = IDEAL
-    times: Times = USUAL_TIMES
+    dials: AzureDials = IDEAL
+    times: AzureTimes = USUAL_TIMES
     seed: str = ""
     groups: dict[tuple[str, str], str] = field(default_factory=dict)  # {(subscription, group) lower: location}
     subscriptions: set[str] = field(default_factory=set)
@@ -54,17 +54,17 @@ class Estate:
     images: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(IMAGES))
     # lower-case ids of other resources that machines can name: groups, own images
     others: set[str] = field(default_factory=set)
-    machines: Records[str, Machine] = field(default_factory=Records)
-    disks: Records[str, Disk] = field(default_factory=Records)
-    nics: Records[str, Nic] = field(default_factory=Records)
-    extensions: Records[str, Extension] = field(default_factory=Records)
-    operations: dict[str, Operation] = field(default_factory=dict)
-    agenda: Agenda = field(default_factory=Agenda)
-    history: History = field(default_factory=History)
+    machines: VersionedValues[str, VirtualMachine] = field(default_factory=VersionedValues)
+    disks: VersionedValues[str, Disk] = field(default_factory=VersionedValues)
+    nics: VersionedValues[str, Nic] = field(default_factory=VersionedValues)
+    extensions: VersionedValues[str, Extension] = field(default_factory=VersionedValues)
+    operations: dict[str, LongRunningOperation] = field(default_factory=dict)
+    agenda: Schedule = field(default_factory=Schedule)
+    history: CloudHistory = field(default_factory=CloudHistory)
     _operation_errors: deque[str] = field(default_factory=deque)
     _made: int = 0
 
-    def set_dials(self, dials: Dials) -> None:
+    def set_dials(self, dials: AzureDials) -> None:
         self.dials = dials
         self._operation_errors = deque(dials.operation_errors)
 
@@ -74,7 +74,7 @@ class Estate:
 
     # Resources
 
-    def machine(self, resource: ResourceId) -> Machine:
+    def machine(self, resource: ResourceId) -> VirtualMachine:
         """Return a machine in its true state.
 
         Raises:
@@ -96,7 +96,7 @@ class Estate:
 
     # Changes, with their events
 
-    def put_machine(self, machine: Machine, at: float) -> Machine:
+    def put_machine(self, machine: VirtualMachine, at: float) -> VirtualMachine:
         """Store a machine with a new etag, and record the events."""
         before = self.machines.get(machine.id.key)
         generation = 1 if before is None else before.generation + 1
@@ -110,7 +110,7 @@ class Estate:
             self._tell(at, machine, "off" if was_on else "on")
         return machine
 
-    def drop_machine(self, machine: Machine, at: float) -> None:
+    def drop_machine(self, machine: VirtualMachine, at: float) -> None:
         if machine.power in ALIVE:
             self._tell(at, machine, "off")
         for extension in list(self.extensions_of(machine.id)):
@@ -118,7 +118,7 @@ class Estate:
         self.machines.drop(machine.id.key, at)
         self._tell(at, machine, "deleted")
 
-    def blink(self, machine: Machine, at: float) -> None:
+    def blink(self, machine: VirtualMachine, at: float) -> None:
         """Record that a running machine was off for a moment."""
         self._tell(at, machine, "off")
         self._tell(at, machine, "on")
@@ -133,7 +133,7 @@ class Estate:
 
     def drop_disk(self, disk: Disk, at: float) -> None:
         self.disks.drop(disk.id.key, at)
-        self.history.add(Event(at, "Disk", disk.id.name, "deleted", identity=disk.id.key))
+        self.history.add(CloudEvent(at, "Disk", disk.id.name, "deleted", identity=disk.id.key))
 
     def put_nic(self, nic: Nic, at: float) -> None:
         before = self.nics.get(nic.id.key)
@@ -143,33 +143,33 @@ class Estate:
 
     def drop_nic(self, nic: Nic, at: float) -> None:
         self.nics.drop(nic.id.key, at)
-        self.history.add(Event(at, "NetworkInterface", nic.id.name, "deleted", identity=nic.id.key))
+        self.history.add(CloudEvent(at, "NetworkInterface", nic.id.name, "deleted", identity=nic.id.key))
 
-    def _tell(self, at: float, machine: Machine, what: str) -> None:
-        self.history.add(Event(at, "VirtualMachine", machine.id.name, what, identity=machine.vm_id))
+    def _tell(self, at: float, machine: VirtualMachine, what: str) -> None:
+        self.history.add(CloudEvent(at, "VirtualMachine", machine.id.name, what, identity=machine.vm_id))
 
     def _tell_of(
         self, at: float, kind: str, thing: ResourceId, is_new: bool, before: ResourceId | None, now: ResourceId | None
     ) -> None:
         if is_new:
-            self.history.add(Event(at, kind, thing.name, "created", identity=thing.key))
+            self.history.add(CloudEvent(at, kind, thing.name, "created", identity=thing.key))
         if before is not None and before != now:
-            self.history.add(Event(at, kind, thing.name, "detached", before.name, thing.key))
+            self.history.add(CloudEvent(at, kind, thing.name, "detached", before.name, thing.key))
         if now is not None and before != now:
-            self.history.add(Event(at, kind, thing.name, "attached", now.name, thing.key))
+            self.history.add(CloudEvent(at, kind, thing.name, "attached", now.name, thing.key))
 
     # Operations
 
     def begin(
         self, call: str, subject: ResourceId, location: str, now: float, *, takes_s: float, done: Done, undone: Undone
-    ) -> Operation:
+    ) -> LongRunningOperation:
         """Accept a long-running operation.
 
         Args:
             done: executes it, at its end; it fails with a Problem that this raises.
             undone: sets the state after a failure.
         """
-        operation = Operation(self.new_uuid(), call, subject, location, now)
+        operation = LongRunningOperation(self.new_uuid(), call, subject, location, now)
         self.operations[operation.id] = operation
         fault = self._next_operation_error(call, subject)
         self.agenda.put(now + takes_s, partial(self._end, operation.id, done, undone, fault))
@@ -178,12 +178,12 @@ class Estate:
     def cancel(self, operation_id: str, at: float) -> None:
         """End an operation that a later one has preempted."""
         operation = self.operations.get(operation_id)
-        if operation is not None and operation.status is Status.IN_PROGRESS:
-            self._finish(operation, at, Status.CANCELED, Problem("OperationPreempted"))
+        if operation is not None and operation.status is OperationStatus.IN_PROGRESS:
+            self._finish(operation, at, OperationStatus.CANCELED, AzureProblem("OperationPreempted"))
 
-    def _end(self, operation_id: str, done: Done, undone: Undone, fault: Problem | None, at: float) -> None:
+    def _end(self, operation_id: str, done: Done, undone: Undone, fault: AzureProblem | None, at: float) -> None:
         operation = self.operations[operation_id]
-        if operation.status is not Status.IN_PROGRESS:
+        if operation.status is not OperationStatus.IN_PROGRESS:
             return
         if any(fnmatchcase(operation.call, pattern) for pattern in self.dials.hanging):
             self.agenda.put(at + LOOK_AGAIN_S, partial(self._end, operation_id, done, undone, fault))
@@ -192,29 +192,31 @@ class Estate:
             if fault is not None and not self.dials.operation_errors_after:
                 raise fault
             done(at)
-        except Problem as problem:
+        except AzureProblem as problem:
             undone(at, problem)
-            self._finish(operation, at, Status.FAILED, problem)
+            self._finish(operation, at, OperationStatus.FAILED, problem)
         else:
             if fault is not None and fault.code.startswith("OSProvisioning"):
                 self.failed(self.machine(operation.subject), at, fault)
-            self._finish(operation, at, Status.SUCCEEDED if fault is None else Status.FAILED, fault)
+            self._finish(operation, at, OperationStatus.SUCCEEDED if fault is None else OperationStatus.FAILED, fault)
 
-    def _finish(self, operation: Operation, at: float, status: Status, error: Problem | None) -> None:
+    def _finish(
+        self, operation: LongRunningOperation, at: float, status: OperationStatus, error: AzureProblem | None
+    ) -> None:
         self.operations[operation.id] = replace(operation, status=status, ended=at, error=error)
         machine = self.machines.get(operation.subject.key)
         if machine is not None and machine.operation == operation.id:
             self.machines.put(machine.id.key, replace(machine, operation=""), at)
 
-    def _next_operation_error(self, call: str, subject: ResourceId) -> Problem | None:
+    def _next_operation_error(self, call: str, subject: ResourceId) -> AzureProblem | None:
         meant = any(fnmatchcase(call, pattern) for pattern in self.dials.operation_errors_for)
         if not meant or not self._operation_errors:
             return None
-        return Problem(self._operation_errors.popleft(), name=subject.name, subject=str(subject))
+        return AzureProblem(self._operation_errors.popleft(), name=subject.name, subject=str(subject))
 
     # Deletion of a machine's resources
 
-    def delete_machine(self, machine: Machine, at: float) -> None:
+    def delete_machine(self, machine: VirtualMachine, at: float) -> None:
         """Delete a machine: detach its disks and NICs, and delete those with deleteOption Delete."""
         doomed_disks, doomed_nics = self._doomed(machine)
         self.drop_machine(machine, at)
@@ -227,25 +229,25 @@ class Estate:
             if nic.id.key in doomed_nics and "nics" not in self.dials.delete_leaves:
                 self.drop_nic(nic, at)
 
-    def _doomed(self, machine: Machine) -> tuple[set[str], set[str]]:
+    def _doomed(self, machine: VirtualMachine) -> tuple[set[str], set[str]]:
         disks = [disk for disk in (machine.os_disk, *machine.data_disks) if disk.get("deleteOption") == "Delete"]
         nics = [nic for nic in machine.nics if nic.get("properties", {}).get("deleteOption") == "Delete"]
         names = {machine.id.beside(DISKS, disk["name"]).key for disk in disks if "managedDisk" not in disk}
         ids = {disk["managedDisk"]["id"].lower() for disk in disks if "managedDisk" in disk}
         return names | ids, {nic["id"].lower() for nic in nics}
 
-    def reserve_nics(self, machine: Machine, at: float) -> None:
+    def reserve_nics(self, machine: VirtualMachine, at: float) -> None:
         """Reserve the NICs of a machine whose creation failed, for NIC_RESERVED_S."""
         for nic in list(self.nics_of(machine.id)):
             reserved = replace(nic, reserved_for=machine.id, reserved_until=at + NIC_RESERVED_S)
             self.nics.put(nic.id.key, reserved, at)
 
-    def failed(self, machine: Machine, at: float, problem: Problem) -> None:
+    def failed(self, machine: VirtualMachine, at: float, problem: AzureProblem) -> None:
         """Set a machine to Failed after its last operation."""
         now = self.machines.get(machine.id.key)
         if now is not None:
             self.put_machine(replace(now, provisioning=Provisioning.FAILED, error=problem), at)
 
 
-def not_found(resource: ResourceId) -> Problem:
-    return Problem("ResourceNotFound", type=resource.type, name=resource.name, group=resource.group)
+def not_found(resource: ResourceId) -> AzureProblem:
+    return AzureProblem("ResourceNotFound", type=resource.type, name=resource.name, group=resource.group)

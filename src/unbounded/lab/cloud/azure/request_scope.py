@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from unbounded.lab.cloud.azure.catalog import API_VERSIONS, OLDER, ZONES
-from unbounded.lab.cloud.azure.errors import Problem
-from unbounded.lab.cloud.azure.estate import Estate
+from unbounded.lab.cloud.azure.errors import AzureProblem
 from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS, SCALE_SETS
-from unbounded.lab.cloud.azure.shapes import KNOWN
+from unbounded.lab.cloud.azure.request_shapes import KNOWN
+from unbounded.lab.cloud.azure.resources import AzureResources
 
 GROUPS: Final = "Microsoft.Resources/resourceGroups"
 TYPES: Final[Mapping[str, str]] = {
@@ -41,7 +41,7 @@ RIGHTS: Final = {"GET": "read", "PUT": "write", "PATCH": "write", "DELETE": "del
 DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 
 
-def check(estate: Estate, call: str, names: Sequence[str], query: Mapping[str, str]) -> None:
+def check(estate: AzureResources, call: str, names: Sequence[str], query: Mapping[str, str]) -> None:
     """Check a request's API version, subscription and resource group.
 
     Args:
@@ -54,18 +54,18 @@ def check(estate: Estate, call: str, names: Sequence[str], query: Mapping[str, s
     kind = TYPES[call.partition(".")[0]]
     group = names[1] if len(names) > 1 and "/locations" not in kind else None
     if "api-version" not in query:
-        raise Problem("MissingApiVersionParameter")
+        raise AzureProblem("MissingApiVersionParameter")
     is_behind = estate.dials.older_apis and kind.startswith(f"{COMPUTE}/")
     known = OLDER if is_behind else API_VERSIONS[kind]
     if query["api-version"] not in known:
         raise _unknown_version(estate, kind, query["api-version"], known, (names[0].lower(), (group or "").lower()))
     can_be = [each.lower() for each in KNOWN.expand.get(call, ())]
     if can_be and "$expand" in query and any(each not in can_be for each in query["$expand"].lower().split(",")):
-        raise Problem("InvalidParameter", detail="The request URL is not valid.", target="$expand")
+        raise AzureProblem("InvalidParameter", detail="The request URL is not valid.", target="$expand")
     if names[0].lower() not in estate.subscriptions:
-        raise Problem("SubscriptionNotFound", detail=names[0])
+        raise AzureProblem("SubscriptionNotFound", detail=names[0])
     if group is not None and (names[0].lower(), group.lower()) not in estate.groups:
-        raise Problem("ResourceGroupNotFound", group=group)
+        raise AzureProblem("ResourceGroupNotFound", group=group)
 
 
 def needed(call: str, method: str, path: str) -> tuple[str, str]:
@@ -78,9 +78,11 @@ def needed(call: str, method: str, path: str) -> tuple[str, str]:
     return f"{kind}/{RIGHTS[method]}", path.partition("/providers/")[0] if of_many else path
 
 
-def _unknown_version(estate: Estate, kind: str, given: str, known: Sequence[str], group: tuple[str, str]) -> Problem:
+def _unknown_version(
+    estate: AzureResources, kind: str, given: str, known: Sequence[str], group: tuple[str, str]
+) -> AzureProblem:
     of_a_provider = kind != GROUPS and DATED.fullmatch(given)
-    return Problem(
+    return AzureProblem(
         "NoRegisteredProviderFound" if of_a_provider else "InvalidApiVersionParameter",
         detail=given,
         known=", ".join(known),

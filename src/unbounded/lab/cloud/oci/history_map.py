@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from unbounded.lab.cloud.records import Records
+from unbounded.lab.cloud.versioned_values import VersionedValues
 
 Body = dict[str, Any]
 
@@ -21,20 +21,20 @@ T = TypeVar("T", bound=Named)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ResourceView:
     """The view of a resource."""
 
     etag: str
     body: Body
 
 
-class Shelf(Generic[T]):
+class HistoryMap(Generic[T]):
     """Resources by id, oldest first."""
 
     def __init__(self, view: Callable[[T], Body]) -> None:
         self._view = view
         self._things: dict[str, T] = {}
-        self._shown: Records[str, Shown] = Records()
+        self._shown: VersionedValues[str, ResourceView] = VersionedValues()
         self._count = 0
 
     def __iter__(self) -> Iterator[T]:
@@ -54,23 +54,23 @@ class Shelf(Generic[T]):
         self._count += 1
         etag = hashlib.blake2b(f"{thing.id}/{self._count}".encode(), digest_size=32).hexdigest()
         self._things[thing.id] = thing
-        self._shown.put(thing.id, Shown(etag, self._view(thing)), at)
+        self._shown.put(thing.id, ResourceView(etag, self._view(thing)), at)
         return thing
 
     def drop(self, ident: str, at: float) -> None:
         del self._things[ident]
         self._shown.drop(ident, at)
 
-    def latest(self, thing: T) -> Shown:
+    def latest(self, thing: T) -> ResourceView:
         """Return the present view of a resource."""
         shown = self._shown.get(thing.id)
         if shown is None:
             raise KeyError(thing.id)
         return shown
 
-    def seen(self, ident: str, as_of: float) -> Shown | None:
+    def seen(self, ident: str, as_of: float) -> ResourceView | None:
         """Return the view of a resource as it was at a time."""
         return self._shown.seen(ident, as_of)
 
-    def all_seen(self, as_of: float) -> list[Shown]:
+    def all_seen(self, as_of: float) -> list[ResourceView]:
         return [shown for _, shown in self._shown.all_seen(as_of)]

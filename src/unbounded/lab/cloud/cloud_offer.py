@@ -16,7 +16,7 @@ C = TypeVar("C", bound=LabCloud[Any])
 
 
 @dataclass(frozen=True)
-class Offer(Generic[C]):
+class CloudOffer(Generic[C]):
     """A cloud for the command.
 
     Args:
@@ -36,7 +36,7 @@ class Offer(Generic[C]):
     shown: Callable[[C], Mapping[str, str]]
 
 
-def manifests(offer: Offer[C], cloud: C, machines: Mapping[str, str], *, site: str) -> Iterator[Manifest]:
+def manifests(offer: CloudOffer[C], cloud: C, machines: Mapping[str, str], *, site: str) -> Iterator[Manifest]:
     """Yield the objects to apply: the credential of a site and its Secret, and a Machine for each provider ID by its
     name.
     """

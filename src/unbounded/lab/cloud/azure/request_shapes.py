@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.errors import AzureProblem
 
 Shape = str | list[Any] | Mapping[str, Any]
 """A key of TYPES; `#Name` is a model or an enum; `[shape]` is a list of such; `{"*": shape}` has any names."""
 
 
-class Requests(msgspec.Struct, frozen=True, rename="camel"):
+class RequestShapes(msgspec.Struct, frozen=True, rename="camel"):
     """Shapes of all requests.
 
     Args:
@@ -32,7 +32,7 @@ class Requests(msgspec.Struct, frozen=True, rename="camel"):
     models: Mapping[str, dict[str, Any] | list[str]]
 
 
-KNOWN: Final = msgspec.json.decode(Path(__file__).with_name("requests.json").read_bytes(), type=Requests)
+KNOWN: Final = msgspec.json.decode(Path(__file__).with_name("requests.json").read_bytes(), type=RequestShapes)
 TYPES: Final = {"str": str, "int": int, "float": float, "bool": bool, "any": object}
 READ_ONLY: Final = "read"
 VIRTUAL_MACHINE: Final = "#VirtualMachine"
@@ -58,9 +58,9 @@ def checked(value: Any, shape: Shape) -> Any:
     except _Misfit as misfit:
         # Compute parses `properties`; Resource Manager parses the rest, before that.
         if not misfit.path.startswith("properties"):
-            raise Problem("InvalidRequestContent", detail=misfit.detail) from misfit
+            raise AzureProblem("InvalidRequestContent", detail=misfit.detail) from misfit
         target = f"vm.{misfit.path}" if shape == VIRTUAL_MACHINE else None
-        raise Problem("BadRequest", detail=misfit.detail, target=target) from misfit
+        raise AzureProblem("BadRequest", detail=misfit.detail, target=target) from misfit
 
 
 def _checked(value: Any, shape: Shape, path: str) -> Any:

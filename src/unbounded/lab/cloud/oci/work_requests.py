@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.lab.cloud.oci.model import Instance, Status, WorkRequest
+from unbounded.lab.cloud.oci.model import OciInstance, WorkRequest, WorkStatus
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 ACCEPTED_S: Final = 0.1
 """Time for which a work request is ACCEPTED before it is IN_PROGRESS."""
 
 
-def begin_work(tenancy: Tenancy, operation: str, instance: Instance, now: float) -> WorkRequest:
+def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: float) -> WorkRequest:
     work = WorkRequest(tenancy.new_id("coreservicesworkrequest"), operation, instance.compartment_id, instance.id, now)
     tenancy.work_requests.put(work, now)
     tenancy.agenda.put(now + ACCEPTED_S, lambda at: _start(tenancy, work, at))
@@ -20,7 +20,7 @@ def begin_work(tenancy: Tenancy, operation: str, instance: Instance, now: float)
 
 def _start(tenancy: Tenancy, work: WorkRequest, at: float) -> None:
     if work.finished is None:
-        work.started, work.status = at, Status.IN_PROGRESS
+        work.started, work.status = at, WorkStatus.IN_PROGRESS
         tenancy.work_requests.put(work, at)
 
 
@@ -28,7 +28,7 @@ def end_work(tenancy: Tenancy, work: WorkRequest, at: float, *, error: tuple[str
     """Finish a work request; with an error (code and message), it has FAILED."""
     work.started = work.started if work.started is not None else at
     work.finished, work.error = at, error
-    work.status = Status.SUCCEEDED if error is None else Status.FAILED
+    work.status = WorkStatus.SUCCEEDED if error is None else WorkStatus.FAILED
     if tenancy.dials.work_requests == "vanish":
         tenancy.work_requests.drop(work.id, at)
     else:

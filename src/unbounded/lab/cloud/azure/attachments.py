@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from unbounded.lab.cloud.azure.bounds import IMAGE_SIZE_GB
-from unbounded.lab.cloud.azure.estate import Estate
-from unbounded.lab.cloud.azure.model import Disk, Document, Machine
+from unbounded.lab.cloud.azure.model import Disk, Document, VirtualMachine
+from unbounded.lab.cloud.azure.model_rules import IMAGE_SIZE_GB
+from unbounded.lab.cloud.azure.resources import AzureResources
 from unbounded.lab.cloud.azure.rules import id_of_disk, nic_of
 
 
-def completed(estate: Estate, machine: Machine) -> dict[str, Any]:
+def completed(estate: AzureResources, machine: VirtualMachine) -> dict[str, Any]:
     """Return the model completed by the cloud: names and sizes of disks, defaults."""
     properties = dict(machine.properties)
     storage = dict(properties["storageProfile"])
@@ -24,7 +24,7 @@ def completed(estate: Estate, machine: Machine) -> dict[str, Any]:
     return {**machine.model, "properties": properties}
 
 
-def _completed_os_disk(estate: Estate, machine: Machine, given: Document) -> dict[str, Any]:
+def _completed_os_disk(estate: AzureResources, machine: VirtualMachine, given: Document) -> dict[str, Any]:
     is_windows = "windowsConfiguration" in (machine.properties.get("osProfile") or {})
     name = given.get("name") or f"{machine.id.name}_OsDisk_1_{estate.new_uuid().replace('-', '')}"
     option = "Delete" if "diffDiskSettings" in given else "Detach"
@@ -33,7 +33,7 @@ def _completed_os_disk(estate: Estate, machine: Machine, given: Document) -> dic
     return _with_managed_disk(estate, machine, disk | {"name": name}, "Premium_LRS")
 
 
-def _completed_data_disk(estate: Estate, machine: Machine, given: Document) -> dict[str, Any]:
+def _completed_data_disk(estate: AzureResources, machine: VirtualMachine, given: Document) -> dict[str, Any]:
     name = given.get("name") or f"{machine.id.name}_disk{given['lun']}_{estate.new_uuid().replace('-', '')}"
     if given["createOption"] == "Attach":
         name = id_of_disk(machine.id, given).name
@@ -41,7 +41,9 @@ def _completed_data_disk(estate: Estate, machine: Machine, given: Document) -> d
     return _with_managed_disk(estate, machine, disk, "Premium_LRS")
 
 
-def _with_managed_disk(estate: Estate, machine: Machine, disk: dict[str, Any], sku: str) -> dict[str, Any]:
+def _with_managed_disk(
+    estate: AzureResources, machine: VirtualMachine, disk: dict[str, Any], sku: str
+) -> dict[str, Any]:
     disk_id = id_of_disk(machine.id, disk)
     there = estate.disks.get(disk_id.key)
     size = there.size_gb if there is not None else disk.get("diskSizeGB", 32)
@@ -49,7 +51,7 @@ def _with_managed_disk(estate: Estate, machine: Machine, disk: dict[str, Any], s
     return {**disk, "diskSizeGB": size, "managedDisk": {**managed, "id": str(disk_id)}}
 
 
-def attach_all(estate: Estate, machine: Machine, now: float) -> None:
+def attach_all(estate: AzureResources, machine: VirtualMachine, now: float) -> None:
     """Attach the disks and NICs of a machine's model, and create missing disks."""
     for given in (machine.os_disk, *machine.data_disks):
         disk = estate.disks.get(id_of_disk(machine.id, given).key)
@@ -64,7 +66,7 @@ def attach_all(estate: Estate, machine: Machine, now: float) -> None:
             estate.put_nic(replace(nic, owner=machine.id, primary=is_primary, reserved_for=None), now)
 
 
-def _made(estate: Estate, machine: Machine, given: Document, now: float) -> Disk:
+def _made(estate: AzureResources, machine: VirtualMachine, given: Document, now: float) -> Disk:
     is_os_disk = "lun" not in given
     image = machine.properties["storageProfile"].get("imageReference") if is_os_disk else None
     return Disk(
@@ -82,7 +84,7 @@ def _made(estate: Estate, machine: Machine, given: Document, now: float) -> Disk
     )
 
 
-def _image_id(machine: Machine, image: Document) -> str:
+def _image_id(machine: VirtualMachine, image: Document) -> str:
     if "id" in image:
         return str(image["id"])
     return (

@@ -10,7 +10,7 @@ Act = Callable[[float], None]
 """Takes the time at which it was due."""
 
 
-class Agenda:
+class Schedule:
     def __init__(self) -> None:
         self._order = count()
         self._entries: list[tuple[float, int, Act]] = []
