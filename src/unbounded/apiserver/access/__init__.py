@@ -1,1 +1,1 @@
-"""Who may do what: roles and bindings, the reviews that ask about them, tokens, and acting as somebody else."""
+"""Authorization and identity: roles and bindings, reviews, tokens, and impersonation."""

@@ -1,4 +1,4 @@
-"""What tokens of service accounts are bound to: their account, and a Secret, Pod or Node if one is named."""
+"""Bindings of service account tokens: to their account, and to a Secret, Pod or Node if the request names one."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.workloads.pods import PODS
 
-GONE_AFTER: Final = timedelta(seconds=60)  # what is being deleted may use its token to clean up
+GONE_AFTER: Final = timedelta(seconds=60)  # an object that is being deleted may use its token to clean up
 BINDABLE: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (SECRETS, PODS, NODES)}
 _EXTRA: Final = "authentication.kubernetes.io"
 
-Claim = Mapping[str, Any]  # namespace, serviceaccount, and perhaps secret, pod, node: each with name and uid
+Claim = Mapping[str, Any]  # namespace, serviceaccount, and optionally secret, pod, node: each with name and uid
 
 
 class Bindings:
-    """Looks at the objects of one store."""
+    """Bindings of tokens to the objects of one store."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
 
     def bind(self, namespace: str, account: str, reference: Mapping[str, str] | None) -> Object:
-        """The claim of a new token. Raises StatusError (400, 404, 409)."""
+        """Return the claim of a new token. Raises StatusError (400, 404, 409)."""
         about: Object = {"namespace": namespace, "serviceaccount": self._claim(SERVICE_ACCOUNTS, namespace, account)}
         if reference is None:
             return about
@@ -49,7 +49,7 @@ class Bindings:
         return about
 
     def _check_pod(self, namespace: str, account: str, name: str, about: Object) -> None:
-        """A pod's token is for the account of the pod, and tells its node."""
+        """Require that the account is the Pod's, and add the Pod's node to the claim."""
         spec = (self._get(PODS, namespace, name) or {}).get("spec") or {}
         if spec.get("serviceAccountName", "") != account:
             why = f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
@@ -59,11 +59,11 @@ class Bindings:
             about["node"] = {"name": node} | ({"uid": known["metadata"]["uid"]} if known else {})
 
     def hold(self, about: Claim) -> bool:
-        """Whether all that a token is bound to is still there."""
+        """Return whether all objects that a token is bound to still exist."""
         namespace = about["namespace"]
         bound = [(SERVICE_ACCOUNTS, about["serviceaccount"])]
         bound += [(SECRETS, about["secret"])] if "secret" in about else []
-        if "pod" in about:  # the node that goes with it is told, and no condition
+        if "pod" in about:  # a Pod's node is information, and no condition
             bound.append((PODS, about["pod"]))
         elif "node" in about:
             bound.append((NODES, about["node"]))
@@ -88,6 +88,6 @@ class Bindings:
 
 
 def told(about: Claim) -> dict[str, tuple[str, ...]]:
-    """What is told of a token's user beside the name."""
+    """Return the extra fields of a token's user."""
     bound = ((kind, key, value) for kind in ("node", "pod") for key, value in about.get(kind, {}).items())
     return {f"{_EXTRA}/{kind}-{key}": (value,) for kind, key, value in bound}

@@ -1,4 +1,4 @@
-"""The roles and bindings of a store, found by who holds them; and what they allow."""
+"""The RBAC authorizer: roles and bindings of a store, indexed by their subjects."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Holder = tuple[str, str]  # User or Group, and its name; a ServiceAccount is a U
 
 @dataclass(frozen=True)
 class Grant:
-    """A role that a user holds by a binding."""
+    """A role that a binding grants to a user."""
 
     rules: tuple[Rule, ...]
     why: str = ""
-    missing: str = ""  # what is said when the role does not exist
+    missing: str = ""  # the reason in a denial if the role does not exist
 
 
 @dataclass
 class _Binding:
-    """A binding as it is looked up; `order` makes the first one, by name, win."""
+    """An indexed binding; of several, the one with the lowest `order`, by name, comes first."""
 
     order: int
     namespace: str
@@ -49,7 +49,7 @@ class _Index:
 
 
 class RoleBook:
-    """Answers from an index of all roles, which is made anew after any of them has changed."""
+    """Authorizer with an index of all roles, which is rebuilt after any of them has changed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -58,7 +58,7 @@ class RoleBook:
             store.listen(self._forget, resource.name)
 
     def decide(self, user: User, asked: Attributes) -> Decision:
-        """Whether a role that the user holds allows it (an Authorizer)."""
+        """Return whether one of the user's roles allows a request (an Authorizer)."""
         missing: list[str] = []
         for grant in self.grants(user, asked.namespace):
             if any(rule.allows(asked) for rule in grant.rules):
@@ -70,7 +70,7 @@ class RoleBook:
         return Decision(False, f"RBAC: {missing[0] if len(missing) == 1 else '[' + ', '.join(missing) + ']'}")
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """The roles that a user holds everywhere and, if one is given, in a namespace."""
+        """Yield a user's roles, cluster-wide ones and, if a namespace is given, those in it."""
         index = self._current()
         holders = [("User", user.name), *(("Group", group) for group in user.groups)]
         for place in ("", namespace) if namespace else ("",):
@@ -85,7 +85,7 @@ class RoleBook:
         return [rule for grant in self.grants(user, namespace) for rule in grant.rules]
 
     def rules_of(self, reference: Mapping[str, str], namespace: str) -> tuple[Rule, ...] | None:
-        """The rules of the role that a binding in `namespace` points to; None when it does not exist."""
+        """Return the rules of the role that a binding in `namespace` references; None if it does not exist."""
         return self._current().rules.get(_role_key(reference, namespace))
 
     def _forget(self, _change: Change) -> None:
@@ -116,7 +116,7 @@ class RoleBook:
 
 
 def account_name(namespace: str, name: str) -> str:
-    """The user that a ServiceAccount is."""
+    """Return the user name of a ServiceAccount."""
     return f"{ACCOUNT_PREFIX}{namespace}:{name}"
 
 

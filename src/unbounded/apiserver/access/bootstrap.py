@@ -1,4 +1,4 @@
-"""Bootstrap tokens: Secrets of kube-system with which a new machine introduces itself."""
+"""Bootstrap tokens: Secrets of kube-system with which a new machine authenticates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXTRA_GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9
 
 
 class BootstrapTokens:
-    """Recognises bootstrap tokens that may be used to authenticate and have not expired (an Authenticator)."""
+    """Authenticator by bootstrap tokens that permit authentication and have not expired."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class BootstrapTokens:
 
 
 class BootstrapToken(NamedTuple):
-    """A bootstrap token as its Secret has it."""
+    """A bootstrap token from its Secret."""
 
     id: str
     secret: str
@@ -55,7 +55,7 @@ class BootstrapToken(NamedTuple):
 
 
 def token_of(secret: Mapping[str, Any], usage: str, now: datetime) -> BootstrapToken | None:
-    """Return the token of a Secret that may be used for something now, None where there is none.
+    """Return the token of a Secret that is valid for a usage now, None if there is none.
 
     Args:
         usage: the key of the Secret that allows it.
@@ -75,7 +75,7 @@ def token_of(secret: Mapping[str, Any], usage: str, now: datetime) -> BootstrapT
 
 
 def expiration(secret: Mapping[str, Any]) -> datetime | None:
-    """When a token ends, or None for one that does not; what cannot be read has ended long ago."""
+    """Return the expiration of a token, None for a token without one; an unreadable expiration is in the past."""
     encoded = (secret.get("data") or {}).get("expiration", "")
     text = base64.b64decode(encoded).decode(errors="replace")
     if not text:

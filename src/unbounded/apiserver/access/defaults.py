@@ -1,4 +1,4 @@
-"""The roles that exist from the start, and who holds them. They are looked after at every start."""
+"""The default roles and their bindings. Each start of the server restores them."""
 
 from __future__ import annotations
 
@@ -70,12 +70,13 @@ _APPROVERS: Final = {
     )
     for signer in SIGNERS
 }
-_NODE_CLIENTS: Final = {  # what the server then approves by itself
+_NODE_CLIENTS: Final = {  # certificates that the server then approves by itself
     f"system:certificates.k8s.io:{_REQUESTS}:{kind}": (Rule(("create",), _CERTIFICATES, (f"{_REQUESTS}/{kind}",)),)
     for kind in ("nodeclient", "selfnodeclient")
 }
 
-GATHERING: Final = {"admin": "", "edit": "admin", "view": "edit"}  # roles that gather, and what gathers them in turn
+# aggregated roles, and the roles that aggregate them in turn
+GATHERING: Final = {"admin": "", "edit": "admin", "view": "edit"}
 OWN_PART: Final = "system:aggregate-to-"
 GATHER_LABEL: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
@@ -104,12 +105,13 @@ DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
         Rule(("*",), ("",), tuple(f"nodes/{part}" for part in ("configz", "healthz", "pods"))),
     ),
     "system:monitoring": (Rule(("get",), urls=_MONITORING),),
-    "system:node": NODE_RULES,  # bound to nobody: nodes have these rights as far as they are about themselves
+    # bound to no subject: `NodeRules` grants nodes these rights as far as they concern themselves
+    "system:node": NODE_RULES,
     "system:node-bootstrapper": (Rule(("create", *_READ), _CERTIFICATES, (_REQUESTS,)),),
     "system:public-info-viewer": (Rule(("get",), urls=_PUBLIC),),
     "view": _VIEW,
 }
-DEFAULT_BINDINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {  # to subjects: kind and name
+DEFAULT_BINDINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {  # by role: kind and name of the subjects
     "cluster-admin": (("Group", MASTERS),),
     "system:basic-user": (("Group", AUTHENTICATED),),
     "system:discovery": (("Group", AUTHENTICATED),),
@@ -120,11 +122,11 @@ DEFAULT_BINDINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {  # to subjec
 
 
 async def ensure_defaults(store: Store, writes: Writes) -> None:
-    """Make what is missing; give back to a default role what it lacks, unless its `autoupdate` is "false"."""
+    """Create missing roles and bindings; restore missing rules of a default role unless its `autoupdate` is "false"."""
     before = {record.name: record.decode() for record in store.snapshot(CLUSTER_ROLES.name).within("")}
     roles = (_ensure_role(writes, before, name) for name in DEFAULT_ROLES)
     bindings = (_ensure_binding(store, writes, name, subjects) for name, subjects in DEFAULT_BINDINGS.items())
-    await asyncio.gather(*roles, *bindings)  # in one commit, if it is the first start
+    await asyncio.gather(*roles, *bindings)  # in one commit on the first start
 
 
 async def _ensure_role(writes: Writes, before: Mapping[str, Object], name: str) -> None:
@@ -140,7 +142,7 @@ async def _ensure_role(writes: Writes, before: Mapping[str, Object], name: str) 
 
 
 def _kept(before: Mapping[str, Object], name: str) -> list[Rule]:
-    """What was added to a role before it gathered its rules, and would be lost when it does."""
+    """Return the rules that were added to a role before it became aggregated, which would lose them."""
     gathering = before.get(name.removeprefix(OWN_PART))
     if not name.startswith(OWN_PART) or gathering is None or gathering.get("aggregationRule"):
         return []
@@ -149,7 +151,7 @@ def _kept(before: Mapping[str, Object], name: str) -> list[Rule]:
 
 
 def _aggregate(obj: Object, name: str) -> None:
-    """Let the role gather, and be gathered, by the labels that Kubernetes uses for it."""
+    """Set the role's selectors and labels for aggregation, as Kubernetes does."""
     gathers_it = GATHERING.get(name, name.removeprefix(OWN_PART) if name.startswith(OWN_PART) else "")
     if gathers_it:
         obj["metadata"].setdefault("labels", {})[f"{GATHER_LABEL}{gathers_it}"] = "true"

@@ -1,4 +1,4 @@
-"""Nobody gives away rights that they do not have: the checks of writing roles and bindings."""
+"""Prevention of privilege escalation: checks of writes to roles and bindings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BINDING_NAMES: Final = frozenset({ROLE_BINDINGS.name, CLUSTER_ROLE_BINDINGS.nam
 
 
 def _without_owners(role: Object) -> Object:
-    """What counts of a role: labels too, by which others may gather it, but not what garbage collection writes."""
+    """Return a role without the fields that garbage collection writes; labels stay, as roles aggregate by them."""
     meta = {k: v for k, v in role["metadata"].items() if k not in _OWNERSHIP}
     return {**role, "metadata": meta}
 
@@ -35,14 +35,16 @@ def _gathers(role: Object) -> bool:
 
 
 class Escalation:
-    """Refuses a role, or a binding, with rights that its writer does not hold."""
+    """Reject a role or a binding with rights that its writer does not have."""
 
     def __init__(self, book: RoleBook, guard: Guard) -> None:
         self._book = book
         self._guard = guard
 
     def check(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403, 404). `old` is what is replaced, None for a new object."""
+        """Check the write of a role or a binding; `old` is the replaced one, None for a new one. Raises StatusError
+        (403, 404).
+        """
         if MASTERS in user.groups:
             return
         if resource.name in _ROLE_NAMES:
@@ -76,7 +78,7 @@ class Escalation:
         self._confirm(user, resource, obj, rules)
 
     def _confirm_everything(self, user: User, resource: Resource, name: str) -> None:
-        """What a role gathers may be anything, and may grow."""
+        """Require all rights for an aggregated role, as its rules may be any and may grow."""
         if missing(self._book.rules_held(user, ""), EVERYTHING):
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise status.forbidden(GROUP, resource.plural, name, why)

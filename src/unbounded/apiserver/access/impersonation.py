@@ -1,4 +1,4 @@
-"""Acting as somebody else (`kubectl --as`): who is meant, and whether the asker may."""
+"""Impersonation (`kubectl --as`): the requested user, and the rights that it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AUTHENTICATION: Final = "authentication.k8s.io"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the headers ask for."""
+    """The user that the impersonation headers request."""
 
     name: str
     uid: str
@@ -30,7 +30,7 @@ class Wanted:
 
     @classmethod
     def read(cls, headers: CIMultiDictProxy[str]) -> Wanted:
-        """Raises StatusError (400)."""
+        """Parse the headers. Raises StatusError (400)."""
         extra: dict[str, list[str]] = {}
         for key, value in headers.items():
             if key.lower().startswith(_EXTRA):
@@ -55,7 +55,7 @@ class Wanted:
         return status.bad_request(f"requested {asked} without impersonating a user name")
 
     def needs(self) -> list[Attributes]:
-        """What the asker has to be allowed."""
+        """Return the attributes that the authenticated user must be allowed."""
         needed = [_user_attributes(self.name)]
         needed += [Attributes("impersonate", "", "groups", name=group) for group in self.groups]
         for key, values in self.extra.items():
@@ -76,12 +76,12 @@ class Wanted:
 
 
 def is_meant(headers: Iterable[str]) -> bool:
-    """Whether any of these headers is about acting as somebody else."""
+    """Return whether any of these headers is for impersonation."""
     return f"\n{PREFIX}" in "\n".join(("", *headers)).lower()
 
 
 def impersonated(user: User, headers: CIMultiDictProxy[str], guard: Guard) -> User:
-    """Whom a request of `user` acts as, if it may. Raises StatusError (400, 403)."""
+    """Return the impersonated user, if `user` is allowed to act as it. Raises StatusError (400, 403)."""
     wanted = Wanted.read(headers)
     for needed in wanted.needs():
         guard.check(user, needed)

@@ -1,4 +1,4 @@
-"""Signed tokens: JSON Web Tokens with ES256 (RFC 7515, 7518, 7519), and nothing else that those allow."""
+"""Signed tokens: JSON Web Tokens with ES256 (RFC 7515, 7518, 7519), and no other algorithm of these."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKEN_CHARACTERS: Final = 16 * 1024
 
 
 class BadToken(Exception):
-    """Not a token that this key has signed."""
+    """A token that this key has not signed."""
 
 
 class TokenKey:
@@ -45,7 +45,7 @@ class TokenKey:
         return f"{signed}.{_encode(r.to_bytes(NUMBER_BYTES) + s.to_bytes(NUMBER_BYTES))}"
 
     def verify(self, token: str) -> dict[str, Any]:
-        """The claims of a token of this key; whether they hold now is for the caller. Raises BadToken."""
+        """Return the claims of a token of this key; the caller checks their validity. Raises BadToken."""
         if len(token) > TOKEN_CHARACTERS or token.count(".") != 2:
             raise BadToken("not a token")
         signed, _, signature = token.rpartition(".")

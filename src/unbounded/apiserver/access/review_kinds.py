@@ -1,4 +1,4 @@
-"""The resources that are asked and not stored: reviews of access and identity, and requests for tokens."""
+"""Resources that are created and not stored: reviews of access and identity, and requests for tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered to reviews of access and identity."""
+"""Answers to reviews of access and identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
-Answer = Callable[[User, Place, Object], None]  # who asks, at which path, and the review, which gets its status
+Answer = Callable[[User, Place, Object], None]  # the user, the path, and the review, which gets its status
 _ONE_OF: Final = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 
@@ -75,7 +75,7 @@ class Reviews:
             "nonResourceRules": [rule.write() for rule in held if rule.urls],
             "incomplete": False,
         }
-        if node_of(user) is not None:  # what a node may do depends on the objects
+        if node_of(user) is not None:  # the rights of a node depend on the objects
             review["status"] |= {
                 "incomplete": True,
                 "evaluationError": "node authorizer does not support user rule resolution",

@@ -1,4 +1,4 @@
-"""The rules of roles, without storage: what a rule allows, and whether some rules cover another."""
+"""Rules of roles, without storage: their rights, and comparison of rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL: Final = "*"
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of a role: about resources, or about paths that are not resources (`urls`)."""
+    """One rule of a role: for resources, or for paths that are not resources (`urls`)."""
 
     verbs: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -24,11 +24,11 @@ class Rule:
 
     @classmethod
     def read(cls, rule: Mapping[str, Any]) -> Rule:
-        """From a PolicyRule as it is stored."""
+        """Parse a stored PolicyRule."""
         return cls(*(tuple(rule.get(field) or ()) for field in _FIELDS))
 
     def write(self) -> dict[str, list[str]]:
-        """As a PolicyRule."""
+        """Return the rule as a PolicyRule."""
         values = (self.verbs, self.groups, self.resources, self.names, self.urls)
         return {field: list(value) for field, value in zip(_FIELDS, values, strict=True) if value}
 
@@ -44,7 +44,7 @@ class Rule:
         )
 
     def simple(self) -> Iterator[Rule]:
-        """The same rights in rules of one verb and one thing each."""
+        """Yield the same rights as rules of one verb and one resource or path each."""
         for url, verb in itertools.product(self.urls, self.verbs):
             yield Rule((verb,), urls=(url,))
         for group, resource, verb in itertools.product(self.groups, self.resources, self.verbs):
@@ -52,7 +52,7 @@ class Rule:
                 yield Rule((verb,), (group,), (resource,), (name,) if name else ())
 
     def covers(self, other: Rule) -> bool:
-        """Whether this rule alone gives everything that `other`, a simple rule, gives."""
+        """Return whether this rule alone includes all rights of `other`, a simple rule."""
         return (
             _has(self.verbs, other.verbs[0])
             and all(_has(self.groups, group) for group in other.groups)
@@ -77,7 +77,7 @@ _FIELDS: Final = ("verbs", "apiGroups", "resources", "resourceNames", "nonResour
 
 
 def missing(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """What of `wanted` no rule of `held` covers, with the verbs of one thing together."""
+    """Return the rights of `wanted` that no rule of `held` covers; verbs of one resource are joined."""
     found: dict[Rule, list[str]] = {}
     for simple in itertools.chain.from_iterable(rule.simple() for rule in wanted):
         if not any(rule.covers(simple) for rule in held):
@@ -88,7 +88,7 @@ def missing(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 
 def go_list(values: Iterable[str]) -> str:
-    """A list of strings as Go prints it with %q."""
+    """Format a list of strings as Go prints it with %q."""
     quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
     return "[" + " ".join(f'"{value}"' for value in quoted) + "]"
 

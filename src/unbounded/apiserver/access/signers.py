@@ -1,4 +1,4 @@
-"""Who may approve and sign requests for certificates, and what may not be asked for at all."""
+"""Rights to approve and sign certificate requests, and requests that are always rejected."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.types import Object, Resource
 
-SIGNERS: Final = "signers"  # a resource of rules alone: its names are signers, or `domain/*`
+SIGNERS: Final = "signers"  # a resource that exists only in rules: its names are signers, or `domain/*`
 
 
 def tell_asker(user: User, resource: Resource, obj: Object, old: Object | None) -> None:
-    """Write into a new request who asks, in place of what the client says about that."""
+    """Set the requesting user of a new request, in place of the client's own value."""
     if resource is REQUESTS and old is None:
         spec = {k: v for k, v in obj["spec"].items() if k not in {"username", "uid", "groups", "extra"}}
         obj["spec"] = {**spec, **user.info()}
 
 
 class SignerRights:
-    """Refuses approval and signing to who may not use the signer, and requests for an administrator's certificate."""
+    """Reject approval and signing without the right to the signer, and requests for an administrator's certificate."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
     def check(self, user: User, resource: Resource, subresource: str, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403)."""
+        """Check the write of a request. Raises StatusError (403)."""
         if resource is not REQUESTS:
             return
         if old is None:
@@ -41,7 +41,7 @@ class SignerRights:
             self._require(user, "sign", old)
 
     def _require(self, user: User, verb: str, request: Object) -> None:
-        """The signer is that of the stored request, whatever was sent."""
+        """Require a verb on the signer of the stored request, not of the one that was sent."""
         signer = request["spec"]["signerName"]
         names = (signer, f"{signer.partition('/')[0]}/*")
         if not any(self._guard.decide(user, Attributes(verb, GROUP, SIGNERS, name=name)).allowed for name in names):
@@ -49,7 +49,7 @@ class SignerRights:
 
 
 def _check_subject(request: Object) -> None:
-    """Who approves client certificates could otherwise make administrators, whom no rule binds."""
+    """Reject subjects in system:masters: approvers could otherwise create administrators, whom no rule limits."""
     spec = request["spec"]
     if spec["signerName"] != signers.CLIENT:
         return

@@ -1,4 +1,4 @@
-"""Tokens of service accounts: issued on request, good for a while, for an audience, and while the account exists."""
+"""Service account tokens: issued on request, with a lifetime and audiences, and valid while the account exists."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_S: Final = 3600
 SHORTEST_S: Final = 600
 LONGEST_S: Final = 1 << 32
-VERIFIED: Final = 1024  # tokens whose signature is not checked again
+VERIFIED: Final = 1024  # cached tokens whose signature is verified
 _CLAIM: Final = "kubernetes.io"
 
 
 class AccountTokens:
-    """Issues and recognises tokens of service accounts (an Authenticator)."""
+    """Issue and verify tokens of service accounts (an Authenticator)."""
 
     def __init__(self, store: Store, key: TokenKey, now: Callable[[], datetime]) -> None:
         self._bindings = Bindings(store, now)
@@ -41,7 +41,7 @@ class AccountTokens:
         return self.identify(token, (ISSUER,)) if token else None
 
     def identify(self, token: str, audiences: Sequence[str]) -> User | None:
-        """Whose token it is, if it is good now for one of the audiences."""
+        """Return the user of a token, if the token is valid now for one of the audiences."""
         try:
             claims = self._verified(token)
         except BadToken:
@@ -60,7 +60,7 @@ class AccountTokens:
         return User(account_name(namespace, account["name"]), groups, account["uid"], extra)
 
     def audiences(self, token: str) -> list[str]:
-        """For whom a good token is."""
+        """Return the audiences of a valid token."""
         return list(self._verified(token)["aud"])
 
     def issue(self, _user: User, place: Place, request: Object) -> None:
@@ -96,13 +96,13 @@ class AccountTokens:
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """The token of an Authorization header, '' without one."""
+    """Return the token of an Authorization header, '' without one."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _check_place(place: Place, meta: Object) -> None:
-    """A request may say whose token it asks for, if that is what its URL says. Raises StatusError (422)."""
+    """Check that a request names the account of its URL, if it names one. Raises StatusError (422)."""
     for key, expected in (("name", place.name), ("namespace", place.namespace)):
         if meta.get(key) and meta[key] != expected:
             why = f"must match the service account {key} if specified"

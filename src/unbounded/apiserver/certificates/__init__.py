@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: their kind, what is asked for in them, and which signer signs what.
+"""CertificateSigningRequests: their kind, the parsing of their content, and the signers.
 
-Who may approve and sign is said in `access/`; `housekeeping/certificates.py` signs, and removes old requests.
+`access/` decides on the rights to approve and sign; `housekeeping/certificates.py` signs, and deletes old requests.
 """

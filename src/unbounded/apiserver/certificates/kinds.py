@@ -1,4 +1,4 @@
-"""CertificateSigningRequest: its shape, its columns, and what its subresources let change."""
+"""CertificateSigningRequest: its shape, its columns, and the changes that its subresources allow."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Conditions = list[Object]
 
 
 def _decide(obj: Object, old: Object | None) -> None:
-    """What is asked for never changes, and nobody brings their own approval."""
+    """Keep the spec unchanged, and drop an approval that the client sent."""
     if old is None:
         obj["status"] = {}
     else:
@@ -79,7 +79,7 @@ def _decide(obj: Object, old: Object | None) -> None:
 
 
 def _decide_status(obj: Object, old: Object, now: datetime) -> None:
-    """Conditions and the certificate change; what was decided about approval stays."""
+    """Let conditions and the certificate change; decisions about approval stay."""
     obj["spec"] = old["spec"]
     found, before = _conditions(obj), _conditions(old)
     for kind in (APPROVED, DENIED):
@@ -88,7 +88,7 @@ def _decide_status(obj: Object, old: Object, now: datetime) -> None:
 
 
 def _decide_approval(obj: Object, old: Object, now: datetime) -> None:
-    """Conditions change, and nothing else."""
+    """Let only conditions change."""
     found = _conditions(obj)
     _date(found, _conditions(old), now)
     obj["spec"] = old["spec"]
@@ -103,7 +103,7 @@ def _conditions(obj: Object) -> Conditions:
 
 
 def _preserve(found: Conditions, before: Conditions, kind: str) -> None:
-    """Put the old conditions of a type back; where some were added or removed, the rules refuse it."""
+    """Restore the old conditions of a type; the rules reject added or removed ones."""
     kept = [condition for condition in before if condition["type"] == kind]
     places = [index for index, condition in enumerate(found) if condition["type"] == kind]
     if len(kept) == len(places):
@@ -112,7 +112,7 @@ def _preserve(found: Conditions, before: Conditions, kind: str) -> None:
 
 
 def _date(found: Conditions, before: Conditions, now: datetime) -> None:
-    """Fill in the times that were left out, in place; a status that stays keeps the time of its last change."""
+    """Fill in missing times in place; an unchanged status keeps its transition time."""
     moment = metadata.timestamp(now)
     for condition in found:
         condition["lastUpdateTime"] = condition.get("lastUpdateTime") or moment
@@ -123,7 +123,7 @@ def _date(found: Conditions, before: Conditions, now: datetime) -> None:
 
 
 def with_condition(obj: Object, kind: str, reason: str, message: str, now: datetime) -> None:
-    """Add a condition of a type that a request has once at most, in place."""
+    """Add a condition whose type a request has at most once, in place."""
     moment = metadata.timestamp(now)
     times = {"lastUpdateTime": moment, "lastTransitionTime": moment}
     condition = {"type": kind, "status": "True", "reason": reason, "message": message, **times}
@@ -131,7 +131,7 @@ def with_condition(obj: Object, kind: str, reason: str, message: str, now: datet
 
 
 def types_of(obj: Mapping[str, Any]) -> set[str]:
-    """The types of its conditions."""
+    """Return the types of a request's conditions."""
     return {condition["type"] for condition in obj["status"].get("conditions") or ()}
 
 
@@ -166,7 +166,7 @@ REQUESTS: Final = Resource(
     "certificatesigningrequests",
     "certificatesigningrequest",
     False,
-    # a kube-apiserver notes no owners here (tests/goldens/kube/10-core.json)
+    # kube-apiserver records no owners here (tests/goldens/kube/10-core.json)
     BuiltIn(SHAPE, name_check=naming.path_segment, tracked=False, decide=_decide, rules=rules.check),
     short_names=("csr",),
     parts={

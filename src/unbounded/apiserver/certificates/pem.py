@@ -1,4 +1,4 @@
-"""PEM as Go reads it: blocks one after another, whatever stands between them."""
+"""PEM as Go parses it: blocks one after another, with any text between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER: Final = re.compile(rb"[^:\n]*:[^\n]*\n")
 
 @dataclass(frozen=True)
 class Block:
-    """What stands between BEGIN and END."""
+    """A block between BEGIN and END."""
 
     kind: str
     data: bytes
@@ -25,7 +25,7 @@ class Block:
 
 
 def blocks(text: bytes) -> Iterator[Block]:
-    """The blocks that can be read; what cannot be is passed over."""
+    """Yield the blocks that can be parsed; others are skipped."""
     at = 0
     while (begin := _BEGIN.search(text, at)) is not None:
         at = begin.end()
@@ -44,7 +44,7 @@ def blocks(text: bytes) -> Iterator[Block]:
 
 
 def encode(kind: str, data: bytes) -> bytes:
-    """One block."""
+    """Encode one block."""
     text = base64.b64encode(data)
     lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
     return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (kind.encode(), lines, kind.encode())

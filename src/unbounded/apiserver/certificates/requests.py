@@ -1,4 +1,4 @@
-"""A request for a certificate (PKCS #10, RFC 2986): what it asks for, and whether its key has signed it."""
+"""Parsing of a certificate request (PKCS #10, RFC 2986), and the check of its signature."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _UNREADABLE: Final = (
 
 
 class BadRequest(Exception):
-    """Not a request for a certificate; the message is what Go says of it, as far as it can be the same."""
+    """Not a certificate request; the message is Go's, as far as it can be the same."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a request asks for; its signature is good."""
+    """The content of a request whose signature is valid."""
 
     subject: x509.Name
     key: PublicKey
-    common_name: str  # the last one, if there are several; it is the user
+    common_name: str  # the last one if there are several; becomes the user
     organizations: tuple[str, ...]
-    names: tuple[x509.GeneralName, ...]  # beside the common name, of the kinds that certificates are given
+    names: tuple[x509.GeneralName, ...]  # the subject alternative names of the types that certificates get
 
     @property
     def dns(self) -> list[x509.GeneralName]:
@@ -65,7 +65,7 @@ class Request:
 
 
 def read(text: bytes) -> Request:
-    """The request in the first PEM block. Raises BadRequest."""
+    """Parse the request in the first PEM block. Raises BadRequest."""
     block = next(pem.blocks(text), None)
     if block is None or block.kind != pem.REQUEST:
         raise BadRequest(f"PEM block type must be {pem.REQUEST}")

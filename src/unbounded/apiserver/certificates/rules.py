@@ -1,4 +1,4 @@
-"""What is wrong with a CertificateSigningRequest, in the words of Kubernetes."""
+"""Validation of CertificateSigningRequests, worded as by Kubernetes."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ USAGES: Final = [
 
 
 def check(obj: Object, old: Object | None) -> list[FieldError]:
-    """The rules of all writes. What is asked for cannot change, so it is checked when it is created."""
+    """Return the errors of any write. The spec cannot change, so that only a creation checks it."""
     errors = list(_check_spec(obj["spec"])) if old is None else []
     return [*errors, *_check_conditions(obj["status"].get("conditions") or ())]
 
 
 def check_removal(obj: Object, old: Object) -> list[FieldError]:
-    """Decisions stay."""
+    """Reject the removal of decisions."""
     return [
         fields.forbidden(_CONDITIONS, f'updates may not remove a condition of type "{kind}"')
         for kind in (APPROVED, DENIED, FAILED)
@@ -64,7 +64,7 @@ def check_removal(obj: Object, old: Object) -> list[FieldError]:
 
 
 def check_status(obj: Object, old: Object) -> list[FieldError]:
-    """Who signs does not approve, and a certificate is written once."""
+    """Reject a signer's approval, and changes of an issued certificate."""
     given, before = obj["status"].get("certificate", ""), old["status"].get("certificate", "")
     errors = []
     if given and given != before and (why := _wrong_certificate(base64.b64decode(given))):
@@ -130,7 +130,7 @@ def _check_signer(name: str) -> Iterator[FieldError]:
 
 
 def _check_labels(where: str, whole: str, labels: Sequence[str], well_formed: naming.Check) -> Iterator[FieldError]:
-    """The first label that is not well formed."""
+    """Yield the error of the first malformed label."""
     for label in labels:
         if wrong := well_formed(label):
             for why in wrong:
@@ -157,7 +157,7 @@ def _check_conditions(conditions: Sequence[Object]) -> Iterator[FieldError]:
 
 
 def _wrong_certificate(text: bytes) -> str:
-    """Why these are not certificates in PEM, '' when they are."""
+    """Return the reason why these are not certificates in PEM, '' if they are."""
     found: list[Any] = list(pem.blocks(text))
     for block in found:
         if block.kind != pem.CERTIFICATE:

@@ -1,4 +1,4 @@
-"""The signers that this server is: what each of them signs, in the words of Kubernetes where it does not."""
+"""The signers of this server: the requests that each of them signs, and errors worded as by Kubernetes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVER_AUTH: Final = "server auth"
 LONGEST: Final = timedelta(days=365)
 SHORTEST: Final = timedelta(minutes=10)
 BACKDATE: Final = timedelta(minutes=5)
-SHORT: Final = timedelta(hours=8)  # what lives less than this does not lose the backdating at its end
+SHORT: Final = timedelta(hours=8)  # a shorter lifetime is not cut by the backdating
 
 Check = Callable[[Request, Collection[str]], str]
 
@@ -62,7 +62,7 @@ def _node_name(request: Request) -> str:
 
 
 def _usages(usages: Collection[str], purpose: str) -> str:
-    """Exactly these; key encipherment may be left out, as only RSA keys can do it."""
+    """Require exactly these usages; key encipherment is optional, as only RSA keys support it."""
     required = {SIGNATURE, ENCIPHERMENT, purpose}
     if set(usages) in (required, required - {ENCIPHERMENT}):
         return ""
@@ -77,11 +77,11 @@ SIGNERS: Final[Mapping[str, Check]] = {
 
 
 def validity(now: datetime, asked_s: int | None, end: datetime) -> tuple[datetime, datetime]:
-    """From when until when a certificate is good.
+    """Return the beginning and the end of a certificate's validity.
 
     Args:
-        asked_s: spec.expirationSeconds; a year at most, and without it.
-        end: when the authority's own certificate expires; nothing outlives that.
+        asked_s: spec.expirationSeconds; a year at most, and by default.
+        end: when the authority's own certificate expires; the end is never later.
     """
     length = LONGEST if asked_s is None else min(max(timedelta(seconds=asked_s), SHORTEST), LONGEST)
     until = now + length - (BACKDATE if length >= SHORT else timedelta())

@@ -1,5 +1,5 @@
-"""What an API server does by itself: accept definitions, empty namespaces, collect garbage, expire events.
+"""Background controllers: they accept definitions, empty namespaces, collect garbage, expire events, and more.
 
-Each keeper listens to the store, notes which object to look at, and looks at one after the other: what it does follows
-from what is there, so that a restart carries on.
+Each controller listens to the store, queues the objects that changed, and reconciles one after the other. It acts on
+the stored state alone, so that it resumes after a restart.
 """

@@ -1,4 +1,4 @@
-"""Gathers the rules of cluster roles into those that select them by labels."""
+"""Aggregate the rules of cluster roles into those that select them by labels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 
-ALL: Final = ""  # the roles are few: any change is a look at each of them
+ALL: Final = ""  # roles are few: any change reconciles all of them
 
 
 class RoleAggregator:
-    """One for a server. A role that gathers from others that gather is settled by their changes."""
+    """The controller of aggregated cluster roles. A role that aggregates others of them follows their changes."""
 
     def __init__(self, store: Store, writes: Writes) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class RoleAggregator:
 
 
 def gathered(role: Mapping[str, Any], roles: Iterable[Object]) -> list[Object]:
-    """The rules of those that a role selects: each rule once, by selector and then by name."""
+    """Return the rules of the roles that a role selects: each rule once, by selector and then by name."""
     others = sorted(
         (other for other in roles if other["metadata"]["name"] != role["metadata"]["name"]),
         key=lambda other: str(other["metadata"]["name"]),

@@ -1,4 +1,4 @@
-"""Write the status of PodDisruptionBudgets: how many Pods are healthy, and how many may be evicted now."""
+"""Write the status of PodDisruptionBudgets: the number of healthy Pods, and of evictions that are allowed now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.apiserver.writes import Target, Writes
 
 
 class BudgetKeeper:
-    """One for a server. Without budgets it costs nothing: Pods of their namespaces alone are looked at."""
+    """The controller of PodDisruptionBudgets. It reads only Pods in namespaces with budgets."""
 
     def __init__(self, store: Store, budgets: DisruptionBudgets, writes: Writes, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class BudgetKeeper:
             self._work.note(change.record.key)
 
     def _hear_pod(self, change: Change) -> None:
-        """Note the budgets whose counts a change can move."""
+        """Queue the budgets whose counts a change can affect."""
         namespace = change.record.namespace
         if not (budgets := self._budgets.of_namespace(namespace)):
             return

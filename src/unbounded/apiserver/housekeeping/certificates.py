@@ -1,4 +1,4 @@
-"""Signs what was approved, approves what a role lets nodes ask for, and removes requests that have had their time."""
+"""Sign approved requests, approve those that a node's role permits, and delete old requests."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 
-DECIDED: Final = timedelta(hours=1)  # kept after it was issued, denied or failed
-WAITING: Final = timedelta(hours=24)  # kept while nothing comes of it
+DECIDED: Final = timedelta(hours=1)  # retention after a certificate was issued, or the request was denied or failed
+WAITING: Final = timedelta(hours=24)  # retention of a request without a result
 INVALID: Final = "SignerValidationFailure"
 AUTO_APPROVED: Final = "AutoApproved"
 
 
 class CertificateKeeper:
-    """One for a server; it signs once `authority` is set."""
+    """The controller of CertificateSigningRequests; it signs once `authority` is set."""
 
     def __init__(
         self, store: Store, writes: Writes, deletes: Deletes, rights: Authorizer, now: Callable[[], datetime]
@@ -79,7 +79,7 @@ class CertificateKeeper:
             self._sign(obj)
 
     def _approve(self, obj: Object) -> None:
-        """Approve a kubelet's client certificate if a role of who asks says so."""
+        """Approve a kubelet's client certificate if a role of the requesting user permits it."""
         request, why_not = _examined(obj)
         if request is None or why_not or obj["spec"]["signerName"] != KUBELET_CLIENT:
             return
@@ -93,7 +93,7 @@ class CertificateKeeper:
 
     def _sign(self, obj: Object) -> None:
         if obj["spec"]["signerName"] not in SIGNERS or self.authority is None:
-            return  # another one's to sign
+            return  # another signer signs it
         request, why_not = _examined(obj)
         if request is None or why_not:
             with_condition(obj, FAILED, INVALID, why_not, self._now())
@@ -102,14 +102,14 @@ class CertificateKeeper:
         begin, end = signers.validity(self._now(), spec.get("expirationSeconds"), self.authority.expires)
         try:
             certificate = self.authority.sign(request, spec["usages"], begin, end)
-        except ValueError as error:  # what can be read can be written, as far as we know; if not, it is said once
+        except ValueError as error:  # a parsed request should always encode; an exception fails the request once
             with_condition(obj, FAILED, INVALID, f"the request cannot be signed: {error}", self._now())
             return
         obj["status"] = {**obj["status"], "certificate": base64.b64encode(certificate).decode()}
 
 
 def _examined(obj: Object) -> tuple[Request | None, str]:
-    """What is asked for, and why its signer does not sign it, '' if it does."""
+    """Return the parsed request and the reason why its signer rejects it, '' if it does not."""
     spec = obj["spec"]
     try:
         request = requests.read(base64.b64decode(spec["request"]))
@@ -124,7 +124,7 @@ def _asker(spec: Mapping[str, Any]) -> User:
 
 
 def removal(request: Mapping[str, Any]) -> datetime:
-    """When a request is to be removed: an hour after its end, a day after a last step that led to none."""
+    """Return the time to delete a request: an hour after its result, or a day after its last step without one."""
     created = metadata.moment(request["metadata"]["creationTimestamp"]) or datetime.fromtimestamp(0, UTC)
     status = request["status"]
     certificate = status.get("certificate", "")

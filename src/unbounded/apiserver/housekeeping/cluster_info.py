@@ -21,7 +21,7 @@ _TOKENS: Final = SECRETS.key(bootstrap.NAMESPACE, bootstrap.PREFIX)
 
 
 class ClusterInfoSigner:
-    """One for a server; without the ConfigMap it does nothing. Tokens that have expired are deleted by another."""
+    """The controller that signs the ConfigMap; without the ConfigMap it is idle. `TokenExpiry` deletes old tokens."""
 
     def __init__(self, store: Store, writes: Writes, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class ClusterInfoSigner:
             obj["data"] = kept
 
     def _signing(self) -> Iterator[tuple[str, str]]:
-        """The ids and secrets of the tokens that may sign now."""
+        """Yield the ids and secrets of the tokens that may sign now."""
         for record in self._store.snapshot(SECRETS.name).within(_TOKENS):
             obj = record.decode()
             if (token := bootstrap.token_of(obj, "usage-bootstrap-signing", self._now())) is not None:

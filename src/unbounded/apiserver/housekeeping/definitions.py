@@ -1,4 +1,4 @@
-"""Accepts the names of definitions, serves what they define, and empties them before they go."""
+"""Accept the names of definitions, serve their resources, and delete all objects of a definition before it goes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES: Final = (
 
 
 class DefinitionKeeper:
-    """One for a server; `begin` serves what is stored, `run` keeps status up to date."""
+    """The controller of definitions; `begin` serves the stored ones, `run` keeps their status up to date."""
 
     def __init__(
         self, store: Store, catalog: Catalog, writes: Writes, deletes: Deletes, now: Callable[[], datetime]
@@ -70,12 +70,12 @@ class DefinitionKeeper:
                 self._work.note(change.resource)
 
     def _note_all(self) -> None:
-        """A name may have become free."""
+        """Queue all definitions, as a name may have become free."""
         for key in self._store.snapshot(DEFINITIONS.name).keys:
             self._work.note(key)
 
     def _accept(self, definition: Object) -> tuple[Object, Object]:
-        """Its names, and the condition that says whether they are the ones that it asks for."""
+        """Return the accepted names, and the condition that tells whether they are the requested ones."""
         records = self._store.snapshot(DEFINITIONS.name).within("")
         others = [record.decode() for record in records if record.key != definition["metadata"]["name"]]
         held = (definition["status"] or {}).get("acceptedNames") or {}
@@ -83,12 +83,12 @@ class DefinitionKeeper:
         return accept(definition["spec"]["names"], held, *_taken(definition, others, builtin))
 
     def _is_builtin(self, definition: Object) -> bool:
-        """Return whether an earlier server, which had no such resource, may have established a definition of it."""
+        """Return whether an earlier server, without this built-in resource, may have established a definition of it."""
         spec = definition["spec"]
         return spec["names"]["plural"] in {one.plural for one in self._catalog.builtin(spec["group"])}
 
     def _serve(self, record: Record) -> None:
-        """Serve a definition from this moment on, if its names are free or it has been established before."""
+        """Serve a definition from now on, if its names are free or it has been established before."""
         definition = record.decode()
         names, condition = self._accept(definition)
         accepted = condition["status"] == "True" or is_established(definition)
@@ -113,7 +113,7 @@ class DefinitionKeeper:
         await self._writes.change(Target(DEFINITIONS, "", name), self._settle)
 
     def _settle(self, definition: Object) -> None:
-        """Bring status, and the finalizer of one that is empty, to where they should be."""
+        """Update the status, and remove the finalizer of a definition without objects."""
         name = definition["metadata"]["name"]
         status = definition["status"]
         accepted, names = self._accept(definition)
@@ -143,7 +143,7 @@ def _names_of(record: Record) -> Any:
 def _taken(
     definition: Mapping[str, Any], others: Iterable[Object], builtin: Iterable[Resource]
 ) -> tuple[set[str], set[str]]:
-    """The names of resources and of kinds in the group that other definitions have, or the server by itself."""
+    """Return the names of resources and kinds in the group that other definitions or built-in resources use."""
     resources: set[str] = set()
     kinds: set[str] = set()
     for resource in builtin:
@@ -160,12 +160,12 @@ def _taken(
 def accept(
     wanted: Mapping[str, Any], held: Mapping[str, Any], resources: set[str], kinds: set[str]
 ) -> tuple[Object, Object]:
-    """The names that a definition has from now on, and the condition that says whether they are all that it wants.
+    """Return the accepted names of a definition, and the condition that tells whether all requested ones are accepted.
 
     Args:
-        held: the names that it has; it keeps them where the one that it wants is taken.
-        resources: the names of resources that others have.
-        kinds: and those of kinds.
+        held: the present names; the definition keeps one whose requested replacement is taken.
+        resources: names of resources that others use.
+        kinds: names of kinds that others use.
     """
     accepted: Object = {"plural": "", "kind": ""}
     condition = {

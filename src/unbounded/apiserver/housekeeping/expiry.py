@@ -1,4 +1,4 @@
-"""Events are kept for an hour after they were last written."""
+"""Delete Events an hour after they were last written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE: Final = 500
 
 
 class EventExpiry:
-    """One for a server. Sleeps until the oldest event is due; without events it does nothing."""
+    """The controller of Events. It sleeps until the oldest Event is due; without Events it is idle."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -29,7 +29,7 @@ class EventExpiry:
         self._noted = asyncio.Event()
 
     def begin(self) -> None:
-        """What an earlier process stored counts from the time that it carries."""
+        """Index the stored Events by the times in them, and listen for changes."""
         now = self._now()
         records = self._store.snapshot(EVENTS.name).within("")
         self._due.extend(sorted(((_written(r, now) + KEPT, r) for r in records), key=lambda due: due[0]))
@@ -66,7 +66,7 @@ class EventExpiry:
 
 
 def _written(record: Record, now: datetime) -> datetime:
-    """When an event was written last, as far as its times can be believed: clients choose all but its creation."""
+    """Return the time of an Event's last write. Times in the future are ignored: clients choose most of them."""
     event = record.decode()
     texts = (event.get("lastTimestamp"), event.get("eventTime"), event["metadata"]["creationTimestamp"])
     moments = [moment for text in texts if (moment := metadata.moment(text)) is not None and moment <= now]

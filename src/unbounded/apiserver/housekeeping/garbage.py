@@ -1,4 +1,4 @@
-"""Deletes what has lost its owners, and carries out orphaning and foreground deletion."""
+"""Delete objects that have lost their owners, and complete orphaning and foreground deletion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_ONCE: Final = 200  # dependents that are orphaned together
 
 
 class Place(NamedTuple):
-    """Where an object is stored."""
+    """The storage key of an object."""
 
     resource: str
     key: str
@@ -59,7 +59,7 @@ class _Meta(msgspec.Struct, rename="camel"):
         return self.deletion_timestamp is not None and finalizer in (self.finalizers or ())
 
     def holds(self, owner_uid: str) -> bool:
-        """Whether a foreground deletion of the owner waits for this."""
+        """Return whether a foreground deletion of the owner waits for this object."""
         return any(owner.uid == owner_uid and owner.block_owner_deletion for owner in self.owners)
 
 
@@ -75,7 +75,7 @@ def _meta(record: Record) -> _Meta:
 
 
 def _is_plain_update(change: Change) -> bool:
-    """Whether an object stays where it is and has no owner before and after, as with most writes."""
+    """Return whether an object stays and has no owner before and after, as with most writes."""
     if change.previous is None or change.deleted or change.resource == DEFINITIONS.name:
         return False
     both = change.previous.bare, change.record.bare
@@ -83,7 +83,7 @@ def _is_plain_update(change: Change) -> bool:
 
 
 class _Standing(Enum):
-    """What an owner reference leads to."""
+    """The state of the owner that a reference names."""
 
     THERE = "there"
     LEAVING = "waits for its dependents to go"
@@ -92,10 +92,10 @@ class _Standing(Enum):
 
 
 class GarbageCollector:
-    """One for a server.
+    """The garbage collector of a server.
 
-    An owner is what the reference names (kind, name, in the dependent's namespace or cluster-wide) with the UID that
-    it gives. A reference that cannot be followed keeps its object: what is not known to be gone is not collected for.
+    An owner is the object that a reference names (kind, name, in the dependent's namespace or cluster-wide), if its UID
+    is that of the reference. A reference that cannot be resolved keeps its object: only owners known to be gone count.
     """
 
     def __init__(self, store: Store, catalog: Catalog, writes: Writes, deletes: Deletes) -> None:
@@ -105,7 +105,7 @@ class GarbageCollector:
         self._deletes = deletes
         self._places: dict[str, Place] = {}
         self._dependents: dict[str, set[Place]] = {}
-        self._seen_to_go: dict[str, Place] = {}  # owners of which something is left; their kind may be gone by now
+        self._seen_to_go: dict[str, Place] = {}  # deleted owners with dependents; their kind may be gone by now
         self._unresolved: set[Place] = set()  # until another kind is served
         self._work: Work[Place] = Work(self._look, workers=WORKERS)
 
@@ -164,7 +164,7 @@ class GarbageCollector:
             self._note_owners(old)
 
     def _note_owners(self, meta: _Meta) -> None:
-        """Their foreground deletion may have waited for this object."""
+        """Queue the owners, whose foreground deletion may have waited for this object."""
         for owner in meta.owners:
             if (holder := self._places.get(owner.uid)) is not None:
                 self._work.note(holder)
@@ -183,7 +183,7 @@ class GarbageCollector:
             await self._judge(place, record, meta)
 
     async def _judge(self, place: Place, record: Record, meta: _Meta) -> None:
-        """Delete what has no owner that stays; otherwise only forget the owners that do not."""
+        """Delete an object without a remaining owner; otherwise only drop references to owners that are gone."""
         standings = {owner.uid: self._standing(owner, place) for owner in meta.owners}
         found = set(standings.values())
         if _Standing.UNKNOWN in found:
@@ -213,7 +213,7 @@ class GarbageCollector:
         return _Standing.LEAVING if held.waits_for(metadata.FOREGROUND) else _Standing.THERE
 
     def _in_circle(self, meta: _Meta) -> bool:
-        """Whether one of the dependents waits for its own dependents to go, this perhaps among them."""
+        """Return whether a dependent waits for its own dependents, among which this object may be."""
         records = [self._store.get(*dependent) for dependent in self._dependents.get(meta.uid, ())]
         return any(record is not None and _meta(record).waits_for(metadata.FOREGROUND) for record in records)
 
@@ -225,7 +225,7 @@ class GarbageCollector:
         await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.ORPHAN))
 
     async def _await_dependents(self, place: Place, meta: _Meta) -> None:
-        """Have the dependents judged; when none is left that holds this object, let it go."""
+        """Queue the dependents; if none is left that blocks this object, remove its finalizer."""
         held = False
         for dependent in tuple(self._dependents.get(meta.uid, ())):
             record = self._store.get(*dependent)
@@ -238,7 +238,7 @@ class GarbageCollector:
             await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.FOREGROUND))
 
     async def _delete(self, place: Place, record: Record, uid: str, policy: str = "") -> None:
-        """Delete an object that still is as it was judged; another version of it is judged again."""
+        """Delete an object unless it has changed since; a change is queued again."""
         target = self._target(place)
         if target is None:
             return
@@ -246,7 +246,7 @@ class GarbageCollector:
         try:
             await self._deletes.delete(target, options)
         except StatusError as error:
-            if error.code not in {404, 409}:  # gone, or changed, of which there is word
+            if error.code not in {404, 409}:  # gone or changed, which queues it again
                 raise
 
     async def _edit(self, place: Place, edit: Callable[[Object], None]) -> None:

@@ -1,4 +1,4 @@
-"""Gives namespaces their default ServiceAccount, and empties them before they go."""
+"""Create the default ServiceAccount of namespaces, and empty namespaces before they are deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_ACCOUNT: Final = "default"
 
 
 class NamespaceKeeper:
-    """One for a server."""
+    """The controller of namespaces."""
 
     def __init__(
         self, store: Store, catalog: Catalog, writes: Writes, deletes: Deletes, now: Callable[[], datetime]
@@ -54,7 +54,7 @@ class NamespaceKeeper:
             return
         holder = self._store.get(NAMESPACES.name, namespace)
         if holder is not None and _terminating(holder):
-            self._work.note(namespace)  # something of it is gone, or came late
+            self._work.note(namespace)  # one of its objects is gone, or was created late
         elif change.deleted and change.resource == SERVICE_ACCOUNTS.name:
             self._work.note(namespace)
 
@@ -65,7 +65,7 @@ class NamespaceKeeper:
         if not _terminating(record):
             await self.ensure_account(name)
             return
-        await self._store.settled()  # what was admitted before the namespace was marked
+        await self._store.settled()  # wait for writes that were admitted before the namespace was marked
         for resource in self._catalog.stored():
             if resource.namespaced and any(True for _ in self._store.snapshot(resource.name).within(f"{name}/")):
                 await self._deletes.delete_collection(resource, name, ListOptions(), DeleteOptions())
@@ -91,7 +91,7 @@ class NamespaceKeeper:
         return found
 
     async def ensure_account(self, namespace: str) -> None:
-        """Make the default ServiceAccount of a namespace where it is missing."""
+        """Create the default ServiceAccount of a namespace if it is missing."""
         if self._store.get(SERVICE_ACCOUNTS.name, f"{namespace}/{DEFAULT_ACCOUNT}") is not None:
             return
         obj: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT}}
@@ -99,7 +99,7 @@ class NamespaceKeeper:
         try:
             await self._writes.create_object(SERVICE_ACCOUNTS, namespace, obj, WriteOptions())
         except StatusError as error:
-            if error.code not in {403, 404, 409}:  # made meanwhile, or the namespace is on its way out
+            if error.code not in {403, 404, 409}:  # created meanwhile, or the namespace is being deleted
                 raise
 
 
@@ -108,7 +108,7 @@ def _terminating(namespace: Record) -> bool:
 
 
 def _conditions(left: dict[str, list[Record]]) -> Iterable[Object]:
-    """What the deletion of a namespace waits for, as kube-controller-manager says it."""
+    """Yield the conditions of a namespace that is being deleted, worded as by kube-controller-manager."""
     resources = ", ".join(f"{name} has {len(records)} resource instances" for name, records in sorted(left.items()))
     counts: dict[str, int] = {}
     for records in left.values():

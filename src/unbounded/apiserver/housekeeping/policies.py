@@ -1,4 +1,4 @@
-"""Says in the status of admission policies how their expressions agree with the schemas of what they match."""
+"""Type-check the expressions of admission policies against the schemas that they match, and write their status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbounded.apiserver.writes import Target, Writes
 
 
 class PolicyKeeper:
-    """One for a server; it looks at each generation of a policy once, as kube-controller-manager does."""
+    """The controller of policies' status; it checks each generation once, as kube-controller-manager does."""
 
     def __init__(self, store: Store, catalog: Catalog, writes: Writes) -> None:
         self._store = store

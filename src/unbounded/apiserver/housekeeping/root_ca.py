@@ -24,7 +24,7 @@ _WORDS: Final = (
 
 
 class RootCaPublisher:
-    """One for a server; it publishes `certificate`, which is set before it begins."""
+    """The controller that publishes `certificate`, which is set before it begins."""
 
     def __init__(self, store: Store, writes: Writes) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class RootCaPublisher:
             self._work.note(change.record.key)
 
     def _hear_map(self, change: Change) -> None:
-        """Notice that somebody changed or deleted the ConfigMap."""
+        """Queue the namespace of a ConfigMap that another client changed or deleted."""
         if change.record.name == ROOT_CA and (change.deleted or change.previous is not None):
             self._work.note(change.record.namespace)
 
@@ -63,7 +63,7 @@ class RootCaPublisher:
         try:
             await self._writes.create_object(CONFIG_MAPS, namespace, obj, WriteOptions())
         except StatusError as error:
-            if error.code not in {403, 404, 409}:  # made meanwhile, or the namespace is on its way out
+            if error.code not in {403, 404, 409}:  # created meanwhile, or the namespace is being deleted
                 raise
 
     def _correct(self, obj: Object) -> None:

@@ -1,4 +1,4 @@
-"""Removes bootstrap tokens that have expired, as kube-controller-manager does; nobody can use them any more."""
+"""Delete expired bootstrap tokens, as kube-controller-manager does; they are not valid any more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREFIX: Final = SECRETS.key(bootstrap.NAMESPACE, "")
 
 
 class TokenExpiry:
-    """One for a server. A timer for each token that expires; without tokens it does nothing."""
+    """The controller of expiring tokens: a timer for each. Without tokens it is idle."""
 
     def __init__(self, store: Store, deletes: Deletes, now: Callable[[], datetime]) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""A queue of things to look at, each of them once however often it was noted."""
+"""A work queue that contains each key once, however often the key was added."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Work(Generic[K]):
-    """Keys in order of arrival. `run` hands them to `look`, one worker on each; one that fails comes again."""
+    """Keys in order of arrival. `run` passes each to `look`, in one worker at a time; a key that failed is retried."""
 
     def __init__(self, look: Callable[[K], Awaitable[None]], *, workers: int = 1) -> None:
         self._look = look
@@ -31,18 +31,18 @@ class Work(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def note(self, key: K) -> None:
-        """Look at `key` soon; while it is being looked at, look again afterwards."""
+        """Queue `key`; if a worker is processing it, it is processed again afterwards."""
         self._keys[key] = None
         self._noted.set()
 
     def note_later(self, key: K, wait_s: float) -> None:
-        """Look at `key` in so many seconds, in place of when that was to be before; after an hour at the latest."""
+        """Queue `key` in this many seconds, in place of an earlier timer; after an hour at the latest."""
         self.forget(key)
         loop = asyncio.get_running_loop()
         self._timers[key] = loop.call_later(min(wait_s, LONGEST_SLEEP_S), self._due, key)
 
     def forget(self, key: K) -> None:
-        """Do not look at `key` later."""
+        """Cancel the timer of `key`."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
 
@@ -51,7 +51,7 @@ class Work(Generic[K]):
         self.note(key)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Process keys until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
@@ -65,7 +65,7 @@ class Work(Generic[K]):
             key = await self._take()
             try:
                 await self._look(key)
-            except StatusError as error:  # such as a full disk: known, and told without a traceback
+            except StatusError as error:  # such as a full disk: expected, and logged without a traceback
                 log.warning("housekeeping failed, will retry", error=error, key=str(key))
                 asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
             except Exception:
@@ -77,7 +77,7 @@ class Work(Generic[K]):
                     self._noted.set()
 
     async def _take(self) -> K:
-        """The first key that nobody is looking at."""
+        """Return the first key that no worker is processing."""
         while True:
             for key in self._keys:
                 if key not in self._busy:
@@ -89,7 +89,7 @@ class Work(Generic[K]):
 
 
 async def remove(deletes: Deletes, target: Target, uid: str) -> None:
-    """Delete what has had its time; that it is gone already, or another one of the same name, is as well."""
+    """Delete an object whose time is over, unless it is gone or replaced by another of the same name."""
     try:
         await deletes.delete(target, DeleteOptions(uid=uid))
     except StatusError as error:

@@ -1,4 +1,4 @@
-"""What is about to be written or deleted, held to the admission policies."""
+"""Admission policies applied to the writes, deletions and connections of requests."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _OPTIONS: Final[dict[Operation, str]] = {
 
 
 class Admitting:
-    """The policies of a server, asked about its requests."""
+    """Apply a server's admission policies to its requests."""
 
     def __init__(self, policies: PolicyBook, guard: Guard) -> None:
         self._policies = policies
         self._guard = guard
 
     def concerns(self, resource: Resource) -> bool:
-        """Whether any policy is about a resource; where none is, nothing has to be asked."""
+        """Return whether any policy covers a resource; without one, no request has to be evaluated."""
         return bool(self._policies.concerning(resource))
 
     def write(
         self, call: Call, resource: Resource, obj: Object, old: Object | None, kind: Resource | None = None
     ) -> None:
-        """Hold a creation (`old` is None) or an update to the policies. Raises StatusError.
+        """Apply the policies to a creation (`old` is None) or an update. Raises StatusError.
 
         Args:
-            kind: of what kind the object is, where that is not the resource's.
+            kind: the kind of the object, where it is not the resource's.
         """
         if not self.concerns(resource):
             return
@@ -44,13 +44,13 @@ class Admitting:
         self._hold(call, resource, _kind(kind or resource), operation, (obj, old), _write_options(call, operation))
 
     def connect(self, call: Call, resource: Resource, options: Object) -> None:
-        """Hold a connection into an object, with its options, to the policies. Raises StatusError."""
+        """Apply the policies to a connection into an object, with its options. Raises StatusError."""
         if self.concerns(resource):
             kind = (resource.group, resource.version, str(options["kind"]))
             self._hold(call, resource, kind, "CONNECT", (options, None), {})
 
     def deletion(self, call: Call, resource: Resource, options: DeleteOptions, old: Object) -> None:
-        """Hold the deletion of one object to the policies. Raises StatusError."""
+        """Apply the policies to the deletion of one object. Raises StatusError."""
         self._hold(call, resource, _kind(resource), "DELETE", (None, old), _delete_options(options))
 
     def _hold(
@@ -66,7 +66,7 @@ class Admitting:
         if asked is None or not self.concerns(resource):
             return
         obj, old = objects
-        meta: Object = {} if old is None else old["metadata"]  # of a collection, it says which object this is
+        meta: Object = {} if old is None else old["metadata"]  # for a collection, the old object has the name
         name = meta.get("name") or asked.name or call.new_name
         admission = Admission(
             operation,

@@ -1,4 +1,4 @@
-"""The handler of all requests: who asks, for what, and how it is answered."""
+"""The handler of all requests: authenticate, route, dispatch, and answer errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = Log(__name__)
 
 
 class Api:
-    """Requests on a registry."""
+    """The request handler of a registry."""
 
     def __init__(
         self,
@@ -82,15 +82,15 @@ class Api:
         }
 
     def stop(self) -> None:
-        """End all watches, in good order, and all that kubelets are answering."""
+        """End all watches and all streams from kubelets in good order."""
         self._resources.stop()
 
     async def handle(self, request: web.BaseRequest) -> Reply | web.StreamResponse:
-        """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
+        """Answer one request, errors included, in a form that clients of Kubernetes understand."""
         said = Said.by(request)
         if said.expects and not said.continues:
             return Reply(b"", TEXT, HTTPStatus.EXPECTATION_FAILED, keep_alive=False)
-        if said.path == "*" and request.method == "OPTIONS":  # of the server, and no path of it
+        if said.path == "*" and request.method == "OPTIONS":  # a request for the server, without a path
             return Reply(b"", TEXT)
         call = Call(request, said, said.query, room=self._room)
         code, method, began = 0, request.method, time.perf_counter()
@@ -179,9 +179,9 @@ class Api:
 
 
 def _may_be_anonymous(call: Call, path: str) -> bool:
-    """Return whether a request needs no credentials, and brings none; a wrong token is wrong everywhere.
+    """Return whether a request needs no credentials and has none; a bad token is rejected on every path.
 
-    Whoever is to join reads cluster-info as nobody. Whether nobody may is for roles to say, as in Kubernetes.
+    A host that is about to join reads cluster-info anonymously. As in Kubernetes, roles decide whether it may.
     """
     if call.said.authorized:
         return False
@@ -194,7 +194,7 @@ def _asked(call: Call) -> Asked:
 
 
 async def _compress(answer: Reply) -> None:
-    """Compress a long answer for who accepts it; beside the event loop."""
+    """Compress a long answer for a client that accepts gzip, in a thread."""
     if len(answer.body) < GZIP_BYTES:
         return
     answer.body = await asyncio.to_thread(partial(gzip.compress, answer.body, 1))

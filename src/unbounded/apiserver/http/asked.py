@@ -1,4 +1,4 @@
-"""What a request asks to be allowed."""
+"""Authorization attributes of requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_MANY: Final = {"GET": "list", "HEAD": "list", "DELETE": "deletecollection"}
 
 
 def one_name(selector: str) -> str:
-    """The name in a field selector that lets through one object alone; it counts as the name that is asked for."""
+    """Return the name in a field selector that matches one object alone; authorization uses it as the object's name."""
     if "\\" in selector:
         return ""
     terms = (re.fullmatch(r"metadata\.name==?([-.a-z0-9]+)", term) for term in selector.split(","))
@@ -32,14 +32,18 @@ def one_name(selector: str) -> str:
 
 
 def of_resource(verb: str, resource: Resource, place: Place, selector: str) -> Attributes:
-    """A namespace stands in itself, as in Kubernetes. `selector` is the field selector of a list or watch."""
+    """Return the attributes of a request for a resource. A Namespace is in itself, as in Kubernetes.
+
+    Args:
+        selector: the field selector of a list or watch.
+    """
     namespace = place.name if resource is NAMESPACES else place.namespace
     name = place.name or (one_name(selector) if verb in {"list", "watch"} else "")
     return Attributes(verb, resource.group, resource.plural, place.subresource, namespace, name, selector=selector)
 
 
 def of_path(method: str, raw_path: str) -> Attributes:
-    """What a path asks for that is not served, or is not a resource; worked out from the path alone."""
+    """Return the attributes of a path that is not served or is not a resource, from the path alone."""
     path = unquote(raw_path)
     parts = [part for part in path.split("/") if part]
     other = Attributes(method.lower(), path=path)

@@ -1,4 +1,4 @@
-"""The audit log: who asked for what, and how it ended. Bodies and headers, hence secrets, never stand in it."""
+"""The audit log: the user, the request and the result of each. Bodies and headers, hence secrets, are never logged."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from unbounded.kube.logs import Log
 
 LIMIT_BYTES: Final = 64 * 2**20  # of one file; one older file is kept
 CLOSED: Final = -1
-REFERENCES: Final = 256  # without names, that are remembered
+REFERENCES: Final = 256  # cached references without names
 READS: Final = frozenset({"get", "list", "watch", "head"})
 REFUSED: Final = frozenset({401, 403})
-CONNECTING: Final = frozenset({"attach", "exec", "portforward"})  # subresources that a GET does not merely read
-STARTED: Final = "ResponseStarted"  # of a connection that stays, when it begins
+CONNECTING: Final = frozenset({"attach", "exec", "portforward"})  # subresources on which a GET does more than read
+STARTED: Final = "ResponseStarted"  # the stage of an upgraded connection when it begins
 COMPLETE: Final = "ResponseComplete"
-SECRET: Final = frozenset({"secrets"})  # whose reads are noted too
+SECRET: Final = frozenset({"secrets"})  # resources whose reads are logged too
 
 log = Log(__name__)
 
 
 def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -> bool:
-    """Return whether a request is noted: writes, refusals, connections into Pods, impersonation, reads of Secrets."""
+    """Return whether a request is logged: writes, denials, connections into Pods, impersonation, reads of Secrets."""
     if code in REFUSED or acting:
         return True
     verb = asked.verb if asked is not None else method.lower()
@@ -39,9 +39,9 @@ def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One request. `asker` is who sent it, `user` whom it acts as; `code` is 0 when it was not answered.
+    """One request. `asker` sent it, `user` is the impersonated user; `code` is 0 if there was no answer.
 
-    `annotations` are what admission policies note.
+    `annotations` come from admission policies.
     """
 
     method: str
@@ -57,7 +57,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class AuditLog:
-    """Lines of JSON, as kube-apiserver writes them (audit.k8s.io/v1, level Metadata), in a file of the owner alone."""
+    """A file of JSON lines, readable by its owner alone, as kube-apiserver writes them (audit.k8s.io/v1, level
+    Metadata).
+    """
 
     def __init__(self, path: Path, now: Callable[[], datetime], *, limit: int = LIMIT_BYTES) -> None:
         self._path = path
@@ -67,7 +69,7 @@ class AuditLog:
         self._file = self._open()
 
     def note(self, entry: Entry) -> None:
-        """A disk that is full stops no request; that it lacks entries is said once."""
+        """Append an entry. A full disk stops no request: it is logged once, and entries are lost."""
         if self._file == CLOSED:
             return
         line = msgspec.json.encode(_event(entry, metadata.timestamp(self._now()))) + b"\n"
@@ -83,7 +85,7 @@ class AuditLog:
             self._failing = False
 
     def close(self) -> None:
-        """What is still noted after this goes nowhere: the number of the file may be another's by then."""
+        """Close the file. Later entries are dropped, as another file may have its descriptor by then."""
         os.close(self._file)
         self._file = CLOSED
 

@@ -1,4 +1,4 @@
-"""The bodies of requests: read within bounds, in the forms that clients send."""
+"""Bodies of requests: read within bounds, in the formats that clients send."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from unbounded.apiserver.workloads.pods import DELETE_OPTIONS
 
 BODY_BYTES: Final = 3 * 2**20
 BODY_S: Final = 60.0
-QUICK_BYTES: Final = 32 * 1024  # of what is not read by C code
+QUICK_BYTES: Final = 32 * 1024  # of bodies that are not decoded by C code
 JSON: Final = "application/json"
 JSON_BODIES: Final = frozenset({"", JSON, "*/*"})
 YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 
 
 async def document(call: Call, resource: Resource) -> Document:
-    """The object that a request brings. Raises StatusError (400, 413, 415)."""
+    """Read the object of a request. Raises StatusError (400, 413, 415)."""
     kind = call.said.media
     if kind in JSON_BODIES:
         return Document.read(await whole(call), resource.kind)
@@ -39,7 +39,7 @@ async def document(call: Call, resource: Resource) -> Document:
 
 
 async def configuration(call: Call) -> Document:
-    """The body of a server-side apply. Raises StatusError (400, 413)."""
+    """Read the body of a server-side apply. Raises StatusError (400, 413)."""
     data = await whole(call)
     return await _aside(partial(Document.read_configuration, data), len(data))
 
@@ -53,12 +53,12 @@ async def _protobuf(data: bytes, shape: Struct) -> Document:
 
 
 async def _aside(read: Callable[[], Document], size: int) -> Document:
-    """Read a document in a thread where it is long: others are answered meanwhile."""
+    """Decode a long document in a thread, so that other requests are answered meanwhile."""
     return await asyncio.to_thread(read) if size > QUICK_BYTES else read()
 
 
 async def delete_options(call: Call) -> DeleteOptions:
-    """The options of a deletion, from its body or its query. Raises StatusError."""
+    """Read the options of a deletion from its body or its query. Raises StatusError."""
     data = await whole(call)
     if not data:
         return DeleteOptions.read(call.query, None)
@@ -69,13 +69,13 @@ async def delete_options(call: Call) -> DeleteOptions:
 
 
 async def whole(call: Call) -> bytes:
-    """The whole body. Raises StatusError (400, 413, 429)."""
+    """Read the whole body. Raises StatusError (400, 413, 429)."""
     request = call.request
     if not request.can_read_body:
         return b""
     if call.said.length > BODY_BYTES:
         raise status.too_large(BODY_BYTES)
-    if request.content.is_eof() and request.content.exception() is None:  # it came with its head: most do
+    if request.content.is_eof() and request.content.exception() is None:  # the body arrived with its head, as most do
         return _within(request.content.read_nowait())
     if call.said.continues and request.version >= HttpVersion11:
         call.connection.invite_body()

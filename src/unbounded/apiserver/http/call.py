@@ -1,4 +1,4 @@
-"""One request, as far as it is understood, and the form of its answer."""
+"""One parsed request, and the form of its answer."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
 
 @dataclass
 class Room:
-    """For the bodies of the requests that are being answered; without it, many clients could fill the memory."""
+    """Memory for the bodies of the running requests; without a limit, many clients could exhaust the memory."""
 
     limit: int = BODIES_BYTES
     taken: int = 0
 
 
 class Call(msgspec.Struct):
-    """One request, as far as it is understood."""
+    """One parsed request."""
 
     request: web.BaseRequest
-    said: Said  # by its head
+    said: Said  # parsed from its head
     query: Mapping[str, list[str]]
     asker: User = NOBODY
-    user: User = NOBODY  # whom the request acts as
+    user: User = NOBODY  # after impersonation
     asked: Attributes | None = None
-    resource: Resource | None = None  # the one that is asked for, if it is served
+    resource: Resource | None = None  # the requested one, if it is served
     form: Form = PLAIN
-    new_name: str = ""  # that a creation gives its object; '' when the server is to make one
+    new_name: str = ""  # the name in a created object; '' if the server generates one
     warnings: list[str] = []
     annotations: dict[str, str] = {}  # for the audit log
     room: Room = msgspec.field(default_factory=Room)
-    held: int = 0  # of that room
+    held: int = 0  # bytes of that room
 
     def hold(self, size: int) -> None:
-        """Take room for so much more of the body. Raises StatusError (429) when there is none."""
+        """Reserve memory for this many more bytes of the body. Raises StatusError (429) if there is not enough."""
         if self.room.taken + size > self.room.limit:
             raise too_many()
         self.room.taken += size
         self.held += size
 
     def release(self) -> None:
-        """Give back what was held."""
+        """Release the reserved memory."""
         self.room.taken -= self.held
         self.held = 0
 
     def check(self, guard: Guard, attributes: Attributes) -> None:
-        """Note what is asked for, and raise StatusError (403) when it is not allowed."""
+        """Authorize the request and record its attributes. Raises StatusError (403)."""
         self.asked = attributes
         guard.check(self.user, attributes)
 
@@ -78,16 +78,16 @@ class Call(msgspec.Struct):
 
     @property
     def connection(self) -> Connection:
-        """The one that the request came on."""
+        """The connection of the request."""
         return cast(Connection, self.request.protocol)
 
     def credentials(self) -> Credentials:
-        """What the request proves its sender with."""
+        """Return the credentials of the request."""
         certificate, connection = self.connection.proof
         return Credentials(certificate, self.request.headers, connection)
 
     def entry(self, code: int, *, stage: str = COMPLETE) -> Entry:
-        """What the audit log may note of it; `code` is 0 when nothing was answered."""
+        """Return the request's entry for the audit log; `code` is 0 if there was no answer."""
         request = self.request
         return Entry(
             request.method,

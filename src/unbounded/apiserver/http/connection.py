@@ -1,9 +1,10 @@
-"""One connection: a request is begun as soon as it is read.
+"""One connection: a request starts as soon as it is read.
 
 The HTTP library makes a task for each request and passes it through the event loop, which costs more than most requests
-themselves. Here a request that has come whole is begun at once, by whoever read it, on behalf of the connection's own
-task; that task takes it over only when it has to wait for something. A head that was read before, on whichever
-connection, is not parsed again.
+themselves. Here the reader of the socket starts a complete request at once, in the name of the connection's own task.
+That task takes the request over only if it has to wait for something.
+
+A head that any connection has read before is not parsed again.
 """
 
 from __future__ import annotations
@@ -31,33 +32,34 @@ from unbounded.apiserver.http.head_deadlines import HeadDeadlines
 from unbounded.apiserver.http.heads import HEAD_END, Heads, Whole
 from unbounded.apiserver.http.reply import Reply
 
-LINGER_S: Final = 10.0  # for the rest of a body that nobody wanted
-HOST: Final = re.compile(r"[-A-Za-z0-9!$%&'()*+,.:;=\[\]_~]*")  # as Go has it
+LINGER_S: Final = 10.0  # to read the rest of a body that the handler did not read
+HOST: Final = re.compile(r"[-A-Za-z0-9!$%&'()*+,.:;=\[\]_~]*")  # as Go checks it
 BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 CUT_OFF: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 )
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 TEXT: Final = "text/plain; charset=utf-8"
-GET: Final = b"GET "  # which is parsed quickly, and most often for another path than the last
+GET: Final = b"GET "  # parsed quickly, and usually for another path than the last
 
-Proof = tuple[Mapping[str, Any] | None, ssl.SSLSocket | None]  # its certificate, and the TLS that verified that
-Done = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has gone
+# the client certificate, and the TLS connection that verified it
+Proof = tuple[Mapping[str, Any] | None, ssl.SSLSocket | None]
+Done = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has disconnected
 
 
 @dataclass(slots=True)
 class _Begun:
-    """A request that waits for something. To be awaited once.
+    """A started request that waits for something. It is awaited once.
 
     Args:
-        waits_for: what it has yielded to whoever drives it, which is the task that awaits this from now on.
+        waits_for: the future that it has yielded to its driver; the task that awaits this object waits for it.
     """
 
     running: Coroutine[Any, Any, Done]
     waits_for: Any
 
     def close(self) -> None:
-        """Give it up before it is awaited."""
+        """Cancel the request before it is awaited."""
         self.running.close()
 
     def __await__(self) -> Generator[Any, Any, Done]:
@@ -65,7 +67,7 @@ class _Begun:
             while True:
                 try:
                     sent = yield self.waits_for
-                except BaseException as error:  # a cancellation, mostly: the request's own affair
+                except BaseException as error:  # usually a cancellation, which only concerns the request
                     self.waits_for = self.running.throw(error)
                 else:
                     self.waits_for = self.running.send(sent)
@@ -75,7 +77,7 @@ class _Begun:
 
 
 def _fault(message: RawRequestMessage) -> str:
-    """Return what is wrong with a head, '' when nothing is."""
+    """Return the error of a head, '' if it has none."""
     if message.version < HttpVersion10:
         return "malformed HTTP version"
     if "%" in message.path and BAD_ESCAPE.search(message.path.partition("?")[0]):
@@ -94,10 +96,10 @@ async def _failed(error: BaseException) -> Done:
 
 
 class Connection(web.RequestHandler):
-    """As the HTTP library's, but for how a request is begun.
+    """The HTTP library's connection with another way to start requests.
 
     Args:
-        heads: those that all connections of the server have read.
+        heads: the cache of heads of all connections of the server.
         deadlines: of all connections of the server.
         tracked: its entry in the limits of the server.
     """
@@ -111,7 +113,7 @@ class Connection(web.RequestHandler):
         self.tracked = tracked
         self._deadlines = deadlines
         self._owes_head = False
-        self._has_part = False  # of the head that is owed
+        self._has_part = False  # of the expected head
         self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
         self._heads = heads
         self._proof: Proof | None = None
@@ -133,18 +135,18 @@ class Connection(web.RequestHandler):
         self._refuse_part()
 
     def invite_body(self) -> None:
-        """Tell a client that waits for it to send the body of its request."""
+        """Send 100 Continue to a client that waits for it before it sends the body."""
         if self.transport is not None:
             self.transport.write(CONTINUE)
 
     def _owe_head(self) -> None:
-        """Give the client a limited time for the head of a request."""
+        """Start the time limit for the head of a request."""
         if not self._owes_head:
             self._owes_head = True
             self._deadlines.begin(self, self._give_up_head)
 
     def _owe_rest(self) -> None:
-        """Give the client a limited time for the rest of a head."""
+        """Start the time limit for the rest of a head."""
         self._owe_head()
         self._has_part = True
 
@@ -158,7 +160,7 @@ class Connection(web.RequestHandler):
         self.force_close()
 
     def _refuse_part(self) -> None:
-        """Tell a client whose request has no end that it is not one."""
+        """Answer 400 to a client whose request is cut off."""
         if self._has_part and self.transport is not None:
             self.transport.write(CUT_OFF)
 
@@ -172,7 +174,7 @@ class Connection(web.RequestHandler):
             if not self._begin(*known):
                 idle.set_result(None)
             return
-        self._waiter = None  # it would be woken at once
+        self._waiter = None  # a waiter would be woken at once
         try:
             self._read(data)
         finally:
@@ -185,7 +187,7 @@ class Connection(web.RequestHandler):
 
     @property
     def proof(self) -> Proof:
-        """What the client has shown of itself when the connection began: it stays the same for all requests."""
+        """The client certificate of the connection: it stays the same for all requests."""
         if self._proof is None:
             transport = self.transport
             if transport is None:
@@ -194,7 +196,7 @@ class Connection(web.RequestHandler):
         return self._proof
 
     def _known(self, data: bytes) -> tuple[RawRequestMessage, StreamReader] | None:
-        """The one request that these bytes are, if its head has been read before."""
+        """Return the one request in these bytes, if its head is in the cache."""
         end = data.find(HEAD_END) + len(HEAD_END)
         head = self._heads.find(data[:end])
         if head is None or len(data) != end + head.length:
@@ -204,7 +206,7 @@ class Connection(web.RequestHandler):
         return head.message, Whole(data[end:]) if head.length else EMPTY_PAYLOAD
 
     def _read(self, data: bytes) -> None:
-        """Have the parser read, and follow where that is within a request."""
+        """Pass bytes to the parser, and track the position within a request."""
         queued, framing = len(self._messages), self._framing
         super().data_received(data)
         read = len(self._messages) - queued
@@ -221,19 +223,23 @@ class Connection(web.RequestHandler):
         framing.follow(data, well_formed, all_read=is_followed)
 
     def _is_one_get(self, data: bytes, read: int) -> bool:
-        """Return whether these bytes are a request without a body, from its beginning to its end; most are."""
+        """Return whether these bytes are exactly one request without a body; most are."""
         if read != 1 or self._framing.missing != 0 or data[:4] != GET or not data.endswith(HEAD_END):
             return False
         message, body = self._messages[-1]
         return body is EMPTY_PAYLOAD and not isinstance(message, _ErrInfo) and not self._upgraded
 
     def _learn(self, data: bytes, message: RawRequestMessage | _ErrInfo) -> None:
-        """Remember the head with which these bytes begin."""
+        """Cache the head at the beginning of these bytes."""
         if not isinstance(message, _ErrInfo) and data[:1] not in BLANK and data[:4] != GET:
             self._heads.learn(data[: data.find(HEAD_END) + len(HEAD_END)], message)
 
     def _refuse_malformed(self, queued: int) -> None:
-        """Find what the library's parser lets pass and kube-apiserver does not, behind so many older messages."""
+        """Reject new messages that the library's parser accepts and kube-apiserver does not.
+
+        Args:
+            queued: the number of older messages.
+        """
         for place in range(queued, len(self._messages)):
             message, _ = self._messages[place]
             if not isinstance(message, _ErrInfo) and (why := _fault(message)):
@@ -246,15 +252,15 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> Any:
-        """Answer what failed before it had a handler, or in it, and close the connection."""
+        """Answer a request that failed before or in its handler, and close the connection."""
         if status != HTTPStatus.BAD_REQUEST:
             return super().handle_error(request, status, exc, message)
-        self.log_exception("a request is malformed", exc_info=exc)  # sparingly: see `connection_log`
+        self.log_exception("a request is malformed", exc_info=exc)  # rate-limited: see `connection_log`
         why = (message or "").partition("\n")[0].rstrip(":")
         return Reply(f"400 Bad Request: {why}".encode(), TEXT, status, [("Connection", "close")])
 
     def _is_free(self) -> bool:
-        """Whether nothing else is at work here."""
+        """Return whether the connection is idle."""
         return (
             not self._messages
             and not self._force_close
@@ -265,7 +271,7 @@ class Connection(web.RequestHandler):
         )
 
     def _is_simple(self) -> bool:
-        """Whether one request has come, whole, and nothing else is at work here."""
+        """Return whether exactly one complete request has arrived, and nothing else is running on the connection."""
         message, body = self._messages[0]
         return (
             len(self._messages) == 1
@@ -277,14 +283,14 @@ class Connection(web.RequestHandler):
         )
 
     def _simple(self) -> tuple[RawRequestMessage | _ErrInfo, StreamReader]:
-        """The one request that has come, whole."""
+        """Return the one complete request."""
         message, body = self._next()
         if body is EMPTY_PAYLOAD or body.exception() is not None or self._reading_paused or len(body._buffer) != 1:
             return message, body
-        return message, Whole(body._buffer[0])  # to read from a stream has the parser look for more
+        return message, Whole(body._buffer[0])  # reading from a stream would make the parser search for more
 
     def _begin(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> bool:
-        """Begin a request; tells whether it is answered already, and the connection waits for another."""
+        """Start a request; return whether it is answered already, and the connection waits for another."""
         task = self._task_handler
         running = self._running(message, body)
         if task is None:
@@ -305,7 +311,7 @@ class Connection(web.RequestHandler):
         return False
 
     def _next(self) -> tuple[RawRequestMessage | _ErrInfo, StreamReader]:
-        """The next request that the parser has read."""
+        """Return the next request that the parser has read."""
         message, body = self._messages.popleft()
         if self._parser is not None:
             self._parser.message_consumed()
@@ -314,7 +320,7 @@ class Connection(web.RequestHandler):
         return message, body
 
     def _running(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> Coroutine[Any, Any, Done]:
-        """What answers a request."""
+        """Return the coroutine that answers a request."""
         manager, make, handler, task = self._manager, self._request_factory, self._request_handler, self._task_handler
         if manager is None or make is None or handler is None or task is None:
             raise ConnectionResetError("the connection is lost")
@@ -325,7 +331,7 @@ class Connection(web.RequestHandler):
         return self._handle_request(request, None, handler)
 
     async def start(self) -> None:
-        """The connection's own task: waits, takes requests over that have to wait, and ends the connection."""
+        """Run the connection's task: wait, take over requests that have to wait, and close the connection."""
         try:
             while not self._force_close:
                 if self._begun is None and not self._messages:
@@ -359,14 +365,14 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: Reply | web.StreamResponse, start_time: float | None
     ) -> Done:
-        """Send an answer, unless that has been done; tells whether the client has gone meanwhile."""
+        """Send an answer, unless it was sent already; return whether the client has disconnected meanwhile."""
         if isinstance(resp, Reply):
             if not self._upgraded:
                 if (transport := self.transport) is None:
                     return resp, True
                 transport.write(resp.wire(request))
                 return await self._drained(resp) if self._paused else (resp, False)
-            resp = resp.response()  # the library knows how to go on after an upgrade that nobody wanted
+            resp = resp.response()  # the library handles an upgrade that the server does not accept
         return await super().finish_response(request, resp, start_time)
 
     async def _drained(self, reply: Reply) -> Done:
@@ -384,7 +390,7 @@ class Connection(web.RequestHandler):
             self._waiter = None
 
     async def _answered(self, done: Done, body: StreamReader) -> bool:
-        """What follows an answer; tells whether the connection stays."""
+        """Finish a request after its answer; return whether the connection stays open."""
         response, gone = done
         if gone:
             return False
@@ -397,7 +403,7 @@ class Connection(web.RequestHandler):
         return True
 
     async def _linger(self, body: StreamReader) -> None:
-        """Read the rest of a body that nobody wanted, so that the client gets to read the answer."""
+        """Read the rest of a body that the handler did not read, so that the client gets to read the answer."""
         try:
             async with asyncio.timeout(LINGER_S):
                 while not body.is_eof() and not self._force_close:

@@ -1,11 +1,13 @@
 """Limits on clients' connections, so that no client keeps the others out.
 
-A connection counts as authenticated once its client has shown a certificate that the server trusts, or has sent a
-request whose token is good. Until then it may be dropped in favour of a newcomer, and authenticated ones are not: half
-of the places can be had by them alone. The address with the most connections that are not authenticated loses its
-oldest one first, so that a flood hits the host that it comes from.
+A connection counts as authenticated once its client has presented a certificate that the server trusts, or has sent a
+request with a valid token. Until then the server may drop it in favour of a new connection. Authenticated connections
+are never dropped, and half of the limit is reserved for them.
 
-Only decides; `listener` accepts and closes.
+The address with the most unauthenticated connections loses its oldest one first, so that a flood hits the host that it
+comes from.
+
+This module only decides; the listener accepts and closes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Final
 
-SITE_PREFIX: Final = 64  # bits of an IPv6 address that one host cannot choose
+SITE_PREFIX: Final = 64  # bits of an IPv6 address that a host cannot choose
 
 
 @dataclass(eq=False, slots=True)
@@ -33,13 +35,13 @@ class TrackedConnection:
     is_open: bool = True
 
     def authenticate(self) -> None:
-        """Note that the client is known from now on."""
+        """Mark the connection as authenticated."""
         if self.is_open and not self.is_authenticated:
             self.is_authenticated = True
             self.limits._leave_waiting(self)
 
     def release(self) -> None:
-        """Note the end of the connection; may be called again."""
+        """Release the connection's share of the limits; may be called again."""
         if self.is_open:
             self.is_open = False
             self.limits._remove(self)
@@ -47,7 +49,7 @@ class TrackedConnection:
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """The connections of one address; those that are not authenticated by age."""
+    """The connections of one address; the unauthenticated ones by age."""
 
     address: str
     total: int = 0
@@ -55,7 +57,7 @@ class _Peer:
 
 
 class ConnectionLimits:
-    """Counts connections, and decides which one gives way.
+    """Count connections, and choose the one to drop.
 
     Args:
         total: connections at once.
@@ -68,16 +70,16 @@ class ConnectionLimits:
         self.unauthenticated = max(1, total // 2)
         self.unauthenticated_per_address = max(1, min(self.unauthenticated // 2, self.per_address))
         self.count = 0
-        self.dropped = 0  # to make room
+        self.dropped = 0  # in favour of new connections
         self.refused = 0
         self._waiting = 0
         self._peers: dict[str, _Peer] = {}
 
     def admit(self, host: str) -> TrackedConnection | None:
-        """Take a place for a connection from `host`, if need be one of a connection that is not authenticated.
+        """Admit a connection from `host`, if need be in place of an unauthenticated one.
 
         Returns:
-            None when authenticated connections have all places, or all of that address.
+            None if authenticated connections use the whole limit, or that of the address.
         """
         address = _address(host)
         peer = self._peers.get(address) or _Peer(address)
@@ -102,7 +104,7 @@ class ConnectionLimits:
         return self._drop_oldest(max(self._peers.values(), key=lambda peer: len(peer.waiting)))
 
     def _drop_oldest(self, peer: _Peer) -> bool:
-        """Drop the connection of an address that has been without a known client for longest, if there is one."""
+        """Drop the oldest unauthenticated connection of an address, if there is one."""
         oldest = next(iter(peer.waiting), None)
         if oldest is None:
             return False
@@ -125,7 +127,7 @@ class ConnectionLimits:
 
 
 def _address(host: str) -> str:
-    """The part of an address that its host did not choose."""
+    """Return the part of an address that its host cannot choose."""
     parsed = ip_address(host.partition("%")[0])
     if not isinstance(parsed, IPv6Address):
         return host

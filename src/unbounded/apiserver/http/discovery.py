@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources are served, plain and aggregated."""
+"""Discovery of the served groups, versions and resources, plain and aggregated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "c
 
 
 def document(catalog: Catalog, listing: Listing, address: str) -> dict[str, Any]:
-    """A plain discovery document. Raises NoSuchPath."""
+    """Return a plain discovery document. Raises NoSuchPath."""
     if listing.core and listing.version is None:
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
@@ -65,7 +65,7 @@ def _resources(catalog: Catalog, group: str, version: str) -> dict[str, Any]:
 
 
 def aggregated(catalog: Catalog, *, core: bool) -> dict[str, Any]:
-    """All groups with their resources in one document (apidiscovery.k8s.io/v2)."""
+    """Return all groups with their resources in one document (apidiscovery.k8s.io/v2)."""
     items = []
     for group, versions in catalog.groups().items():
         if (group == "") is not core:
@@ -129,7 +129,7 @@ def _subresources(resource: Resource) -> list[tuple[str, list[str]]]:
 
 
 def roots(catalog: Catalog) -> dict[str, list[str]]:
-    """The paths that `GET /` names."""
+    """Return the paths that `GET /` lists."""
     paths = {"/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
     for group, versions in catalog.groups().items():
         base = f"/apis/{group}" if group else "/api"

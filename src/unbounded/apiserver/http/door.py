@@ -1,4 +1,4 @@
-"""Where connections come in: over TLS, and no more of them than there is room for."""
+"""The listener: accepts connections over TLS within the connection limits."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 
 CONNECTIONS: Final = 4000  # at 30 to 45 KiB each; an agent has four
-SPARE_FILES: Final = 256  # open files that are not connections of clients
+SPARE_FILES: Final = 256  # open files that are not clients' connections
 BACKLOG: Final = 1024
 HANDSHAKE_S: Final = 10.0
 HEAD_S: Final = 30.0  # kube-apiserver: 32
-BREATH_S: Final = 0.2  # when the system has no file or memory for a connection
+BREATH_S: Final = 0.2  # pause when the system has no file or memory for a connection
 PASSING: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH})
 NO_TIME_WAIT: Final = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # SO_LINGER: reset at once
 
@@ -38,7 +38,7 @@ log = Log(__name__)
 
 
 class Counted(web.Server):
-    """A server that knows how many connections it has, and gives replies as well as the library's responses."""
+    """A server that counts its connections, and sends replies as well as the library's responses."""
 
     count = 0
 
@@ -48,7 +48,7 @@ class Counted(web.Server):
         self._heads = Heads()
 
     def serve(self, tracked: TrackedConnection) -> Connection:
-        """The protocol of a connection that was let in."""
+        """Return the protocol of an admitted connection."""
         return Connection(self, self._heads, self.head_deadlines, tracked, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
@@ -61,21 +61,21 @@ class Counted(web.Server):
 
 
 class Serving(Protocol):
-    """The server behind a door."""
+    """The server behind a listener."""
 
     def serve(self, tracked: TrackedConnection) -> asyncio.Protocol:
-        """The protocol of a connection that was let in."""
+        """Return the protocol of an admitted connection."""
         ...
 
 
 class Door:
-    """Listens until it is closed.
+    """Listen until closed.
 
-    A connection beyond the limits is closed at once, or takes the place of one whose client is not known.
+    A connection beyond the limits is closed at once, or replaces an unauthenticated one.
 
     Args:
-        limit: connections at once; fewer where the system allows fewer open files.
-        address_limit: those of one address, 0 for a share of `limit`.
+        limit: connections at once; lower where the system allows fewer open files.
+        address_limit: connections of one address, 0 for a share of `limit`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Door:
 
     @property
     def port(self) -> int:
-        """The one that it listens on."""
+        """The port of the listening socket."""
         port: int = self._listeners[0].getsockname()[1]
         return port
 
@@ -113,7 +113,7 @@ class Door:
         self._accepting = [loop.create_task(self._accept(listener), name="accept") for listener in self._listeners]
 
     async def close(self) -> None:
-        """Let nobody in any more; who is inside stays."""
+        """Stop accepting connections; open ones stay."""
         tasks = [*self._accepting, *self._arriving]
         for task in tasks:
             task.cancel()
@@ -147,7 +147,7 @@ class Door:
             task.add_done_callback(self._arriving.discard)
 
     async def _let_in(self, connection: socket.socket, tracked: TrackedConnection) -> None:
-        """Shake hands with a client; its connection ends unless it does so in time, and rightly."""
+        """Run the TLS handshake with a client; close the connection if it fails or times out."""
         served = False
         try:
             with suppress(OSError):

@@ -1,7 +1,7 @@
 """A time limit for the heads of requests, for all connections of a server with one timer.
 
-A client has the time from the end of the handshake to send its first head, and from the first byte of each later one.
-Time between requests is the connection's own affair.
+The limit for a client's first head runs from the end of the handshake. The limit for each later one runs from its first
+byte. Each connection limits the time between requests by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class HeadDeadlines:
-    """Closes connections whose clients do not send the head that they owe. Of one event loop."""
+    """Close connections whose clients do not send a head in time. For one event loop."""
 
     def __init__(self, within_s: float) -> None:
         self.expired = 0
@@ -21,7 +21,7 @@ class HeadDeadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, connection: object, expire: Callable[[], object]) -> None:
-        """Call `expire` unless the head has come in time; the limit of a head that is owed already stays."""
+        """Call `expire` unless the head arrives in time; a running limit is not extended."""
         if connection in self._owed:
             return
         loop = asyncio.get_running_loop()
@@ -30,7 +30,7 @@ class HeadDeadlines:
             self._timer = loop.call_later(self._within_s, self._expire)
 
     def end(self, connection: object) -> None:
-        """Note that a head has come, or that nothing will."""
+        """Stop the limit: the head has arrived, or the connection has ended."""
         self._owed.pop(connection, None)
 
     def _expire(self) -> None:

@@ -1,4 +1,4 @@
-"""Heads of requests that have been read before: clients send the same ones again and again, byte for byte."""
+"""Cache of parsed request heads: clients send the same ones again and again, byte for byte."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class Said(NamedTuple):
-    """What a head says, as far as answers depend on it."""
+    """The parts of a head that answers depend on."""
 
     path: str
     query: Mapping[str, list[str]]
     accept: str
     agent: str
-    media: str  # of the body; '' where nothing is said of it
-    length: int  # of the body; 0 where that is not known yet
-    authorized: bool  # with a header of its own
-    acting: bool  # as somebody else
+    media: str  # of the body; '' if the head has no Content-Type
+    length: int  # of the body; 0 if unknown
+    authorized: bool  # has an Authorization header
+    acting: bool  # has impersonation headers
     zips: bool
-    expects: str  # before it sends the body
+    expects: str  # the Expect header
 
     @property
     def continues(self) -> bool:
-        """Whether the client sends the body once it is told to."""
+        """True if the client waits for 100 Continue before it sends the body."""
         return "100-continue" in {token.strip().lower() for token in self.expects.split(",")}
 
     @classmethod
     def by(cls, request: web.BaseRequest) -> Said:
-        """What a request says; where its head is remembered, so is this."""
+        """Return the fields of a request's head, cached with the head."""
         message = request._message
         if not isinstance(message, Remembered):
             return cls._read(request)
@@ -64,12 +64,12 @@ class Said(NamedTuple):
 
 
 def _media(text: str) -> str:
-    """A media type without its parameters, and an odd text as it is; the HTTP library fails on some of those."""
+    """Return a media type without its parameters; malformed text is returned unchanged, as aiohttp fails on it."""
     return text.partition(";")[0].strip().lower() or text
 
 
 class Remembered(RawRequestMessage):
-    """A head as the HTTP library has it, with what was made of it since."""
+    """A head as parsed by the HTTP library, with the fields that were derived from it."""
 
     said: Said | None = None
 
@@ -90,14 +90,14 @@ class Remembered(RawRequestMessage):
 
 
 class Head(NamedTuple):
-    """What the library has made of a head, and how long the body is that follows it."""
+    """A parsed head, and the length of the body that follows it."""
 
     message: RawRequestMessage
     length: int
 
 
 class Heads:
-    """What the HTTP library has made of heads, by their bytes."""
+    """Parsed heads by their bytes."""
 
     def __init__(self, limit: int = KNOWN_HEADS) -> None:
         self._limit = limit
@@ -107,7 +107,7 @@ class Heads:
         return self._known.get(head)
 
     def learn(self, head: bytes, message: RawRequestMessage) -> None:
-        """Remember a head, if it says how long the request is."""
+        """Cache a head, if it has the length of the request."""
         if message.chunked or message.upgrade or message.compression or len(head) > KNOWN_BYTES:
             return
         if len(self._known) >= self._limit:
@@ -116,7 +116,7 @@ class Heads:
 
 
 class Whole(EmptyStreamReader):
-    """A body that came with its head."""
+    """A body that arrived with its head."""
 
     __slots__ = ("_body",)
 
@@ -128,7 +128,7 @@ class Whole(EmptyStreamReader):
         return not self._body
 
     def read_nowait(self, n: int = -1) -> bytes:  # noqa: ARG002 - as the library's
-        """All of it, the first time."""
+        """Return all of it, the first time."""
         body, self._body = self._body, b""
         return body
 

@@ -1,4 +1,4 @@
-"""What /healthz, /livez and /readyz say, check by check, as those of kube-apiserver do."""
+"""The answers of /healthz, /livez and /readyz, check by check, as those of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 def handlers(storage: Check) -> dict[str, Callable[[Call], Reply]]:
-    """The answers by path.
+    """Return the handlers by path.
 
     Args:
-        storage: None while writes can be stored, else why they cannot. To start such a server anew is no cure, hence
-            /livez does not ask.
+        storage: returns None while writes can be stored, else the reason. Restarting such a server does not help, so
+            that /livez leaves this check out.
     """
     alive: dict[str, Check] = {"ping": lambda: None}
     ready = {**alive, "storage": storage}
@@ -30,7 +30,10 @@ def handlers(storage: Check) -> dict[str, Callable[[Call], Reply]]:
 
 
 def _all(name: str, checks: Mapping[str, Check], call: Call) -> Reply:
-    """Anybody may ask, so that the reason is withheld; who may ask for one check is told."""
+    """Answer with the state of all checks.
+
+    Reasons are withheld, as anonymous clients may read them; authorized users read a check's reason at its own path.
+    """
     excluded = set(call.query.get("exclude", ()))
     failed = False
     lines = []

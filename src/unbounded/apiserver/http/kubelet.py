@@ -1,4 +1,4 @@
-"""Answers of kubelets: logs, the connections of exec, attach and port-forward, and all that nodes/proxy asks for."""
+"""Requests that kubelets answer: logs, exec, attach, port-forward, and nodes/proxy."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.workloads.pods import PODS
 
-STREAMS: Final = 128  # at once; each takes a file beside the client's, and up to 400 KiB where a side reads slowly
-ERROR_BYTES: Final = 50_000  # of what a kubelet says of an error
+STREAMS: Final = 128  # at once; each takes a file beside the client's, and up to 400 KiB if one side reads slowly
+ERROR_BYTES: Final = 50_000  # of a kubelet's error message
 PATHS: Final = {"attach": "attach", "exec": "exec", "portforward": "portForward"}
-# What a kubelet has to know of a request. A client's credentials, and other headers, are none of its business.
+# The request headers that a kubelet needs. It never gets a client's credentials and other headers.
 _PASSED: Final = (
     "Connection",
     "Sec-WebSocket-Extensions",
@@ -50,7 +50,7 @@ _PASSED: Final = (
 
 
 class Switched(web.StreamResponse):
-    """The answer of a connection that was upgraded and has ended: nothing is left to be sent."""
+    """The answer of a connection that was upgraded and has ended: nothing is left to send."""
 
     def __init__(self) -> None:
         super().__init__(status=101)
@@ -64,10 +64,10 @@ class Switched(web.StreamResponse):
 
 
 class KubeletStreams:
-    """Answers from kubelets, for clients that may have them.
+    """Answers from kubelets, for authorized clients.
 
     Args:
-        note: writes into the audit log. An upgraded connection is noted when it begins, too.
+        note: writes into the audit log. An upgraded connection is logged when it begins, too.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class KubeletStreams:
         self._count = 0
 
     def count(self) -> int:
-        """Return how many streams are open."""
+        """Return the number of open streams."""
         return self._count
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class KubeletStreams:
             upstream.close()
 
     async def serve(self, call: Call, place: Place) -> Reply | web.StreamResponse:
-        """Raises StatusError."""
+        """Answer a request from the kubelet of its Pod or Node. Raises StatusError."""
         if place.resource is None or call.asked is None or place.watch:
             raise status.no_such_resource()
         proxied = place.resource.proxied[place.subresource]
@@ -140,10 +140,10 @@ class KubeletStreams:
             upstream.close()
 
     async def _pass(self, call: Call, place: Place) -> web.StreamResponse:
-        """Answer what the kubelet of a node does, of a path of its own."""
+        """Forward a request to a path of a node's kubelet, and return the kubelet's answer."""
         request = call.request
         self._admitting.connect(call, NODES, {"kind": "NodeProxyOptions", "apiVersion": "v1", "path": place.rest})
-        if call.user.name == KUBELET_CLIENT:  # a Node that names this server's own address would act as that user
+        if call.user.name == KUBELET_CLIENT:  # a Node with this server's own address would act as that user
             raise status.forbidden("", NODES.plural, place.name, "the API server does not pass on its own requests")
         if "upgrade" in request.headers.get("Connection", "").lower():
             raise status.bad_request("connections through nodes/proxy are not served: use exec, attach or port-forward")
@@ -173,7 +173,7 @@ class KubeletStreams:
             raise status.bad_request("dryRun is not supported")
         asked = options.CONNECTIONS[place.subresource](call.query)
         self._admitting.connect(call, PODS, asked.shown)
-        if call.request.method == "GET" and call.asked is not None:  # what a GET upgrades is no mere reading
+        if call.request.method == "GET" and call.asked is not None:  # a GET that upgrades does more than read
             self._guard.check(call.user, replace(call.asked, verb="create"))
         pod = self._stored(PODS, place.namespace, place.name)
         path = [PATHS[place.subresource], place.namespace, place.name]
@@ -227,7 +227,7 @@ def _passed(request: web.BaseRequest) -> Mapping[str, str]:
 
 
 async def _copy(call: Call, place: Place, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
-    """Send a log as it comes, no faster than the client reads it. Raises StatusError where there is none."""
+    """Stream a log, no faster than the client reads it. Raises StatusError if the kubelet has none."""
     if 300 <= upstream.status < 400:
         where = upstream.headers.get("Location", "")
         raise StatusError(500, "", f'Get "{where}": redirects forbidden')
@@ -238,21 +238,21 @@ async def _copy(call: Call, place: Place, upstream: aiohttp.ClientResponse) -> w
 
 
 async def _stream(call: Call, upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> web.StreamResponse:
-    """Send the body of a kubelet's answer as it comes, no faster than the client reads it."""
+    """Stream the body of a kubelet's answer, no faster than the client reads it."""
     await response.prepare(call.request)
     try:
         async for part in upstream.content.iter_any():
             await response.write(part)
     except aiohttp.ClientError as error:
         if call.request.transport is not None:
-            call.request.transport.abort()  # so that nobody takes what has come for the whole
+            call.request.transport.abort()  # so that the client does not take a part for the whole
         raise ConnectionResetError("the kubelet has gone") from error
     await response.write_eof()
     return response
 
 
 async def _error_text(upstream: aiohttp.ClientResponse) -> bytes:
-    """Return what a kubelet says of an error, as far as it comes in time."""
+    """Return a kubelet's error message, as far as it arrives in time."""
     try:
         async with asyncio.timeout(HEAD_S):
             return await upstream.content.readexactly(ERROR_BYTES)
@@ -263,7 +263,7 @@ async def _error_text(upstream: aiohttp.ClientResponse) -> bytes:
 
 
 async def _refused(upstream: aiohttp.ClientResponse) -> web.Response:
-    """Return a kubelet's refusal to upgrade, as it is; kubectl then tries the next protocol. Raises StatusError."""
+    """Return a kubelet's refusal to upgrade, unchanged; kubectl then tries the next protocol. Raises StatusError."""
     if upstream.status < 400:
         raise StatusError(500, "", f"invalid upgrade response: status code {upstream.status}")
     media = upstream.headers.get("Content-Type", "text/plain; charset=utf-8")
@@ -273,7 +273,7 @@ async def _refused(upstream: aiohttp.ClientResponse) -> web.Response:
 
 
 async def _switch(request: web.BaseRequest, upstream: aiohttp.ClientResponse) -> None:
-    """Hand the kubelet's answer on, and carry bytes both ways until either side has gone."""
+    """Pass on the kubelet's answer, and forward bytes both ways until either side disconnects."""
     client, link = cast(Connection, request.protocol), upstream.connection
     if client.transport is None or link is None or link.transport is None:
         raise ConnectionResetError("a side has gone before the connection was upgraded")

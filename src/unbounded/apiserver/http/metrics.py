@@ -1,5 +1,7 @@
-"""What the server counts, as Prometheus scrapes it. Requests are named as kube-apiserver names them, so that its
-dashboards work; no name of an object, user or client is ever a label.
+"""Metrics of the server for Prometheus.
+
+Request metrics have the names of kube-apiserver's, so that its dashboards work. No name of an object, user or client is
+ever a label.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from unbounded.apiserver.types import Resource
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 WATCH: Final = "WATCH"
-CONNECT: Final = "CONNECT"  # what a kubelet answers, of any verb
-LONG: Final = frozenset({WATCH, CONNECT})  # whose duration says nothing of the server
+CONNECT: Final = "CONNECT"  # the verb of all requests that a kubelet answers
+LONG: Final = frozenset({WATCH, CONNECT})  # their duration depends on the client
 VERBS: Final = {
     "get": "GET",
     "list": "LIST",
@@ -35,12 +37,12 @@ VERBS: Final = {
 }
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 READING: Final = frozenset({"GET", "HEAD"})
-_OTHER: Final = "other"  # what clients make up shall not become a label
+_OTHER: Final = "other"  # a value that clients invent must not become a label
 _REQUEST: Final = ("verb", "group", "version", "resource", "subresource")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a request was for; empty where it was for no resource that is served."""
+    """The labels of a request; empty if it was for no served resource."""
 
     verb: str
     group: str = ""
@@ -50,7 +52,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def asked_of(method: str, verb: str, resource: Resource | None, subresource: str) -> Asked:
-    """The labels of a request. `verb` and `subresource` count for a resource that is served alone."""
+    """Return the labels of a request. `verb` and `subresource` are used only for a served resource."""
     if resource is None:
         return Asked(method if method in METHODS else _OTHER)
     if subresource in resource.proxied:
@@ -63,9 +65,9 @@ def asked_of(method: str, verb: str, resource: Resource | None, subresource: str
 
 @dataclass
 class Requests:
-    """The requests of one server, counted in its event loop."""
+    """The request counters of one server, used in its event loop."""
 
-    reading: int = 0  # under way, watches included
+    reading: int = 0  # running, watches included
     writing: int = 0
     codes: Counter[tuple[Asked, int]] = field(default_factory=Counter)
     took: dict[Asked, Tally] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Requests:
             self.writing += 1
 
     def end(self, method: str, asked: Asked, code: int, seconds: float) -> None:
-        """Exactly once for each `begin`; `code` is 0 where nothing was answered."""
+        """Count the end of a request, exactly once for each `begin`; `code` is 0 if there was no answer."""
         if method in READING:
             self.reading -= 1
         else:
@@ -92,13 +94,13 @@ class Requests:
 
 @dataclass(frozen=True)
 class ConnectionCounts:
-    """Connections of clients.
+    """Counts of clients' connections.
 
     Args:
-        open: at this moment; all others since the start of the server.
-        refused: as all places were taken.
-        dropped: so that a newcomer has a place; their clients had not authenticated.
-        no_head: as no whole head of a request came in time.
+        open: at this moment; all others are since the start of the server.
+        refused: because the limit was reached.
+        dropped: unauthenticated ones, in favour of new connections.
+        no_head: because no complete head of a request arrived in time.
     """
 
     open: int = 0
@@ -108,12 +110,12 @@ class ConnectionCounts:
 
 
 class Metrics(Collector):
-    """All that one server has to tell, put together when it is asked for.
+    """All metrics of one server, collected on each scrape.
 
     Args:
-        watches: the resources of the watches that are open, one entry for each.
-        streams: how many requests kubelets are answering.
-        connections: of clients, at this moment.
+        watches: the resources of the open watches, one entry for each.
+        streams: the number of requests that kubelets are answering.
+        connections: counts of clients' connections.
     """
 
     def __init__(

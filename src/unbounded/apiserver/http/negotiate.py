@@ -1,4 +1,4 @@
-"""Which form of answer a client accepts."""
+"""Content negotiation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERSIONS: Final = frozenset({"v1", "v1beta1"})
 
 @dataclass(frozen=True)
 class Form:
-    """How to answer: as the object itself, or as a Table or PartialObjectMetadata of a version of meta.k8s.io."""
+    """The form of an answer: the object itself, or a Table or PartialObjectMetadata in a version of meta.k8s.io."""
 
     yaml: bool = False
     convert: str = ""
@@ -33,7 +33,7 @@ PLAIN: Final = Form()
 
 @lru_cache(maxsize=256)
 def accepted(accept: str) -> Form:
-    """The first acceptable form. Raises StatusError (406) when there is none."""
+    """Return the first acceptable form. Raises StatusError (406) if there is none."""
     for media, parameters in _clauses(accept):
         if media not in {JSON, YAML, "*/*", "application/*"}:
             continue
@@ -49,7 +49,7 @@ def accepted(accept: str) -> Form:
 
 @lru_cache(maxsize=64)
 def accepts_aggregated(accept: str) -> bool:
-    """Whether discovery may be answered in its aggregated form. Raises StatusError (406)."""
+    """Return whether the client accepts aggregated discovery. Raises StatusError (406)."""
     for media, parameters in _clauses(accept):
         if parameters.get("as") == "APIGroupDiscoveryList":
             if media == JSON and (parameters.get("g"), parameters.get("v")) == ("apidiscovery.k8s.io", "v2"):
@@ -60,7 +60,7 @@ def accepts_aggregated(accept: str) -> bool:
 
 
 def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """Media types with their parameters, the most wanted first."""
+    """Return media types with their parameters, the preferred ones first."""
     found = []
     for clause in (accept or "*/*").split(","):
         media, *rest = (part.strip() for part in clause.split(";"))

@@ -1,4 +1,4 @@
-"""OpenAPI: what `kubectl explain`, client-side checks and generators read."""
+"""OpenAPI documents for `kubectl explain`, client-side checks and generators."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _FIXED: Final[Mapping[str, Schema]] = {
         "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "DeleteOptions"}],
     },
 }
-# What may be a number or a string, by how its shape is called in JSON: name, format, description, type of the number.
+# Types that may be a number or a string, by the JSON type of their shape: name, format, description, type of the
+# number.
 _EITHER: Final = {
     "quantity": (
         "io.k8s.apimachinery.pkg.api.resource.Quantity",
@@ -61,7 +62,7 @@ _EITHER: Final = {
         "integer",
     ),
 }
-_ANY: Final = {"description": "Any JSON value."}  # kubectl explain --recursive fails on a schema that is empty
+_ANY: Final = {"description": "Any JSON value."}  # kubectl explain --recursive fails on an empty schema
 _WRITE_PARAMETERS: Final = (
     ("dryRun", "string", "All: check everything and write nothing."),
     ("fieldManager", "string", "A name for who makes this change."),
@@ -87,7 +88,7 @@ _DELETE_PARAMETERS: Final = (
 
 
 class OpenApi:
-    """Documents of one catalog, made when they are asked for and kept until it changes."""
+    """Documents of one catalog, generated on request and cached until the catalog changes."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -95,7 +96,7 @@ class OpenApi:
         self._documents: dict[str, bytes] = {}
 
     def index(self) -> bytes:
-        """The document at /openapi/v3."""
+        """Return the document at /openapi/v3."""
         paths = {}
         for path in ["version", *self._group_paths()]:
             digest = hashlib.sha256(self.document(path) or b"").hexdigest().upper()
@@ -103,15 +104,15 @@ class OpenApi:
         return msgspec.json.encode({"paths": paths})
 
     def document(self, path: str) -> bytes | None:
-        """The document of `api/v1`, `apis/GROUP/VERSION` or `version`; None for others."""
+        """Return the document of `api/v1`, `apis/GROUP/VERSION` or `version`; None for others."""
         return self._cached(path, lambda: self._document(path))
 
     def v2(self) -> bytes:
-        """The document at /openapi/v2."""
+        """Return the document at /openapi/v2."""
         return self._cached("v2", self._v2) or b""
 
     def v2_protobuf(self) -> bytes:
-        """The same for kubectl."""
+        """Return the document at /openapi/v2 in the protobuf form for kubectl."""
         return self._cached("v2 protobuf", lambda: openapi_proto.encode(self._v2())) or b""
 
     def _cached(self, key: str, make: Callable[[], Schema | bytes | None]) -> bytes | None:
@@ -214,7 +215,7 @@ class _Components:
         return schema
 
     def shape(self, shape: shapes.Struct) -> str:
-        """Describe a shape and what it holds; its name."""
+        """Add the schema of a shape and of the shapes in it; return its name."""
         name = f"{shape.package}.{shape.name}"
         if name in self.found:
             return name
@@ -230,7 +231,7 @@ class _Components:
         return name
 
     def _member(self, name: str, key: str, field: shapes.Field) -> Schema:
-        """Describe a field of a type, with the values that it takes."""
+        """Return the schema of a field of a type, with its allowed values."""
         described = self._field(field)
         if values := openapi_facts.values(name, key):
             described.get("items", described)["enum"] = list(values)
@@ -261,7 +262,7 @@ class _Components:
         return {"type": "object"} if self._root == V2 else dict(_ANY)
 
     def _either(self, kind: str) -> str:
-        """Describe a number that may be written as a string; its name."""
+        """Add the schema of a number that may be written as a string; return its name."""
         name, form, about, numbers = _EITHER[kind]
         schema: Schema = {"description": about, "oneOf": [{"type": "string"}, {"type": numbers}]}
         if self._root == V2:
@@ -273,9 +274,10 @@ class _Components:
         return {"$ref": self._root + name}
 
     def _pointer(self, about: str, name: str, *, default: bool = True) -> Schema:
-        """A reference with a description, unless that is the type's own, which `kubectl explain` would show twice.
+        """Return a reference with a description, unless that is the type's own, which `kubectl explain` would show
+        twice.
 
-        OpenAPI v3 wants allOf around it.
+        OpenAPI v3 requires allOf around it.
         """
         same = about == self.found.get(name, {}).get("description")
         described: Schema = {} if same else {"description": about}
@@ -287,7 +289,7 @@ class _Components:
 
 
 def _list_extensions(shape: shapes.ListOf) -> Schema:
-    """How a list merges: on the server by its type, on the client by its patch strategy."""
+    """Return the merging of a list: its type for the server, its patch strategy for clients."""
     merge_key = shape.merge_key
     keys = shape.map_keys or ((merge_key,) if merge_key else ())
     kind = "map" if keys else "set" if shape.as_set or merge_key == "" else "atomic"
@@ -305,7 +307,7 @@ _ONLY_V3: Final = ("anyOf", "oneOf", "allOf", "not", "nullable", "default", "x-k
 
 
 def _for_v2(schema: Any) -> Any:
-    """A structural schema without what OpenAPI v2 cannot say."""
+    """Return a structural schema without the keywords that OpenAPI v2 lacks."""
     if isinstance(schema, list):
         return [_for_v2(item) for item in schema]
     if not isinstance(schema, dict):
@@ -320,7 +322,9 @@ def _for_v2(schema: Any) -> Any:
 
 
 def schema_name(resource: Resource) -> str:
-    """`io.k8s.api.core.v1.Secret`; of custom resources the group's domain turned around, `com.example.v1.Widget`."""
+    """Return `io.k8s.api.core.v1.Secret`; for custom resources the reversed domain of the group,
+    `com.example.v1.Widget`.
+    """
     if isinstance(resource.type, BuiltIn):
         return f"{resource.type.shape.package}.{resource.kind}"
     return f"{'.'.join(reversed(resource.group.split('.')))}.{resource.version}.{resource.kind}"
@@ -335,7 +339,7 @@ def _paths(resource: Resource) -> Schema:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"{base}{scope}/{resource.plural}"
     shared = [_parameter("namespace", "string", "The namespace.", "path")] if resource.namespaced else []
-    if resource.verbs == ("create",):  # asked and not stored
+    if resource.verbs == ("create",):  # created and not stored
         post = _verb(resource, "create", "", _WRITE_PARAMETERS, schema_name(resource), body=True)
         return {collection: {"post": post, "parameters": shared}}
     named = [*shared, _parameter("name", "string", "The name of the object.", "path")]

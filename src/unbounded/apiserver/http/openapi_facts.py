@@ -1,9 +1,12 @@
-"""What OpenAPI says of fields of built-in types beside their shapes: which are required, and which values they take.
+"""OpenAPI facts about fields of built-in types that their shapes lack: required fields and allowed values.
 
-A field that is printed in any case is required, but for those in OPTIONAL; so are those in REQUIRED. A line of ENUMS
-gives the values of one field, of the elements where it is a list; a line that is indented goes on with the one before.
-Types are named by group package and version. Tests hold all of it against what Kubernetes publishes. None of it is
-enforced here: the rules of each kind are, in the words of Kubernetes.
+- A field that is always printed is required, except for those in OPTIONAL; so are those in REQUIRED.
+- A line of ENUMS has the values of one field, or of its elements if it is a list. An indented line continues the one
+  before.
+- Types are named by group package and version.
+
+Tests compare all of it with what Kubernetes publishes. Nothing here is enforced: the rules of each kind are, worded as
+by Kubernetes.
 """
 
 from __future__ import annotations
@@ -197,15 +200,15 @@ _ENUMS: Final = {name: tuple(sorted(values.split("|"))) for name, values in _row
 
 
 def required(type_name: str, always: frozenset[str]) -> list[str]:
-    """Return the names of the fields of a type that have to be given.
+    """Return the names of the required fields of a type.
 
     Args:
-        type_name: as OpenAPI has it, such as `io.k8s.api.core.v1.Pod`.
-        always: its fields that are printed in any case.
+        type_name: in OpenAPI, such as `io.k8s.api.core.v1.Pod`.
+        always: its fields that are always printed.
     """
     return sorted(always - OPTIONAL_FIELDS.get(type_name, frozenset()) | REQUIRED_FIELDS.get(type_name, frozenset()))
 
 
 def values(type_name: str, field: str) -> tuple[str, ...]:
-    """Return the values that a field takes, none where it takes any."""
+    """Return the allowed values of a field; () if any value is allowed."""
     return _ENUMS.get(f"{type_name}.{field}", ())

@@ -1,6 +1,6 @@
-"""The OpenAPI v2 document in the protobuf form of gnostic, the only one that kubectl reads it in.
+"""The OpenAPI v2 document in the protobuf form of gnostic, the only form that kubectl reads.
 
-kubectl checks documents of kind List against it; everything else goes by OpenAPI v3.
+kubectl validates documents of kind List with it, and everything else with OpenAPI v3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REQUIRED, _ENUM, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _EXTENSION = 19, 20, 
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """A Document message: swagger, info, definitions."""
+    """Encode a Document message: swagger, info, definitions."""
     info = _text(1, document["info"]["title"]) + _text(2, document["info"]["version"])
     definitions = _named(document["definitions"])
     return _text(1, document["swagger"]) + _part(2, info) + _part(8, b"") + _part(9, definitions)
@@ -57,7 +57,7 @@ def _named(schemas: Mapping[str, Any]) -> bytes:
 
 
 def _extension(name: str, value: Any) -> bytes:
-    """A NamedAny whose value is YAML, of which JSON is a part."""
+    """Encode a NamedAny whose value is YAML, of which JSON is a subset."""
     return _text(1, name) + _part(2, _part(2, msgspec.json.encode(value)))
 
 

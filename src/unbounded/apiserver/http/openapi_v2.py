@@ -1,4 +1,4 @@
-"""The paths of OpenAPI v3 as OpenAPI v2 writes them."""
+"""Conversion of the paths of OpenAPI v3 into those of OpenAPI v2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _V2_ROOT: Final = "#/definitions/"
 
 
 def paths(found: Mapping[str, Schema]) -> Schema:
-    """Each path with its operations."""
+    """Return each path with its operations."""
     return {path: _item(item) for path, item in found.items()}
 
 

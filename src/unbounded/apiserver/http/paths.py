@@ -1,4 +1,4 @@
-"""From a URL path to what it names."""
+"""Routing of URL paths to resources, objects and discovery documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.parts)
 
 
 class NoSuchPath(Exception):
-    """404 in plain text, as kube-apiserver answers outside its own groups."""
+    """A 404 in plain text, the answer of kube-apiserver outside its own groups."""
 
 
 class Place(NamedTuple):
@@ -45,7 +45,7 @@ class Listing:
 
 
 class Places:
-    """What paths name, by a catalog that changes; clients ask for the same ones again and again."""
+    """Routes of a catalog that changes, with a cache: clients request the same paths again and again."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -53,7 +53,7 @@ class Places:
         self._known: dict[str, Place | Listing | None] = {}
 
     def find(self, raw_path: str) -> Place | Listing | None:
-        """As `parse`. Raises NoSuchPath."""
+        """Return the cached result of `parse`. Raises NoSuchPath."""
         if self._generation != self._catalog.generation or len(self._known) >= KNOWN_PATHS:
             self._generation = self._catalog.generation
             self._known.clear()
@@ -67,7 +67,7 @@ class Places:
 
 
 def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
-    """What a path under /api or /apis names; None for other paths. Raises NoSuchPath."""
+    """Return the route of a path under /api or /apis; None for other paths. Raises NoSuchPath."""
     segments = raw_path.split("/")[1:]
     parts = [unquote(part) for part in segments] if "%" in raw_path else segments[:]
     if parts and parts[-1] == "":
@@ -90,7 +90,7 @@ def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
 
 
 def _place(resources: dict[str, Resource], parts: list[str], segments: list[str]) -> Place:
-    """Return what the parts of a path after group and version name; `segments` are the same, encoded."""
+    """Return the route of the parts of a path after group and version; `segments` are the same, encoded."""
     before = len(parts)
     watch = parts[0] == "watch" and len(parts) > 1
     if watch:

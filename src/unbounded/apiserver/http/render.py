@@ -22,7 +22,7 @@ INCLUDE: Final = frozenset({"", "Metadata", "Object", "None"})
 
 
 def check_include(include: str) -> None:
-    """The includeObject parameter of tables. Raises StatusError (400)."""
+    """Check the includeObject parameter of tables. Raises StatusError (400)."""
     if include not in INCLUDE:
         raise bad_request(
             f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
@@ -31,7 +31,7 @@ def check_include(include: str) -> None:
 
 
 def one(resource: Resource, body: bytes, form: Form, include: str = "") -> bytes:
-    """One object, presented already, in the form asked for."""
+    """Return one object, converted already to the requested version, in the requested form."""
     match form.convert:
         case "Table":
             obj = msgspec.json.decode(body)
@@ -45,7 +45,7 @@ def one(resource: Resource, body: bytes, form: Form, include: str = "") -> bytes
 
 
 def page(resource: Resource, found: Page, form: Form, include: str = "") -> Iterator[bytes]:
-    """A list in the form asked for. Its parts are made one by one: a long list never stands in memory as a whole."""
+    """Yield a list in the requested form, part by part, so that a long list is never in memory as a whole."""
     meta = _list_meta(found)
     match form.convert:
         case "Table":
@@ -66,7 +66,7 @@ def page(resource: Resource, found: Page, form: Form, include: str = "") -> Iter
 
 
 def _plain_list(resource: Resource, records: Iterable[Record], meta: Object) -> Iterator[bytes]:
-    """Stored objects joined; those of built-in kinds do not repeat apiVersion and kind."""
+    """Join stored objects; those of built-in kinds do not repeat apiVersion and kind."""
     kind = resource.list_kind or f"{resource.kind}List"
     head = msgspec.json.encode({"kind": kind, "apiVersion": resource.api_version, "metadata": meta})
     part, size = [b'%b,"items":[' % head[:-1]], 0
@@ -102,7 +102,7 @@ def partial(obj: Object, version: str) -> dict[str, Any]:
 def table(
     resource: Resource, objects: Sequence[Object], meta: Object, form: Form, include: str, *, headed: bool = True
 ) -> dict[str, Any]:
-    """A Table with a row for each object; `headed` is False for watch events after the first."""
+    """Return a Table with a row for each object; `headed` is False for watch events after the first."""
     shown = resource.columns or (columns.NAME, columns.AGE)
     rows = []
     for obj in objects:
@@ -134,7 +134,7 @@ def table(
 
 
 def cell(column: Column, obj: Object) -> Any:
-    """What a column shows of an object."""
+    """Return the value of a column for an object."""
     if column.cell is not None:
         return column.cell(obj)
     found = jsonpath.compile_path(column.path)(obj)

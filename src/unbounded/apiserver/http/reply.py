@@ -1,4 +1,4 @@
-"""An answer that is there as a whole, and its bytes on the wire."""
+"""A complete answer, and its bytes on the wire."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ UNKNOWN_STATUS: Final = "Unknown"
 
 
 class Reply(msgspec.Struct):
-    """Status, headers and body.
+    """Status, headers and body of an answer.
 
     Args:
-        more: headers beside those of every answer; a name may come twice.
-        keep_alive: whether the connection stays, once the answer was sent, if the client does not end it.
-        further: more of the body, made as it is sent; None where `body` is all of it.
+        more: headers beside those of every answer; a name may occur twice.
+        keep_alive: whether the connection stays open after the answer, unless the client closes it.
+        further: the rest of the body, made while it is sent; None if `body` is complete.
     """
 
     body: bytes
@@ -33,21 +33,21 @@ class Reply(msgspec.Struct):
     further: Iterator[bytes] | None = None
 
     def gather(self) -> None:
-        """Make `body` all of it."""
+        """Complete `body`."""
         if self.further is not None:
             rest, self.further = [*self.further], None
             self.body = b"".join([self.body, *rest]) if rest else self.body
 
     def headers(self) -> CIMultiDict[str]:
-        """All but those that only the connection knows."""
+        """All headers but those that only the connection knows."""
         return CIMultiDict([("Content-Type", self.media), ("Cache-Control", "no-cache, private"), *self.more])
 
     def response(self) -> web.Response:
-        """The same as the HTTP library has it."""
+        """Return the answer as a response of the HTTP library."""
         return web.Response(body=self.body, status=self.status, headers=self.headers())
 
     def wire(self, request: web.BaseRequest) -> bytes:
-        """The answer as it is sent; settles `keep_alive`."""
+        """Return the bytes to send; sets `keep_alive`."""
         self.keep_alive = keep_alive = self.keep_alive and request.keep_alive
         head = _head(self.status, self.media)
         lines = "".join([f"{name}: {_line(value)}\r\n" for name, value in self.more]) if self.more else ""
@@ -61,13 +61,13 @@ class Reply(msgspec.Struct):
 
 
 def _line(value: str) -> str:
-    """A value that cannot begin another header."""
+    """Return a header value without line breaks, so that it cannot begin another header."""
     return value.replace("\r", " ").replace("\n", " ")
 
 
 @cache
 def _head(status: int, media: str) -> bytes:
-    """The beginning of answers; there are few kinds."""
+    """Return the first header lines of an answer, from a cache: there are few different ones."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:

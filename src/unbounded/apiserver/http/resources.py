@@ -1,4 +1,4 @@
-"""Requests on resources: each verb, from what was asked to what is answered."""
+"""Requests on resources: each verb, from the parsed request to its answer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ VERBS: Final[Mapping[tuple[str, bool], str]] = {
 
 
 class Resources:
-    """The verbs on a registry's resources, for who may use them."""
+    """The verbs on a registry's resources, with their authorization."""
 
     def __init__(
         self,
@@ -94,21 +94,21 @@ class Resources:
         }
 
     def watches(self) -> list[Resource]:
-        """The resources of the watches that are open, one entry for each."""
+        """Return the resources of the open watches, one entry for each."""
         return [stream.resource for stream in self._streams]
 
     def streams(self) -> int:
-        """Return how many requests kubelets are answering."""
+        """Return the number of requests that kubelets are answering."""
         return self._kubelets.count()
 
     def stop(self) -> None:
-        """End all watches, in good order, and all that kubelets are answering."""
+        """End all watches and all streams from kubelets in good order."""
         self._kubelets.stop()
         for stream in tuple(self._streams):
             stream.stop()
 
     async def serve(self, call: Call, place: Place) -> Reply | web.StreamResponse:
-        """Raises StatusError, NoSuchPath."""
+        """Authorize and answer a request. Raises StatusError, NoSuchPath."""
         verb = VERBS.get((call.request.method, bool(place.name)))
         resource = place.resource
         if resource is None or verb is None:
@@ -181,7 +181,7 @@ class Resources:
         return self._one(call, resource, outcome)
 
     def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> Reply:
-        """Answer what is asked and not stored; the review gets its status."""
+        """Answer a review, which is not stored; the review gets its status."""
         resource = _known(place)
         self._nodes.check_token(call.user, place, review)
         self._admitting.write(call, resource, review, None, resource.asked.get(place.subresource))
@@ -204,15 +204,16 @@ class Resources:
         return options
 
     def _prepare(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
-        """What depends on who asks and comes before the rules of the type. Raises StatusError (403)."""
+        """Apply the steps that depend on the user and precede the rules of the type. Raises StatusError (403)."""
         resource = _known(place)
         tell_asker(call.user, resource, obj, old)
         self._nodes.check_content(call.user, resource, place.subresource, obj, old)
 
     def _admit(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
-        """What cannot be judged before it is known what is written. Raises StatusError (403)."""
+        """Apply the checks that need the object that is about to be stored. Raises StatusError (403)."""
         resource = _known(place)
-        if old is None and call.request.method != "POST":  # who may change something may not, for that, create it
+        # the right to change an object does not include the right to create it
+        if old is None and call.request.method != "POST":
             namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
             self._guard.check(call.user, Attributes("create", resource.group, resource.plural, "", namespace, name))
         if resource.group == ROLES_GROUP:
@@ -286,7 +287,7 @@ def _known(place: Place) -> Resource:
 
 
 def _check_place(place: Place, verb: str) -> None:
-    """What cannot be done with a collection, an object or a subresource. Raises StatusError or NoSuchPath."""
+    """Reject verbs that a collection, an object or a subresource lacks. Raises StatusError or NoSuchPath."""
     resource = _known(place)
     if not place.name:
         if verb in {"update", "patch"}:
@@ -306,7 +307,7 @@ def _check_place(place: Place, verb: str) -> None:
         if verb != "create":
             raise status.method_not_allowed()
         return
-    if not resource.custom and resource.verbs == ("create",):  # asked and not stored
+    if not resource.custom and resource.verbs == ("create",):  # created and not stored
         raise status.method_not_allowed()
     if verb == "create" or (verb == "delete" and place.subresource):
         custom = status.not_supported(resource.group, resource.plural, verb)

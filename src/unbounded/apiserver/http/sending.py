@@ -1,4 +1,4 @@
-"""Sending to clients that may read slowly, or not at all."""
+"""Sending answers to clients that may read slowly, or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp import web
 
 from unbounded.apiserver.http.reply import Reply
 
-QUICK_BYTES: Final = 32 * 1024  # so much goes into the buffers of a connection that takes what it is sent
+QUICK_BYTES: Final = 32 * 1024  # the buffers of a connection whose client reads take this many
 PART_BYTES: Final = 256 * 1024
 STALLED_S: Final = 60.0
 SLOWEST_BYTES_S: Final = 64 * 1024
@@ -19,7 +19,11 @@ Part = bytes | memoryview
 
 
 async def send(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
-    """Write a part of a stream. Raises ConnectionResetError, with the connection gone, when it is not taken in time."""
+    """Write a part of a stream.
+
+    Raises:
+        ConnectionResetError: the client did not read in time; the connection is closed.
+    """
     transport = request.transport
     if transport is None:
         raise ConnectionResetError("the client has gone")
@@ -31,7 +35,7 @@ async def send(request: web.BaseRequest, response: web.StreamResponse, data: byt
 
 
 async def finish(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-    """Send a long answer here and now, so that it cannot stay in memory for as long as the client likes.
+    """Send a long answer at once, so that a slow client cannot keep it in memory.
 
     Raises ConnectionResetError, as `send`.
     """
@@ -48,7 +52,7 @@ async def finish(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
 
 
 async def _send_parts(request: web.BaseRequest, sent: web.StreamResponse, reply: Reply) -> None:
-    """Each has the time of all before it: who reads slowly cannot hold the answer for long, whatever its length."""
+    """Send the parts of an answer. Their time limit covers all parts so far, so that slow reading cannot extend it."""
     size, began = 0, asyncio.get_running_loop().time()
     for part in _parts(reply):
         size += len(part)
@@ -66,7 +70,7 @@ async def _within(end: float, request: web.BaseRequest, sending: Awaitable[None]
 
 
 def _parts(reply: Reply) -> Iterator[Part]:
-    """A list of many objects shall neither stop all other requests nor stand in memory three times over."""
+    """Yield the answer in parts, so that a long list neither blocks other requests nor is in memory three times."""
     whole = memoryview(reply.body)
     for start in range(0, len(whole), PART_BYTES):
         yield whole[start : start + PART_BYTES]

@@ -16,7 +16,7 @@ CONNECTIONS: Final = "unbounded.apiserver.http.connections"
 
 
 class Sparing:
-    """A line that is written once in `every_s` at most; its `more` says how many were left out since the last.
+    """A log line that is written at most once in `every_s`; its `more` counts the lines left out since the last.
 
     `write` is a method of a Log.
     """
@@ -37,7 +37,7 @@ class Sparing:
         self._left_out = 0
 
     def __call__(self, **facts: Any) -> None:
-        """Write it, or count it."""
+        """Write the line, or count it."""
         now = self._now()
         if now < self._next:
             self._left_out += 1
@@ -47,7 +47,7 @@ class Sparing:
 
 
 class Connections(logging.Filter):
-    """For the logger of the HTTP library: what clients did wrong is no error of ours, and worth a line now and then."""
+    """A filter for the HTTP library's logger: clients' mistakes are not our errors, and get a rate-limited line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Connections(logging.Filter):
 
 
 def connection_log() -> logging.Logger:
-    """The logger for the HTTP library."""
+    """Return the logger for the HTTP library."""
     log = logging.getLogger(CONNECTIONS)
     log.filters = [Connections()]
     return log

@@ -1,4 +1,4 @@
-"""Watch streams: events as lines of JSON, encoded once for all who see the same."""
+"""Watch streams: events as lines of JSON, encoded once for all watchers that see the same."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from unbounded.apiserver.watches import Overrun, Seen, Watch
 
 REMEMBERED_LINES: Final = 512
 REMEMBERED_BYTES: Final = 8 * 2**20
-TIMEOUT_S: Final = (1800.0, 3600.0)  # when the client names none: at random between these, so that not all end together
+TIMEOUT_S: Final = (1800.0, 3600.0)  # if the client names none: at random between these, so that not all end together
 BOOKMARK_S: Final = 60.0
 LAST_BOOKMARK_S: Final = 2.0  # before the end
 WRITE_BYTES: Final = 256 * 1024
 
 
 class Lines:
-    """Events as bytes, remembered for a while: the watchers of a change ask within one turn of the event loop."""
+    """Encoded events, cached for a while: the watchers of a change need them within one turn of the event loop."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[tuple[Resource, str, int], bytes] = OrderedDict()
@@ -89,7 +89,7 @@ class Stream:
         return response
 
     def stop(self) -> None:
-        """End the stream in good order, soon."""
+        """End the stream soon and in good order."""
         self._watch.close()
 
     async def _write(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
@@ -168,6 +168,6 @@ class Stream:
 
 
 def _next_bookmark(now: float, end: float) -> float:
-    """Every minute, and a last one shortly before the end."""
+    """Return the time of the next bookmark: every minute, and a last one shortly before the end."""
     last = end - LAST_BOOKMARK_S
     return last if now < last < now + BOOKMARK_S else now + BOOKMARK_S

@@ -1,8 +1,8 @@
-"""TLS of the server's connections: OpenSSL reads from and writes to a client's socket itself.
+"""TLS of the server's connections, in which OpenSSL reads from and writes to a client's socket itself.
 
-asyncio has OpenSSL work on memory, and copies all that comes and goes between that, buffers of its own and a second
-transport below: a quarter of the time that a small request takes, and half of the memory that a connection takes.
-OpenSSL on the socket also tells a client by itself why its handshake failed.
+asyncio runs OpenSSL on memory. It copies all bytes between that memory, its own buffers and a second transport below.
+That takes a quarter of the time of a small request, and half of the memory of a connection. With the socket, OpenSSL
+also reports to a client the reason of a failed handshake.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-RECORD_BYTES: Final = 16 * 1024  # the most that one record of TLS holds; who reads that much leaves nothing behind
+RECORD_BYTES: Final = 16 * 1024  # the most that one TLS record contains; a read of this size leaves nothing behind
 PART_BYTES: Final = 64 * 1024
-UNREAD_PARTS: Final = 16  # that a client has sent which did not shake hands
-HIGH_BYTES: Final = 64 * 1024  # of what a client has not read yet: who writes is asked to wait
-SEND_S: Final = 30.0  # in which a client may read what was left to be sent when the connection was closed
-PARTING_S: Final = 2.0  # in which a client may read what was said last
-PARTING_BYTES: Final = 64 * 2**20  # that it may send meanwhile
+UNREAD_PARTS: Final = 16  # that a client has sent before its handshake failed
+HIGH_BYTES: Final = 64 * 1024  # unread by the client: above it, the writer is paused
+SEND_S: Final = 30.0  # time for a client to read the rest after the connection was closed
+PARTING_S: Final = 2.0  # time for a client to read the last message
+PARTING_BYTES: Final = 64 * 2**20  # that the client may send meanwhile
 PLAIN: Final = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 FACTS: Final[Mapping[str, Callable[[ssl.SSLSocket], Any]]] = {  # by asyncio's names
     "peercert": ssl.SSLSocket.getpeercert,
@@ -36,14 +36,14 @@ AGAIN: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSL
 async def accept(
     make: Callable[[], asyncio.BaseProtocol], arrived: socket.socket, context: ssl.SSLContext, *, within_s: float
 ) -> None:
-    """Shake hands with a client, and let a protocol serve it from then on.
+    """Run the handshake with a client, and connect its protocol.
 
     Args:
-        arrived: not blocking; it is closed in the end, whatever comes of it.
+        arrived: not blocking; it is closed if the handshake fails.
 
     Raises:
-        OSError, ssl.SSLError: it did not shake hands rightly, and was told why.
-        TimeoutError: nor in time.
+        OSError, ssl.SSLError: the handshake failed, and the client got the reason.
+        TimeoutError: the handshake took too long.
     """
     try:
         arrived.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,7 +64,10 @@ async def accept(
 
 
 def _let_go(line: ssl.SSLSocket) -> None:
-    """Close what is no connection; with something unread it would be reset, and what it was told be lost."""
+    """Close a socket whose handshake failed.
+
+    With unread bytes, closing would reset it, and the client would lose the reason.
+    """
     with contextlib.suppress(OSError):
         line.shutdown(socket.SHUT_WR)
         for _ in range(UNREAD_PARTS):
@@ -87,7 +90,7 @@ async def _shake_hands(line: ssl.SSLSocket) -> None:
 
 
 async def _turn(add: Callable[..., None], remove: Callable[[int], object], line: ssl.SSLSocket) -> None:
-    """Wait until the socket can be read from, or written to."""
+    """Wait until the socket is readable or writable."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     add(line.fileno(), _set, ready)
     try:
@@ -104,7 +107,7 @@ def _set(ready: asyncio.Future[None]) -> None:
 class Line(asyncio.Transport):
     """The transport of one connection after its handshake.
 
-    A client cannot have keys negotiated anew (TLS 1.2); where the context allowed that, the connection would end.
+    A client cannot renegotiate keys (TLS 1.2): if the context allowed renegotiation, the connection would end.
     """
 
     def __init__(self, line: ssl.SSLSocket, protocol: asyncio.Protocol) -> None:
@@ -115,13 +118,13 @@ class Line(asyncio.Transport):
         self._protocol = protocol
         self._unsent = bytearray()
         self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
-        self._protocol_waits = False  # it was asked to
+        self._protocol_waits = False  # pause_writing was called
         self._is_paused = False
         self._is_closing = False
         self._is_over = False
         self._reads_when_writable = False
         self._ends_at: asyncio.TimerHandle | None = None
-        self._heard_out = 0  # bytes that came when leave was taken
+        self._heard_out = 0  # bytes that arrived after the connection was shut down
         protocol.connection_made(self)
         if self.is_reading():
             self._loop.add_reader(self._file, self._read)
@@ -130,7 +133,7 @@ class Line(asyncio.Transport):
         fact = None if self._is_closing else FACTS.get(name)
         try:
             return default if fact is None else fact(self._line)
-        except OSError:  # the client has gone
+        except OSError:  # the client has disconnected
             return default
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -156,11 +159,11 @@ class Line(asyncio.Transport):
         self._loop.add_reader(self._file, self._read)
 
     def _read(self) -> None:
-        """Read one record, and what else OpenSSL has got with it: the event loop does not know of that."""
+        """Read one record, and the further ones that OpenSSL has buffered, which the event loop does not know of."""
         while self.is_reading():
             try:
                 data = self._line.recv(RECORD_BYTES)
-            except ssl.SSLWantWriteError:  # new keys were asked for, and to say so has to wait
+            except ssl.SSLWantWriteError:  # the client requests new keys, and OpenSSL's answer has to wait
                 self._reads_when_writable = True
                 self._loop.add_writer(self._file, self._flush)
                 return
@@ -210,7 +213,7 @@ class Line(asyncio.Transport):
         self._ask_to_wait()
 
     def _send(self, data: bytes | bytearray | memoryview[Any]) -> int:
-        """Send as much as there is room for, in parts: of a part OpenSSL does not tell how much has gone."""
+        """Send as much as the socket accepts, in parts: of a part, OpenSSL does not report how much was sent."""
         sent = 0
         with memoryview(data) as view, contextlib.suppress(*AGAIN):
             while sent < len(view):
@@ -239,7 +242,7 @@ class Line(asyncio.Transport):
             self._tell(self._protocol.pause_writing)
 
     def _flush(self) -> None:
-        """The socket can be written to."""
+        """Send buffered bytes when the socket is writable."""
         if self._reads_when_writable:
             self._reads_when_writable = False
             self._read()
@@ -265,7 +268,7 @@ class Line(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Send what is left to be sent, take leave, and end."""
+        """Send the buffered bytes, shut down TLS, and end."""
         if self._is_closing:
             return
         self._loop.remove_reader(self._file)
@@ -280,17 +283,15 @@ class Line(asyncio.Transport):
         self._end(None)
 
     def _part(self) -> None:
-        """Take leave, and throw away what still comes: to reset the connection would take from the client what was
-        said last.
-        """
+        """Shut down TLS, and discard what still arrives: a reset would take the last message from the client."""
         if self._is_over:
             return
         try:
-            with contextlib.suppress(ssl.SSLError):  # it has said something more, or nothing yet
+            with contextlib.suppress(ssl.SSLError):  # the client has sent more, or has not shut down yet
                 self._line.unwrap()
                 self._end(None)
                 return
-            self._line.shutdown(socket.SHUT_WR)  # from here on there is no TLS any more
+            self._line.shutdown(socket.SHUT_WR)  # the connection is no longer TLS
         except OSError:
             self._end(None)
             return
@@ -318,7 +319,7 @@ class Line(asyncio.Transport):
             self._ends_at.cancel()
         self._loop.remove_reader(self._file)
         self._loop.remove_writer(self._file)
-        self._unsent = bytearray()  # the old one may be in use by who was writing
+        self._unsent = bytearray()  # the writer may still use the old one
         self._loop.call_soon(self._lose, error)
 
     def _lose(self, error: Exception | None) -> None:

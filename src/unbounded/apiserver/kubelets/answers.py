@@ -1,4 +1,4 @@
-"""Errors of kubelets, as kube-apiserver hands them on."""
+"""Errors of kubelets, as kube-apiserver passes them on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MESSAGES: Final = {
 
 
 def log_error(code: int, text: str, pod: str) -> StatusError:
-    """Return the error that a client gets where a kubelet answered a request for logs with this code and text."""
+    """Return the client's error for a kubelet's answer to a request for logs."""
     if code == 400:
         return bad_request(text)
     if code == 500:

@@ -17,21 +17,21 @@ from unbounded.apiserver.pki import KUBELET_CLIENT, RENEW_BEFORE, Authority, Ide
 from unbounded.kube.tls import ClientCertificate, client_context
 
 CONNECT_S: Final = 10.0  # for TCP and TLS together
-HEAD_S: Final = 60.0  # for the head of an answer, where the kubelet has something to answer at once
+HEAD_S: Final = 60.0  # for the head of an answer that the kubelet can give at once
 _PLAIN: Final = ("Accept", "Accept-Encoding", "Content-Type")  # headers that the HTTP library would add
 
 
 class KubeletUnreachable(Exception):
-    """A kubelet that gave no answer; the message is worded as Go's."""
+    """A kubelet that did not answer; the message is worded as Go's."""
 
 
 class KubeletClient:
-    """Sends requests to kubelets. Each has a connection of its own, which ends with the answer.
+    """A client of kubelets. Each request has its own connection, which ends with the answer.
 
     Args:
         authority: signs the client certificate, and the serving certificates of kubelets that are verified.
-        verify: whether a kubelet needs a serving certificate of the authority that names its address. Without that
-            any certificate will do, as for a kube-apiserver without --kubelet-certificate-authority.
+        verify: whether a kubelet needs a serving certificate of the authority that names its address. If not, any
+            certificate is accepted, as by a kube-apiserver without --kubelet-certificate-authority.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class KubeletClient:
         )
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._session.close()
 
     async def open(
@@ -63,11 +63,11 @@ class KubeletClient:
         verifies: bool = True,
         head_within_s: float | None = HEAD_S,
     ) -> aiohttp.ClientResponse:
-        """Send a request; return the answer once its head has come. The caller closes it.
+        """Send a request; return the answer once its head has arrived. The caller closes it.
 
         Args:
             target: path and query, encoded.
-            verifies: False has any serving certificate do, whatever the server insists on otherwise.
+            verifies: False accepts any serving certificate, whatever `verify` is.
             head_within_s: None for no limit.
 
         Raises:
@@ -112,7 +112,7 @@ def _tls_cause(error: ssl.SSLError) -> str:
 
 
 def _cause(error: Exception, endpoint: Endpoint) -> str:
-    """Return why there is no answer, as Go words it."""
+    """Return the reason of a missing answer, worded as by Go."""
     dial = f"dial tcp {endpoint.address}"
     match error:
         case aiohttp.ConnectionTimeoutError():

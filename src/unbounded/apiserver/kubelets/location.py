@@ -1,4 +1,4 @@
-"""The kubelet of a Pod's node: its address, and the container that a request is about."""
+"""The kubelet of a Pod's node: its address, and the container of a request."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from unbounded.apiserver.status import StatusError, bad_request
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.defaults import containers
 
-# IP addresses first, as kubeadm has it: the names of nodes need not resolve where the API server runs. kube-apiserver's
-# own default begins with Hostname, and answers 500 where it does not resolve.
+# IP addresses first, as in kubeadm: node names need not resolve where the API server runs. kube-apiserver's own default
+# begins with Hostname, and answers 500 if it does not resolve.
 ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
 _NAME: Final = re.compile(r"[0-9A-Za-z._-]+", re.ASCII)
 _BROADCAST: Final = IPv4Address("255.255.255.255")
-KUBELET_PORT: Final = 10250  # where the Node names none
+KUBELET_PORT: Final = 10250  # if the Node names none
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a kubelet listens."""
+    """The address of a kubelet."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Endpoint:
     def is_host(self) -> bool:
         """Return whether `host` is an IP address or a name.
 
-        A node writes its own addresses: one with a path in it would lead the API server's certificate elsewhere.
+        A node writes its own addresses: one with a path in it would send the API server's certificate elsewhere.
         """
         if ":" not in self.host:
             return _NAME.fullmatch(self.host) is not None
@@ -50,7 +50,7 @@ class Endpoint:
 
 
 def endpoint_of(node: Object) -> Endpoint:
-    """Return where the kubelet of a Node listens. Raises StatusError (500)."""
+    """Return the address of a Node's kubelet. Raises StatusError (500)."""
     status = node.get("status") or {}
     addresses = status.get("addresses") or []
     for wanted in ADDRESS_TYPES:
@@ -63,7 +63,7 @@ def endpoint_of(node: Object) -> Endpoint:
 
 
 async def check_passable(endpoint: Endpoint) -> None:
-    """Refuse a host that is no other machine: requests of a client's choice would reach what this one serves itself.
+    """Reject the host of no other machine: clients could send any request to services of this machine.
 
     Raises:
         StatusError (400)
@@ -79,7 +79,7 @@ async def check_passable(endpoint: Endpoint) -> None:
 
 
 def is_global(address: str) -> bool:
-    """Return whether an IP address is of one machine beyond this one and its links (Go: IsGlobalUnicast)."""
+    """Return whether an IP address belongs to one machine beyond this one and its links (Go: IsGlobalUnicast)."""
     ip = ip_address(address)
     if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
         ip = ip.ipv4_mapped
@@ -88,7 +88,7 @@ def is_global(address: str) -> bool:
 
 
 def container_of(pod: Object, wanted: str) -> str:
-    """Return the container that a request is about, the only one where it names none. Raises StatusError (400)."""
+    """Return the requested container, or the only one if the request names none. Raises StatusError (400)."""
     name, names = pod["metadata"]["name"], [container["name"] for container in containers(pod["spec"])]
     if wanted:
         if wanted not in names:

@@ -1,4 +1,4 @@
-"""The options of log, exec, attach and port-forward: read from a client's query, written as kubelet reads them."""
+"""Options of log, exec, attach and port-forward: parsed from a client's query, encoded for the kubelet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.status import bad_request, invalid
 from unbounded.apiserver.types import Object
 
-ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # of Go, for a parameter without a value
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # Go's zero time, for a parameter without a value
 _PORT_LIMIT: Final = 1 << 16
 _STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}  # kubelet's names
 
@@ -27,9 +27,9 @@ class StreamOptions:
     Args:
         container: '' for the only one of the Pod.
         query: for the kubelet.
-        shown: the options object, as admission policies see it; empty for logs, which are no connection.
+        shown: the options object for admission policies; empty for logs, which are no connection.
         follows: whether the kubelet may answer at any later time, when there is something to send.
-        verifies: whether the client lets the server insist on a certificate that it can verify.
+        verifies: whether the server may require a certificate that it can verify.
     """
 
     container: str
@@ -68,7 +68,7 @@ def _check_log(numbers: Mapping[str, int | None], since: str | None, *, split: b
         errors.append(fields.invalid("limitBytes", limit, "must be greater than 0"))
     if seconds is not None and since is not None:
         why = "at most one of `sinceTime` or `sinceSeconds` may be specified"
-        errors.append(fields.forbidden("[]", why))  # kube-apiserver names the whole object so
+        errors.append(fields.forbidden("[]", why))  # the path of the whole object in kube-apiserver
     elif seconds is not None and seconds < 1:
         errors.append(fields.invalid("sinceSeconds", seconds, "must be greater than 0"))
     if split:
@@ -123,7 +123,7 @@ def _port(text: str) -> int:
 
 
 def _time(text: str) -> str:
-    """Return a time as Go formats it by RFC 3339. Raises StatusError (400)."""
+    """Format a time as Go does by RFC 3339. Raises StatusError (400)."""
     if not text:
         return ZERO_TIME
     try:

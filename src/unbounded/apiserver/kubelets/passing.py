@@ -1,4 +1,4 @@
-"""Headers of a request that is passed on to a kubelet as it is (nodes/proxy), and of the answer."""
+"""Headers of a request that is forwarded unchanged to a kubelet (nodes/proxy), and of its answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-# A client's credentials are none of a kubelet's business; these say what is asked for.
+# A kubelet never gets a client's credentials; these headers describe the request.
 _ASKED: Final = (
     "Accept",
     "Accept-Encoding",
@@ -23,7 +23,7 @@ _OF_CONNECTION: Final = frozenset(
 
 
 def request_headers(headers: Mapping[str, str], remote: str | None) -> dict[str, str]:
-    """Return what a kubelet gets to know of a request."""
+    """Return the headers of a request for the kubelet."""
     passed = {name: headers[name] for name in _ASKED if name in headers}
     return passed | ({"X-Forwarded-For": remote} if remote else {})
 
@@ -32,7 +32,7 @@ def answer_headers(headers: CIMultiDictProxy[str], prefix: str) -> CIMultiDict[s
     """Return the headers of a kubelet's answer for the client.
 
     Args:
-        prefix: the path that stands for the kubelet's root; redirects to a path of the kubelet lead below it.
+        prefix: the path of the kubelet's root; redirects to a path of the kubelet are moved below it.
     """
     passed = CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _OF_CONNECTION)
     passed.setdefault("Cache-Control", "no-cache, private")

@@ -1,4 +1,4 @@
-"""Two connections as one: the bytes that arrive at either end leave at the other, unchanged."""
+"""A tunnel of two connections: bytes that arrive at either end leave at the other, unchanged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 class End(asyncio.Protocol):
-    """One end of a tunnel. While the other one takes no more bytes, none are read here.
+    """One end of a tunnel. It reads no bytes while the other end accepts none.
 
     Args:
         transport: of a connection that the HTTP library has served so far.
         library: the HTTP library's protocol of that connection.
-        hand_over: has the library give a parser what has arrived since the connection was upgraded.
+        hand_over: makes the library pass the bytes that arrived since the upgrade to a parser.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class End(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def give_back(self) -> None:
-        """Have the HTTP library end the connection."""
+        """Let the HTTP library close the connection."""
         self._transport.set_protocol(self._library)
         for error in self._lost:
             asyncio.get_running_loop().call_soon(self._library.connection_lost, error)
@@ -74,7 +74,7 @@ class End(asyncio.Protocol):
 
 
 async def join(first: End, second: End) -> None:
-    """Carry bytes both ways until either end is closed; the caller closes the other one."""
+    """Forward bytes both ways until either end is closed; the caller closes the other one."""
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ends = (first, second), (second, first)
     for end, other in ends:

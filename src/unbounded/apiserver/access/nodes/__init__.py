@@ -1,1 +1,1 @@
-"""What nodes may do: read what is theirs, and write nothing else (Kubernetes' Node authorizer and NodeRestriction)."""
+"""Rights of nodes: read their own objects, and write nothing else (Kubernetes' Node authorizer and NodeRestriction)."""

@@ -1,4 +1,4 @@
-"""Which objects the pods of a node refer to, kept up with the stored pods."""
+"""Objects that the pods of each node reference, updated with the stored pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Edge = tuple[Thing, str]
 
 
 class NodeGraph:
-    """Says whether a node has to do with an object. It reads the pods when it is asked first, and follows them then."""
+    """Relations between nodes and objects. The graph reads all pods on first use, and then follows their changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class NodeGraph:
 
 
 def _edges(record: Record) -> Iterator[_Edge]:
-    """A mirror pod, which a node makes itself, gives it no right to anything else."""
+    """Yield the edges of a pod. A mirror pod, which a node creates itself, gives it no right to other objects."""
     pod = record.decode()
     node: Final = (pod.get("spec") or {}).get("nodeName")
     if not node:

@@ -1,4 +1,4 @@
-"""Which node a user is."""
+"""Identity of nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unbounded.apiserver.certificates.signers import NODE_PREFIX, NODES
 
 
 def node_of(user: User) -> str | None:
-    """The name of the node, None for who is no node: it takes the name and the group."""
+    """Return the name of a user's node, None for other users; a node needs both the name and the group."""
     if not user.name.startswith(NODE_PREFIX) or NODES not in user.groups:
         return None
     return user.name.removeprefix(NODE_PREFIX)

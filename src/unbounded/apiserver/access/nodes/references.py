@@ -1,4 +1,4 @@
-"""What pods refer to: the Secrets, ConfigMaps and the ServiceAccount that the node of a pod has to read for it."""
+"""References of pods: the Secrets, ConfigMaps and the ServiceAccount that a pod's node has to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVICE_ACCOUNTS: Final = "serviceaccounts"
 
 Reference = tuple[str, str]  # a resource, and a name in the namespace of the pod
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-# Where a source of variables, or a volume, names what it comes from.
+# Fields in which a source of variables, or a volume, names an object.
 _ENV: Final = ((CONFIG_MAPS, "configMapKeyRef", "name"), (SECRETS, "secretKeyRef", "name"))
 _ENV_FROM: Final = ((CONFIG_MAPS, "configMapRef", "name"), (SECRETS, "secretRef", "name"))
 _VOLUME: Final = (
@@ -29,7 +29,7 @@ _DRIVERS: Final = {
 
 
 def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
-    """What the node of this pod may read for it; some of it more than once."""
+    """Yield the objects that a pod's node may read; some of them more than once."""
     spec = pod.get("spec") or {}
     if account := spec.get("serviceAccountName"):
         yield SERVICE_ACCOUNTS, account
@@ -37,7 +37,7 @@ def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
 
 
 def of_content(spec: Mapping[str, Any]) -> Iterator[Reference]:
-    """The Secrets and ConfigMaps of a pod's spec."""
+    """Yield the Secrets and ConfigMaps of a pod's spec."""
     for pull in _list(spec, "imagePullSecrets"):
         yield from _named(SECRETS, pull, "name")
     for kind in _CONTAINERS:

@@ -1,4 +1,4 @@
-"""What a node may write (as NodeRestriction): its own Node and Lease, mirror pods, and the status of its pods."""
+"""Restriction of nodes' writes to their own Node and Lease, mirror pods, and their pods' status (NodeRestriction)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
 class NodeRestriction:
-    """Refuses what a node may ask for by its rules, and not of this object or with this content.
+    """Reject writes that a node's rules allow, but not for this object or with this content.
 
     Args:
-        decide: what a user may do otherwise.
+        decide: the user's other rights.
     """
 
     def __init__(self, store: Store, decide: Callable[[User, Attributes], Decision]) -> None:
@@ -58,7 +58,7 @@ class NodeRestriction:
         }
 
     def check_place(self, user: User, verb: str, place: Place) -> None:
-        """Refuse writes of what is another node's, by their path. Raises StatusError (403)."""
+        """Reject writes to another node's objects by their path. Raises StatusError (403)."""
         node, resource = node_of(user), place.resource
         if node is None or resource is None or verb not in _WRITES:
             return
@@ -66,13 +66,13 @@ class NodeRestriction:
             raise status.forbidden(resource.group, resource.plural, place.name, why)
 
     def check_content(self, user: User, resource: Resource, subresource: str, obj: Object, old: Object | None) -> None:
-        """Refuse by what is written, and over what (None: nothing). Raises StatusError (403)."""
+        """Reject writes by the new object and the old one (None: no old one). Raises StatusError (403)."""
         node, check = node_of(user), self._contents.get(resource.name)
         if node is not None and check is not None and (why := check(node, subresource, obj, old)):
             raise _refused(resource, obj, why)
 
     def check_token(self, user: User, place: Place, request: Object) -> None:
-        """Refuse tokens of other pods than the node's, and for others than they are meant for by the pod.
+        """Reject tokens of other nodes' pods, and tokens for audiences that the pod does not have.
 
         Raises:
             StatusError (403, 404)
@@ -118,9 +118,9 @@ class NodeRestriction:
         return f"{found}, {user.name} is not authorized to request tokens for this audience"
 
     def _audiences(self, pod: Object) -> Iterator[str]:
-        """Yield whom the tokens of a pod's volumes are for, its own and those that CSI drivers get; '' is this server.
+        """Yield the audiences of a pod's tokens: of its volumes, and those that CSI drivers get; '' is this server.
 
-        No volume claims are served, so a driver is known by a volume of the pod itself.
+        No volume claims are served, so that only a volume of the pod itself can name a driver.
         """
         for volume in (pod.get("spec") or {}).get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
@@ -163,12 +163,10 @@ class NodeRestriction:
         if _labels(pod) != _labels(old):
             return f'node "{node}" cannot update labels through pod status'
         claims, before = ((one.get("status") or {}).get("resourceClaimStatuses") for one in (pod, old))
-        return (
-            f'node "{node}" cannot update resource claim statues' if claims != before else ""
-        )  # so Kubernetes spells it
+        return f'node "{node}" cannot update resource claim statues' if claims != before else ""  # Kubernetes' spelling
 
     def _why_not_mirror(self, node: str, pod: Object) -> Iterator[str]:
-        """A node makes pods that tell of what it runs by itself, for itself, and that refer to nothing."""
+        """Yield the reasons to reject a mirror pod: it must be for the node itself, and reference no other objects."""
         can_only = f'node "{node}" can only create pods'
         if MIRROR not in (pod["metadata"].get("annotations") or {}):
             yield f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
@@ -226,7 +224,8 @@ def _why_not_node(node: str, _subresource: str, obj: Object, old: Object | None)
         return f'node "{node}" is not allowed to modify node "{name}"'
     if old is not None and (obj["spec"].get("taints") or []) != (old["spec"].get("taints") or []):
         return f'node "{node}" is not allowed to modify taints'
-    if old is not None and _owners(obj) != _owners(old):  # the garbage collector would delete the Node of a gone owner
+    # the garbage collector would delete the Node of an owner that is gone
+    if old is not None and _owners(obj) != _owners(old):
         return f'node "{node}" is not allowed to modify ownerReferences'
     changed = _labels(obj).items() ^ (_labels(old) if old is not None else {}).items()
     if not (refused := ", ".join(sorted({key for key, _ in changed if not is_own_label(key)}))):
@@ -251,7 +250,7 @@ def _why_not_slice(node: str, _subresource: str, obj: Object, old: Object | None
 
 
 def is_own_label(key: str) -> bool:
-    """Whether a node may set this label of itself: any but those of Kubernetes, of which only the ones about hosts."""
+    """Return whether a node may set this label on itself: any but those of Kubernetes that are not about hosts."""
     domain = key.partition("/")[0] if "/" in key else ""
     if _within(domain, RESTRICTED):
         return False

@@ -1,4 +1,4 @@
-"""What a node may ask for (an Authorizer); what it may write into its own objects is said in `restriction`."""
+"""Rights of nodes (an Authorizer); `restriction` limits the content of their writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOT: Final = Decision(False)
 
 
 class NodeRules:
-    """Lets nodes do what the table says, as far as it is about themselves; has no opinion of others."""
+    """Authorizer that allows nodes the rules of the table for their own objects; has no opinion of other users."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -130,7 +130,7 @@ class NodeRules:
         )
 
     def _of_node(self, node: str, asked: Attributes) -> Decision:
-        """Allow what says itself that it belongs to the node."""
+        """Allow an object that names the node as its own."""
         if not asked.name:
             return Decision(False, "No Object name found")
         record = self._store.get(f"{asked.resource}.{asked.group}", asked.name)
@@ -179,7 +179,7 @@ def _csi_node(node: str, asked: Attributes) -> Decision:
 
 
 def _selects(selector: str, node: str) -> bool:
-    """Whether a field selector lets through what belongs to this node alone."""
+    """Return whether a field selector matches only objects of this node."""
     try:
         terms = parse_fields(selector)
     except BadSelector:

@@ -1,4 +1,4 @@
-"""What a Node's conditions mean: the taints that go with them, and the state Unknown. Nodes change in place."""
+"""Taints that follow from a Node's conditions, and the state Unknown. Nodes change in place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _TAINTS: Final[Mapping[tuple[str, str], str]] = {
     ("PIDPressure", TRUE): "node.kubernetes.io/pid-pressure",
 }
 _KEPT_UP: Final = frozenset({*_TAINTS.values(), UNSCHEDULABLE})
-_REPORTED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")  # by kubelet; the network is another's
+# by kubelet; another component reports the network
+_REPORTED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
 _NEVER: Final = ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
 _STOPPED: Final = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
@@ -43,19 +44,19 @@ def ready_of(node: Object) -> Object:
 
 
 def taint_new(node: Object, old: Object | None) -> None:
-    """Keep Pods off a Node until its kubelet says that it is ready, as the plugin TaintNodesByCondition does."""
+    """Keep Pods off a Node until its kubelet reports Ready, as the plugin TaintNodesByCondition does."""
     if old is None and (NOT_READY, NO_SCHEDULE) not in {(t["key"], t["effect"]) for t in _taints(node)}:
         node["spec"]["taints"] = [*_taints(node), {"key": NOT_READY, "effect": NO_SCHEDULE}]
 
 
 def no_schedule_differs(node: Object) -> bool:
-    """Return whether the taints NoSchedule are not those of the Node's conditions."""
+    """Return whether the NoSchedule taints differ from those of the Node's conditions."""
     present = [taint["key"] for taint in _taints(node) if _is_kept_up(taint)]
     return set(present) != set(_wanted(node))
 
 
 def set_no_schedule(node: Object, now: datetime) -> None:
-    """Bring the taints NoSchedule to what the conditions and `spec.unschedulable` say."""
+    """Set the NoSchedule taints that follow from the conditions and `spec.unschedulable`."""
     _set(node, NO_SCHEDULE, _wanted(node), _is_kept_up, now)
 
 
@@ -65,17 +66,17 @@ def no_execute_key(node: Object) -> str:
 
 
 def no_execute_of(node: Object) -> set[str]:
-    """Return the keys of the taints NoExecute that follow from the Node's state."""
+    """Return the keys of the NoExecute taints that follow from the Node's state."""
     return {taint["key"] for taint in _taints(node) if _evicts(taint)}
 
 
 def set_no_execute(node: Object, key: str, now: datetime) -> None:
-    """Bring the taints NoExecute to this one key, or with '' to none."""
+    """Set the NoExecute taints to this one key, or with '' to none."""
     _set(node, NO_EXECUTE, [key] if key else [], _evicts, now)
 
 
 def set_unknown(node: Object, now: datetime) -> None:
-    """Say that nothing is known of a Node any more."""
+    """Set the kubelet's conditions of a Node to Unknown."""
     found = {one["type"]: one for one in conditions_of(node)}
     moment = metadata.timestamp(now)
     for kind in _REPORTED:
@@ -113,7 +114,7 @@ def _evicts(taint: Mapping[str, Any]) -> bool:
 def _set(
     node: Object, effect: str, keys: Iterable[str], ours: Callable[[Mapping[str, Any]], bool], now: datetime
 ) -> None:
-    """Keep the taints of others and those that stay; add what is new at the end."""
+    """Replace our taints: keep those of other owners and those that stay, and append new ones."""
     wanted = list(dict.fromkeys(keys))
     kept = [taint for taint in _taints(node) if not ours(taint) or taint["key"] in wanted]
     present = {taint["key"] for taint in kept if ours(taint)}

@@ -1,4 +1,4 @@
-"""Events of the server's own controllers: what is said again counts up."""
+"""Events of the server's own controllers; a repeated Event increments its count."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from unbounded.apiserver.writes import Target, Writes
 from unbounded.kube.logs import Log
 
 REMEMBERED: Final = 4096
-DEFAULT: Final = "default"  # where Events about what is in no namespace stand
+DEFAULT: Final = "default"  # the namespace of Events about cluster-scoped objects
 
 log = Log(__name__)
 
 
 class EventRecorder:
-    """Writes Events. One that cannot be written is logged: what it is about has happened all the same."""
+    """Write Events. One that cannot be written is only logged: the action that it reports has happened."""
 
     def __init__(self, writes: Writes, now: Callable[[], datetime]) -> None:
         self._writes = writes
@@ -31,7 +31,7 @@ class EventRecorder:
         self._known: OrderedDict[tuple[str, ...], str] = OrderedDict()
 
     async def record(self, component: str, about: Object, reason: str, message: str, kind: str = "Normal") -> None:
-        """Write an Event about an object (an ObjectReference), or count up the one that said the same."""
+        """Write an Event about an object (an ObjectReference), or increment the count of an equal one."""
         namespace = about.get("namespace", DEFAULT)
         key = (component, namespace, about["kind"], about["name"], about.get("uid", ""), reason, message, kind)
         moment = metadata.timestamp(self._now())

@@ -1,4 +1,4 @@
-"""Delete Pods that do not tolerate a taint NoExecute of their Node, each when its time is over."""
+"""Delete Pods that do not tolerate a NoExecute taint of their Node, each when its toleration ends."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MESSAGE: Final = "Taint manager: deleting due to NoExecute taint"
 
 
 class Key(NamedTuple):
-    """What to look at: a Node, or a Pod of one."""
+    """A key of the work queue: a Node, or a Pod of one."""
 
     resource: str
     key: str
 
 
 class TaintEviction:
-    """One for a server. Without tainted Nodes it does nothing."""
+    """The controller of taint-based evictions. Without tainted Nodes it is idle."""
 
     def __init__(
         self, store: Store, writes: Writes, deletes: Deletes, events: EventRecorder, now: Callable[[], datetime]
@@ -46,7 +46,7 @@ class TaintEviction:
         self._events = events
         self._now = now
         self._due: dict[str, float] = {}  # by key of the Pod, on this process's clock
-        self._tainted: set[str] = set()  # Nodes with a taint NoExecute
+        self._tainted: set[str] = set()  # Nodes with a NoExecute taint
         self._work: Work[Key] = Work(self._look)
 
     def begin(self) -> None:
@@ -90,7 +90,7 @@ class TaintEviction:
         return [] if record is None else _no_execute(record)
 
     async def _plan(self, record: Record, taints: Sequence[Object]) -> None:
-        """Delete a Pod whose time is over, or set its timer. A time that runs goes on when taints change."""
+        """Delete a Pod whose toleration has ended, or set its timer. A running timer continues when taints change."""
         pod, key, clock = record.decode(), Key(PODS.name, record.key), asyncio.get_running_loop().time()
         wait_s = tolerated_s(pod["spec"].get("tolerations") or (), taints) if taints else None
         if wait_s is None or "deletionTimestamp" in pod["metadata"]:
@@ -122,7 +122,7 @@ class TaintEviction:
 
 
 def tolerated_s(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return how long a Pod may stay on a Node with these taints, None for as long as it likes."""
+    """Return the seconds that a Pod tolerates these taints, None for ever."""
     used: list[Mapping[str, Any]] = []
     for taint in taints:
         fitting = [one for one in tolerations if _tolerates(one, taint)]

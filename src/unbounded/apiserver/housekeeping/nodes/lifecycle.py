@@ -1,7 +1,7 @@
-"""Follow the health of Nodes by their status and Leases; taint what is away, and take the taints back.
+"""Follow the health of Nodes by their status and Leases; taint unhealthy ones, and remove the taints afterwards.
 
-A Node is away when neither its status nor its Lease has changed for the grace period, counted from when this server
-noticed the last change: neither clocks that differ nor an outage of the server itself make a Node look silent.
+A Node is unhealthy when neither its status nor its Lease has changed for the grace period. The period begins when this
+server noticed the last change: clocks that differ, or an outage of the server, do not make a Node unhealthy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _leases: Final = msgspec.json.Decoder(_Lease)
 
 @dataclass
 class _Health:
-    """A Node as it was observed last; `observed_at` is when it last gave a sign of life, on this process's clock."""
+    """A Node's last observed state; `observed_at` is its last sign of life, on this process's clock."""
 
     uid: str
     observed_at: float
@@ -60,7 +60,7 @@ class _Health:
 
 
 class NodeLifecycle:
-    """One for a server. Each Node has one timer, which is set anew when it rings and the Node is well."""
+    """The controller of Node health. Each Node has one timer, which restarts when it fires and the Node is healthy."""
 
     def __init__(
         self, store: Store, writes: Writes, events: EventRecorder, now: Callable[[], datetime], times: NodeTimes
@@ -71,7 +71,7 @@ class NodeLifecycle:
         self._now = now
         self._times = times
         self._nodes: dict[str, _Health] = {}
-        self._gone: dict[str, str] = {}  # UIDs of Nodes that were deleted, until that was said
+        self._gone: dict[str, str] = {}  # UIDs of deleted Nodes whose Event is not written yet
         self._zones = Zones(times)
         self._is_stale = True
         self._work: Work[str] = Work(self._look, workers=WORKERS)
@@ -126,7 +126,7 @@ class NodeLifecycle:
         await self._weigh()
 
     async def _follow(self, name: str, health: _Health) -> None:
-        """Bring a Node's status, its taints and its Pods to what is known of it, and set its timer."""
+        """Update a Node's status, taints and Pods to its observed health, and set its timer."""
         if not health.is_registered:
             health.is_registered = True
             text = f"Node {name} event: Registered Node {name} in Controller"
@@ -146,16 +146,19 @@ class NodeLifecycle:
             self._work.note_later(name, wait_s)
 
     def _left_s(self, health: _Health) -> float:
-        """Return the seconds of grace that a Node still has."""
+        """Return the remaining seconds of a Node's grace period."""
         return health.observed_at + (self._times.grace_s if health.ready else self._times.startup_s) - _clock()
 
     def _set_unknown(self, node: Object, now: datetime) -> None:
         health = self._nodes.get(node["metadata"]["name"])
-        if health is not None and self._left_s(health) <= 0:  # its kubelet may have reported while this waited
+        if health is not None and self._left_s(health) <= 0:  # the kubelet may have reported in the meantime
             conditions.set_unknown(node, now)
 
     async def _evict(self, name: str, health: _Health) -> float | None:
-        """Bring the taints NoExecute to the state of a Node; return the seconds until it is its turn, None if never."""
+        """Set the NoExecute taints of a Node.
+
+        Returns the seconds to wait for the zone's eviction rate, None if there is nothing to wait for.
+        """
         if (node := self._node(name)) is None:
             return None
         key, present = conditions.no_execute_key(node), conditions.no_execute_of(node)
@@ -170,7 +173,7 @@ class NodeLifecycle:
         return None
 
     async def _weigh(self) -> None:
-        """Reckon again how many Nodes are away, once for all changes since."""
+        """Count the unhealthy Nodes again, once for all changes since."""
         if not self._is_stale:
             return
         self._is_stale = False
@@ -184,7 +187,7 @@ class NodeLifecycle:
                     await self._change(name, health, partial(_set_no_execute, ""))
             return
         for name, health in self._nodes.items():
-            if was_all_away:  # what kept all of them silent was likely here: their grace begins anew
+            if was_all_away:  # the cause of a total outage was probably this server: all grace periods restart
                 health.observed_at = _clock()
             if health.ready != TRUE:
                 self._work.note(name)
@@ -194,7 +197,7 @@ class NodeLifecycle:
         return None if record is None else record.decode()
 
     async def _change(self, name: str, health: _Health, edit: Callable[[Object, datetime], None]) -> None:
-        """Edit a Node, unless another one has taken its name."""
+        """Edit a Node, unless another Node has taken its name."""
 
         def change(node: Object) -> None:
             if node["metadata"]["uid"] == health.uid:

@@ -1,4 +1,4 @@
-"""Remove Pods whose Node is gone for good, and Pods that an interrupted deletion left behind."""
+"""Delete Pods whose Node is gone for good, and Pods that an interrupted deletion left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEFT_BEHIND: Final = ""  # no Node has this name
 
 
 class OrphanCollector:
-    """One for a server. It waits for a Node to come back before it removes the Node's Pods by force."""
+    """The controller of orphaned Pods. It waits for a Node to return before it deletes the Node's Pods by force."""
 
     def __init__(
         self, store: Store, writes: Writes, deletes: Deletes, now: Callable[[], datetime], times: NodeTimes
@@ -84,7 +84,7 @@ class OrphanCollector:
             await self._delete(record)
 
     def _fail(self, pod: Object) -> None:
-        """Say that a Pod has failed, which nobody else can say any more."""
+        """Set the phase of a Pod to Failed, as its kubelet is gone."""
         if pod["status"].get("phase") in ENDED:
             return
         mark_disruption(pod, REASON, MESSAGE, self._now())

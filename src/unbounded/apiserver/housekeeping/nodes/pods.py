@@ -22,7 +22,7 @@ NODE_CONTROLLER = "node-controller"
 
 @cache
 def _template() -> Term:
-    """Return the term of field selectors for spec.nodeName, so that its index is theirs."""
+    """Return the term of field selectors for spec.nodeName, so that both use the same index."""
     term = select(PODS, "", "", "spec.nodeName=n").term
     if term is None:
         raise AssertionError("spec.nodeName can be selected")
@@ -43,7 +43,7 @@ def reference(pod: Object) -> Object:
 async def mark_not_ready(
     store: Store, writes: Writes, events: EventRecorder, now: Callable[[], datetime], node: str
 ) -> None:
-    """Set Ready=False on the Pods of a Node that is away."""
+    """Set Ready=False on the Pods of an unhealthy Node."""
     for record in list(pods_of(store, node)):
         pod = record.decode()
         if _set_not_ready(pod, now()):
@@ -57,7 +57,7 @@ def _mark(now: datetime, pod: Object) -> None:
 
 
 def _set_not_ready(pod: Object, now: datetime) -> bool:
-    """Turn Ready in place; return whether that changed it. A Pod that has not reported Ready is left alone."""
+    """Set Ready=False in place; return whether that is a change. A Pod that has not reported Ready is not changed."""
     for condition in pod["status"].get("conditions") or ():
         if condition["type"] == READY and condition["status"] != FALSE:
             condition.update(status=FALSE, lastTransitionTime=metadata.timestamp(now))

@@ -10,11 +10,11 @@ class NodeTimes:
     """Times in seconds.
 
     Args:
-        grace_s: without a sign of life after which a Node turns Unknown.
+        grace_s: time without a sign of life after which a Node turns Unknown.
         startup_s: the same for a Node whose kubelet has not reported a status yet.
-        quarantine_s: how long a Node has to be gone before its Pods go.
-        taint_interval_s: between two Nodes of a zone that Pods are evicted from.
-        slow_interval_s: the same in a large zone of which more than half is away.
+        quarantine_s: time between the loss of a Node and the deletion of its Pods.
+        taint_interval_s: time between two Nodes of a zone from which Pods are evicted.
+        slow_interval_s: the same in a large zone of which more than half is unhealthy.
     """
 
     grace_s: float = 50.0

@@ -1,4 +1,4 @@
-"""How many Nodes of each zone are well, and how fast Pods may be evicted from the others."""
+"""The health of each zone's Nodes, and the rate of evictions from unhealthy ones."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, Final, NamedTuple
 from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 
 LARGE: Final = 50  # Nodes of a zone
-MANY: Final = 0.55  # of a zone, from which on evictions slow down or stop
+MANY: Final = 0.55  # share of unhealthy Nodes in a zone from which evictions slow down or stop
 EXCLUDED: Final = "node.kubernetes.io/exclude-disruption"
 _REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 _ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
 class Standing(NamedTuple):
-    """A Node, as far as it counts here."""
+    """The zone and the readiness of a Node."""
 
     zone: str
     is_ready: bool
 
 
 class Disruption(Enum):
-    """How much of a zone is away."""
+    """The extent of a zone's disruption."""
 
     NONE = "most Nodes are ready"
     PARTIAL = "many Nodes are away"
@@ -37,7 +37,7 @@ def zone_of(labels: Mapping[str, Any]) -> str:
 
 
 class Zones:
-    """The state of all zones, and when the next Node of each may be tainted NoExecute."""
+    """The state of all zones, and the time at which the next Node of each may be tainted NoExecute."""
 
     def __init__(self, times: NodeTimes) -> None:
         self._times = times
@@ -47,11 +47,11 @@ class Zones:
 
     @property
     def is_all_away(self) -> bool:
-        """Whether no Node anywhere is ready: then the fault is likely here, and nothing is evicted."""
+        """True if no Node anywhere is ready: then the fault is probably here, and nothing is evicted."""
         return bool(self._states) and all(state is Disruption.FULL for state in self._states.values())
 
     def update(self, nodes: Iterable[Standing]) -> bool:
-        """Count anew; return whether the state of a zone changed."""
+        """Count all Nodes; return whether the state of a zone changed."""
         away: Counter[str] = Counter()
         self._sizes.clear()
         for node in nodes:
@@ -62,7 +62,7 @@ class Zones:
         return self._states != before
 
     def wait_s(self, zone: str, now: float) -> float | None:
-        """Return the seconds until a Node of a zone may be tainted, None for as long as it must not be."""
+        """Return the seconds until a Node of a zone may be tainted, None while evictions are stopped."""
         if self.is_all_away or self._interval_s(zone) is None:
             return None
         return max(0.0, self._next.get(zone, now) - now)
