@@ -1,10 +1,8 @@
 """Descriptions of the built-in types, from which the server decodes, prunes and generates OpenAPI.
 
-A shape has the fields of an object and their types. Decoding with a shape gives the object as Kubernetes would print
-it:
-- unknown fields are left out and reported,
-- wrong types are rejected with the message of Go's decoder,
-- empty values of fields that Go marks `omitempty` are left out.
+A shape has the fields of an object and their types. Decoding returns the object as Kubernetes would print it. Unknown
+fields are left out and reported. Wrong types are rejected with the message of Go's decoder. Empty values of fields that
+Go marks `omitempty` are left out.
 """
 
 from __future__ import annotations
@@ -198,9 +196,9 @@ def decode(shape: Struct, value: Mapping[str, Any], unknown: list[str], *, at: s
 
 
 def _fitting(shape: Shape) -> Fits:
-    """Return a function that tells whether decoding a value would change, drop or reject nothing.
+    """Return a function that checks whether decoding a value would change, drop or reject nothing.
 
-    Most values pass. The function costs a tenth of a decoding, which tracks paths for its errors.
+    Most values pass. The check costs a tenth of a decoding, which tracks paths for its errors.
     """
     match shape:
         case Scalar():

@@ -1,6 +1,8 @@
-"""Admission policies: their kinds, what they match, and what their expressions say of a request.
+"""Admission policies: their kinds, their matching, and the evaluation of their expressions.
 
-`kinds` and `rules` are the two resources and what may be written there; `environment` and `compiled` turn a policy's
-expressions into code; `matching` says whom it concerns, `params` finds what a binding gives it, and `book` holds the
-policies of a store and reviews requests. `typecheck` compares expressions with the schemas of what they match.
+- `kinds` and `rules` define the two resources and validate them.
+- `environment` and `compiled` compile a policy's expressions.
+- `matching` selects requests, and `params` finds the parameters of a binding.
+- `book` indexes the policies of a store and reviews requests.
+- `typecheck` compares expressions with the schemas of matching resources.
 """

@@ -1,4 +1,4 @@
-"""The policies of a store, found by what they concern; and what they say of a request."""
+"""The policies of a store, indexed by the resources that they match, and the review of requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Binding:
-    """A binding, as it is looked up."""
+    """A binding in the index."""
 
     name: str
     match: Match | None
@@ -44,7 +44,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy that bindings put in force; its code is made when it first matches, and kept while it stays the same."""
+    """A policy with bindings. Its code is compiled on the first match, and cached until the policy changes."""
 
     name: str
     match: Match
@@ -55,7 +55,7 @@ class Policy:
 
 @dataclass
 class Review:
-    """What all policies say of one request."""
+    """The result of all policies for one request."""
 
     refusal: StatusError | None = None
     warnings: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Review:
 
 
 class PolicyBook:
-    """Answers from an index of all policies, which is made anew after any of them has changed."""
+    """An index of all policies, which is rebuilt after any of them has changed."""
 
     def __init__(self, store: Store, catalog: Catalog) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class PolicyBook:
             store.listen(self._forget, resource.name)
 
     def concerning(self, resource: Resource) -> tuple[Policy, ...]:
-        """The policies that requests for a resource may match; most often none, and then nothing has to be asked."""
+        """Return the policies that may match requests for a resource; usually none."""
         key = (resource.group, resource.plural)
         found = self._concerning.get(key)
         if found is None:
@@ -85,7 +85,7 @@ class PolicyBook:
         return found
 
     def review(self, admission: Admission, decide: Decide) -> Review:
-        """Hold a request to all policies that it matches."""
+        """Apply all matching policies to a request."""
         review = Review()
         denied: list[_Denial] = []
         versions = [r.version for r in self._catalog.versions_of(admission.resource)]
@@ -100,7 +100,7 @@ class PolicyBook:
         return review
 
     def _held(self, case: _Case, review: Review) -> list[_Denial]:
-        """Hold a request to one policy, by each of its bindings."""
+        """Apply one policy to a request, by each of its bindings."""
         policy, denied, noted = case.policy, [], _Annotations()
         if policy.param_kind is not None and params.resource_of(self._catalog, policy.param_kind) is None:
             shown = params.kind_text(policy.param_kind)
@@ -124,7 +124,7 @@ class PolicyBook:
         return denied
 
     def _params(self, policy: Policy, binding: Binding, admission: Admission) -> list[Object] | list[None]:
-        """Each of the parameters; one None where there are none to be had. Raises params.Unusable."""
+        """Return each of the parameters; one None if there are none. Raises params.Unusable."""
         kind, reference = policy.param_kind, binding.param_ref
         resource = None if kind is None else params.resource_of(self._catalog, kind)
         if resource is None or reference is None:
@@ -175,7 +175,7 @@ class PolicyBook:
 
 @dataclass(frozen=True)
 class _Case:
-    """A request that a policy matches, in the version in which it does."""
+    """A request that matches a policy, in the version in which it does."""
 
     admission: Admission
     policy: Policy
@@ -200,7 +200,7 @@ class _Denial:
 
 
 class _Annotations:
-    """What one policy notes, each value once for its key."""
+    """The audit annotations of one policy, each value once for its key."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[str]] = {}
@@ -217,7 +217,7 @@ class _Annotations:
 
 
 def _acted_upon(policy: str, binding: Binding, verdict: Verdict, review: Review) -> list[_Denial]:
-    """Warn and note as the binding says; what is denied."""
+    """Add warnings and annotations as the binding requires; return the denials."""
     denied = []
     for failure in verdict.failures:
         for action in binding.actions:

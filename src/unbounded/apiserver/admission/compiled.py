@@ -1,4 +1,4 @@
-"""A policy's expressions as code, and what they say of one request."""
+"""Compiled expressions of a policy, and their evaluation for a request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Broken:
-    """An expression that was stored once and cannot be used any more: it fails wherever it is asked."""
+    """A stored expression that cannot be used any more: each evaluation fails."""
 
     why: str
 
@@ -46,13 +46,13 @@ class Validation:
     expression: Code
     source: str
     message: str
-    said: Code | None  # what makes the message
+    said: Code | None  # returns the message
     reason: str
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A validation, by its index, that a request does not meet, or that cannot be judged."""
+    """A validation, by its index, that a request fails, or that cannot be evaluated."""
 
     index: int
     message: str
@@ -61,9 +61,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a policy says of one request: what it does not meet, and what is to be noted.
+    """The result of a policy for one request: its failures, and its audit annotations.
 
-    `unusable` says of audit annotations that could not be made; where failing means refusing, that refuses.
+    `unusable` has the errors of audit annotations; with the failure policy Fail, they reject the request.
     """
 
     failures: Sequence[Failure] = ()
@@ -73,7 +73,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The expressions of one policy. `fails` says whether what cannot be judged is refused."""
+    """The expressions of one policy. With `fails`, an error of evaluation rejects the request."""
 
     fails: bool
     conditions: tuple[Code, ...]
@@ -82,7 +82,7 @@ class Compiled:
     annotations: tuple[tuple[str, Code], ...]
 
     def judge(self, values: Values, budget: Meter) -> Verdict:
-        """Hold a request to the policy; `budget` pays for its variables, too."""
+        """Evaluate the policy for a request; `budget` limits its variables, too."""
         try:
             if not self._applies(values):
                 return Verdict()
@@ -91,7 +91,7 @@ class Compiled:
             return Verdict([Failure(0, str(error))]) if self.fails else Verdict()
 
     def _applies(self, values: Values) -> bool:
-        """Whether all conditions hold; one that is false outweighs those that fail. Raises Failed, OutOfBudget."""
+        """Return whether all match conditions hold; a false one outweighs failing ones. Raises Failed, OutOfBudget."""
         budget, errors = Meter(MATCH_BUDGET), []
         for condition in self.conditions:
             try:
@@ -104,7 +104,7 @@ class Compiled:
         return True
 
     def _failures(self, values: Values, budget: Meter) -> list[Failure]:
-        """Raises OutOfBudget."""
+        """Return the failed validations. Raises OutOfBudget."""
         results: list[bool | Failed] = []
         for validation in self.validations:
             try:
@@ -135,13 +135,13 @@ class Compiled:
 
 
 def _message(validation: Validation, values: Values, budget: Meter) -> str:
-    """What is said of a validation that is not met. Raises OutOfBudget."""
+    """Return the message of a failed validation. Raises OutOfBudget."""
     made = ""
     if validation.said is not None:
         try:
             value = validation.said.value(values, budget)
         except Failed:
-            value = None  # the fixed message is said instead
+            value = None  # the fixed message is used instead
         except OutOfBudget as error:
             raise OutOfBudget(f"failed messageExpression: {error}") from error
         made = value.strip() if isinstance(value, str) else ""
@@ -151,7 +151,7 @@ def _message(validation: Validation, values: Values, budget: Meter) -> str:
 
 
 def compiled(spec: Part) -> Compiled:
-    """A policy's spec as code; it was accepted, so what does not compile now was so under other rules."""
+    """Compile a policy's spec. It was accepted when written; an expression that does not compile now was valid then."""
     params = None if spec.get("paramKind") is None else ANY
     alone = Environment(params=params)
     conditions = tuple(_code(alone, one["expression"].strip(), BOOL) for one in spec.get("matchConditions") or ())

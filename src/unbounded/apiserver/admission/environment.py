@@ -1,4 +1,4 @@
-"""What a policy's expressions may read, with the types that Kubernetes gives it; and expressions, compiled."""
+"""The variables of a policy's expressions, with Kubernetes' types, and the compilation of expressions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from unbounded.apiserver.cel.types import (
     map_of,
 )
 
-BUDGET: Final = 10_000_000  # what the expressions of a policy may cost together, for one request
-MATCH_BUDGET: Final = 2_500_000  # the same of its match conditions
+BUDGET: Final = 10_000_000  # cost limit of all expressions of a policy, for one request
+MATCH_BUDGET: Final = 2_500_000  # cost limit of its match conditions
 OUT_OF_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 REQUEST_RESOURCE: Final = "authorizer.requestResource"
 ANY: Final = Decl(DYN)
@@ -100,7 +100,7 @@ NAMESPACE: Final = _object(
 
 
 class Refused(Exception):
-    """An expression that cannot be used; the message is what kube-apiserver says of it."""
+    """An expression that does not compile; the message is kube-apiserver's."""
 
 
 class Failed(Exception):
@@ -108,18 +108,18 @@ class Failed(Exception):
 
 
 class OutOfBudget(Exception):
-    """The expressions of a policy cost more than they may together."""
+    """The expressions of a policy exceed their common cost limit."""
 
 
 class Values(Protocol):
-    """What expressions read, by name."""
+    """Values of variables, by name."""
 
     def __getitem__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Expression:
-    """One expression, ready to run."""
+    """One compiled expression."""
 
     source: str
     type: Type
@@ -128,12 +128,12 @@ class Expression:
     _reads: frozenset[str]
 
     def raw(self, values: Values, budget: Meter) -> Any:
-        """Its value. Raises EvalError and CostExceeded of cel."""
+        """Return its value. Raises EvalError and CostExceeded of cel."""
         given = [values[name] if name in self._reads else None for name in self._names]
         return self._program.evaluate(*given, budget=budget)
 
     def value(self, values: Values, budget: Meter) -> Any:
-        """Its value. Raises Failed, OutOfBudget."""
+        """Return its value. Raises Failed, OutOfBudget."""
         try:
             return self.raw(values, budget)
         except (EvalError, CostExceeded) as error:
@@ -143,11 +143,11 @@ class Expression:
 
 
 class Environment:
-    """Compiles the expressions of one policy; variables are defined one after the other, as the policy lists them.
+    """Compile the expressions of one policy; variables are defined in the order of the policy.
 
     Args:
         obj: the type of object and oldObject.
-        params: that of params; None where the policy has none.
+        params: the type of params; None if the policy has none.
         composed: whether `variables` can be read.
     """
 
@@ -158,7 +158,7 @@ class Environment:
         self._variables: dict[str, Field] | None = {} if composed else None
 
     def define(self, name: str, source: str) -> Expression:
-        """A variable, which what is compiled after it can read; of any type, when it is refused. Raises Refused."""
+        """Define a variable for later expressions; a rejected one has any type. Raises Refused."""
         if self._variables is None:
             raise Refused("variable composition is not allowed")
         self._variables[name] = Field(name, ANY)
@@ -167,7 +167,7 @@ class Environment:
         return expression
 
     def compile(self, source: str, *wanted: Type, authorizer: bool = True) -> Expression:
-        """An expression of one of the wanted types, or of any. Raises Refused."""
+        """Compile an expression of one of the given types, or of any. Raises Refused."""
         expression = self._compile(source, authorizer=authorizer)
         if wanted and expression.type not in wanted:
             names = [_shown(one) for one in wanted]
@@ -191,7 +191,7 @@ class Environment:
 
 
 def _declared_as(value: Type) -> Decl:
-    """How a variable of that type is declared: lists and maps keep what they hold, objects and the like are dyn."""
+    """Return the declaration of a variable's type: lists and maps keep their element types, objects become dyn."""
     match value.kind:
         case Kind.LIST:
             return _list(_declared_as(value.params[0]))

@@ -182,7 +182,7 @@ def _default_binding(obj: Object) -> None:
 
 
 def _decide(obj: Object, old: Object | None) -> None:
-    """Status is for its subresource, and the generation counts changes of spec."""
+    """Keep the status, which has its own subresource; the generation counts changes of spec."""
     obj.pop("status", None)
     if old is not None and obj["spec"] != old["spec"]:
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

@@ -14,7 +14,7 @@ _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotE
 
 
 def read(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """The requirements of a well-formed selector; none of an empty one, which matches everything."""
+    """Return the requirements of a well-formed selector; none for an empty one, which matches everything."""
     given = selector or {}
     equal = [Requirement(key, "in", frozenset({value})) for key, value in (given.get("matchLabels") or {}).items()]
     other = [
@@ -25,7 +25,7 @@ def read(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 
 def check(selector: Mapping[str, Any], at: str) -> Iterator[FieldError]:
-    """What is wrong with a selector, in the words of Kubernetes."""
+    """Yield the errors of a selector, worded as by Kubernetes."""
     for key, value in (selector.get("matchLabels") or {}).items():
         yield from (fields.invalid(f"{at}.matchLabels", key, why) for why in naming.qualified_name(key))
         yield from (fields.invalid(f"{at}.matchLabels", value, why) for why in naming.label_value(value))
@@ -51,7 +51,7 @@ def _check_requirement(one: Mapping[str, Any], at: str) -> Iterator[FieldError]:
 
 
 def shown(selector: Mapping[str, Any] | None) -> str:
-    """As kubectl prints it: app=a,tier in (1,2),!old."""
+    """Format a selector as kubectl prints it: app=a,tier in (1,2),!old."""
     given = selector or {}
     terms = {key: f"{key}={value}" for key, value in (given.get("matchLabels") or {}).items()}
     words = []

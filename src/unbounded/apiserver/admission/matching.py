@@ -1,4 +1,4 @@
-"""Whom a policy or a binding concerns: resources, operations, names, and labels."""
+"""Matching of requests by a policy or a binding: resources, operations, names, and labels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rule:
         )
 
     def concerns(self, group: str, plural: str) -> bool:
-        """Whether any request for the resource may match."""
+        """Return whether any request for the resource may match."""
         return _either(self.groups, group) and any(name in {"*", plural} for name, _ in self.resources)
 
     def matches(self, admission: Admission, version: str) -> bool:
@@ -65,7 +65,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Match:
-    """What a policy's matchConstraints, or a binding's matchResources, say."""
+    """The matchConstraints of a policy, or the matchResources of a binding."""
 
     rules: tuple[Rule, ...]
     excluded: tuple[Rule, ...]
@@ -89,11 +89,11 @@ class Match:
     def version(
         self, admission: Admission, versions: Sequence[str], namespace: Callable[[], Object | None]
     ) -> str | None:
-        """The version in which a request matches; None when it does not.
+        """Return the version in which a request matches; None if it does not.
 
         Args:
             versions: all in which the resource is served.
-            namespace: the Namespace that the request is about, or that its object stands in.
+            namespace: returns the Namespace of the request or of its object.
         """
         if not self._selects(admission, namespace) or self._among(self.excluded, admission, versions) is not None:
             return None
@@ -109,13 +109,13 @@ class Match:
             labels_match(self.objects, _labels(obj)) for obj in (admission.obj, admission.old) if obj is not None
         ):
             return False
-        if not self.namespaces or not admission.namespace:  # what stands in no namespace is not exempt
+        if not self.namespaces or not admission.namespace:  # cluster-scoped objects are not exempt
             return True
         return labels_match(self.namespaces, _labels(_namespace_of(admission, namespace)))
 
 
 def _namespace_of(admission: Admission, namespace: Callable[[], Object | None]) -> Object | None:
-    """A Namespace that is written counts as it will be."""
+    """Return the Namespace of a request; one that is being written counts with its new content."""
     if admission.resource is NAMESPACES and not admission.subresource and admission.obj is not None:
         return admission.obj
     return namespace()

@@ -1,4 +1,4 @@
-"""The group of admission policies, and where its types come from."""
+"""The group of admission policies, and the packages of its types."""
 
 from __future__ import annotations
 

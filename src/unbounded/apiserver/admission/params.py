@@ -15,27 +15,27 @@ from unbounded.apiserver.versions import stored_object
 
 
 class Unusable(Exception):
-    """The parameters cannot be had; the message is what kube-apiserver says of it."""
+    """The parameters are not available; the message is kube-apiserver's."""
 
 
 def resource_of(catalog: Catalog, kind: Mapping[str, str]) -> Resource | None:
-    """The resource of a paramKind; None when it is not served."""
+    """Return the resource of a paramKind; None if it is not served."""
     group, _, version = kind["apiVersion"].rpartition("/")
     served = catalog.version(group, version) or {}
     return next((resource for resource in served.values() if resource.kind == kind["kind"]), None)
 
 
 def kind_text(kind: Mapping[str, str]) -> str:
-    """A paramKind as Go prints a GroupVersionKind."""
+    """Format a paramKind as Go prints a GroupVersionKind."""
     group, _, version = kind["apiVersion"].rpartition("/")
     return f"{group}/{version}, Kind={kind['kind']}"
 
 
 def collect(store: Store, resource: Resource, reference: Mapping[str, Any], namespace: str) -> list[Object]:
-    """The objects that a paramRef names, for a request in `namespace`; none where a missing one lets all pass.
+    """Return the objects of a paramRef, for a request in `namespace`; none where missing parameters are allowed.
 
     Raises:
-        Unusable: there are none and there have to be, or they cannot be named like that.
+        Unusable: there are none although they are required, or the reference does not fit the resource.
     """
     place = ""
     if resource.namespaced:

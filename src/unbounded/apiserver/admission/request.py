@@ -1,4 +1,4 @@
-"""A request that is about to be carried out, as admission policies see it."""
+"""A request before its execution, as admission policies see it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ Operation = Literal["CONNECT", "CREATE", "DELETE", "UPDATE"]
 
 @dataclass(frozen=True)
 class Admission:
-    """
+    """A request before its execution.
+
     Args:
-        kind: group, version and kind of the object, which may be another than the resource's (of a token request).
-        name: '' where the server is to make one.
-        obj: what there will be, None for a deletion; for a connection its options.
-        old: what there is, None for a creation.
+        kind: group, version and kind of the object, which may differ from the resource's (for a token request).
+        name: '' if the server generates it.
+        obj: the new object, None for a deletion; for a connection its options.
+        old: the present object, None for a creation.
         options: the CreateOptions, UpdateOptions or DeleteOptions; empty for a connection.
     """
 
@@ -38,12 +39,12 @@ class Admission:
 
     @property
     def shown_name(self) -> str:
-        """How a refusal names the object."""
+        """The name of the object in a denial."""
         meta: Mapping[str, Any] = (self.obj or {}).get("metadata", {})
         return self.name or meta.get("name") or meta.get("generateName") or "Unknown"
 
     def request(self, version: str) -> dict[str, Any]:
-        """The AdmissionRequest, with the resource in the version in which a policy knows it; empty parts are absent."""
+        """Return the AdmissionRequest, with the resource in the policy's version; empty fields are absent."""
         resource, (group, _, kind) = self.resource, self.kind
         own = self.kind[:2] != (resource.group, resource.version)
         told = self._told

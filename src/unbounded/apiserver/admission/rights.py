@@ -1,4 +1,4 @@
-"""Who may name parameters: only who can read them, as a policy's messages could tell what stands in them."""
+"""Rights to name parameters: only users that can read them may, as a policy's messages could reveal their content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unbounded.apiserver.types import Object, Resource
 
 
 class ParamRights:
-    """Refuses policies and bindings with parameters that their writer cannot read."""
+    """Reject policies and bindings with parameters that their writer cannot read."""
 
     def __init__(self, store: Store, catalog: Catalog, decide: Decide) -> None:
         self._store = store
@@ -24,7 +24,9 @@ class ParamRights:
         self._decide = decide
 
     def check(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (422). `old` is what is replaced, None for a new object."""
+        """Check the write of a policy or a binding; `old` is the replaced one, None for a new one. Raises StatusError
+        (422).
+        """
         if resource.group != GROUP or MASTERS in user.groups:
             return
         wrong = None
@@ -65,12 +67,12 @@ class ParamRights:
         return fields.forbidden("spec.paramRef", why)
 
     def _named(self, kind: Object) -> tuple[str, str]:
-        """The group and resource of a paramKind; of an unknown one, all resources of its group."""
+        """Return the group and resource of a paramKind; for an unknown one, all resources of its group."""
         found = resource_of(self._catalog, kind)
         return (kind["apiVersion"].rpartition("/")[0], "*" if found is None else found.plural)
 
 
 def _shown(user: User) -> str:
-    """A user as Go prints one."""
+    """Format a user as Go prints one."""
     extra = {key: list(values) for key, values in user.extra.items()}
     return f"&{{{user.name} {user.uid} {fields.go_text(list(user.groups))} {fields.go_text(extra)}}}"

@@ -1,4 +1,4 @@
-"""What may be written as a policy or a binding; every complaint is in the words of Kubernetes."""
+"""Validation of policies and bindings; every message is Kubernetes'."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _binding(spec: Part) -> Errors:
     if spec.get("paramRef") is not None:
         yield from _param_ref(spec["paramRef"], "spec.paramRef")
     if spec.get("matchResources") is not None:
-        yield from _match_resources(spec["matchResources"], "spec.matchResouces")  # as kube-apiserver spells it
+        yield from _match_resources(spec["matchResources"], "spec.matchResouces")  # kube-apiserver's spelling
     yield from _actions(spec.get("validationActions") or [], "spec.validationActions")
 
 

@@ -1,4 +1,4 @@
-"""Expressions against the schemas of what a policy matches: what cannot be right is told, and changes nothing."""
+"""Type checks of expressions against the schemas that a policy matches. Errors are only warnings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Part = Mapping[str, Any]
 
 
 def expression_warnings(catalog: Catalog, spec: Part) -> list[dict[str, str]]:
-    """An ExpressionWarning for each expression that does not fit one of the types that a policy names."""
+    """Return an ExpressionWarning for each expression that does not fit one of the policy's types."""
     environments = [
         (f"{one.group}/{one.version}, Kind={one.kind}", _environment(catalog, spec, one))
         for one in types_to_check(catalog, spec)
@@ -37,7 +37,7 @@ def expression_warnings(catalog: Catalog, spec: Part) -> list[dict[str, str]]:
 
 
 def types_to_check(catalog: Catalog, spec: Part) -> list[Resource]:
-    """The resources that a policy names without wildcards and that are served, by group, version and kind."""
+    """Return the served resources that a policy names without wildcards, by group, version and kind."""
     found: dict[tuple[str, str, str], Resource] = {}
     for rule in spec["matchConstraints"].get("resourceRules") or ():
         groups, versions = rule.get("apiGroups") or [], rule.get("apiVersions") or []
@@ -60,7 +60,7 @@ def _expressions(spec: Part) -> Iterator[tuple[str, str]]:
 
 
 def _environment(catalog: Catalog, spec: Part, resource: Resource) -> Environment:
-    """Where a policy's expressions stand for objects of one resource, with its variables."""
+    """Return the environment of a policy's expressions for objects of one resource, with its variables."""
     kind = spec.get("paramKind")
     known = None if kind is None else resource_of(catalog, kind)
     params = None if kind is None else ANY if known is None else declared(known)
@@ -69,7 +69,7 @@ def _environment(catalog: Catalog, spec: Part, resource: Resource) -> Environmen
         try:
             environment.define(variable["name"], variable["expression"])
         except Refused:
-            continue  # it counts as dyn, as in kube-apiserver, and whoever reads it is told of nothing
+            continue  # the variable counts as dyn, as in kube-apiserver, and its readers get no warning
     return environment
 
 
@@ -82,7 +82,7 @@ def _complaint(environment: Environment, source: str) -> str:
 
 
 def declared(resource: Resource) -> Decl:
-    """The type of a resource's objects; dyn where it has none."""
+    """Return the type of a resource's objects; dyn if it has none."""
     if isinstance(resource.type, BuiltIn):
         return _of_struct(resource.type.shape)
     decl = declare(resource.schema or {})

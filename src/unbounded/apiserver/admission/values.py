@@ -1,4 +1,4 @@
-"""What the expressions of a policy read of one request, each part made when it is first read."""
+"""Values of one request for the expressions of a policy, each computed on first use."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class RequestValues(dict[str, Any]):
     """Values by the name of the variable.
 
     Args:
-        version: of the resource, in which the policy knows it.
-        namespace: the Namespace object, None where there is none.
-        decide: who may do what.
-        variables: the policy's; `budget` pays for them.
+        version: the policy's version of the resource.
+        namespace: returns the Namespace object, None if there is none.
+        decide: authorizes.
+        variables: the policy's; `budget` limits their cost.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ def _asking(user: User, decide: Decide) -> Callable[[Check], Decision]:
 
 
 class Variables(dict[str, Any]):
-    """The variables of a policy, each computed when it is first read, from `values`, which include this."""
+    """The variables of a policy, each computed on first use from `values`, which include this."""
 
     def __init__(self, code: Mapping[str, Code], values: Values, budget: Meter) -> None:
         super().__init__()

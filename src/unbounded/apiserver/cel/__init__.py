@@ -1,8 +1,11 @@
 """The Common Expression Language as Kubernetes offers it in validation rules: our own evaluator.
 
-Source text is parsed (`lexer`, `parser`, `macros`) to a tree (`ast`), checked against declared variables (`check`,
-`types`; `declare` makes declarations from schemas), bounded in cost (`cost`), and compiled to closures (`compile`,
-`folds`) over the libraries in `functions/`. Which variables there are is the caller's to say:
+- `lexer`, `parser` and `macros` parse source text to a tree (`ast`).
+- `check` and `types` check the tree with declared variables; `declare` makes declarations from schemas.
+- `cost` bounds the cost.
+- `compile` and `folds` compile to closures over the libraries in `functions/`.
+
+The caller declares the variables:
 
     checked = check_expression("self.replicas <= 5", {"self": declare(schema)})
     checked.program().evaluate({"replicas": 3})

@@ -1,6 +1,6 @@
 """The syntax tree. The checker writes `type` and `overloads` into it; everything after the checker reads them.
 
-`offset` is where a complaint about the node points: the operator, the dot, the bracket or the parenthesis.
+`offset` is the position of a node in messages: the operator, the dot, the bracket or the parenthesis.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Call(_Node):
 
     @property
     def operands(self) -> list[Node]:
-        """Target (when there is one) and arguments: what overloads are declared over."""
+        """Target (if any) and arguments, the operands that overloads declare."""
         return self.args if self.target is None else [self.target, *self.args]
 
 
@@ -80,7 +80,7 @@ class MapLiteral(_Node):
 
 
 class Fold(StrEnum):
-    """The comprehension macros; what each of them does with the body."""
+    """The comprehension macros, by their use of the body."""
 
     ALL = "all"
     EXISTS = "exists"
@@ -110,7 +110,7 @@ Node: TypeAlias = Literal | Ident | Select | Call | ListLiteral | MapLiteral | C
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The direct parts of a node, in source order."""
+    """Yield the direct children of a node, in source order."""
     match node:
         case Select(operand=operand):
             yield operand
@@ -132,14 +132,14 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it, parents first."""
+    """Yield the node and all nodes below it, parents first."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def qualified_name(node: Node) -> str | None:
-    """`a.b.c` when the node is an identifier with plain selections, else None."""
+    """Return `a.b.c` if the node is an identifier with plain selections, else None."""
     match node:
         case Ident(name=name):
             return name

@@ -14,7 +14,7 @@ _FORMAT_PATTERN: Final = 128  # the length that Kubernetes assumes for the patte
 
 
 class Operands:
-    """The operands of one call as the rules below ask for them."""
+    """The operands of one call, for the rules below."""
 
     def __init__(self, node: Call, costs: list[Cost]) -> None:
         self.node = node
@@ -31,7 +31,7 @@ class Operands:
         return self.node.operands[index].type
 
     def element_size(self, index: int) -> Size:
-        """How large an element of a list is as far as the schema says; what literals hold is not looked at."""
+        """Return the size of a list's elements by the schema; the content of literals is ignored."""
         decl = self.costs[index].decl
         if decl is not None and decl.element is not None:
             return Size(0, decl.element.max_elements)
@@ -46,7 +46,7 @@ def _constant(_call: Operands) -> tuple[int, Size | None]:
 
 
 def _pass_over(index: int, *, factor: int = 1, keeps_size: bool = False) -> _Rule:
-    """The cost of reading an operand once or more; the result may be as large as the operand."""
+    """Return the cost of reading an operand once or more; the result may be as large as the operand."""
 
     def rule(call: Operands) -> tuple[int, Size | None]:
         size = call.size(index)
@@ -164,7 +164,7 @@ def _canonical(call: Operands) -> tuple[int, Size | None]:
 
 
 def _authorization(_call: Operands) -> tuple[int, Size | None]:
-    return 350_000, None  # so that an expression can ask a few times at most
+    return 350_000, None  # so high that an expression can contain only a few such calls
 
 
 def _slice(call: Operands) -> tuple[int, Size | None]:
@@ -228,5 +228,5 @@ _CALLS: Final[Mapping[str, _Rule]] = {
 
 
 def call_cost(call: Operands) -> tuple[int, Size | None]:
-    """What the call costs besides its operands, and the size of its result where it has one of its own."""
+    """Return the cost of the call without its operands, and the size of its result where it has one of its own."""
     return _CALLS.get(call.node.function, _constant)(call)

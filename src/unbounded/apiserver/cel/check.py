@@ -1,4 +1,4 @@
-"""The type check: gives each node its type and each call the overloads that may serve it."""
+"""The type checker: sets the type of each node and the possible overloads of each call."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ _LITERALS: Final[Mapping[type, Type]] = {
 
 
 def check(source: str, tree: Node, variables: Mapping[str, Type]) -> Node:
-    """The tree with types and overloads, and with qualified names resolved to functions and types.
+    """Return the tree with types and overloads, and with qualified names resolved to functions and types.
 
     Raises:
-        CompileError: names that nothing declares, or types that do not fit.
+        CompileError: a name is not declared, or types do not fit.
     """
     checker = _Checker(variables)
     tree = checker.visit(tree)
@@ -77,7 +77,7 @@ class _Checker:
         self.issues: list[Issue] = []
 
     def visit(self, node: Node) -> Node:
-        """The checked node; it is another one where a name turned out to be a function or a type."""
+        """Return the checked node; another one if a name is that of a function or a type."""
         match node:
             case Literal():
                 node.type = _LITERALS[type(node.value)]
@@ -178,7 +178,7 @@ class _Checker:
             self._complain(node.offset, f"expected type '{wanted}' but found '{self._shown(node.type)}'")
 
     def _resolve(self, node: Call, declared: tuple[Overload, ...]) -> None:
-        """Find what overloads fit; with dyn among the arguments there may be several."""
+        """Find the overloads that fit; with dyn among the arguments there may be several."""
         given = [operand.type for operand in node.operands]
         fitting: list[Overload] = []
         result: Type | None = None
@@ -227,7 +227,7 @@ class _Checker:
         return node
 
     def _entry_type(self, node: Node, *, optional: bool) -> Type:
-        """The type of an element; one marked with `?` has to be an optional and counts as what it holds."""
+        """Return the type of an element; an element with `?` must be an optional, and counts as its value."""
         given = self.bindings.resolve(node.type)
         if not optional:
             return given
@@ -319,7 +319,7 @@ class _Checker:
 
 
 def references(tree: Node, name: str) -> bool:
-    """Whether a checked expression reads a variable; bodies that bind the name for themselves do not count."""
+    """Return whether a checked expression reads a variable; bodies that bind the name themselves do not count."""
     match tree:
         case Ident():
             return tree.name == name

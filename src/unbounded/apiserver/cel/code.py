@@ -1,4 +1,4 @@
-"""Pieces of code: what evaluates one node, made from the code of its parts."""
+"""Closures that each evaluate one node, made from the closures of its children."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from unbounded.apiserver.cel.values import NONE, Optional, some
 Frame: TypeAlias = list[Any]
 Code: TypeAlias = Callable[[Frame], Any]
 
-# A value that the types promised, but that dyn or null brought in another form, makes Python raise these.
+# Python raises these for a value that dyn or null brought in another form than its type.
 _MISFITS: Final = (TypeError, AttributeError)
 
 
 def applied(apply: Callable[..., Any], codes: list[Code], charge: Callable[[Sequence[Any]], int] | None) -> Code:
-    """A call of the function with the values of its operands; `charge` says what it costs beyond the ordinary."""
+    """Return a call of the function with the values of its operands; `charge` returns its cost beyond the usual one."""
     if charge is not None:
         return _metered(apply, codes, charge)
     match codes:
@@ -130,7 +130,7 @@ def optional_field(operand: Code, key: str, convert: Convert | None) -> Code:
 
 
 def held(value: Any, optional: bool) -> tuple[Any, ...]:
-    """The value as a tuple of one; of an optional one, what it holds, if anything."""
+    """Return the value as a tuple of one; for an optional, its value, if any."""
     if not optional:
         return (value,)
     if not isinstance(value, Optional):
@@ -139,7 +139,7 @@ def held(value: Any, optional: bool) -> tuple[Any, ...]:
 
 
 def both(left: Code, right: Code) -> Code:
-    """`&&`: false wins over an error, whichever side it stands on."""
+    """Return `&&`: false wins over an error on either side."""
 
     def run(frame: Frame) -> bool:
         try:
@@ -161,7 +161,7 @@ def both(left: Code, right: Code) -> Code:
 
 
 def either(left: Code, right: Code) -> Code:
-    """`||`: true wins over an error, whichever side it stands on."""
+    """Return `||`: true wins over an error on either side."""
 
     def run(frame: Frame) -> bool:
         try:

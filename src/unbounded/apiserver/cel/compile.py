@@ -1,7 +1,7 @@
-"""Checked trees to closures.
+"""Compilation of checked trees to closures.
 
-A closure takes the frame: a list with the meter in slot 0, then the variables, then those of the macros. Names become
-slots and overloads are chosen here, so that evaluation looks nothing up.
+A closure takes the frame: a list with the meter in slot 0, then the variables, then those of the macros. Names are
+resolved to slots and overloads are selected here, so that evaluation resolves nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _FOLDED: Final = frozenset({"int", "uint", "double", "string", "bytes", "bool", 
 
 
 def compile_tree(tree: Node, slots: Mapping[str, int], *, metered: bool) -> tuple[Code, int]:
-    """The code of a checked expression, and how many slots its frame needs.
+    """Return the closure of a checked expression, and the number of slots in its frame.
 
     Args:
-        slots: where the variables stand; slot 0 is the meter's.
-        metered: charge the meter; only expressions whose estimate is high need that.
+        slots: positions of the variables; slot 0 is the meter's.
+        metered: charge the meter; only expressions with a high estimate need that.
     Raises:
         ProgramError: a constant part cannot be evaluated.
     """
@@ -132,7 +132,7 @@ class _Compiler:
                 raise ProgramError(str(error)) from None
 
     def _folded(self, node: Call, called: Code) -> Code:
-        """Conversions of constants are done now, so that those that fail are found now."""
+        """Evaluate conversions of constants during compilation, so that errors are found here."""
         if node.function not in _FOLDED or not isinstance(node.args[0], Literal) or len(node.overloads) != 1:
             return called
         try:
@@ -189,7 +189,7 @@ class _Compiler:
 
 
 def _dispatcher(node: Call) -> Callable[..., Any]:
-    """The function where the types leave no choice, else one that looks at the values and chooses."""
+    """Return the function if the types leave one overload, else one that selects by the values."""
     overloads = node.overloads
     open_types = any(operand.type.kind is Kind.DYN for operand in node.operands)
     if len(overloads) == 1 and (not open_types or overloads[0].id in _TAKES_ANYTHING):

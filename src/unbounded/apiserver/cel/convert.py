@@ -1,6 +1,6 @@
-"""JSON to CEL values where a schema's type asks for another one than JSON has: times, bytes, doubles.
+"""Conversion of JSON to CEL values for types that JSON lacks: times, bytes, doubles.
 
-Objects stay the dicts that they are; their fields are converted when they are read.
+Objects stay dicts; their fields are converted when they are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 
 def converter(decl: Decl) -> Convert | None:
-    """What turns JSON of this type into its CEL value, or None where they are the same."""
+    """Return a function that converts JSON of this type to its CEL value, or None if they are the same."""
     kind = decl.type.kind
     if kind is Kind.LIST and decl.element is not None:
         return _list_converter(decl, converter(decl.element))

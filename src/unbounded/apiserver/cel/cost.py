@@ -1,7 +1,7 @@
-"""The greatest cost that an expression can have, estimated from the sizes that a schema allows.
+"""The greatest cost of an expression, estimated from the sizes that a schema allows.
 
-Kubernetes refuses rules by this estimate, so it follows the cost model of kube-apiserver (units, factors and what is
-left out, known sizes of literals included): a definition that one of them accepts is accepted by the other.
+Kubernetes rejects rules by this estimate. The estimate therefore follows the cost model of kube-apiserver: units,
+factors, omissions, and known sizes of literals. A definition that one of them accepts is accepted by the other.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from unbounded.apiserver.cel.types import SCALARS, Decl, Kind, Type, is_optional
 
 
 def estimate(tree: Node, variables: Mapping[str, Decl]) -> int:
-    """The greatest cost of a checked expression."""
+    """Return the greatest cost of a checked expression."""
     scope = {name: Cost(1, decl) for name, decl in variables.items()}
     root = next(iter(variables.values()), None)
     return capped(_Estimator(scope, Size(0, root.max_elements) if root else UNKNOWN).cost(tree).cost)
 
 
 class _Estimator:
-    """Walks the tree with what is known of each variable in scope.
+    """Estimate a tree with the known cost and sizes of each variable in scope.
 
     Attributes:
-        root: the size of the first variable. kube-apiserver gives it to names of types, and to macro variables over
-            values that stand nowhere in the schema, such as literals: a quirk that rules in the field depend on.
+        root: the size of the first variable. kube-apiserver uses it for names of types, and for macro variables over
+            values without a place in the schema, such as literals. Rules in the field depend on this quirk.
     """
 
     def __init__(self, scope: dict[str, Cost], root: Size) -> None:
@@ -62,7 +62,7 @@ class _Estimator:
                 return self._comprehension(node)
 
     def _sized(self, node: Node, found: Cost) -> Cost:
-        """Add the size: the schema's bound first, then one for scalars, then what is known of the value."""
+        """Add the size: the schema's bound first, then one for scalars, then the known size of the value."""
         if found.decl is not None:
             size: Size | None = Size(0, found.decl.max_elements)
         elif _is_scalar(node.type):
@@ -156,7 +156,7 @@ class _Estimator:
         self.scope.update(zip(node.variables, found, strict=True))
 
     def _folded_entries(self, node: Comprehension, ranged: Cost, body: Cost) -> Entries | None:
-        """What the elements of the built list or map are like; an empty result counts, hence sizes from zero."""
+        """Return the sizes of elements in the built list or map; an empty result is possible, hence sizes from zero."""
         match node.fold:
             case Fold.MAP | Fold.TRANSFORM_LIST:
                 return Entries(ONE, EMPTY | (body.size or UNKNOWN))

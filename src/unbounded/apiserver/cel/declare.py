@@ -1,4 +1,4 @@
-"""Declarations from schemas: what `self` is, field by field, and how large it can be."""
+"""Declarations of variables from schemas: types field by field, and their greatest sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from unbounded.apiserver.cel.types import (
     map_of,
 )
 
-MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024  # the largest object; bounds what a schema does not bound
+MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024  # the largest object; bounds values that the schema does not bound
 _MAX_TEXT: Final = MAX_REQUEST_BYTES - 2
 
 _RESERVED: Final = KEYWORDS | RESERVED
@@ -35,7 +35,7 @@ _serial = count(1)
 
 
 def escape(name: str) -> str | None:
-    """The name of a property in expressions (`__namespace__`, `a__dash__b`), or None when it can have none."""
+    """Return the name of a property in expressions (`__namespace__`, `a__dash__b`), or None if it has none."""
     if name in _RESERVED:
         return f"__{name}__"
     escaped = re.sub(r"__|[.\-/]", lambda match: _ESCAPED[match.group()], name)
@@ -43,7 +43,7 @@ def escape(name: str) -> str | None:
 
 
 def declare(schema: Mapping[str, Any], *, resource_root: bool = False) -> Decl | None:
-    """The declaration of values that a structural schema describes; None when expressions cannot see them.
+    """Return the declaration of values of a structural schema; None if expressions cannot see them.
 
     Args:
         resource_root: also declare apiVersion, kind, metadata.name and metadata.generateName.
@@ -81,7 +81,7 @@ def _with_type_and_metadata(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _max_length(schema: Mapping[str, Any]) -> int:
-    """Bytes that a text has at most: four for each character that is allowed."""
+    """Return the greatest size of a string in bytes: four for each allowed character."""
     if "maxLength" in schema:
         return max(int(schema["maxLength"]), 0) * 4
     if schema.get("enum") and not schema.get("x-kubernetes-int-or-string"):

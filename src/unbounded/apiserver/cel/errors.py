@@ -1,4 +1,4 @@
-"""What can go wrong with an expression: when it is compiled, when it is evaluated, and what it may cost."""
+"""Errors of expressions: in compilation, in evaluation, and by cost."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ SHOWN_CHARACTERS: Final = 64 * 1024  # each issue repeats its line, twice
 
 
 class CelError(Exception):
-    """Anything that this package raises about an expression or its values."""
+    """Base class of this package's errors about an expression or its values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One complaint about the source: the offset is counted in code points from its start."""
+    """One error in the source; the offset counts code points from its start."""
 
     offset: int
     message: str
 
 
 class CompileError(CelError):
-    """The expression does not parse or does not type-check; `str()` shows the places as cel-go prints them."""
+    """The expression does not parse or does not type-check; `str()` shows the positions as cel-go prints them."""
 
     def __init__(self, source: str, issues: Sequence[Issue]) -> None:
         self.issues = sorted(issues, key=lambda issue: issue.offset)
@@ -36,23 +36,23 @@ class ProgramError(CelError):
 
 
 class EvalError(CelError):
-    """Evaluation ended without a value; `||`, `&&`, `all` and `exists` may still absorb it."""
+    """Evaluation ended without a value; `||`, `&&`, `all` and `exists` may still absorb the error."""
 
 
 class CostExceeded(CelError):
-    """Evaluation was stopped because it cost more than it may; nothing absorbs it."""
+    """Evaluation was stopped because its cost exceeded a limit; nothing absorbs the error."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
 def no_such_overload() -> EvalError:
-    """A value that is only known at run time does not fit the function it was given to."""
+    """Return the error for a value, known only at run time, that does not fit the function."""
     return EvalError("no such overload")
 
 
 def render_issue(source: str, issue: Issue) -> str:
-    """Message, source line and a marker below the place, in the layout of cel-go's error listing."""
+    """Return message, source line and a marker below the position, in the layout of cel-go's error listing."""
     start = source.rfind("\n", 0, issue.offset) + 1
     end = source.find("\n", issue.offset)
     line = source[start : end if end >= 0 else len(source)]

@@ -16,10 +16,10 @@ Code: TypeAlias = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A comprehension in code; its variables stand in the frame from `slot` on.
+    """A compiled comprehension; its variables are in the frame from `slot` on.
 
     Attributes:
-        cost: what the meter is charged for each element, 0 without one.
+        cost: charged to the meter for each element, 0 without a meter.
     """
 
     range: Code
@@ -62,7 +62,7 @@ def _truth(value: Any) -> bool:
 
 
 def _decides(parts: Parts, decisive: bool) -> Code:
-    """`all` and `exists`: the first decisive element ends it; an error counts only if none is decisive."""
+    """Return `all` or `exists`: the first decisive element ends it; an error counts only if no element is decisive."""
     body = parts.body
 
     def run(frame: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Source text to tokens (the lexical part of the CEL grammar)."""
+"""Conversion of source text to tokens (the lexical part of the CEL grammar)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _BadEscapeError(Exception):
 
 
 def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
-    """All tokens, closed by END, and what could not be read; unreadable parts are left out of the tokens."""
+    """Return all tokens, closed by END, and the errors; unreadable parts are left out of the tokens."""
     tokens: list[Token] = []
     issues: list[Issue] = []
     at = 0
@@ -113,7 +113,7 @@ def _simple_token(match: re.Match[str], issues: list[Issue]) -> Token:
             return Token(Kind.UINT, text, at, UInt(min(value, UINT_MAX)))
         case "int":
             value = _integer(text)
-            if value > INT_MAX + 1:  # one more is allowed here: it may follow a minus
+            if value > INT_MAX + 1:  # one more is allowed here, as the number may follow a minus
                 issues.append(Issue(at, "invalid int literal"))
             return Token(Kind.INT, text, at, value)
         case "ident":
@@ -129,7 +129,7 @@ def _integer(text: str) -> int:
 
 
 def _read_string(source: str, match: re.Match[str], tokens: list[Token], issues: list[Issue]) -> int:
-    """Append the string that opens at the match; returns where to go on."""
+    """Append the string that opens at the match; return the offset behind it."""
     quote, prefix = match["quote"], (match["prefix"] or "").lower()
     start, end = match.start(), _string_end(source, match.end(), quote, raw="r" in prefix)
     if end < 0:
@@ -147,7 +147,7 @@ def _read_string(source: str, match: re.Match[str], tokens: list[Token], issues:
 
 
 def _string_end(source: str, at: int, quote: str, *, raw: bool) -> int:
-    """The offset behind the closing quote, or -1; strings in single quotes end with their line."""
+    """Return the offset behind the closing quote, or -1; strings in single quotes end with their line."""
     while at < len(source):
         if source.startswith(quote, at):
             return at + len(quote)

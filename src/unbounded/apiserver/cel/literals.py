@@ -1,4 +1,4 @@
-"""What constants in a checked expression must be: durations, timestamps, patterns, formats, uniform lists and maps."""
+"""Checks of constants in a checked expression: durations, timestamps, patterns, formats, uniform lists and maps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbounded.apiserver.cel.types import Kind, Type, is_optional
 
 
 def check_literals(source: str, tree: Node) -> None:
-    """Refuse constants that could never be evaluated.
+    """Reject constants that could never be evaluated.
 
     Raises:
         CompileError: with all of them.
@@ -58,7 +58,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _uneven(marked: Sequence[tuple[Node, bool]]) -> Iterator[Issue]:
-    """The first element whose type differs from that of the first one."""
+    """Yield the first element whose type differs from that of the first one."""
     expected: Type | None = None
     for node, optional in marked:
         given = node.type.params[0] if optional and is_optional(node.type) else node.type

@@ -1,4 +1,4 @@
-"""Macros: calls that are rewritten while parsing, as their arguments are not values but variables and bodies."""
+"""Macros: calls that the parser rewrites, as their arguments are variables and bodies instead of values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unbounded.apiserver.cel.errors import Issue
 
 
 class MacroError(Exception):
-    """The call looks like a macro, but its arguments do not."""
+    """A macro is called with invalid arguments."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ _Expander: TypeAlias = Callable[[Node, list[Node], int], Node]
 
 
 def _comprehension(fold: Fold, variables: int, *, condition: bool = False) -> _Expander:
-    """An expander whose arguments are variables, then a condition if there is one, then the body."""
+    """Return an expander whose arguments are variables, then a condition if there is one, then the body."""
 
     def expand(target: Node, args: list[Node], offset: int) -> Node:
         names = tuple(_simple_name(arg) for arg in args[:variables])
@@ -65,10 +65,10 @@ _MACROS: Final[Mapping[tuple[str, int], _Expander]] = {
 
 
 def expand_call(function: str, target: Node | None, args: list[Node], offset: int) -> Node | None:
-    """What a call stands for when it is a macro, else None.
+    """Return the expansion of a call if it is a macro, else None.
 
     Raises:
-        MacroError: a macro with arguments that cannot be.
+        MacroError: the arguments are invalid.
     """
     if target is None:
         return _expand_has(args, offset) if function == "has" and len(args) == 1 else None

@@ -1,7 +1,7 @@
-"""What evaluation costs while it runs, in the units of kube-apiserver (one is about 50 ns there).
+"""The cost of a running evaluation, in the units of kube-apiserver (one is about 50 ns there).
 
-Charged are the elements that macros visit and the calls whose cost grows with their arguments; the rest is bounded by
-the length of the expression.
+The meter charges the elements that macros visit, and the calls whose cost grows with their arguments. The length of the
+expression bounds the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unbounded.apiserver.cel.values import size_of
 
 
 class Meter:
-    """Counts down from what one expression may cost."""
+    """Count down from the cost limit of one expression."""
 
     __slots__ = ("left",)
 
@@ -28,12 +28,12 @@ class Meter:
 
 
 def tenth(size: int) -> int:
-    """The cost of passing over that many characters."""
+    """Return the cost of passing over that many characters."""
     return (size + 9) // 10
 
 
 def quarter(size: int) -> int:
-    """The cost of a regular expression of that length, for each character it is matched with."""
+    """Return the cost of a regular expression of that length, for each character that it is matched with."""
     return (size + 3) // 4
 
 
@@ -105,5 +105,5 @@ _CHARGES: Final[Mapping[str, Callable[[Sequence[Any]], int]]] = {
 
 
 def call_charge(function: str) -> Callable[[Sequence[Any]], int] | None:
-    """What a call costs, from its arguments; None for the many that cost one."""
+    """Return a function that computes the cost of a call from its arguments; None for the many calls that cost one."""
     return _CHARGES.get(function)

@@ -1,6 +1,6 @@
-"""Tokens to syntax tree (the CEL grammar), macros included.
+"""Parsing of tokens to a syntax tree (the CEL grammar), macros included.
 
-Complaints are worded as the ANTLR parser of cel-go words them, where users are likely to see them.
+Errors that users are likely to see are worded as by cel-go's ANTLR parser.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from unbounded.apiserver.cel.lexer import RESERVED, Kind, Token, tokenize
 from unbounded.apiserver.cel.macros import MacroError, expand_call
 from unbounded.apiserver.cel.values import INT_MAX
 
-MAX_NESTING: Final = 60  # brackets and the like within each other; a deeper tree would exhaust Python's stack
+MAX_NESTING: Final = 60  # nesting of brackets and the like; a deeper tree would exhaust Python's stack
 MAX_DEPTH: Final = 150  # operators in a chain count one level each, except && and ||, whose trees are balanced
 MAX_SOURCE: Final = 100_000
 
@@ -31,10 +31,10 @@ class _SyntaxError(Exception):
 
 
 def parse(source: str) -> Node:
-    """The tree of an expression.
+    """Return the tree of an expression.
 
     Raises:
-        CompileError: it is not an expression.
+        CompileError: the source is not an expression.
     """
     if len(source) > MAX_SOURCE:
         raise CompileError("", [Issue(0, f"expression code point size exceeds limit: {MAX_SOURCE}")])
@@ -50,7 +50,7 @@ def parse(source: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent over the tokens; `issues` collects what does not stop the parse."""
+    """Recursive descent over the tokens; `issues` collects errors that do not stop the parser."""
 
     def __init__(self, tokens: list[Token], issues: list[Issue]) -> None:
         self.tokens = tokens
@@ -111,7 +111,7 @@ class _Parser:
         return condition
 
     def logical(self, symbol: str) -> Node:
-        """A chain of || or &&, as a balanced tree: its depth grows with the logarithm of its length."""
+        """Parse a chain of || or && to a balanced tree, whose depth is the logarithm of its length."""
         terms: list[Node] = []
         offsets: list[int] = []
         while True:
@@ -151,7 +151,7 @@ class _Parser:
         return left
 
     def unary(self) -> Node:
-        """`!` and `-` cancel in pairs; a minus before a number belongs to the number."""
+        """Parse `!` and `-`, which cancel in pairs; a minus before a number belongs to the number."""
         if not self.sees("!", "-"):
             return self.member()
         first = self.token
@@ -247,7 +247,7 @@ class _Parser:
                 raise _SyntaxError(token.offset, f"Syntax error: mismatched input '{shown}' expecting {_PRIMARY}")
 
     def arguments(self) -> list[Node]:
-        """What stands before the closing parenthesis; the opening one is behind us."""
+        """Parse the arguments up to the closing parenthesis; the opening one was read."""
         found: list[Node] = []
         if self.accept(")"):
             return found

@@ -1,4 +1,4 @@
-"""Expressions ready to run."""
+"""Compiled expressions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from unbounded.apiserver.cel.meter import Meter
 from unbounded.apiserver.cel.parser import parse
 from unbounded.apiserver.cel.types import Decl, Type
 
-CALL_LIMIT: Final = 1_000_000  # what one evaluation may cost
-_UNMETERED: Final = 1_000  # up to this estimate nothing is counted: the estimate itself is charged
+CALL_LIMIT: Final = 1_000_000  # cost limit of one evaluation
+_UNMETERED: Final = 1_000  # up to this estimate the meter is not used: the estimate itself is charged
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Checked:
 
     Attributes:
         type: of its value.
-        reads: those of the declared variables that it reads.
+        reads: the declared variables that it reads.
     """
 
     source: str
@@ -37,7 +37,7 @@ class Checked:
     _variables: Mapping[str, Decl]
 
     def program(self) -> Program:
-        """The expression as code.
+        """Compile the expression.
 
         Raises:
             ProgramError: a constant part of it cannot be evaluated.
@@ -50,7 +50,7 @@ class Checked:
 
 
 class Program:
-    """Code of one expression; it holds no state, so one may serve many threads."""
+    """One compiled expression, without state, so that threads can share it."""
 
     __slots__ = ("_code", "_converters", "_fixed_cost", "_size")
 
@@ -61,13 +61,13 @@ class Program:
         self._size = size
 
     def evaluate(self, *values: Any, budget: Meter | None = None) -> Any:
-        """The value for these values of the variables, in the order of their declaration (JSON, or CEL values).
+        """Return the value for these values of the variables, in the order of their declaration (JSON, or CEL values).
 
         Args:
-            budget: what several evaluations may cost together; it is charged in any case.
+            budget: the common cost limit of several evaluations; it is always charged.
         Raises:
             EvalError: no value.
-            CostExceeded: it cost more than CALL_LIMIT, or than was left.
+            CostExceeded: the cost exceeded CALL_LIMIT or the rest of the budget.
         """
         if self._converters:
             values = tuple(

@@ -37,22 +37,22 @@ class Regexp:
         self._automaton.Compile()
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern is found anywhere in the text.
+        """Return whether the pattern matches anywhere in the text.
 
-        A set of one pattern answers four times as fast as a search that also says where; but it may give up for want
-        of memory, which looks like a no, so a no is asked for twice.
+        A set of one pattern answers four times as fast as a search with positions. For want of memory the set may
+        report no match, so that a second search confirms a negative answer.
         """
         text = _encodable(text)
         return bool(self._automaton.Match(text)) or self._regexp.search(text) is not None
 
     def find(self, text: str, at: int = 0) -> tuple[int, int] | None:
-        """Where it is found first from there on; `^` is the beginning of the text, not of the search."""
+        """Return the first match from an offset on; `^` is the beginning of the text, not of the search."""
         match = self._regexp.search(_encodable(text), at)
         return None if match is None else (match.start(), match.end())
 
 
 def _encodable(text: str) -> str:
-    """JSON may hold halves of surrogate pairs, which UTF-8 has no place for."""
+    """Replace unpaired surrogates, which JSON can contain and UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -62,10 +62,10 @@ def _encodable(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Regexp:
-    """The compiled pattern.
+    """Compile a pattern.
 
     Raises:
-        BadPattern: Go would refuse it.
+        BadPattern: Go would reject it.
     """
     try:
         return Regexp(pattern)

@@ -1,4 +1,4 @@
-"""Ranges of sizes, and what is known of the cost and the value of an expression."""
+"""Ranges of sizes, and the known cost and value of an expression."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from unbounded.apiserver.cel.types import Decl
 
-UNBOUNDED: Final = 2**64 - 1  # the greatest cost, and the size of what nothing bounds
+UNBOUNDED: Final = 2**64 - 1  # the greatest cost, and the size of values without a bound
 LIST_COST: Final = 10  # of building a list
 MAP_COST: Final = 30
 
@@ -36,7 +36,7 @@ def capped(value: int) -> int:
 
 
 class Entries(NamedTuple):
-    """Sizes of the keys and values that a list or map built by the expression holds."""
+    """Sizes of the keys and values in a list or map that the expression builds."""
 
     key: Size
     value: Size
@@ -47,7 +47,7 @@ class Entries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An expression's greatest cost; for what is known of its value: where it stands in the schema, its sizes."""
+    """An expression's greatest cost, and the known facts about its value: its place in the schema, its sizes."""
 
     cost: int
     decl: Decl | None = None

@@ -38,7 +38,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Decl:
-    """A type with bounds: how many elements (or characters) a value has at most, its least size as JSON."""
+    """A type with bounds: the greatest number of elements (or characters), and the least size as JSON."""
 
     type: Type
     max_elements: int = 0
@@ -118,18 +118,18 @@ TYPE_NAMES: Final[Mapping[str, Type]] = {
     "google.protobuf.Duration": DURATION,
     "net.IP": IP,
     "net.CIDR": CIDR,
-}  # what a type's name in an expression stands for
+}  # names of types in expressions
 
 
 class Bindings:
-    """What the type parameters of one expression have been found to be."""
+    """The inferred type parameters of one expression."""
 
     def __init__(self) -> None:
         self._bound: dict[str, Type] = {}
         self._fresh = 0
 
     def fresh(self, signature: Iterable[Type]) -> tuple[Type, ...]:
-        """The signature with parameters of its own, so that two calls of a function do not share them."""
+        """Return the signature with its own parameters, so that two calls of a function do not share them."""
         self._fresh += 1
         return tuple(_rename(part, self._fresh) for part in signature)
 
@@ -138,7 +138,7 @@ class Bindings:
         return param(f"_{self._fresh}")
 
     def resolve(self, candidate: Type) -> Type:
-        """The type with all known parameters filled in; unknown ones stay."""
+        """Return the type with all known parameters filled in; unknown ones stay."""
         if candidate.kind is Kind.PARAM:
             bound = self._bound.get(candidate.name)
             return candidate if bound is None else self.resolve(bound)
@@ -147,7 +147,7 @@ class Bindings:
         return Type(candidate.kind, candidate.name, tuple(map(self.resolve, candidate.params)), candidate.fields)
 
     def final(self, candidate: Type) -> Type:
-        """As `resolve`, with dyn for what stayed unknown."""
+        """Return the type like `resolve`, with dyn for parameters that stay unknown."""
         resolved = self.resolve(candidate)
         if resolved.kind is Kind.PARAM:
             return DYN
@@ -156,7 +156,7 @@ class Bindings:
         return Type(resolved.kind, resolved.name, tuple(map(self.final, resolved.params)), resolved.fields)
 
     def all_assignable(self, given: Iterable[Type], wanted: Iterable[Type]) -> bool:
-        """Whether each given type may stand for the wanted one; binds parameters only if all of them do."""
+        """Return whether each given type is assignable to the wanted one; binds parameters only if all are."""
         before = dict(self._bound)
         if all(self._assignable(one, other) for one, other in zip(given, wanted, strict=True)):
             return True
@@ -186,7 +186,7 @@ class Bindings:
     def _bind(self, parameter: Type, value: Type) -> bool:
         if _mentions(value, parameter.name):
             return False
-        if value.kind not in (Kind.DYN, Kind.ERROR):  # dyn fits everywhere and must not fix the parameter
+        if value.kind not in (Kind.DYN, Kind.ERROR):  # dyn fits everywhere and must not bind the parameter
             self._bound[parameter.name] = value
         return True
 

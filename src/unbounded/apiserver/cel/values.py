@@ -1,6 +1,6 @@
 """Values at run time, their equality and order.
 
-int, float, str, bytes, bool, None, list and dict stand for themselves; what Python has no type for is here.
+int, float, str, bytes, bool, None, list and dict are used directly; this module has the types that Python lacks.
 Objects of a schema are the JSON dicts themselves.
 """
 
@@ -51,11 +51,11 @@ class Duration:
 
 
 class SetList(list[Any]):
-    """A list whose schema says x-kubernetes-list-type: set: order does not count, nor do doubles."""
+    """A list whose schema has x-kubernetes-list-type: set. Neither order nor duplicates matter."""
 
 
 class MapList(list[Any]):
-    """A list with x-kubernetes-list-type: map: elements correspond to each other by their keys."""
+    """A list with x-kubernetes-list-type: map. Elements correspond to each other by their keys."""
 
     def __init__(self, values: Sequence[Any], keys: tuple[str, ...]) -> None:
         super().__init__(values)
@@ -95,7 +95,7 @@ def _is_number(value: Any) -> bool:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """CEL equality: numbers by value across their types, other types never equal each other."""
+    """Return CEL equality: numbers by value across their types, other types never equal each other."""
     kind = type(left)
     if kind is type(right) and kind in (str, int, bool, float, bytes):
         return bool(left == right)
@@ -128,7 +128,7 @@ def _lists_equal(left: list[Any], right: list[Any]) -> bool:
 
 
 def concatenate(left: list[Any], right: list[Any]) -> list[Any]:
-    """List addition; sets take what they lack, map lists replace elements of the same key and append the rest."""
+    """Add lists; sets take missing elements, map lists replace elements of the same key and append the rest."""
     if isinstance(left, SetList):
         return SetList([*left, *(value for value in right if not contains(left, value))])
     if isinstance(left, MapList):
@@ -139,10 +139,10 @@ def concatenate(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1 for values that have an order among each other; NaN has none.
+    """Return -1, 0 or 1 for values that have an order among each other; NaN has none.
 
     Raises:
-        EvalError: they have no order.
+        EvalError: the values have no order.
     """
     if _is_number(left) and _is_number(right):
         if math.isnan(left) or math.isnan(right):
@@ -153,7 +153,7 @@ def compare(left: Any, right: Any) -> int:
 
 
 def zero(value: Any) -> bool:
-    """Whether `optional.ofNonZeroValue` takes the value for an absent one."""
+    """Return whether `optional.ofNonZeroValue` takes the value for an absent one."""
     if isinstance(value, (Timestamp, Duration)):
         return value.nanos == 0
     return value is None or (isinstance(value, (bool, int, float, str, bytes, list, dict)) and not value)
@@ -181,7 +181,7 @@ _OPAQUE: dict[type, Type] = {}
 
 
 def register_opaque(python_type: type, cel_type: Type) -> None:
-    """Say which CEL type the values of a Python class have; called once by the library that brings the class."""
+    """Register the CEL type of a Python class; called once by the library that defines the class."""
     _OPAQUE[python_type] = cel_type
 
 
@@ -204,7 +204,7 @@ def type_value(cel_type: Type) -> TypeValue:
 
 
 def fits(value: Any, wanted: Type) -> bool:
-    """Whether a value may be given where the type is declared; of a list, the first element speaks for all."""
+    """Return whether a value fits a declared type; for a list, only the first element is checked."""
     if wanted.kind in (Kind.DYN, Kind.PARAM):
         return True
     actual = type_of(value)
@@ -216,5 +216,5 @@ def fits(value: Any, wanted: Type) -> bool:
 
 
 def size_of(value: Any) -> int:
-    """The size that run-time cost is counted by: characters, bytes, elements; 1 for all else."""
+    """Return the size for run-time cost: characters, bytes, elements; 1 for all else."""
     return len(value) if isinstance(value, (str, bytes, list, dict)) else 1

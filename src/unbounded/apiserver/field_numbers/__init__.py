@@ -1,9 +1,9 @@
-"""Field numbers of the protobuf form of built-in types, as the generated.proto of Kubernetes 1.36 gives them.
+"""Field numbers of the protobuf form of built-in types, from the generated.proto of Kubernetes 1.36.
 
     Volume: name=1 *VolumeSource=2
 
-A line begins a type; `name=number` is a field by its name in JSON. The types of fields stand in the shapes. A `*` marks
-a message whose fields are the type's own in JSON.
+A line begins a type; `name=number` is a field by its name in JSON. The shapes have the types of fields. A `*` marks a
+message whose fields are the type's own in JSON.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class DefinitionKeeper:
             self._work.note(key)
 
     def _accept(self, definition: Object) -> tuple[Object, Object]:
-        """Return the accepted names, and the condition that tells whether they are the requested ones."""
+        """Return the accepted names, and the condition NamesAccepted."""
         records = self._store.snapshot(DEFINITIONS.name).within("")
         others = [record.decode() for record in records if record.key != definition["metadata"]["name"]]
         held = (definition["status"] or {}).get("acceptedNames") or {}
@@ -160,7 +160,7 @@ def _taken(
 def accept(
     wanted: Mapping[str, Any], held: Mapping[str, Any], resources: set[str], kinds: set[str]
 ) -> tuple[Object, Object]:
-    """Return the accepted names of a definition, and the condition that tells whether all requested ones are accepted.
+    """Return the accepted names of a definition, and the condition NamesAccepted.
 
     Args:
         held: the present names; the definition keeps one whose requested replacement is taken.

@@ -13,7 +13,7 @@ from unbounded.apiserver.types import Column, Object, View
 from unbounded.apiserver.workloads import notation
 
 GROUP: Final = "events.k8s.io"
-NAMES: Final = {  # field of this view: that of the core group, where they are called otherwise
+NAMES: Final = {  # field of this view, and its name in the core group, where the two differ
     "regarding": "involvedObject",
     "note": "message",
     "reportingController": "reportingComponent",

@@ -1,4 +1,4 @@
-"""storage.k8s.io: CSINode, which kubelet needs to be Ready, and what CSI drivers look up."""
+"""storage.k8s.io: CSINode, which kubelet needs to become Ready, and the objects that CSI drivers read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TYPES: Final = notation.read(FIELDS, package="io.k8s.api.storage.v1", known=nota
 
 
 def immutable(new: Any, old: Any, where: str) -> list[FieldError]:
-    """Return what is wrong with a change of a field that cannot change."""
+    """Return the error of a change to an immutable field."""
     return [] if new == old else [fields.immutable(where, new)]
 
 
 def driver_name(name: str, where: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the name of a driver."""
+    """Yield the errors of a driver's name."""
     if not name:
         yield fields.required(where)
         return
@@ -150,7 +150,7 @@ _BINDING: Final = ["Immediate", "WaitForFirstConsumer"]
 
 
 def _decide_attachment(obj: Object, old: Object | None) -> None:
-    """The status has its own subresource."""
+    """Keep the status, which has its own subresource."""
     obj["status"] = {"attached": False} if old is None else old["status"]
 
 

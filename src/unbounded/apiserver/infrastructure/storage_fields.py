@@ -1,4 +1,4 @@
-"""What storage.k8s.io holds. See notation.py for how to read it."""
+"""Fields of storage.k8s.io in the notation of notation.py."""
 
 from typing import Final
 
@@ -59,7 +59,7 @@ VolumeError: An error of a driver.
   message string  What the driver says.
   time time  When it occurred.
 """
-# Of the core group, as other volumes use them too.
+# Types of the core group that other volumes use too.
 TOPOLOGY: Final = """
 TopologySelectorTerm atomic: Where a volume may be.
   matchLabelExpressions [TopologySelectorLabelRequirement]  Requirements on labels.

@@ -1,4 +1,4 @@
-"""Server-side apply: a configuration merged into an object, for the fields that its manager owns."""
+"""Server-side apply: merges a configuration into an object, for the fields that its manager owns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class Conflicts(Exception):
-    """Others own fields that the configuration would change."""
+    """Other managers own fields that the configuration would change."""
 
     def __init__(self, owners: dict[Manager, FieldSet]) -> None:
         listed = [(m.described(), fieldsets.shown(p)) for m, f in owners.items() for p in fieldsets.paths(f)]
@@ -61,18 +61,18 @@ def apply(
     time: str,
     force: bool,
 ) -> Applied:
-    """Merge `config` into `live`; fields that the manager owned and does not name any more go, unless others own them.
+    """Merge `config` into `live`, and remove fields that the manager does not name any more, unless others own them.
 
     Args:
-        live: the object as it is, or `empty` when there is none.
+        live: the present object, or `empty` if there is none.
         owners: those of its fields so far.
-        empty: what the type holds without being told.
+        empty: the object of this type to which a client has given nothing.
         version: the apiVersion of the configuration.
     Raises:
         Conflicts: others own fields with other values, and not `force`.
         typed.Mistyped: the configuration does not fit the type.
     """
-    if not owners:  # it was not tracked so far: what it holds belongs to whoever made it
+    if not owners:  # not tracked so far: its fields belong to a manager for everything before the first apply
         earlier = Manager(BEFORE_APPLY, UPDATE, "", version)
         owners = ownership.created(kind, empty, live, earlier, time)
     entries = ownership.read(owners)
@@ -96,7 +96,7 @@ def apply(
 
 
 def last_applied(obj: Object) -> Object | None:
-    """The configuration that kubectl applied from the client's side."""
+    """Return the configuration of kubectl's last client-side apply."""
     text = obj.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED)
     try:
         decoded = msgspec.json.decode(text) if text else None
@@ -106,7 +106,7 @@ def last_applied(obj: Object) -> Object | None:
 
 
 def _is_own(kind: Fields, live: Object, manager: Manager, owners: dict[Manager, FieldSet]) -> bool:
-    """Whether kubectl set all these fields itself, by client-side apply, and nobody changed them since."""
+    """Return whether kubectl set all these fields by client-side apply, and no other manager has changed them since."""
     before = last_applied(live) if manager.name == KUBECTL else None
     if before is None:
         return False
@@ -120,7 +120,7 @@ def _is_own(kind: Fields, live: Object, manager: Manager, owners: dict[Manager, 
 
 
 def _dropped(kind: Fields, before: Entry, wanted: FieldSet, others: Entries) -> FieldSet:
-    """What the manager owned, and nobody owns now."""
+    """Return the fields that the manager owned before, and that no manager owns now."""
     now = wanted
     for entry in others.values():
         now = fieldsets.union(now, entry.fields)

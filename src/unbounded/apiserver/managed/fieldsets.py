@@ -1,9 +1,13 @@
-"""Sets of field paths, in the form in which metadata.managedFields shows them (FieldsV1).
+"""Sets of field paths, in the form of metadata.managedFields (FieldsV1).
 
-A set is a tree of dicts, which is the JSON itself, so that nothing is parsed on the way. The keys of a node are path
-elements: `f:name` (a field), `k:{"name":"web"}` (an element of a list by its keys), `v:"a"` (an element of a set).
-A node without keys is a path of the set; one that has "." beside other keys is a path with further paths below it.
-The root stands for no path: an empty root is the empty set. Sets are never changed; functions may share their parts.
+A set is a tree of dicts, which is the JSON itself, so that nothing has to be parsed. The keys of a node are path
+elements:
+- `f:name`: a field,
+- `k:{"name":"web"}`: an element of a list by its keys,
+- `v:"a"`: an element of a set.
+
+A node without keys is a path of the set. A node with "." beside other keys is a path with further paths below it. The
+root is no path: an empty root is the empty set. Sets are never changed; functions may share their subtrees.
 """
 
 from __future__ import annotations
@@ -23,22 +27,22 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
 def field(name: str) -> str:
-    """The element of a named field."""
+    """Return the path element of a named field."""
     return f"f:{name}"
 
 
 def element(value: Any) -> str:
-    """The element of a value in a set."""
+    """Return the path element of a value in a set."""
     return f"v:{_encoder.encode(value).decode()}"
 
 
 def keyed(keys: Mapping[str, Any]) -> str:
-    """The element of a list's item with these keys."""
+    """Return the path element of a list's item with these keys."""
     return f"k:{_encoder.encode(keys).decode()}"
 
 
 def of(paths: Iterable[Path]) -> FieldSet:
-    """The set of these paths."""
+    """Return the set of these paths."""
     root: FieldSet = {}
     for path in paths:
         root = union(root, single(path))
@@ -46,7 +50,7 @@ def of(paths: Iterable[Path]) -> FieldSet:
 
 
 def single(path: Path) -> FieldSet:
-    """The set of one path."""
+    """Return the set of one path."""
     node: FieldSet = LEAF
     for name in reversed(path):
         node = {name: node}
@@ -54,7 +58,7 @@ def single(path: Path) -> FieldSet:
 
 
 def paths(root: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """The paths in order: those that end in a node before those that go on below it."""
+    """Yield the paths in order: a node's own path before those below it."""
     names = sorted(name for name in root if name != SELF)
     yield from ((*prefix, name) for name in names if is_member(root[name]))
     for name in names:
@@ -62,17 +66,17 @@ def paths(root: FieldSet, prefix: Path = ()) -> Iterator[Path]:
 
 
 def is_member(node: FieldSet) -> bool:
-    """Whether the path that leads to a node (not the root) is in the set."""
+    """Return whether the path of a node (not the root) is in the set."""
     return not node or SELF in node
 
 
 def member(below: FieldSet) -> FieldSet:
-    """A node that is in the set itself, with these paths below it."""
+    """Return a node that is in the set itself, with these paths below it."""
     return below if not below or SELF in below else {SELF: LEAF, **below}
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in either set."""
+    """Return the paths that are in either set."""
     if not left or not right:
         return left or right
     result = dict(left)
@@ -89,7 +93,7 @@ def _either(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in the left set alone; the very same object when that is all of it."""
+    """Return the paths that only the left set has; the same object if these are all."""
     result = left
     for name in right:
         if name == SELF or name not in left:
@@ -107,7 +111,7 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def _without(left: FieldSet, right: FieldSet) -> FieldSet | None:
-    """The rest of a node; None when there is none."""
+    """Return the rest of a node; None if nothing is left."""
     below = difference(left, right)
     if not (is_member(left) and is_member(right)):
         if below is left:
@@ -117,7 +121,7 @@ def _without(left: FieldSet, right: FieldSet) -> FieldSet | None:
 
 
 def includes(left: FieldSet, right: FieldSet) -> bool:
-    """Whether all of the right set is in the left."""
+    """Return whether the left set includes the right one."""
     for name, node in right.items():
         if name == SELF:
             continue
@@ -128,7 +132,7 @@ def includes(left: FieldSet, right: FieldSet) -> bool:
 
 
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in both sets."""
+    """Return the paths that are in both sets."""
     result: FieldSet = {}
     for name, node in left.items():
         if name == SELF or name not in right:
@@ -143,12 +147,12 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def ordered(root: FieldSet) -> FieldSet:
-    """The same set with its keys in order, as it is shown."""
+    """Return the same set with its keys in order, for answers."""
     return {name: ordered(root[name]) for name in sorted(root)}
 
 
 def well_formed(root: Any) -> bool:
-    """Whether JSON from a client is a set."""
+    """Return whether JSON from a client is a set."""
     return isinstance(root, dict) and SELF not in root and _well_formed(root, MAX_DEPTH)
 
 
@@ -170,7 +174,7 @@ def _is_element(name: str) -> bool:
 
 
 def shown(path: Path) -> str:
-    """A path as messages show it: .spec.ports[name="web",protocol="TCP"].number"""
+    """Format a path as messages show it: .spec.ports[name="web",protocol="TCP"].number"""
     return "".join(_shown(name) for name in path)
 
 

@@ -9,11 +9,12 @@ from unbounded.apiserver.kinds import OBJECT_META
 from unbounded.apiserver.managed.typed import WHOLE, Deduced, Fields, Kind, MapList, SetList
 from unbounded.apiserver.shapes import Anything, ListOf, MapOf, Scalar, Shape, Struct
 
-_DEFAULTS: Final = {"protocol": "TCP"}  # of built-in fields that tell elements apart; configurations may leave them out
+# defaults of built-in fields that are keys of elements; configurations may leave them out
+_DEFAULTS: Final = {"protocol": "TCP"}
 
 
 def of_shape(shape: Struct) -> Fields:
-    """The kind of a built-in type."""
+    """Return the kind of a built-in type."""
     return Fields({name: _of_member(member.shape) for name, member in shape.members().items()})
 
 
@@ -37,7 +38,7 @@ _HEAD: Final[Mapping[str, Kind]] = {"apiVersion": WHOLE, "kind": WHOLE, "metadat
 
 
 def of_schema(schema: Mapping[str, Any]) -> Fields:
-    """The kind of a custom resource by its structural schema."""
+    """Return the kind of a custom resource by its structural schema."""
     kind = _of_schema(schema)
     declared, rest = (kind.declared, kind.rest) if isinstance(kind, Fields) else ({}, Deduced())
     return Fields({**declared, **_HEAD}, rest)

@@ -1,7 +1,7 @@
-"""metadata.managedFields as the store holds them: apart from the object, and shared.
+"""The stored form of metadata.managedFields: apart from the object, and shared.
 
-Thousands of objects that the same managers wrote differ in the time of each entry alone. What is the same stands in
-memory once, as the bytes that answers show, and whoever writes objects neither decodes nor encodes it.
+Thousands of objects that the same managers wrote differ only in the time of each entry. The common part is in memory
+once, as the bytes of answers, so that most writes neither decode nor encode it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 FIELDS_V1: Final = "FieldsV1"
-COMMON_BYTES: Final = 4096  # larger sets are seldom those of many objects, and not worth the memory of a cache
+COMMON_BYTES: Final = 4096  # larger sets are seldom common to many objects, and not worth the memory of a cache
 KNOWN_SHARES: Final = 4096
 KNOWN_TIMES: Final = 1024
 
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 
 
 class Manager(msgspec.Struct, frozen=True):
-    """Who writes: a manager is told apart by all of this; appliers carry no `api_version` of their own."""
+    """A writer, identified by all of these fields; appliers have no `api_version` of their own."""
 
     name: str
     operation: str
@@ -37,7 +37,7 @@ class Manager(msgspec.Struct, frozen=True):
     api_version: str = ""
 
     def described(self) -> str:
-        """As conflicts name it."""
+        """The name in conflicts."""
         text = _encode(self.name).decode()
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -46,7 +46,7 @@ class Manager(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Share:
-    """What one manager owns of an object, as JSON around the time."""
+    """The fields that one manager owns in an object, as JSON around the time."""
 
     manager: Manager
     version: str
@@ -59,12 +59,12 @@ class Share:
         return self.tail[len(_FIELDS) : len(self.tail) - len(_end(self.manager))]
 
     def shown(self, time: bytes) -> bytes:
-        """An item of metadata.managedFields."""
+        """Return an item of metadata.managedFields."""
         return b'%b"time":"%b",%b' % (self.head, time, self.tail) if time else self.head + self.tail
 
 
 def share(manager: Manager, version: str, fields: bytes) -> Share:
-    """The one instance, if it is small enough to be common and in use often enough; else a new one."""
+    """Return the shared instance if it is small and used often enough, else a new one."""
     return _known(manager, version, fields) if len(fields) <= COMMON_BYTES else _made(manager, version, fields)
 
 
@@ -83,24 +83,24 @@ def _end(manager: Manager) -> bytes:
 
 @lru_cache(maxsize=KNOWN_TIMES)
 def moment(time: str) -> bytes:
-    """A time as entries hold it; one instance for all that were written in one second."""
+    """Return the time of an entry; one instance for all entries of one second."""
     return time.encode()
 
 
 @lru_cache(maxsize=KNOWN_SHARES)
 def _once(shares: tuple[Share, ...]) -> tuple[Share, ...]:
-    """The one instance: most objects of a kind have the same owners."""
+    """Return the shared instance: most objects of a kind have the same owners."""
     return shares
 
 
 @lru_cache(maxsize=KNOWN_TIMES)
 def _encoded(shares: tuple[Share, ...], times: tuple[bytes, ...]) -> bytes:
-    """What many objects that were written in the same second have in common."""
+    """Return the encoded owners, shared by objects that were written in the same second."""
     return b",".join([share.shown(time) for share, time in zip(shares, times, strict=True)])
 
 
 class Owners:
-    """All entries of an object, in the order in which they are shown, each with its time (empty when unknown)."""
+    """All entries of an object in the order of answers, each with its time (empty if unknown)."""
 
     __slots__ = ("shares", "times")
 
@@ -110,7 +110,7 @@ class Owners:
 
     @staticmethod
     def of(entries: Iterable[tuple[Share, bytes]]) -> Owners:
-        """In the order of Kubernetes: appliers first, then by time, name, version and subresource."""
+        """Sort entries as Kubernetes does: appliers first, then by time, name, version and subresource."""
         keyed = [(*_rank(share, time), at, share) for at, (share, time) in enumerate(entries)]
         keyed.sort()
         return Owners([key[-1] for key in keyed], [key[1] for key in keyed]) if keyed else NOBODY
@@ -120,20 +120,20 @@ class Owners:
 
     @property
     def size(self) -> int:
-        """The bytes that the items of managedFields take."""
+        """The size of the items of managedFields in bytes."""
         return len(self.encode())
 
     def encode(self) -> bytes:
-        """The items of metadata.managedFields, without the brackets around them."""
+        """Return the items of metadata.managedFields, without the brackets around them."""
         return _encoded(self.shares, self.times)
 
     def shown(self) -> list[Object]:
-        """metadata.managedFields."""
+        """Return metadata.managedFields."""
         items: list[Object] = msgspec.json.decode(b"[%b]" % self.encode())
         return items
 
     def same(self, other: Owners) -> bool:
-        """Whether nothing but times differs."""
+        """Return whether the owners are equal except for times."""
         if self.shares == other.shares:
             return True
         mine, theirs = ([(s.head, s.tail) for s in o.shares] for o in (self, other))
@@ -150,12 +150,12 @@ NOBODY: Final = Owners((), ())
 
 @lru_cache(maxsize=KNOWN_TIMES)
 def sole(share: Share, time: bytes) -> Owners:
-    """The one owner of an object; one instance for all objects that it made in one second."""
+    """Return the one owner of an object; one instance for all objects that it created in one second."""
     return Owners((share,), (time,))
 
 
 def joined(bare: bytes, owners: Owners) -> bytes:
-    """The JSON of a stored object with its managedFields, which stand behind the resourceVersion."""
+    """Return the JSON of a stored object with its managedFields, which follow the resourceVersion."""
     if not owners.shares:
         return bare
     at = _behind_revision(bare)
@@ -163,7 +163,7 @@ def joined(bare: bytes, owners: Owners) -> bytes:
 
 
 def split(body: bytes) -> tuple[bytes, Owners]:
-    """What `joined` put together."""
+    """Split the result of `joined` into its parts."""
     start = _behind_revision(body) if _REVISION in body else 0
     if not body.startswith(_MANAGED, start):
         return body, NOBODY

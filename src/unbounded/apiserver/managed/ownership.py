@@ -1,4 +1,4 @@
-"""Which manager owns which fields, and what a write changes about that."""
+"""Field ownership by manager, and its changes by writes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _in_order: Final = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(frozen=True)
 class Entry:
-    """What one manager owns. `version` is the apiVersion that it used last, `time` when it last took a field."""
+    """The fields of one manager. `version` is its last apiVersion, `time` the time at which it last took a field."""
 
     manager: Manager
     version: str
@@ -66,7 +66,7 @@ Entries = dict[Manager, Entry]
 
 
 def read(owners: Owners) -> Entries:
-    """The entries by their managers; the sets in them may be shared and are not to be changed."""
+    """Return the entries by their managers; the sets in them may be shared and must not be changed."""
     found = zip(owners.shares, owners.times, strict=True)
     return {s.manager: Entry(s.manager, s.version, time, _decoded(s)) for s, time in found}
 
@@ -82,17 +82,17 @@ def _decoded(mine: Share) -> FieldSet:
 
 
 def show(entries: Iterable[Entry]) -> Owners:
-    """The entries as the store holds them."""
+    """Return the stored form of entries."""
     return Owners.of((share(e.manager, e.version, _in_order(e.fields)), e.time) for e in entries)
 
 
 def is_reset(given: Any) -> bool:
-    """Whether a client asks to forget all managers: a list of one empty entry."""
+    """Return whether a client resets managedFields, by a list of one empty entry."""
     return isinstance(given, list) and given == [{}]
 
 
 def accepted(given: Any) -> Owners | None:
-    """What a client sent as managedFields; None when it cannot be read, and for an empty list, which says nothing."""
+    """Return a client's managedFields; None if they cannot be parsed or are empty, which has no effect."""
     if not isinstance(given, list):
         return None
     entries = [_accepted(item) for item in given]
@@ -114,7 +114,7 @@ def _accepted(item: Any) -> Entry | None:
 
 
 def _time(text: Any) -> bytes | None:
-    """RFC 3339 in UTC with seconds; None when it is something else."""
+    """Parse RFC 3339 in UTC with seconds; None for anything else."""
     if text == "":
         return b""
     try:
@@ -125,7 +125,7 @@ def _time(text: Any) -> bytes | None:
 
 
 def created(kind: Fields, empty: Object, obj: Object, manager: Manager, time: str) -> Owners:
-    """The owner of an object that a manager created; `empty` is what its type holds without being told."""
+    """Return the owner of an object that a manager created; `empty` is the type's object without client values."""
     mine = _whole_share(kind, obj, manager) if not empty else _made_share(kind, empty, obj, manager)
     return NOBODY if mine is None else sole(mine, moment(time))
 
@@ -136,7 +136,7 @@ def _made_share(kind: Fields, empty: Object, obj: Object, manager: Manager) -> S
 
 
 def _whole_share(kind: Fields, obj: Object, manager: Manager) -> Share | None:
-    """As the above for what holds nothing without being told: its paths alone decide, whatever its values."""
+    """Return the share of a new object whose type has no values of its own: only the object's paths matter."""
     signature: list[Any] = [kind, manager]
     signer(kind)(obj, signature)
     key = tuple(signature)
@@ -151,10 +151,10 @@ def _whole_share(kind: Fields, obj: Object, manager: Manager) -> Share | None:
 
 
 def updated(kind: Fields, old: Object, new: Object, given: Owners, manager: Manager, time: str) -> Owners:
-    """The owners after a manager has put `new` in the place of `old`.
+    """Return the owners after a manager has replaced `old` by `new`.
 
     Args:
-        given: the owners before, those of the old object or those that the manager wants to stand.
+        given: the owners before, those of the old object or those that the manager sent.
     """
     if not given:
         return given
@@ -175,9 +175,9 @@ def updated(kind: Fields, old: Object, new: Object, given: Owners, manager: Mana
 def _steps(
     shares: tuple[Share, ...], manager: Manager, changed: bytes, removed: bytes
 ) -> tuple[tuple[Share, int | None], ...]:
-    """What is left of each share, with its index; None for the one that takes what was changed.
+    """Return the rest of each share with its index; None is the index of the share that takes the changed fields.
 
-    Most often a manager writes again what it wrote before, in thousands of objects: then all of this is one look-up.
+    A manager usually writes the same fields again, in thousands of objects: then this is a cache hit.
     """
     change = Difference(stripped(msgspec.json.decode(changed)), stripped(msgspec.json.decode(removed)))
     before = {s.manager: Entry(s.manager, s.version, b"", _decoded(s)) for s in shares}
@@ -191,7 +191,7 @@ def _steps(
 
 
 def without(entries: Entries, change: Difference, *, keep: Manager | None = None) -> Entries:
-    """The entries without fields that are gone, and without fields that `keep` took from the others."""
+    """Return the entries without removed fields, and without fields that `keep` took from the others."""
     result: Entries = {}
     for manager, entry in entries.items():
         fields = fieldsets.difference(entry.fields, change.removed)
@@ -205,31 +205,31 @@ def without(entries: Entries, change: Difference, *, keep: Manager | None = None
 
 
 def conflicts(entries: Entries, changed: FieldSet, manager: Manager) -> dict[Manager, FieldSet]:
-    """The changed fields that others own, by who owns them."""
+    """Return the changed fields that other managers own, by manager."""
     found = {m: fieldsets.intersection(e.fields, changed) for m, e in entries.items() if m != manager}
     return {m: found[m] for m in sorted(found, key=Manager.described) if found[m]}
 
 
 def difference(kind: Fields, old: Object, new: Object) -> Difference:
-    """What changed between two objects, as far as it can be owned."""
+    """Return the changes between two objects in fields that can be owned."""
     change = _compared(kind, old, new)
     return Difference(stripped(change.changed), stripped(change.removed))
 
 
 def stripped(fields: FieldSet) -> FieldSet:
-    """Without what nobody owns: apiVersion, kind, name, and what the server sets."""
+    """Remove the fields without owners: apiVersion, kind, name, and those that the server sets."""
     return fieldsets.difference(fields, _STRIPPED)
 
 
 def _compared(kind: Fields, old: Object, new: Object) -> Difference:
-    """The difference as it is found, metadata that nobody owns apart."""
+    """Compare two objects without the metadata that has no owners."""
     if old.get("metadata") == new.get("metadata"):  # as after most writes of a status
         return compare(kind, old, new)
     return compare(kind, _bare(old), _bare(new))
 
 
 def _bare(obj: Object) -> Object:
-    """Without the metadata that nobody owns."""
+    """Return an object without the metadata that has no owners."""
     meta = obj.get("metadata")
     if not isinstance(meta, dict):
         return obj
@@ -237,11 +237,11 @@ def _bare(obj: Object) -> Object:
 
 
 def _capped(entries: Entries) -> Entries:
-    """At most MAX_UPDATERS entries of updates, as far as versions allow: the oldest of one version become one."""
+    """Limit the entries of updates to MAX_UPDATERS where possible: the oldest ones of one version become one."""
     updaters = [e for e in entries.values() if e.manager.operation == UPDATE]
     spare = len(updaters) - MAX_UPDATERS
     result = dict(entries)
-    oldest: Entries = {}  # of each version, by the manager that it becomes
+    oldest: Entries = {}  # the oldest entries of each version, by the manager that they become
     for entry in sorted(updaters, key=lambda e: (e.time, e.manager.name)):
         if spare <= 0:
             break

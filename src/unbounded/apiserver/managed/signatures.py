@@ -1,8 +1,8 @@
-"""Which paths a value has, told by a key that is cheaper to make than the set of them.
+"""Signatures of the paths in a value, which are cheaper to compute than the set of paths.
 
-Objects that the same client makes differ in values, hardly ever in paths: the set is worked out once for each key. The
-key lists, for each container, how many names it has and which, and then what the containers in it hold; leaves, which
-most names stand for, take no step of their own.
+Objects of the same client differ in values, but hardly ever in paths: the set is computed once for each signature. A
+signature lists, for each container, the number of its names, the names, and the content of its containers. Leaves, to
+which most names belong, take no step of their own.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Walk = Callable[[Any, Signature], None]
 
 @lru_cache(maxsize=KINDS)
 def signer(kind: Fields) -> Walk:
-    """What appends the key of an object of this kind: two with the same key have the same paths."""
+    """Return a function that appends an object's signature: equal signatures mean equal paths."""
     walk = _walk(kind)
     return _plain if walk is None else walk
 
 
 def _walk(kind: Kind) -> Walk | None:
-    """None for what has no paths below it."""
+    """Return the walk of a kind; None if it has no paths below it."""
     match kind:
         case Fields(declared=declared, rest=rest):
             deep = {name: walk for name, below in declared.items() if (walk := _walk(below)) is not None}
@@ -42,7 +42,7 @@ def _walk(kind: Kind) -> Walk | None:
 
 
 def _plain(value: Any, out: Signature) -> None:
-    """A container of leaves, told apart from what is not a container."""
+    """Append a container of leaves, distinguished from a value that is no container."""
     if isinstance(value, dict):
         out.append(len(value))
         out.extend(value)

@@ -1,4 +1,4 @@
-"""Walks over values whose kind says how they merge: what differs, what is there, what is merged and removed."""
+"""Operations on values whose kind describes merging: comparison, paths, merge and removal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbounded.apiserver.managed.fieldsets import LEAF, SELF, FieldSet
 
 
 class Mistyped(Exception):
-    """A configuration that does not fit its kind; the message says where and why."""
+    """A configuration that does not fit its kind; the message has path and reason."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Deduced:
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """An object. `rest` is the kind of fields that are not declared, None when there must not be any."""
+    """An object. `rest` is the kind of undeclared fields, None if they are not allowed."""
 
     declared: Mapping[str, Kind] = field(default_factory=dict)
     rest: Kind | None = None
@@ -40,7 +40,7 @@ class SetList:
 
 @dataclass(frozen=True, eq=False)
 class MapList:
-    """A list of objects that some of their fields tell apart; `defaults` are those of these fields."""
+    """A list of objects identified by the fields `keys`; `defaults` are values of these fields."""
 
     keys: tuple[str, ...]
     item: Kind
@@ -49,22 +49,22 @@ class MapList:
 
 Kind: TypeAlias = "Leaf | Deduced | Fields | SetList | MapList"
 DEDUCED_FIELDS: Final = Fields(rest=Deduced())
-WHOLE: Final = Leaf()  # the one that kinds are made of: code that runs in each write knows it by identity
+WHOLE: Final = Leaf()  # the only instance in kinds: code that runs in each write compares by identity
 _LISTS: Final = (SetList, MapList)
 _MISSING: Final = object()
-SHORT: Final = 128  # letters of a key that is worth remembering
+SHORT: Final = 128  # characters of a key that is worth caching
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What became of an object: fields that are new or have another value, and fields that are gone."""
+    """The difference of two objects: fields that are new or have another value, and fields that are gone."""
 
     changed: FieldSet
     removed: FieldSet
 
 
 def compare(kind: Fields, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
-    """The difference of two objects."""
+    """Return the difference of two objects."""
     changed: FieldSet = {}
     removed: FieldSet = {}
     _compare_members(kind, old, new, changed, removed)
@@ -75,7 +75,7 @@ def _compare_members(
     kind: Fields, old: Mapping[str, Any], new: Mapping[str, Any], changed: FieldSet, removed: FieldSet
 ) -> None:
     declared, rest = kind.declared, kind.rest or WHOLE
-    for name, value in new.items():  # this and what follows runs in each update
+    for name, value in new.items():  # this and the code below runs in each update
         before = old.get(name, _MISSING)
         if before is value or before == value:
             continue
@@ -92,7 +92,7 @@ def _compare_members(
 
 
 def _note(name: str, kind: Kind, old: Any, new: Any, changed: FieldSet, removed: FieldSet) -> None:
-    """Put the difference of two values that are not equal under the name of their path element."""
+    """Record the difference of two unequal values under their path element."""
     more: FieldSet = {}
     less: FieldSet = {}
     inner = _actual(kind, old, new) if isinstance(kind, Deduced) else kind
@@ -128,20 +128,20 @@ def _compare_items(kind: SetList | MapList, old: list[Any], new: list[Any], more
 
 
 def _in_step(kind: SetList | MapList, old: list[Any], new: list[Any]) -> bool:
-    """Whether the lists hold the same elements in the same order, as most often."""
+    """Return whether the lists have the same elements in the same order, the usual case."""
     if len(old) != len(new):
         return False
     if isinstance(kind, MapList):
         keys = kind.keys
         try:
             return all(a[key] == b[key] for a, b in zip(old, new, strict=True) for key in keys)
-        except (KeyError, TypeError):  # keys with defaults, and what is no object
+        except (KeyError, TypeError):  # keys with defaults, and items that are no objects
             pass
     return [element_of(kind, item) for item in old] == [element_of(kind, item) for item in new]
 
 
 def everything(kind: Kind, value: Any) -> FieldSet:
-    """The node of a value that came or went as a whole: each of its paths, containers included."""
+    """Return the node of a value that was added or removed as a whole: all its paths, containers included."""
     inner = _actual(kind, value) if isinstance(kind, Deduced) else kind
     if isinstance(inner, Fields) and isinstance(value, dict) and value:
         declared, rest = inner.declared, inner.rest or WHOLE
@@ -157,7 +157,7 @@ def everything(kind: Kind, value: Any) -> FieldSet:
 
 
 def owned(kind: Fields, value: Mapping[str, Any], where: str = "") -> FieldSet:
-    """The paths that a configuration asks to own. Raises Mistyped, with every error in its message."""
+    """Return the paths that a configuration takes ownership of. Raises Mistyped, with every error in its message."""
     errors: list[str] = []
     found = _owned_members(kind, value, where, errors)
     if errors:
@@ -172,7 +172,7 @@ def _owned_members(kind: Fields, value: Mapping[str, Any], where: str, errors: l
         below = declared or kind.rest
         if below is None:
             errors.append(f"{where}.{name}: field not declared in schema")
-            break  # as kube-apiserver: the other fields of this object are not looked at any more
+            break  # as kube-apiserver: the other fields of this object are not checked
         node = _owned(below, inner, f"{where}.{name}", errors)
         whole = inner is None or inner == {} or declared is None
         if node is None:
@@ -184,7 +184,7 @@ def _owned_members(kind: Fields, value: Mapping[str, Any], where: str, errors: l
 
 
 def _owned(kind: Kind, value: Any, where: str, errors: list[str]) -> FieldSet | None:
-    """The node of a value; None when it holds no path."""
+    """Return the node of a value; None if it has no path."""
     match _actual(kind, value):
         case Fields() as inner if isinstance(value, dict):
             return _owned_members(inner, value, where, errors) or None
@@ -205,7 +205,7 @@ def _owned(kind: Kind, value: Any, where: str, errors: list[str]) -> FieldSet | 
 
 
 def merge(kind: Kind, live: Any, config: Any) -> Any:
-    """The live value with what the configuration says in its place."""
+    """Return the live value with the configuration merged into it."""
     match _actual(kind, live, config):
         case Fields(declared=declared, rest=rest) if isinstance(live, dict) and isinstance(config, dict):
             merged = dict(live)
@@ -219,7 +219,7 @@ def merge(kind: Kind, live: Any, config: Any) -> Any:
 
 
 def _merge_items(kind: SetList | MapList, live: list[Any], config: list[Any]) -> list[Any]:
-    """Elements that both have stand in the order of the configuration, the others where they are."""
+    """Merge lists: elements of both have the order of the configuration, the others keep their positions."""
     before = _by_element(kind, live)
     wanted = _by_element(kind, config)
     below = _item_kind(kind)
@@ -239,7 +239,7 @@ def _merge_items(kind: SetList | MapList, live: list[Any], config: list[Any]) ->
 
 
 def remove(kind: Kind, value: Any, gone: FieldSet) -> Any:
-    """The value without the fields and elements that are in the set, with all that is below them."""
+    """Return the value without the fields and elements of the set, and all that is below them."""
     match _actual(kind, value):
         case Fields(declared=declared, rest=rest) if isinstance(value, dict):
             kept = {}
@@ -263,7 +263,7 @@ def remove(kind: Kind, value: Any, gone: FieldSet) -> Any:
 
 
 def with_parents(kind: Kind, node: FieldSet) -> FieldSet:
-    """The set with the declared fields above its paths, so that they go when the last path below them goes."""
+    """Return the set with the declared fields above its paths, which are removed with the last path below them."""
     result: FieldSet = {}
     for name, child in node.items():
         if name == SELF or not child:
@@ -285,7 +285,7 @@ def with_parents(kind: Kind, node: FieldSet) -> FieldSet:
 
 
 def element_of(kind: SetList | MapList, item: Any) -> str:
-    """The path element of an item."""
+    """Return the path element of an item."""
     if isinstance(kind, SetList) or not isinstance(item, dict):
         return fieldsets.element(item)
     keys = kind.keys
@@ -301,7 +301,7 @@ def _named(key: str, value: str) -> str:
 
 
 def _by_element(kind: SetList | MapList, items: list[Any]) -> dict[str, Any]:
-    """The first item of each path element; the server's own data may hold an element twice."""
+    """Return the first item of each path element; stored data may have duplicates."""
     found: dict[str, Any] = {}
     for item in items:
         found.setdefault(element_of(kind, item), item)

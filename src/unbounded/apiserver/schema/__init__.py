@@ -1,8 +1,9 @@
 """Structural schemas of custom resources: defaulting, pruning and validation, compiled to closures.
 
 `compile_schema` checks a schema as kube-apiserver does when a definition is created (`structure`, `rules`, and its
-defaults) and gives a `Schema`, which defaults and prunes (`shape`), validates (`validate`, `embedded`) and runs the
-CEL rules (`evaluate`); `ratchet` lets pass what an update leaves as it was. Messages are those of kube-apiserver.
+defaults) and returns a `Schema`. A `Schema` defaults and prunes (`shape`), validates (`validate`, `embedded`), and runs
+the CEL rules (`evaluate`). `ratchet` ignores errors in values that an update did not change. Messages are those of
+kube-apiserver.
 """
 
 from unbounded.apiserver.schema.compile import Draft, Schema, compile_schema

@@ -1,4 +1,4 @@
-"""From a definition's schema to what works with objects."""
+"""Compilation of a definition's schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCKING: Final = frozenset(
         "FieldValueTooMany",
         "FieldValueTypeInvalid",
     }
-)  # reasons that leave rules unchecked: the object is not of the shape that they are written for
+)  # reasons for which rules are not run: the object lacks the form that they are written for
 _NUMBER_FORMATS: Final = frozenset({"double", "float", "int32", "int64", "uint32", "uint64"})
 _UNCHECKED: Final = (
     "some validation rules were not checked because the object was invalid; "
@@ -38,7 +38,7 @@ class Schema:
     """A compiled schema; its methods may be called from many threads.
 
     Attributes:
-        warnings: what kube-apiserver warns of when the definition is written: formats that nobody checks.
+        warnings: kube-apiserver's warnings when the definition is written: formats that are not checked.
     """
 
     def __init__(self, raw: Raw, rules: RuleNode | None) -> None:
@@ -50,12 +50,12 @@ class Schema:
         self.warnings: list[str] = list(dict.fromkeys(_unknown_formats(raw)))
 
     def default(self, obj: dict[str, Any]) -> None:
-        """Fill in defaults, in place; nulls give way to them, and go where neither they nor a default may stand."""
+        """Fill in defaults, in place. They replace nulls; a null that is not nullable and has no default is removed."""
         if self._default is not None:
             self._default(obj)
 
     def prune(self, obj: dict[str, Any]) -> list[str]:
-        """Drop fields that the schema does not know, in place; returns their paths in order."""
+        """Drop fields that the schema does not declare, in place; returns their paths in order."""
         dropped: list[str] = []
         if self._prune is not None:
             self._prune(obj, None, dropped)
@@ -64,11 +64,10 @@ class Schema:
     def validate(
         self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, warnings: list[str] | None = None
     ) -> list[FieldError]:
-        """What is wrong with an object, defaulted and pruned before.
+        """Return the errors of an object that was defaulted and pruned before.
 
         Args:
-            old: the object that it replaces. Rules about changes then run, and what did not change is not held
-                against it.
+            old: the object that it replaces. Rules about changes then run, and errors of unchanged values are ignored.
             warnings: takes the failures of rules about values that did not change.
         """
         problems: list[Problem] = []
@@ -86,7 +85,7 @@ class Schema:
         return [*errors, *run_rules(self._rules, obj, before, warnings)]
 
     def _new_problems(self, problems: list[Problem], obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Problem]:
-        """Return the problems that count on an update; an old object with duplicates may have any duplicates."""
+        """Return the problems that count on an update; if the old object has duplicates, duplicates are ignored."""
         found = [problem for problem in problems if not _is_duplicate(problem)]
         changed = changed_only(found, self._raw, obj, old)
         duplicates = [problem for problem in problems if _is_duplicate(problem)]
@@ -104,12 +103,12 @@ def _is_duplicate(problem: Problem) -> bool:
 
 @dataclass(frozen=True)
 class Draft:
-    """A schema as a definition holds it: judged when the definition is written, compiled when it is served.
+    """A schema in a definition: validated when the definition is written, compiled when it is served.
 
-    A stored definition is served as an earlier server accepted it, and is not judged again.
+    A stored definition is served as an earlier server accepted it, and is not validated again.
 
     Attributes:
-        path: the place of the schema in the definition; causes are placed below it.
+        path: the path of the schema in the definition, under which errors are reported.
     """
 
     raw: Raw
@@ -117,7 +116,7 @@ class Draft:
 
     @classmethod
     def of(cls, open_api_v3_schema: Mapping[str, Any], *, path: str) -> Draft:
-        """Raises SchemaError: it is not made of the right kinds of JSON."""
+        """Parse a schema. Raises SchemaError if a keyword has the wrong JSON type."""
         _refuse(malformed(open_api_v3_schema, path))
         return cls(normalized(open_api_v3_schema), path)
 
@@ -127,11 +126,11 @@ class Draft:
 
     @cached_property
     def schema(self) -> Schema:
-        """The schema, ready for use."""
+        """Return the compiled schema."""
         return Schema(self.raw, self._rules[0])
 
     def errors(self) -> list[FieldError]:
-        """Return what kube-apiserver has against the schema, in its order."""
+        """Return kube-apiserver's errors of the schema, in its order."""
         form = list(form_errors(self.raw, self.path))
         if not is_expressible(self.raw):
             return form
@@ -145,18 +144,18 @@ class Draft:
 
 
 def _is_above(cause: FieldError, others: Iterable[FieldError]) -> bool:
-    """Return whether a rule stands at or above a schema that has errors itself: rules there are not compiled."""
+    """Return whether a rule is at or above a schema with errors of its own: rules there are not compiled."""
     place, is_rule, _ = cause.field.partition(".x-kubernetes-validations[")
     return bool(is_rule) and any(other.field.startswith(place) for other in others)
 
 
 def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str) -> Schema:
-    """The schema, ready for use.
+    """Check and compile a schema.
 
     Args:
-        path: where the schema stands in the definition; causes are placed below it.
+        path: the path of the schema in the definition, under which errors are reported.
     Raises:
-        SchemaError: kube-apiserver would not accept it.
+        SchemaError: kube-apiserver would reject it.
     """
     draft = Draft.of(open_api_v3_schema, path=path)
     _refuse(draft.errors())
@@ -170,10 +169,10 @@ def _refuse(causes: Iterable[FieldError]) -> None:
 
 
 def _default_errors(raw: Raw, path: str) -> Iterator[FieldError]:
-    """Report defaults that are not valid themselves, or hold what pruning would drop.
+    """Report defaults that are invalid themselves, or contain fields that pruning would drop.
 
-    A default counts as it stands, without the defaults of its own fields. kube-apiserver checks none that stand
-    below additionalProperties, and no duplicates.
+    A default is checked without the defaults of its own fields. kube-apiserver checks none below additionalProperties,
+    and no duplicates.
     """
     default = raw.get("default")
     if default is not None:

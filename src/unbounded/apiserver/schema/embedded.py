@@ -1,4 +1,4 @@
-"""Resources within resources (x-kubernetes-embedded-resource): they have a type and metadata of their own."""
+"""Resources within resources (x-kubernetes-embedded-resource), which have their own type and metadata."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def check_embedded(value: dict[str, Any], path: Path, out: list[Problem]) -> None:
-    """apiVersion and kind have to be there, metadata has to be well formed; names are not checked further."""
+    """Check that apiVersion and kind are present and metadata is well formed; names are not checked further."""
     for name in ("apiVersion", "kind"):
         if not value.get(name):
             out.append(Problem(required(render((path, name))), path))

@@ -1,4 +1,4 @@
-"""What is wrong with an object or with a schema, worded as kube-apiserver words it."""
+"""Errors of objects and schemas, worded as by kube-apiserver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FieldError:
-    """One cause of a refusal, as it stands in `Status.details.causes`.
+    """One cause of a rejection, as in `Status.details.causes`.
 
     Attributes:
         reason: FieldValueInvalid, FieldValueRequired, FieldValueNotSupported, FieldValueTypeInvalid, …
@@ -22,7 +22,7 @@ class FieldError:
 
 
 class SchemaError(Exception):
-    """A definition's schema is refused."""
+    """A definition's schema is rejected."""
 
     def __init__(self, causes: Sequence[FieldError]) -> None:
         self.causes = list(causes)

@@ -23,20 +23,20 @@ from unbounded.apiserver.schema.words import (
     same,
 )
 
-OBJECT_LIMIT: Final = 10_000_000  # what the rules of one object may cost together
+OBJECT_LIMIT: Final = 10_000_000  # cost limit of all rules of one object
 _MAX_MESSAGE_BYTES: Final = 5 * 1024
 _EXHAUSTED: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
 class _Missing:
-    """Stands for an old value that is not there; null is a value."""
+    """Marks an absent old value; null is a value."""
 
 
 MISSING: Final = _Missing()
 
 
 class _Parent(NamedTuple):
-    """The nearest value above that corresponds to an old one; while it is unchanged, failures below it are let pass."""
+    """The nearest value above that corresponds to an old one; if it is unchanged, failures below it are ignored."""
 
     value: Any
     old: Any
@@ -47,10 +47,10 @@ class _OutOfBudget(Exception):
 
 
 def run_rules(node: RuleNode, value: Any, old: Any, warnings: list[str] | None = None) -> list[FieldError]:
-    """What the rules find wrong; `old` is MISSING on creation.
+    """Return the failures of the rules; `old` is MISSING on creation.
 
-    Rules about changes run only where there is an old value. What a rule about the value alone finds is let pass where
-    the value did not change, and goes to `warnings`.
+    Rules about changes run only where there is an old value. A failure of another rule is ignored where the value did
+    not change, and goes to `warnings`.
     """
     if (old is MISSING or not node.reads_old) and _all_hold(node, value):
         return []
@@ -63,7 +63,7 @@ def run_rules(node: RuleNode, value: Any, old: Any, warnings: list[str] | None =
 
 
 def _all_hold(node: RuleNode, value: Any) -> bool:
-    """Whether no rule has anything against a value, whatever it was: most often so, and found out without paths."""
+    """Return whether all rules hold without an old value. They usually do, and this check needs no paths."""
     try:
         return _hold(node, value, Meter(OBJECT_LIMIT))
     except (EvalError, CostExceeded):
@@ -161,7 +161,7 @@ class _Runner:
         return invalid(where, value, detail)
 
     def _message(self, rule: Rule, value: Any, given: Any) -> str | None:
-        """What messageExpression gives, unless that fails or is not fit to be shown."""
+        """Return the value of messageExpression, unless it fails or cannot be shown."""
         if rule.message_program is None:
             return None
         try:
@@ -177,7 +177,7 @@ def _unchanged(parent: _Parent) -> bool:
 
 
 def _children(node: RuleNode, value: Any, old: Any, path: Path) -> Iterator[tuple[RuleNode, Any, Any, Path]]:
-    """The values below that have rules, each with the old value that it corresponds to."""
+    """Yield the values below that have rules, each with the old value that it corresponds to."""
     if isinstance(value, dict):
         before = old if isinstance(old, dict) and node.granular else {}
         for name, child in node.properties.items():
@@ -193,7 +193,7 @@ def _children(node: RuleNode, value: Any, old: Any, path: Path) -> Iterator[tupl
 
 
 def key_of(item: Any, keys: tuple[str, ...] | None) -> str | None:
-    """What an element of a map list is known by, None where it is not."""
+    """Return the key of an element of a map list, None if it has none."""
     if keys is None or not isinstance(item, dict):
         return None
     return repr([item.get(key) for key in keys])

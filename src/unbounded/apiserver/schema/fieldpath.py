@@ -1,4 +1,4 @@
-"""The paths of rules' `fieldPath`: dots and quoted keys through a schema, to the field that an error is about."""
+"""The paths of rules' `fieldPath`: dots and quoted keys through a schema, to the field of an error."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 
 class BadFieldPath(Exception):
-    """The path names no field of the schema."""
+    """The path leads to no field of the schema."""
 
 
 def selected_field(path: str, raw: Raw) -> Raw:
     """Return the schema of a selectable field such as `.spec.a`.
 
     Raises:
-        BadFieldPath: the path is malformed or leads nowhere; the message is kube-apiserver's.
+        BadFieldPath: the path is malformed or leads to no field; the message is kube-apiserver's.
     """
     schema: Any = raw
     words = iter(_WORD.findall(path))
@@ -42,10 +42,10 @@ def selected_field(path: str, raw: Raw) -> Raw:
 
 
 def resolve_field_path(path: str, raw: Raw) -> str:
-    """The path as errors print it (`.spec.a['x.y']` as `spec.a.x.y`, keys of maps in brackets).
+    """Return the path as errors print it (`.spec.a['x.y']` as `spec.a.x.y`, keys of maps in brackets).
 
     Raises:
-        BadFieldPath: it is malformed, or leads nowhere.
+        BadFieldPath: the path is malformed or leads to no field.
     """
     schema: Any = raw
     printed: list[str] = []

@@ -1,4 +1,4 @@
-"""What holds for values of any type: enumerations, and allOf, anyOf, oneOf and not."""
+"""Checks of values of any type: enumerations, and allOf, anyOf, oneOf and not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def enum(values: list[Any]) -> Check:
 
 
 def _verdicts(checks: list[Check], value: Any, path: Path) -> list[list[Problem]]:
-    """What each alternative finds wrong."""
+    """Return the problems of each alternative."""
     found: list[list[Problem]] = []
     for check in checks:
         problems: list[Problem] = []

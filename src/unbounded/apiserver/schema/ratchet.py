@@ -1,4 +1,4 @@
-"""Ratcheting: what was wrong already, and did not change, does not stop an update."""
+"""Ratcheting: an update does not fail for an invalid value that it does not change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from unbounded.apiserver.schema.words import Path, Problem, same, steps
 
 
 def changed_only(problems: list[Problem], raw: Raw, value: Any, old: Any) -> list[Problem]:
-    """The problems of values that differ from their old ones."""
+    """Return the problems of values that differ from their old ones."""
     return [problem for problem in problems if not _unchanged(problem.at, raw, value, old)]
 
 
 def _unchanged(path: Path, raw: Raw, value: Any, old: Any) -> bool:
-    """Whether the value at the path, or the nearest one above that has an old counterpart, is as it was."""
+    """Return whether the value at the path, or the nearest one above with an old counterpart, is unchanged."""
     schema: Any = raw
     for step in steps(path):
         if not isinstance(schema, Mapping):

@@ -1,4 +1,4 @@
-"""x-kubernetes-validations: their compilation, with everything that makes kube-apiserver refuse one."""
+"""Compilation of x-kubernetes-validations, with all reasons for which kube-apiserver rejects one."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from unbounded.apiserver.schema.fieldpath import BadFieldPath, resolve_field_pat
 from unbounded.apiserver.schema.structure import Raw
 from unbounded.apiserver.schema.words import forbidden, go_json, invalid, not_supported, required
 
-RULE_LIMIT: Final = 10_000_000  # what one rule may cost by the estimate, over all values that it applies to
-SCHEMA_LIMIT: Final = 100_000_000  # what all rules of a schema may cost together
+RULE_LIMIT: Final = 10_000_000  # limit of a rule's estimated cost, over all values that it applies to
+SCHEMA_LIMIT: Final = 100_000_000  # limit of the estimated cost of all rules of a schema
 REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _MOST_EXPENSIVE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule ready to run.
+    """A compiled rule.
 
     Attributes:
-        said: how errors name the rule: its message, else its source.
-        field: the path below the value that failures are reported at, "" for the value itself.
-        reads_old: it is about a change, and runs only where there is an old value.
-        optional_old: it runs on creation too; oldSelf is an optional.
+        said: the name of the rule in errors: its message, else its source.
+        field: the path of failures below the value, "" for the value itself.
+        reads_old: the rule is about a change, and runs only where there is an old value.
+        optional_old: the rule runs on creation too; oldSelf is an optional.
     """
 
     program: Program
@@ -48,25 +48,25 @@ class Rule:
 
 @dataclass
 class RuleNode:
-    """The rules of one schema and of those below it, without the branches that have none."""
+    """The rules of one schema and of those below it, without branches that have no rules."""
 
     rules: list[Rule]
     properties: dict[str, RuleNode]
     items: RuleNode | None
     additional: RuleNode | None
-    map_keys: tuple[str, ...] | None  # of list elements that correspond to old ones; None when none does
+    map_keys: tuple[str, ...] | None  # keys by which list elements correspond to old ones; None if they do not
     granular: bool  # whether the fields of the value correspond to those of the old one
 
     @cached_property
     def reads_old(self) -> bool:
-        """Whether any of them is about a change."""
+        """True if any of the rules is about a change."""
         below = (*self.properties.values(), self.items, self.additional)
         return any(rule.reads_old for rule in self.rules) or any(node.reads_old for node in below if node is not None)
 
 
 @dataclass(slots=True)
 class Costs:
-    """What the rules compiled so far may cost: path and cost."""
+    """The estimated costs of the rules so far: path and cost."""
 
     charged: list[tuple[str, int]] = field(default_factory=list)
 
@@ -77,10 +77,10 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Where a schema stands: how often its values occur at most, None when nothing bounds that."""
+    """The context of a schema: the greatest number of its values, None if nothing limits it."""
 
     cardinality: int | None = 1
-    uncorrelatable: str | None = None  # the path above which old values have no counterpart
+    uncorrelatable: str | None = None  # the path below which old values have no counterpart
 
     def below(self, bound: Any, uncorrelatable: str | None = None) -> _Context:
         count = None if bound is None or self.cardinality is None else self.cardinality * max(int(bound), 0)
@@ -88,7 +88,7 @@ class _Context:
 
 
 def compile_rules(raw: Raw, path: str, *, root: bool = True) -> tuple[RuleNode | None, list[FieldError]]:
-    """The rules of a structural schema, and why they are refused (then the rules are of no use).
+    """Return the rules of a structural schema, and their errors; with errors, the rules cannot be used.
 
     Args:
         root: the schema is that of a whole resource.
@@ -182,7 +182,7 @@ class _Compiler:
     def _expression(
         self, rule: Raw, name: str, words: str, wanted: str, variables: dict[str, Decl], path: str
     ) -> tuple[Checked, Program] | None:
-        """One expression of a rule, of the wanted type; complaints go to `errors`."""
+        """Compile one expression of a rule, which must be of the given type; report problems in `errors`."""
         try:
             checked = check_expression(rule[name], variables)
             if str(checked.type) != wanted:
@@ -237,7 +237,7 @@ def _exceeds(what: str, cost: int, limit: int) -> str:
 
 
 def _form_errors(rule: Raw, raw: Raw, path: str) -> Iterator[FieldError]:
-    """What is wrong with the words around the expression."""
+    """Yield the errors of a rule's other fields than its expression."""
     source, message = rule.get("rule", ""), rule.get("message", "")
     if not source.strip():
         yield required(f"{path}.rule", "rule is not specified")
@@ -280,7 +280,7 @@ def _normalized(field_path: str, raw: Raw) -> str:
 
 
 def _dump(rule: Raw) -> str:
-    """The rule as Go prints its struct."""
+    """Return the rule as Go prints its struct."""
     names = {"Rule": "rule", "Message": "message", "MessageExpression": "messageExpression", "Reason": "reason"}
     names |= {"FieldPath": "fieldPath", "OptionalOldSelf": "optionalOldSelf"}
     pointers = ("reason", "optionalOldSelf")

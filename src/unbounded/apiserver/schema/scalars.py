@@ -1,4 +1,4 @@
-"""The checks of texts, numbers and truth values."""
+"""Checks of strings, numbers and booleans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNLIMITED: Final = 2**63
 _REMEMBERED_CHARS: Final = 256
 _SAYS_NOTHING: Final = frozenset(
     {"description", "default", "example", "title", "nullable", "externalDocs"}
-)  # of a text or an integer
+)  # of a string or an integer
 _GO_FORMATS: Final[Mapping[type, str]] = {int: "int64", float: "float64"}
 _FLOAT_FORMATS: Final = frozenset({"double", "float"})
 _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
@@ -45,7 +45,7 @@ def mistyped(value: Any, wanted: str, path: Path, out: list[Problem]) -> None:
 
 
 def _misformatted(value: Any, wanted: str, format_name: str, path: Path, out: list[Problem]) -> None:
-    """Report a value of the wrong type where the schema has a format: kube-apiserver names formats then, not types."""
+    """Report a value of the wrong type where the schema has a format: kube-apiserver then names the format."""
     if not format_name or value is None or isinstance(value, (str, list)):
         mistyped(value, wanted, path, out)
         return
@@ -62,9 +62,10 @@ def boolean(nullable: bool) -> Check:
 
 
 def text(raw: Raw, nullable: bool) -> Check:
-    """Strings are most of what is checked: their lengths are compared here, and only the rest is called.
+    """Return the check of a string.
 
-    A text of the wrong length is not held against the pattern, as in kube-apiserver.
+    Most checked values are strings: this closure compares their lengths itself, and calls other checks only if there
+    are any. As in kube-apiserver, a string of the wrong length is not matched with the pattern.
     """
     most = _UNLIMITED if raw.get("maxLength") is None else int(raw["maxLength"])
     least = int(raw.get("minLength") or 0)
@@ -83,7 +84,7 @@ def text(raw: Raw, nullable: bool) -> Check:
 
 
 def text_bounds(raw: Raw) -> tuple[int, int] | None:
-    """The least and the most letters of a string of which nothing else is asked; None for all other schemas."""
+    """Return the length limits of a string without other constraints; None for all other schemas."""
     if raw.get("type") != "string" or _asked(raw) - {"type", "minLength", "maxLength"}:
         return None
     most = raw.get("maxLength")
@@ -91,7 +92,7 @@ def text_bounds(raw: Raw) -> tuple[int, int] | None:
 
 
 def integer_bounds(raw: Raw) -> tuple[float, float] | None:
-    """The least and the most that an integer may be of which nothing else is asked; None for all other schemas."""
+    """Return the limits of an integer without other constraints; None for all other schemas."""
     if raw.get("type") != "integer" or _asked(raw) - {"type", "format", "minimum", "maximum"}:
         return None
     least, most = _integer_limits(raw)
@@ -191,7 +192,7 @@ def _bound(limit: float, *, upper: bool, exclusive: bool) -> Check:
 def _multiple_of(factor: float) -> Check:
     def check(value: Any, path: Path, out: list[Problem]) -> None:
         field = render(path)
-        if value == 0:  # kube-apiserver refuses zero, in these words
+        if value == 0:  # kube-apiserver rejects zero with this message
             detail = f"factor MultipleOf declared for {field} must be positive: 0"
             out.append(Problem(invalid(field, value, detail), path))
             return
@@ -204,7 +205,7 @@ def _multiple_of(factor: float) -> Check:
 
 
 def string_checks(raw: Raw) -> list[Check]:
-    """What is checked of a text whose schema allows other values too."""
+    """Return the checks of a string whose schema allows other types too."""
     words = ("minLength", "maxLength", "pattern", "format")
     return [text(raw, nullable=False)] if any(raw.get(word) is not None for word in words) else []
 
@@ -245,7 +246,7 @@ def _min_length(limit: int) -> Check:
 
 
 def _remembered(check: Callable[[str], bool]) -> Callable[[str], bool]:
-    """The check with a memory, for short texts: most writes change few of an object's fields."""
+    """Cache the check for short strings: most writes change few fields of an object."""
     return lru_cache(maxsize=1024)(check)
 
 

@@ -1,4 +1,4 @@
-"""Defaulting and pruning: what a value becomes before it is validated."""
+"""Defaulting and pruning, which precede validation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Prune: TypeAlias = Callable[[Any, Path, "list[str]"], None]
 
 
 def defaulter(raw: Raw, *, root: bool = False) -> Default | None:
-    """What fills in defaults below a value, in place, and drops nulls where the schema has no place for them.
+    """Return a function that fills in defaults below a value, in place, and drops nulls that the schema does not allow.
 
-    None where there is nothing to do. Metadata at the root is left alone.
+    None if there is nothing to do. Metadata at the root stays unchanged.
     """
     items = raw.get("items")
     inner = defaulter(items) if isinstance(items, Mapping) else None
@@ -71,7 +71,7 @@ def _object_defaulter(properties: dict[str, Raw], additional: Raw | None) -> Def
 
 
 def pruner(raw: Raw, *, root: bool = False) -> Prune | None:
-    """What drops unknown fields below a value, in place, and lists their paths; None where all are kept."""
+    """Return a function that drops unknown fields in place and lists their paths; None if all fields are kept."""
     items = raw.get("items")
     inner = pruner(items) if isinstance(items, Mapping) else None
     if inner is not None:

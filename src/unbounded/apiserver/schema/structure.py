@@ -1,4 +1,4 @@
-"""Whether a schema is structural, and well formed in all that does not need its values or rules."""
+"""Checks of a schema: structural, and well formed in all that needs neither its values nor its rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EMPTY_TYPE: Final = {
 
 
 def parts(raw: Raw, path: str) -> Iterator[tuple[Raw, str, str]]:
-    """The schemas of the structure directly below: schema, path, and whether it is of items or of a field."""
+    """Yield the schemas of the structure directly below: schema, path, and kind (items or a field)."""
     items = raw.get("items")
     if isinstance(items, Mapping):
         yield items, f"{path}.items", "items"
@@ -36,7 +36,7 @@ def parts(raw: Raw, path: str) -> Iterator[tuple[Raw, str, str]]:
 
 
 def nested(raw: Raw, path: str) -> Iterator[tuple[Raw, str]]:
-    """The value validations directly below, under allOf, anyOf, oneOf and not."""
+    """Yield the value validations directly below, under allOf, anyOf, oneOf and not."""
     for junctor in JUNCTORS:
         for index, inner in enumerate(raw.get(junctor) or ()):
             yield inner, f"{path}.{junctor}[{index}]"
@@ -45,7 +45,7 @@ def nested(raw: Raw, path: str) -> Iterator[tuple[Raw, str]]:
 
 
 def is_expressible(raw: Raw) -> bool:
-    """Return whether a schema holds no word that structural schemas lack; only then it is judged as one."""
+    """Return whether all keywords exist in structural schemas; only such a schema is checked as one."""
     if any(raw.get(word) for word in _UNSUPPORTED) or isinstance(raw.get("items"), list):
         return False
     below = (*(inner for inner, _, _ in parts(raw, "")), *(inner for inner, _ in nested(raw, "")))
@@ -53,12 +53,12 @@ def is_expressible(raw: Raw) -> bool:
 
 
 class _Scope(NamedTuple):
-    """The part of a resource that a schema is of.
+    """The part of a resource that a schema describes.
 
     Attributes:
         resource: the whole resource.
         metadata: its apiVersion, kind or metadata, or a part of them.
-        no_default: the reason that a default is forbidden, empty where it is not.
+        no_default: the reason that a default is forbidden, empty if it is allowed.
     """
 
     resource: bool = False
@@ -70,7 +70,7 @@ _WHOLE: Final = _Scope(resource=True)
 
 
 def form_errors(raw: Raw, path: str, scope: _Scope = _WHOLE) -> Iterator[FieldError]:
-    """Report what is wrong with each schema by itself: words that are not supported, or not together."""
+    """Report the errors of each schema by itself: keywords that are not supported, alone or together."""
     if scope.resource and raw.get("nullable"):
         yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
     yield from _word_errors(raw, path, scope)
@@ -194,12 +194,12 @@ def _key_errors(properties: Mapping[str, Raw], keys: list[str], path: str, keys_
 
 
 def structural_errors(raw: Raw, path: str, level: str = "root") -> Iterator[FieldError]:
-    """What keeps a well-formed schema from being structural."""
+    """Yield the reasons why a well-formed schema is not structural."""
     for inner, inner_path, inner_level in parts(raw, path):
         yield from structural_errors(inner, inner_path, inner_level)
     for junctor in JUNCTORS:
         for index, inner in enumerate(raw.get(junctor) or ()):
-            if not (junctor == "anyOf" and raw["anyOf"] == _INT_OR_STRING):  # an idiom that is allowed
+            if not (junctor == "anyOf" and raw["anyOf"] == _INT_OR_STRING):  # an allowed idiom
                 skip_any_of = junctor == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
                 yield from _nested_errors(inner, f"{path}.{junctor}[{index}]", skip_any_of=skip_any_of)
     if isinstance(raw.get("not"), Mapping):
@@ -242,7 +242,7 @@ def _extension_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
 
 
 def _resource_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
-    """At the root of a resource apiVersion, kind and metadata are what they are everywhere."""
+    """Check the types of apiVersion, kind and metadata at the root of a resource."""
     properties = raw.get("properties") or {}
     for name, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
         if name in properties and properties[name].get("type") != wanted:
@@ -288,7 +288,7 @@ _FORBIDDEN_NESTED: Final[tuple[_Emptiness, ...]] = (
 
 
 def _nested_errors(raw: Raw, path: str, *, skip_any_of: bool = False) -> Iterator[FieldError]:
-    """Under a junctor only values may be restricted; what there is has to be said outside."""
+    """Report keywords under allOf, anyOf, oneOf and not that do more than restrict values."""
     for inner, inner_path, _ in parts(raw, path):
         if not inner_path.endswith(".additionalProperties"):
             yield from _nested_errors(inner, inner_path)

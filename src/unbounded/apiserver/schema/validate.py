@@ -1,4 +1,4 @@
-"""Schemas to closures that validate values; the closures append what is wrong."""
+"""Compilation of schemas to closures that validate values and append their problems."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from unbounded.apiserver.schema.words import Path, Problem, duplicate, go_json, 
 
 
 def validator(raw: Raw) -> Check:
-    """The check of values against a schema.
+    """Return the check of values against a schema.
 
-    It reports what kube-apiserver reports, including what follows from a value of the wrong type.
+    It reports the same problems as kube-apiserver, including those that follow from a value of the wrong type.
     """
     typed = _typed(raw)
     common = _common(raw)
@@ -83,12 +83,12 @@ def _object(raw: Raw, nullable: bool) -> Check:
 
 
 def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
-    """The check of an object's required and known fields, and of their number.
+    """Return the check of an object's required and known fields, and of their number.
 
-    Most fields are texts and integers of which little is asked: those that are right are found so without a call.
+    Most fields are strings and integers with few constraints: valid ones are recognized without a call.
 
     Args:
-        untyped: other values are none of its business.
+        untyped: values of other types are ignored.
     """
     given = raw.get("properties") or {}
     properties = {name: validator(inner) for name, inner in given.items()}
@@ -140,7 +140,7 @@ def _array(raw: Raw, nullable: bool) -> Check:
 def _elements(raw: Raw) -> Check:
     inner = raw["items"] if isinstance(raw.get("items"), Mapping) else None
     items = None if inner is None else validator(inner)
-    least, most = (None if inner is None else text_bounds(inner)) or (0, -1)  # no text is so short
+    least, most = (None if inner is None else text_bounds(inner)) or (0, -1)  # limits that no string fits
     count = _count_check(raw.get("minItems"), raw.get("maxItems"), "items")
     unique = _uniqueness(raw)
 
@@ -195,12 +195,12 @@ def _uniqueness(raw: Raw) -> Check | None:
 
 
 def _hashable(value: Any) -> Any:
-    """Something that is equal for equal JSON values only: 1 and true are not."""
+    """Return a key that is equal for equal JSON values only: 1 and true differ."""
     return value if type(value) is str else (type(value).__name__, go_json(value))
 
 
 def _untyped(raw: Raw) -> Check:
-    """A value validation without a type, or a field that preserves anything: each word applies to its own type."""
+    """Return the check of a schema without a type: each keyword applies to values of its own type."""
     objects, arrays = _members(raw, nullable=True, untyped=True), _elements(raw)
     strings, numbers = string_checks(raw), number_checks(raw)
 

@@ -1,4 +1,4 @@
-"""Whether a schema is made of the right kinds of JSON at all; everything after this may rely on it."""
+"""Check of the JSON types of a schema's keywords, on which everything after this may rely."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS: Final = frozenset(
 _COUNTS: Final = frozenset({"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"})
 _NUMBERS: Final = frozenset({"maximum", "minimum", "multipleOf"})
 _TEXT_LISTS: Final = frozenset({"required", "x-kubernetes-list-map-keys"})
-# words whose value is a schema, and what else they may be
+# keywords whose value is a schema, and the other types that it may have
 _SCHEMAS: Final[Mapping[str, tuple[type, ...]]] = {"not": (), "items": (list,), "additionalProperties": (bool,)}
 _SCHEMA_LISTS: Final = frozenset({"allOf", "anyOf", "oneOf"})
 _RULE_WORDS: Final[Mapping[str, type]] = {
@@ -34,7 +34,7 @@ _MAX_DEPTH: Final = 60
 
 
 def malformed(raw: Any, path: str, depth: int = 0) -> Iterator[FieldError]:
-    """Every word whose value is of a kind that it cannot have; null counts as absent."""
+    """Yield the errors of keywords whose value has a wrong type; null counts as absent."""
     if not isinstance(raw, Mapping):
         yield _wrong(raw, path, "object")
         return
@@ -122,7 +122,7 @@ def _rules(value: Any, path: str) -> Iterator[FieldError]:
 
 
 def normalized(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a well-formed schema without the words that are null, which say nothing."""
+    """Return a copy of a well-formed schema without keywords that are null, which have no effect."""
     copied: dict[str, Any] = {}
     for word, value in raw.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""Causes in kube-apiserver's wording, and the paths that they name."""
+"""Causes worded as by kube-apiserver, and their paths."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Key(str):
 
 
 class Problem(NamedTuple):
-    """A cause, and the place of the value whose validation found it (a missing field's is that of its parent)."""
+    """A cause, and the path of the value whose validation found it (for a missing field, the parent's)."""
 
     error: FieldError
     at: Path
 
 
 def render(path: Path) -> str:
-    """`spec.list[0].name`; empty for the root."""
+    """Format a path: `spec.list[0].name`; empty for the root."""
     steps: list[str] = []
     while path is not None:
         path, step = path
@@ -44,7 +44,7 @@ def render(path: Path) -> str:
 
 
 def steps(path: Path) -> list[str | int]:
-    """The steps of a path from the root on."""
+    """Return the steps of a path from the root on."""
     found: list[str | int] = []
     while path is not None:
         path, step = path
@@ -56,13 +56,13 @@ _LATE: Final = {"FieldValueNotSupported": 1, "FieldValueDuplicate": 2}
 
 
 def order(problem: Problem) -> tuple[int, list[tuple[int, str]]]:
-    """A key for the order in which kube-apiserver lists problems; those of one value keep theirs."""
+    """Return a sort key for the order in which kube-apiserver lists problems; those of one value keep their order."""
     place = [(step, "") if isinstance(step, int) else (-1, step) for step in steps(problem.at)]
     return _LATE.get(problem.error.reason, 0), place
 
 
 def go_json(value: Any) -> str:
-    """JSON as Go's encoder writes it: keys in order, `<`, `>` and `&` escaped."""
+    """Encode JSON as Go does: keys in order, `<`, `>` and `&` escaped."""
     return _encode(value).translate(_HTML)
 
 
@@ -79,7 +79,7 @@ def _encode(value: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON; Python also takes 1 for true."""
+    """Return whether two values are equal as JSON; Python takes 1 for true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -90,7 +90,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it."""
+    """Format a value as errors show it."""
     match value:
         case str():
             return go_quote(value)

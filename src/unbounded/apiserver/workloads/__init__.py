@@ -1,4 +1,4 @@
-"""Pods and Services, which are stored and not run: kubelets and other controllers give them life.
+"""Pods and Services, which the server stores and does not run: that is the work of kubelets and other controllers.
 
-Their fields are those of Kubernetes, so that what a kubelet or a manifest brings is kept without loss.
+Their fields are those of Kubernetes, so that no field of a kubelet or a manifest is lost.
 """

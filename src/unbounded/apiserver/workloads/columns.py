@@ -1,4 +1,4 @@
-"""What `kubectl get` prints of Pods and Services."""
+"""The columns that `kubectl get` prints for Pods and Services."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Summary:
         self.last_restart = max(self.last_restart, ended)
 
     def _initializing(self) -> bool:
-        """Whether init containers are not done; they give the reason then."""
+        """Return whether init containers are not done; then set the reason."""
         for index, container in enumerate(self._status.get("initContainerStatuses", ())):
             self._count(container)
             state, sidecar = container["state"], container["name"] in self._sidecars

@@ -1,4 +1,4 @@
-"""What a container is made of. See notation.py for how to read it."""
+"""The fields of a container in the notation of notation.py."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What may stand in the containers of a Pod, in the words of Kubernetes."""
+"""Validation of a Pod's containers, worded as by Kubernetes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ MESSAGE_POLICIES: Final = ["File", "FallbackToLogsOnError"]
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _VALUE_SOURCES: Final = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 _COUNTS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
-_PROBES: Final = {"livenessProbe": True, "readinessProbe": False, "startupProbe": True}  # must one success do
+# whether successThreshold must be 1
+_PROBES: Final = {"livenessProbe": True, "readinessProbe": False, "startupProbe": True}
 _PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 
 def of_container(at: str, container: Object, volumes: frozenset[str]) -> list[FieldError]:
-    """What is wrong with one container; `volumes` are the names of the pod's volumes."""
+    """Return the errors of one container; `volumes` are the names of the pod's volumes."""
     errors = label(f"{at}.name", container["name"])
     if not container.get("image"):
         errors.append(fields.required(f"{at}.image"))
@@ -48,7 +49,7 @@ def of_container(at: str, container: Object, volumes: frozenset[str]) -> list[Fi
 
 
 def label(at: str, name: str) -> list[FieldError]:
-    """A name that has to be there and be a DNS label."""
+    """Check a required name that must be a DNS label."""
     if not name:
         return [fields.required(at)]
     return [fields.invalid(at, name, why) for why in naming.label_1123(name)]
@@ -59,7 +60,7 @@ def port_number(at: str, value: Any) -> list[FieldError]:
 
 
 def port_name(value: str) -> list[str]:
-    """What is wrong with the name of a port (RFC 6335)."""
+    """Return the errors of a port's name (RFC 6335)."""
     wrong = []
     if len(value) > 15:
         wrong.append("must be no more than 15 characters")

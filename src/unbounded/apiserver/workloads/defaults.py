@@ -1,4 +1,4 @@
-"""What Kubernetes fills in where a Pod or Service says nothing. Defaults change the object in place."""
+"""Kubernetes' defaults of Pods and Services, filled in in place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def default_pod(pod: Object) -> None:
 
 
 def containers(spec: Object) -> Iterator[Object]:
-    """The containers of a pod of all three sorts."""
+    """Yield the containers of a pod of all three kinds."""
     for sort in ("initContainers", "containers", "ephemeralContainers"):
         yield from spec.get(sort) or ()
 
@@ -140,7 +140,7 @@ def default_service(service: Object) -> None:
 
 
 def _fill(target: Object, values: Object) -> None:
-    """Set what is missing or empty."""
+    """Set fields that are missing or empty."""
     for key, value in values.items():
         if target.get(key) in {None, "", 0} and target.get(key) is not False:
             target[key] = value

@@ -1,4 +1,4 @@
-"""The condition DisruptionTarget: it says of a Pod that the cluster, and not its owner, is about to end it."""
+"""The condition DisruptionTarget: the cluster, and not the Pod's owner, is about to end the Pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 def set_pod_condition(pod: Object, condition: Object, now: datetime) -> bool:
-    """Set a condition of a Pod in place; return whether that changed it. lastTransitionTime moves with the status."""
+    """Set a condition of a Pod in place; return whether that is a change. lastTransitionTime follows the status."""
     status = pod["status"]
     conditions: list[Object] = status.get("conditions") or []
     index = next((i for i, one in enumerate(conditions) if one["type"] == condition["type"]), None)
@@ -32,7 +32,7 @@ def mark_disruption(pod: Object, reason: str, message: str, now: datetime, *, ob
     """Set DisruptionTarget in place.
 
     Args:
-        observed: whether the condition names the Pod's generation, as it does where kubelet's conditions do.
+        observed: whether the condition has the Pod's generation, as kubelet's conditions do.
     """
     condition = {"type": DISRUPTION_TARGET, "status": "True", "reason": reason, "message": message}
     if observed and pod["status"].get("observedGeneration"):

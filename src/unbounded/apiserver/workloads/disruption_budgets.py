@@ -1,7 +1,7 @@
-"""PodDisruptionBudget: how many Pods of a group have to stay available when Pods are evicted.
+"""PodDisruptionBudget: the number of Pods of a group that must stay available during evictions.
 
-No controllers of workloads are served, so the Pods that a budget selects are all that it expects: a percentage and
-maxUnavailable are of their number.
+No controllers of workloads are served. The Pods that a budget selects are therefore all that it expects: a percentage
+and maxUnavailable refer to their number.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _selector(selector: Object) -> Iterator[FieldError]:
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector covers these labels; none covers nothing, an empty one covers all."""
+    """Return whether a label selector matches these labels; None matches nothing, an empty one everything."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
@@ -160,10 +160,10 @@ _pods: Final = msgspec.json.Decoder(_Pod)
 
 @dataclass(frozen=True)
 class PodFacts:
-    """What budgets need to know of a Pod.
+    """The fields of a Pod that budgets need.
 
     Args:
-        deleting: it is on its way out.
+        deleting: the Pod is being deleted.
     """
 
     labels: Mapping[str, str]
@@ -188,15 +188,15 @@ class PodFacts:
 
     @property
     def free(self) -> bool:
-        """Whether no budget keeps it from being evicted: it has ended, has not begun, or is on its way out."""
+        """True if no budget prevents the eviction: the Pod has ended, has not begun, or is being deleted."""
         return self.deleting or self.phase in {"Pending", *ENDED}
 
 
 def concerns(selector: Object | None, *states: PodFacts | None) -> bool:
-    """Return whether a change of a Pod can change the counts of a budget.
+    """Return whether a change of a Pod can affect the counts of a budget.
 
     Args:
-        states: of the Pod before and after; None where it is not there.
+        states: of the Pod before and after; None if it does not exist.
     """
     before, after = (
         (one.counted, one.healthy) if one is not None and selects(selector, one.labels) else None for one in states
@@ -205,7 +205,7 @@ def concerns(selector: Object | None, *states: PodFacts | None) -> bool:
 
 
 def observed_status(budget: Object, pods: Iterable[PodFacts], now: datetime) -> Object:
-    """Return the status of a budget over the Pods that it selects."""
+    """Return the status of a budget for the Pods that it selects."""
     counted = [pod for pod in pods if pod.counted]
     healthy = sum(pod.healthy for pod in counted)
     desired = _desired(budget["spec"], len(counted))
@@ -227,7 +227,7 @@ def observed_status(budget: Object, pods: Iterable[PodFacts], now: datetime) -> 
 
 
 def _desired(spec: Object, expected: int) -> int:
-    """Return how many Pods have to stay; a percentage rounds up, as in Kubernetes."""
+    """Return the number of Pods that must stay; a percentage is rounded up, as in Kubernetes."""
     least, most_gone = spec.get("minAvailable"), spec.get("maxUnavailable")
     if least is not None:
         return _of(least, expected)
@@ -239,7 +239,7 @@ def _of(amount: int | str, expected: int) -> int:
 
 
 class DisruptionBudgets:
-    """The budgets of one store. Of namespaces with budgets it remembers what they need to know of each Pod."""
+    """The budgets of one store, with a cache of the Pods in namespaces that have budgets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -250,13 +250,13 @@ class DisruptionBudgets:
         return [record.decode() for record in self._store.snapshot(BUDGETS.name).within(f"{namespace}/")]
 
     def state(self, namespace: str, budget: Object, now: datetime) -> Object:
-        """Return the status of a budget at this moment."""
+        """Return the present status of a budget."""
         selector = budget["spec"].get("selector")
         selected = (pod for pod in self._pods(namespace) if selects(selector, pod.labels))
         return observed_status(budget, selected, now)
 
     def check(self, namespace: str, name: str, now: datetime) -> None:
-        """Refuse the eviction of a Pod that a budget needs. Raises StatusError (429, 500)."""
+        """Reject the eviction of a Pod that a budget needs. Raises StatusError (429, 500)."""
         record = self._store.get(PODS.name, f"{namespace}/{name}")
         if record is None or (pod := PodFacts.of(record)).free:
             return
@@ -269,7 +269,7 @@ class DisruptionBudgets:
                 raise _needed(budget, state)
 
     def _pods(self, namespace: str) -> Iterator[PodFacts]:
-        """Yield the Pods of a namespace; each is read once for each of its revisions."""
+        """Return the Pods of a namespace; each revision of a Pod is decoded once."""
         before, now = self._known.get(namespace, {}), dict[str, tuple[int, PodFacts]]()
         for record in self._store.snapshot(PODS.name).within(f"{namespace}/"):
             known = before.get(record.key)

@@ -1,4 +1,4 @@
-"""Evictions: what `kubectl drain` asks for a pod, as far as disruption budgets permit it."""
+"""Evictions of Pods, as by `kubectl drain`, within the limits of disruption budgets."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Evictions:
         self, budgets: DisruptionBudgets, writes: Writes, deletes: Deletes, now: Callable[[], datetime]
     ) -> None:
         self._budgets = budgets
-        self._one = asyncio.Lock()  # between what a budget says and the deletion that uses it up, no other comes
+        self._one = asyncio.Lock()  # no other eviction runs between the check of a budget and the deletion that uses it
         self._writes = writes
         self._deletes = deletes
         self._now = now
 
     async def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool) -> dict[str, Any]:
-        """Delete a pod as an eviction asks; the Status that answers it. Raises StatusError."""
+        """Delete a Pod as an eviction requests; return the Status of the answer. Raises StatusError."""
         if eviction["metadata"].get("name") != name:
             raise status.bad_request("name in URL does not match name in Eviction object")
         asked = dict(eviction.get("deleteOptions") or {})
@@ -54,7 +54,7 @@ class Evictions:
         return DONE
 
     async def _mark(self, target: Target, options: DeleteOptions) -> DeleteOptions:
-        """Write why the Pod goes before it goes; return the options for what it is then."""
+        """Write the reason of the deletion into the Pod; return the options for the changed Pod."""
 
         def edit(pod: Object) -> None:
             check_preconditions(target, pod["metadata"], options)

@@ -1,4 +1,4 @@
-"""What a Node holds, as kubelet of Kubernetes 1.36 reports it. See notation.py for how to read it."""
+"""The fields of a Node, as kubelet of Kubernetes 1.36 reports them, in the notation of notation.py."""
 
 from typing import Final
 

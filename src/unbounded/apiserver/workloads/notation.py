@@ -1,15 +1,24 @@
-"""A short way to write down shapes of many fields.
+"""A short notation for shapes with many fields.
 
     Probe: How kubelet finds out whether a container works.
       exec ExecAction*  Runs a command.
       periodSeconds int32  Seconds from one to the next.
 
-A line without indentation begins a type: its name, `of OTHER` when it has all fields of another, `atomic` when it has
-one owner as a whole, `meta` when it is of the package of metadata, and what it is. The lines below are its fields:
-name, type and, after two spaces, what it is for. A type is a scalar, `port` (a number or a name), `set` (of strings),
-`mergeset` (one that strategic patches merge), `any` (kept as it is), another type, `[T]`, `[T]key+key` (elements are
-told apart by these fields, and merged by the first) or `{T}`, a map. `*` after it: a pointer in Go, so that an empty
-value is kept; `!`: printed in any case.
+A line without indentation begins a type: its name, modifiers, and its description. Modifiers are:
+- `of OTHER`: has all fields of another type,
+- `atomic`: has one owner as a whole,
+- `meta`: belongs to the package of metadata.
+
+The lines below are its fields: name, type and, after two spaces, a description. A type is one of:
+- a scalar,
+- `port`: a number or a name,
+- `set` of strings, or `mergeset`, which strategic patches merge,
+- `any`: kept unchanged,
+- another type,
+- `[T]`: a list, or `[T]key+key`, whose elements are identified by these fields, and merged by the first,
+- `{T}`: a map.
+
+After a type, `*` marks a pointer in Go, so that an empty value is kept; `!` marks a field that is always printed.
 """
 
 from __future__ import annotations
@@ -71,7 +80,7 @@ _LIST: Final = re.compile(r"\[(?P<item>\w+)\](?P<keys>[\w+]*)")
 
 
 def read(*texts: str, package: str = CORE, known: Mapping[str, Shape] | None = None) -> Mapping[str, Struct]:
-    """The types of some texts by name; they may point to each other, in any order.
+    """Return the types of some texts by name; they may reference each other, in any order.
 
     Args:
         package: the package of the types in OpenAPI.
@@ -103,7 +112,7 @@ def kind(types: Mapping[str, Struct], name: str) -> Struct:
 
 
 def _begin(line: str, members: dict[str, dict[str, Field]], found: dict[str, Shape], package: str) -> tuple[str, str]:
-    """Take up a type without its fields; its name, and that of the type whose fields it has, too."""
+    """Add a type without its fields; return its name, and that of the type whose fields it also has."""
     head = _match(_HEAD, line)
     name: str = head["name"]
     members[name] = {}

@@ -1,7 +1,7 @@
-"""Complete Pods as the admission plugins ServiceAccount, Priority and DefaultTolerationSeconds of Kubernetes do.
+"""Complete Pods as Kubernetes' admission plugins ServiceAccount, Priority and DefaultTolerationSeconds do.
 
-A Pod gets an account with its token, a priority, and tolerations for nodes that are briefly away. The volume with the
-token holds what Kubernetes puts there, and nothing that a distribution adds to it.
+A Pod gets an account with its token, a priority, and tolerations for short outages of nodes. The volume with the token
+has the content of Kubernetes, without the additions of distributions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_ACCOUNT: Final = "default"
 ROOT_CA: Final = "kube-root-ca.crt"
 TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105 - a name
 TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
-TOKEN_S: Final = 3607  # an hour, told apart from what somebody chose
+TOKEN_S: Final = 3607  # an hour, distinguishable from a value that a user chose
 TOLERATED_S: Final = 300
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -29,7 +29,7 @@ _NO_EXECUTE: Final = "NoExecute"
 
 
 class PodAdmission:
-    """Admission of the Pods of one store. Raises StatusError (403) where an account or a class does not exist."""
+    """Admission of the Pods of one store. Raises StatusError (403) if an account or a class does not exist."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class PodAdmission:
             spec["imagePullSecrets"] = [dict(secret) for secret in account["imagePullSecrets"]]
 
     def _account(self, pod: Object, name: str) -> Object:
-        """Return a Pod's account; the default one may not be there yet in a namespace that was just made."""
+        """Return a Pod's account; the default one may not exist yet in a new namespace."""
         namespace = pod["metadata"]["namespace"]
         record = self._store.get(SERVICE_ACCOUNTS.name, f"{namespace}/{name}")
         if record is not None:
@@ -96,7 +96,7 @@ class PodAdmission:
 
 
 def _check_mirror(pod: Object) -> None:
-    """Refuse a mirror Pod that refers to what only the API server could give it."""
+    """Reject a mirror Pod with references that only the API server could resolve."""
     spec = pod["spec"]
     if spec.get("serviceAccountName"):
         raise _forbidden(pod, "a mirror pod may not reference service accounts")
@@ -113,7 +113,7 @@ def _forbidden(pod: Object, why: str) -> StatusError:
 
 
 def _mount_token(spec: Object) -> None:
-    """Mount a volume with the account's token into each container that has nothing at its path."""
+    """Mount a volume with the account's token into each container without another mount at its path."""
     own = (volume["name"] for volume in spec.get("volumes", ()) if volume["name"].startswith(TOKEN_VOLUME))
     given = next(own, "")
     name = given or metadata.generated_name(TOKEN_VOLUME)
@@ -140,7 +140,7 @@ def _token_volume() -> dict[str, Any]:
 
 
 def _tolerate(spec: Object) -> None:
-    """Let a Pod stay five minutes on a node that is not ready or not reachable, unless it says otherwise."""
+    """Tolerate a node that is not ready or not reachable for five minutes, unless the Pod has its own tolerations."""
     given = spec.get("tolerations", ())
     added = [
         {"key": key, "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": TOLERATED_S}

@@ -1,4 +1,4 @@
-"""What the specification of a pod holds, its containers and volumes apart. See notation.py for how to read it."""
+"""The fields of a pod's spec, without containers and volumes, in the notation of notation.py."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What may stand in a Pod, and what of it may change, in the words of Kubernetes."""
+"""Validation of Pods and of their changes, worded as by Kubernetes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FROZEN: Final = (
 
 def rules_of_pod(pod: Object, old: Object | None) -> list[FieldError]:
     errors = _spec(pod["spec"])
-    if old is not None and pod["spec"] != old["spec"]:  # what a status leaves as it is need not be copied
+    if old is not None and pod["spec"] != old["spec"]:  # an unchanged spec need not be copied
         errors += _update(pod["spec"], old["spec"])
     return errors
 
@@ -164,7 +164,7 @@ def not_an_address(at: str, value: str) -> FieldError:
 
 
 def _update(spec: Object, old: Object) -> list[FieldError]:
-    """What of a pod may change: images, a shorter deadline, more tolerations, fewer gates."""
+    """Return the errors of an update: it may change images, shorten the deadline, add tolerations, remove gates."""
     errors: list[FieldError] = []
     before = old.get("activeDeadlineSeconds")
     deadline = spec.get("activeDeadlineSeconds")
@@ -192,7 +192,7 @@ def _tolerated(toleration: Mapping[str, Any], now: list[Object]) -> bool:
 
 
 def _as_before(spec: Object, old: Object) -> Object:
-    """The new specification with what may change put back."""
+    """Return the new spec with the mutable fields of the old one."""
     same = copy.deepcopy(spec)
     for key in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
         same.pop(key, None)

@@ -1,4 +1,4 @@
-"""What kubelet reports of a pod. See notation.py for how to read it."""
+"""The fields of a pod's status, which kubelet reports, in the notation of notation.py."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Pods: stored as they are written; kubelets run them and tell how they are."""
+"""Pods: stored as written; kubelets run them and report their status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unbounded.apiserver.workloads.defaults import containers, default_pod
 from unbounded.apiserver.workloads.pod_rules import rules_of_pod
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-_COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that make the class of service
+_COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that determine the QoS class
 
 TYPES: Final = notation.read(pod_fields.FIELDS, container_fields.FIELDS, volume_fields.FIELDS, pod_status_fields.FIELDS)
 POD: Final = kind_shape(
@@ -60,7 +60,7 @@ EVICTION: Final = kind_shape(
 
 
 def service_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort: what a node may take from the pod when memory runs out."""
+    """Return the QoS class Guaranteed, Burstable or BestEffort, by which a node evicts Pods when memory runs out."""
     amounts = [container["resources"] for container in containers({**spec, "ephemeralContainers": ()})]
     asked = [{what: _computed(amount.get(what, {})) for what in ("requests", "limits")} for amount in amounts]
     if not any(amount["requests"] or amount["limits"] for amount in asked):
@@ -75,10 +75,10 @@ def _computed(amounts: Object) -> Object:
 
 
 def seconds_left(pod: Object, asked: int | None) -> int:
-    """How long a deletion leaves a pod to its kubelet, which deletes it with 0 when it has ended.
+    """Return the grace period of a deletion in seconds; the kubelet deletes the Pod with 0 after it has ended.
 
     Args:
-        asked: what the deletion says, None where it says nothing.
+        asked: the grace period of the deletion's options, None if they have none.
     """
     spec = pod["spec"]
     if not spec.get("nodeName") or pod["status"].get("phase") in ENDED:
@@ -101,7 +101,7 @@ def _decide(pod: Object, old: Object | None) -> None:
 
 
 def _prepare_status(pod: Object, old: Object, now: datetime) -> None:
-    """Keep what a kubelet leaves out of a status, and what it may not change, as Kubernetes does."""
+    """Keep the fields that a kubelet leaves out of a status, and those that it may not change, as Kubernetes does."""
     keep_all_but_status(pod, old, now)
     meta, status, before = pod["metadata"], pod.setdefault("status", {}), old.get("status") or {}
     meta.pop("ownerReferences", None)

@@ -1,4 +1,4 @@
-"""PriorityClass: how important a Pod is to its node. Nothing is preempted here; kubelet evicts by priority."""
+"""PriorityClass: the importance of a Pod to its node. Nothing is preempted here; kubelet evicts by priority."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbounded.apiserver.writes import Writes
 GROUP: Final = "scheduling.k8s.io"
 PREEMPT: Final = "PreemptLowerPriority"
 POLICIES: Final = ["Never", PREEMPT]
-HIGHEST: Final = 1_000_000_000  # what users may define
+HIGHEST: Final = 1_000_000_000  # limit for classes of users
 RESERVED: Final = "system-"
 SYSTEM_CLASSES: Final = {
     "system-node-critical": (
@@ -114,13 +114,13 @@ class PriorityClasses:
         return None if record is None else record.decode()
 
     def default(self) -> Object | None:
-        """Return the class of Pods without one; where several claim it, the least important."""
+        """Return the class of Pods without one; the least important of several default ones."""
         stored = self._store.snapshot(PRIORITY_CLASSES.name).within("")
         found = [record.decode() for record in stored if b'"globalDefault":true' in record.bare]
         return min(found, key=lambda one: int(one["value"]), default=None)
 
     def admit(self, obj: Object, _old: Object | None) -> None:
-        """Refuse a second default. Raises StatusError (403)."""
+        """Reject a second default. Raises StatusError (403)."""
         default = self.default() if obj.get("globalDefault") else None
         if default is not None and default["metadata"]["name"] != (name := obj["metadata"]["name"]):
             other = default["metadata"]["name"]
@@ -129,7 +129,7 @@ class PriorityClasses:
 
 
 async def ensure_system_classes(store: Store, writes: Writes) -> None:
-    """Create the classes of Kubernetes for critical Pods where they are missing."""
+    """Create Kubernetes' classes for critical Pods if they are missing."""
     for name, (value, description) in SYSTEM_CLASSES.items():
         if store.get(PRIORITY_CLASSES.name, name) is None:
             obj: Object = {"metadata": {"name": name}, "value": value, "description": description}

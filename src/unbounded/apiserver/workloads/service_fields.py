@@ -1,4 +1,4 @@
-"""What a service holds. See notation.py for how to read it."""
+"""The fields of a Service in the notation of notation.py."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What may stand in a Service, and what of it may change, in the words of Kubernetes."""
+"""Validation of Services and of their changes, worded as by Kubernetes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _affinity(spec: Object) -> list[FieldError]:
 
 
 def _update(spec: Object, old: Object) -> list[FieldError]:
-    """An address that was given stays, unless the type changes to one without."""
+    """Reject a change of the address, unless the type changes to one without an address."""
     before, now = old.get("clusterIPs", []), spec.get("clusterIPs", [])
     if not before or spec["type"] == "ExternalName" or old["type"] == "ExternalName" or before[:1] == now[:1]:
         return []

@@ -1,4 +1,4 @@
-"""Services: stored as they are written. Nothing gives out addresses or node ports, and nothing sends traffic."""
+"""Services: stored as written. Nothing assigns addresses or node ports, and nothing routes traffic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERVICE: Final = kind_shape(
 
 
 def _decide(service: Object, old: Object | None) -> None:
-    """The address of a service is kept when an update leaves it out, as clients do that do not know it."""
+    """Keep the address of a Service when an update leaves it out, as clients do that do not know it."""
     spec = service["spec"]
     service["status"] = {"loadBalancer": {}} if old is None else old["status"]
     if spec["type"] == "ExternalName":
@@ -42,7 +42,7 @@ def _decide(service: Object, old: Object | None) -> None:
 
 
 def _choose_families(spec: Object) -> None:
-    """Say which kinds of addresses a service has, as a cluster with IPv4 does, in place."""
+    """Set the IP families of a Service, as a cluster with IPv4 does, in place."""
     addresses = [address for address in spec.get("clusterIPs", ()) if is_address(address)]
     both = spec.get("clusterIP") == HEADLESS and not spec.get("selector") and not spec.get("ipFamilies")
     if not spec.get("ipFamilyPolicy"):

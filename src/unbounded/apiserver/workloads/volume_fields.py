@@ -1,4 +1,4 @@
-"""The volumes of a pod. See notation.py for how to read it."""
+"""The fields of a pod's volumes in the notation of notation.py."""
 
 from typing import Final
 

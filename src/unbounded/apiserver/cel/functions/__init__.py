@@ -1,6 +1,6 @@
 """All functions and operators of the environment: CEL's own, its extensions and Kubernetes' libraries.
 
-One module for each library, each a table of overloads; `FUNCTIONS` is all of them by name.
+Each module is one library with a table of overloads; `FUNCTIONS` has all of them by name.
 """
 
 from typing import Final

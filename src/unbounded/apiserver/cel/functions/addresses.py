@@ -15,7 +15,7 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 
 class Prefix:
-    """An address and the length of its network; the bits behind the length may be set."""
+    """An address and the length of its network; bits beyond the length may be set."""
 
     __slots__ = ("address", "length")
 
@@ -48,7 +48,7 @@ register_opaque(Prefix, CIDR)
 
 
 def _why_not_ipv4(text: str) -> str:
-    """The reason in the words of Go's netip.ParseAddr."""
+    """Return the error of Go's netip.ParseAddr."""
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() for part in parts if part):
         return "unexpected character"
@@ -73,7 +73,7 @@ def _parse_error(text: str) -> str:
 
 
 def parse_ip(text: str) -> Address | str:
-    """The address, or why the text is none that Kubernetes takes: no zone, no IPv4 in IPv6."""
+    """Return the address, or the reason why Kubernetes rejects the text: no zone, no IPv4 in IPv6."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -126,7 +126,7 @@ def _is_link_local_multicast(address: Address) -> bool:
 
 
 def _is_global_unicast(address: Address) -> bool:
-    """Go's sense of it: private addresses count, broadcast and link-local ones do not."""
+    """Return whether an address is global unicast for Go: private ones are, broadcast and link-local ones are not."""
     if address == IPv4Address("255.255.255.255"):
         return False
     return not (address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local)

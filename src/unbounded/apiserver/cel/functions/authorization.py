@@ -1,7 +1,7 @@
-"""Kubernetes' authorizer library: questions about what a user may do, asked step by step.
+"""Kubernetes' authorizer library: checks of a user's rights, built step by step.
 
-Rules of definitions may call none of it, as they have no variable `authorizer`; admission policies have, and give it
-a `Check` (and, as `authorizer.requestResource`, a `ResourceCheck`) whose `decide` asks whoever authorizes requests.
+Rules of definitions can call none of it, as they have no variable `authorizer`. Admission policies provide a `Check`
+(and a `ResourceCheck` as `authorizer.requestResource`), whose `decide` calls the server's authorizers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A question as far as it has been put; `service_account` is (namespace, name) when it is about one.
+    """A check under construction; `service_account` is (namespace, name) if it is about one.
 
-    How far that is, its class says: values of unknown type are told apart by it.
+    The class is the stage of the construction: values of unknown type are distinguished by it.
     """
 
     decide: Callable[[Check], Decision]
@@ -49,19 +49,19 @@ class Check:
 
 
 class PathCheck(Check):
-    """A question about a path that is no resource."""
+    """A check of a path that is not a resource."""
 
     __slots__ = ()
 
 
 class GroupCheck(Check):
-    """A question about an API group."""
+    """A check of an API group."""
 
     __slots__ = ()
 
 
 class ResourceCheck(Check):
-    """A question about a resource, that lacks no more than the verb."""
+    """A check of a resource that lacks only the verb."""
 
     __slots__ = ()
 

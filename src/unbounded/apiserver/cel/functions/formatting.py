@@ -1,4 +1,4 @@
-"""`string.format`: its clauses, as version 2 of CEL's strings extension prints them (numbers in en-US)."""
+"""`string.format` with the clauses of version 2 of CEL's strings extension (numbers in en-US)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ESCAPES: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\
 
 
 def go_quote(text: str) -> str:
-    """The text in double quotes as Go's `%q` prints it."""
+    """Quote a text as Go's `%q` does."""
     escapes = {**_ESCAPES, '"': '\\"', "\\": "\\\\"}
     return '"' + "".join(escapes.get(char) or _printable(char) for char in text) + '"'
 
@@ -64,7 +64,7 @@ def _string(value: Any, _precision: int | None = None) -> str:
 
 
 def _nested(value: Any) -> str:
-    """An element of a list or map, in a form that CEL could read again."""
+    """Format an element of a list or map so that CEL could parse it again."""
     match value:
         case str():
             return go_quote(value)
@@ -109,7 +109,7 @@ def _upper_hex(value: Any, precision: int | None) -> str:
 
 
 def _not_finite(value: Any, verb: str) -> str | None:
-    """How NaN and the infinities are shown, given as numbers or by name; None for other numbers."""
+    """Format NaN and the infinities, given as numbers or by name; None for other numbers."""
     if isinstance(value, float):
         names = {"NaN": "NaN", "+Inf": "Infinity", "-Inf": "-Infinity"}
         name = names.get(format_float(value))
@@ -125,7 +125,7 @@ def _fixed(value: Any, precision: int | None) -> str:
 
 
 def _scientific(value: Any, precision: int | None) -> str:
-    """`1.2 × 10⁰³`, with a narrow no-break space on both sides of the cross: Go's message printer for en-US.
+    """Format as `1.2 × 10⁰³`, with a narrow no-break space on both sides of the cross: Go's message printer for en-US.
 
     The precision is that of version 2 of the library, which passes it on as a width: six digits always.
     """
@@ -176,7 +176,7 @@ def _unknown(verb: str) -> str:
 
 
 def format_string(template: str, args: list[Any]) -> str:
-    """The template with its clauses filled in.
+    """Return the template with its clauses filled in.
 
     Raises:
         EvalError: a clause is unknown, has no argument, or one of another type.
@@ -202,7 +202,7 @@ def format_string(template: str, args: list[Any]) -> str:
 
 
 def check_format(template: str, types: list[Type]) -> tuple[int | None, str] | None:
-    """What is wrong with a template and arguments of these types: the argument at fault, if one is, and why."""
+    """Check a template with arguments of these types; return the index of a wrong argument, if any, and the reason."""
     used = 0
     for match in _CLAUSE.finditer(template):
         if match.group() == "%%":

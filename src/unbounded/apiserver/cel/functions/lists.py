@@ -57,7 +57,7 @@ def _last_index_of(values: list[Any], wanted: Any) -> int:
 
 
 def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
-    """The values in the order of their keys, which must be comparable and of one type."""
+    """Return the values in the order of their keys, which must be comparable and of one type."""
     if keys:
         first = type_of(keys[0])
         if first not in COMPARABLE:

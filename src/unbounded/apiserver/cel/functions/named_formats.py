@@ -16,7 +16,7 @@ from unbounded.apiserver.cel.values import NONE, Optional, register_opaque, some
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format by name; two are equal when their names are."""
+    """A format by name; formats with equal names are equal."""
 
     name: str
 
@@ -25,7 +25,7 @@ register_opaque(Format, FORMAT)
 
 
 def _prefix(check: naming.Check) -> naming.Check:
-    """The check for the beginning of a generated name: it may end with a dash, as more will follow."""
+    """Return the check of a generated name's prefix, which may end with a dash."""
     return lambda text: check(text[:-1] + "a" if text.endswith("-") and len(text) > 1 else text)
 
 

@@ -1,4 +1,4 @@
-"""Numbers to text and back, as Go does it."""
+"""Conversion between numbers and text, as in Go."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def parse_float(text: str) -> float | None:
 
 
 def format_float(value: float) -> str:
-    """As Go's `%g`: the shortest digits that read back as the same number, an exponent below 1e-4 and from 1e+06."""
+    """Format as Go's `%g`: the shortest digits that parse to the same number, an exponent below 1e-4 and from 1e+06."""
     return _format(value, low=-4, high=6)
 
 
 def format_json_float(value: float) -> str:
-    """As Go's JSON encoder: whole numbers without a fraction, an exponent below 1e-6 and from 1e+21."""
+    """Format as Go's JSON encoder: whole numbers without a fraction, an exponent below 1e-6 and from 1e+21."""
     return re.sub(r"e-0(\d)$", r"e-\1", _format(value, low=-6, high=21))
 
 
@@ -54,7 +54,7 @@ def _format(value: float, *, low: int, high: int) -> str:
 
 
 def _decimal(value: float) -> tuple[str, int]:
-    """The shortest digits and the exponent of the first one: 1234.5 is ("12345", 3)."""
+    """Return the shortest digits and the exponent of the first one: 1234.5 is ("12345", 3)."""
     mantissa, _, shift = repr(value).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -65,7 +65,7 @@ def _decimal(value: float) -> tuple[str, int]:
 
 
 def group_thousands(text: str) -> str:
-    """`1234.50` as `1,234.50`: what Go's message printer makes of numbers for en-US."""
+    """Format `1234.50` as `1,234.50`, as Go's message printer does for en-US."""
     sign = "-" if text.startswith("-") else ""
     whole, dot, fraction = text.lstrip("-").partition(".")
     return f"{sign}{int(whole):,}{dot}{fraction}"

@@ -59,7 +59,7 @@ def checked_uint(value: int) -> UInt:
 
 
 def _quotient(left: int, right: int) -> int:
-    """Division towards zero, as Go divides; Python's own rounds down."""
+    """Divide towards zero, as Go does; Python rounds down."""
     if right == 0:
         raise EvalError("division by zero")
     size = abs(left) // abs(right)
@@ -73,7 +73,7 @@ def _remainder(left: int, right: int) -> int:
 
 
 def _divide_doubles(left: float, right: float) -> float:
-    """IEEE division: by zero it gives an infinity or NaN."""
+    """Divide by IEEE 754: division by zero gives an infinity or NaN."""
     if right != 0:
         return left / right
     if left == 0 or math.isnan(left):
@@ -212,7 +212,7 @@ def _indexing() -> Iterator[Overload]:
 
 
 def _logic() -> Iterator[Overload]:
-    """Declared for their types only: what they evaluate, and when, is the evaluator's business."""
+    """Yield the logical operators, declared for their types only: the compiler evaluates them."""
     yield function("_&&_", "logical_and", (BOOL, BOOL), BOOL, lambda a, b: a and b)
     yield function("_||_", "logical_or", (BOOL, BOOL), BOOL, lambda a, b: a or b)
     yield function("_?_:_", "conditional", (BOOL, _A, _A), _A, lambda a, b, c: b if a else c)

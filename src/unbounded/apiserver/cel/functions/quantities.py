@@ -17,7 +17,7 @@ from unbounded.apiserver.cel.values import INT_MAX, INT_MIN, register_opaque
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An amount of a resource; never finer than 1e-9, as Kubernetes rounds up to that."""
+    """An amount of a resource, in steps of 1e-9, to which Kubernetes rounds up."""
 
     value: Fraction
 
@@ -30,7 +30,7 @@ class Semver:
     pre: tuple[str, ...] = ()
 
     def order(self) -> tuple[object, ...]:
-        """A key by the precedence of semver.org: numbers before words, a release after its candidates."""
+        """Return a sort key by the precedence of semver.org: numbers before words, a release after its candidates."""
         release = (1,) if not self.pre else (0, *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in self.pre))
         return (self.major, self.minor, self.patch, release)
 
@@ -89,7 +89,7 @@ _SEMVER: Final = re.compile(
 
 
 def _normalized(text: str) -> str:
-    """What `semver(text, true)` takes too: a leading v, missing minor and patch, leading zeros."""
+    """Normalize text for `semver(text, true)`: a leading v, missing minor and patch, leading zeros."""
     core, mark, rest = _split_core(text.removeprefix("v"))
     parts = [part.lstrip("0") or "0" for part in core.split(".")]
     return ".".join([*parts, "0", "0"][: max(3, len(parts))]) + mark + rest

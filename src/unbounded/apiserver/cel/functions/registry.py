@@ -1,4 +1,4 @@
-"""How functions are declared: a table of overloads for each name."""
+"""Declarations of functions: a table of overloads for each name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from unbounded.apiserver.cel.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One signature of a function. Of a method, the first parameter is the receiver.
+    """One signature of a function. The first parameter of a method is the receiver.
 
     Attributes:
-        id: stable name, as in cel-go; costs are looked up by it.
+        id: stable name, as in cel-go; the key of cost tables.
         apply: computes the result; raises EvalError.
     """
 
@@ -34,12 +34,12 @@ def function(name: str, overload_id: str, params: Iterable[Type], result: Type, 
 
 
 def method(name: str, overload_id: str, params: Iterable[Type], result: Type, apply: Callable[..., Any]) -> Overload:
-    """As `function`, called as `receiver.name(…)`; the receiver is the first of `params`."""
+    """Return a `function` that is called as `receiver.name(…)`; the receiver is the first of `params`."""
     return Overload(name, overload_id, tuple(params), result, apply, method=True)
 
 
 def table(*libraries: Iterable[Overload]) -> Table:
-    """All overloads by function name."""
+    """Return all overloads by function name."""
     found: dict[str, list[Overload]] = {}
     for library in libraries:
         for overload in library:

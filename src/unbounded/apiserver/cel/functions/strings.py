@@ -106,12 +106,12 @@ def _join(values: list[Any], separator: str = "") -> str:
 
 
 def _ascii_case(text: str, *, upper: bool) -> str:
-    """Only a to z change: `str.upper` would change ß and others too."""
+    """Change the case of a to z only: `str.upper` would change ß and others too."""
     return "".join((char.upper() if upper else char.lower()) if char.isascii() else char for char in text)
 
 
 def quote(text: str) -> str:
-    """The text in double quotes, with control characters escaped, as `strings.quote` gives it."""
+    """Quote a text and escape control characters, as `strings.quote` does."""
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
 
 

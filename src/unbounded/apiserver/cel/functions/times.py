@@ -21,7 +21,7 @@ _LAST: Final = int((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH).tot
 
 _RFC3339: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:[.,](\d+))?(Z|[+-]\d{2}:\d{2})", re.ASCII
-)  # also what format date-time and the type check of fields accept
+)  # the syntax of format date-time and of the type check of fields, too
 _UNITS: Final = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": _MILLI, "s": SECOND, "m": 60 * SECOND}
 _UNITS["h"] = 3600 * SECOND
 _GO_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
@@ -41,7 +41,7 @@ def checked_timestamp(nanos: int) -> Timestamp:
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
-    """The instant that an RFC 3339 text names, or None when it is none."""
+    """Parse an RFC 3339 text, or return None."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
@@ -56,7 +56,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 
 def parse_duration(text: str) -> Duration | None:
-    """A duration in Go's syntax (`1h30m`, `-1.5s`, `0`), or None."""
+    """Parse a duration in Go's syntax (`1h30m`, `-1.5s`, `0`), or return None."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return Duration(0)
@@ -75,7 +75,7 @@ def parse_duration(text: str) -> Duration | None:
 
 
 def format_timestamp(value: Timestamp) -> str:
-    """RFC 3339 in UTC with as many digits of a second as there are."""
+    """Format as RFC 3339 in UTC, with all digits of a second."""
     seconds, nanos = divmod(value.nanos, SECOND)
     text = (_EPOCH + timedelta(seconds=seconds)).strftime("%m-%dT%H:%M:%S")
     year = (_EPOCH + timedelta(seconds=seconds)).year
@@ -84,7 +84,7 @@ def format_timestamp(value: Timestamp) -> str:
 
 
 def format_duration(value: Duration) -> str:
-    """Seconds, as `string(duration)` gives them: `5400s`, `1.5s`."""
+    """Format seconds as `string(duration)` does: `5400s`, `1.5s`."""
     sign = "-" if value.nanos < 0 else ""
     seconds, nanos = divmod(abs(value.nanos), SECOND)
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""

@@ -45,7 +45,7 @@ class Url:
 
     @property
     def escaped_path(self) -> str:
-        """The path as written when that is a valid encoding, else encoded anew."""
+        """The original path if its encoding is valid, else the path encoded again."""
         if _BAD_ESCAPE.search(self.path) is None and all(_may_stand(char) for char in self.path):
             return self.path
         return "".join(
@@ -70,7 +70,7 @@ def _may_stand(char: str) -> bool:
 
 
 def parse_url(text: str) -> Url | str:
-    """An absolute URL or absolute path, as Go's url.ParseRequestURI takes it; or Go's complaint."""
+    """Parse an absolute URL or absolute path as Go's url.ParseRequestURI; or return Go's error."""
     problem = f'parse "{text}": '
     if not text:
         return problem + "empty url"
@@ -94,7 +94,7 @@ def parse_url(text: str) -> Url | str:
 
 
 def _split_scheme(text: str) -> tuple[str | None, str]:
-    """Scheme and the rest; an empty scheme when there is none, None when the colon comes first."""
+    """Return scheme and rest; an empty scheme if there is none, None if the colon comes first."""
     match = _SCHEME.match(text)
     if match is None:
         return (None, text) if text.startswith(":") else ("", text)
