@@ -41,6 +41,11 @@ from unbounded.operations.record import Run, running_patch, terminal_patch
 pytestmark = pytest.mark.slow
 
 
+def on_top_of(machine: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch of a StatusWriter."""
+    return {"metadata": {"resourceVersion": machine["metadata"]["resourceVersion"]}, "status": change}
+
+
 @asynccontextmanager
 async def acting(server: ApiServer, user: str, *groups: str) -> AsyncIterator[Client]:
     connector = aiohttp.TCPConnector(ssl=client_identity(server.data_dir, user, *groups))
@@ -64,8 +69,8 @@ async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[
         operation = msgspec.convert(await admin.get(f"{OPERATIONS}/mine"), MachineOperation)
         finalizers = {"metadata": {"finalizers": ["unbounded-cloud.io/operation"]}}
         await agent.merge(f"{OPERATIONS}/mine", finalizers)
-        take = slot.take_patch(machine, operation, "unbounded-agent/m1", (), now=NOW)
-        machine = await agent.merge(f"{MACHINES}/m1/status", take)
+        take = slot.take_change(machine, operation, "unbounded-agent/m1", (), now=NOW)
+        machine = await agent.merge(f"{MACHINES}/m1/status", on_top_of(machine, take))
         run = Run(
             machine="m1",
             machine_uid=machine["metadata"]["uid"],
@@ -84,8 +89,8 @@ async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[
         end = terminal_patch(run, OperationPhase.COMPLETE, "Completed", "done", now=NOW, conditions=[])
         done = await agent.merge(f"{OPERATIONS}/mine/status", {"status": end})
         machine = await admin.get(f"{MACHINES}/m1")
-        release = slot.release_patch(machine, msgspec.convert(done, MachineOperation), None, now=NOW)
-        machine = await agent.merge(f"{MACHINES}/m1/status", release)
+        release = slot.release_change(machine, msgspec.convert(done, MachineOperation), None, now=NOW)
+        machine = await agent.merge(f"{MACHINES}/m1/status", on_top_of(machine, release))
         assert [one["name"] for one in machine["status"]["recentOperations"]] == ["old", "mine"]
         assert "activeOperation" not in machine["status"]
         node = await agent.merge(f"{NODES}/m1", {"metadata": {"labels": {"unbounded-cloud.io/machine": "m1"}}})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import unbounded
 from tests.support.memory_api import MemoryApi
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.errors import Conflict
@@ -113,3 +115,14 @@ def test_an_update_spares_another_object_of_the_same_name() -> None:
         assert await world.writer.update("m1", lambda _raw: {"message": "x"}, uid=machine.metadata.uid) is not None
 
     run(story)
+
+
+def test_controllers_write_a_status_in_no_other_way() -> None:
+    source = Path(unbounded.__file__).parent
+    named = {
+        str(path.relative_to(source))
+        for part in ("agent", "join", "kube", "machina", "machineops", "metalman", "operations")
+        for path in (source / part).rglob("*.py")
+        if 'subresource="status"' in path.read_text()
+    }
+    assert named == {"kube/status_writer.py"}

@@ -37,8 +37,8 @@ def raw(**conditions: tuple[str, str, str]) -> dict[str, Any]:
     return built
 
 
-def shown(patch: dict[str, Any]) -> dict[str, tuple[str, str, str]] | None:
-    conditions = patch["status"].get("conditions")
+def shown(change: dict[str, Any]) -> dict[str, tuple[str, str, str]] | None:
+    conditions = change.get("conditions")
     if conditions is None:
         return None
     return {each["type"]: (each["status"], each["reason"], each.get("message", "")) for each in conditions}
@@ -46,9 +46,9 @@ def shown(patch: dict[str, Any]) -> dict[str, tuple[str, str, str]] | None:
 
 def test_the_first_marks_are_written_with_the_slot() -> None:
     before = raw(CloudInitDone=("True", "Succeeded", ""), Attested=("True", "Succeeded", ""))
-    patch = slot.take_patch(before, operation_of(), "metalman/lab", MARKED.start_marks, now=NOW)
-    assert shown(patch) == {"Attested": ("True", "Succeeded", ""), "Repaved": ("False", "Pending", "")}
-    assert patch["status"]["activeOperation"]["name"] == "op"
+    change = slot.take_change(before, operation_of(), "metalman/lab", MARKED.start_marks, now=NOW)
+    assert shown(change) == {"Attested": ("True", "Succeeded", ""), "Repaved": ("False", "Pending", "")}
+    assert change["activeOperation"]["name"] == "op"
 
 
 WRITTEN: Final = ("True", "Succeeded", "image=i")
@@ -67,15 +67,15 @@ def test_what_others_have_said_meanwhile_stays(
     phase: str, before: tuple[str, str, str], after: dict[str, Any] | None
 ) -> None:
     operation = operation_of(status={**claim(), **ended(phase)})
-    patch = slot.release_patch(raw(Repaved=before), operation, MARKED, now=NOW)
-    assert shown(patch) == after
+    change = slot.release_change(raw(Repaved=before), operation, MARKED, now=NOW)
+    assert shown(change) == after
 
 
 def release(kind: str, phase: str, fingerprint: str | None, procedure: Procedure | None = None) -> dict[str, Any]:
     keys = {"bastionFingerprint": "SHA256:b", **({"fingerprint": fingerprint} if fingerprint else {})}
     machine = msgspec.to_builtins(machine_of(status={"ssh": keys}))
     operation = operation_of(kind=kind, status={**claim(), **ended(phase)})
-    return slot.release_patch(machine, operation, procedure, now=NOW)["status"]  # type: ignore[no-any-return]
+    return slot.release_change(machine, operation, procedure, now=NOW)
 
 
 def test_a_host_that_was_made_anew_has_another_host_key_and_its_bastion_the_same() -> None:

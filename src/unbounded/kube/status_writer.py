@@ -24,14 +24,17 @@ class StatusWriter(Generic[T]):
     status without a change is not written. The cache learns each answer before the watch delivers it.
 
     Args:
-        fields: the status fields that the writer owns, as on the wire; it refuses to write others.
+        fields: the status fields that the writer owns, as on the wire; it refuses to write others. None for all of
+            them, where something else decides who may write, such as a claim.
         cache: the cache of the kind; None where the caller keeps none.
     """
 
-    def __init__(self, api: Api, kind: Kind[T], *, fields: Collection[str], cache: Cache[T] | None = None) -> None:
+    def __init__(
+        self, api: Api, kind: Kind[T], *, fields: Collection[str] | None, cache: Cache[T] | None = None
+    ) -> None:
         self._api = api
         self._kind = kind
-        self._fields = frozenset(fields)
+        self._fields = None if fields is None else frozenset(fields)
         self._cache = cache
 
     async def write(self, base: object, status: Mapping[str, Any] | None) -> T | None:
@@ -49,9 +52,14 @@ class StatusWriter(Generic[T]):
         key, _uid, version = identify(base)
         return await self._patch(key.name, {"metadata": {"resourceVersion": version}, "status": self._owned(status)})
 
-    async def merge(self, name: str, status: Mapping[str, Any]) -> T:
-        """Merge `status` into that of an object, whatever its version: for fields that have one writer."""
-        return await self._patch(name, {"status": self._owned(status)})
+    async def merge(self, name: str, status: Mapping[str, Any], *, uid: str = "") -> T:
+        """Merge `status` into that of an object, whatever its version: for fields that have one writer.
+
+        Args:
+            uid: of the object that is meant; another one under its name is a Conflict.
+        """
+        meant = {"metadata": {"uid": uid}} if uid else {}
+        return await self._patch(name, {**meant, "status": self._owned(status)})
 
     async def update(
         self, name: str, change: Callable[[Raw], Mapping[str, Any] | None], *, uid: str = "", attempts: int = ATTEMPTS
@@ -80,7 +88,7 @@ class StatusWriter(Generic[T]):
         return None
 
     def _owned(self, status: Mapping[str, Any]) -> dict[str, Any]:
-        foreign = status.keys() - self._fields
+        foreign = status.keys() - (status.keys() if self._fields is None else self._fields)
         if foreign:
             raise ValueError(f"status.{', status.'.join(sorted(foreign))} of {self._kind.kind} has another writer")
         return dict(status)

@@ -20,6 +20,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.machineops import causes, power, reasons, replacement
 from unbounded.machineops.budget import Held, ScopeBudget, held
 from unbounded.machineops.credentials import Logins
@@ -99,6 +100,7 @@ class CloudExecutor:
         user_data: UserData,
     ) -> None:
         self._api = api
+        self._status = StatusWriter(api, MACHINE_OPERATIONS, fields=("losses",))
         self._machines = machines
         self._provider = provider
         self._site = site
@@ -221,12 +223,9 @@ class CloudExecutor:
         told = {one.field: as_told(one) for one in losses[:MOST_LOSSES]}
         if not told or list(told.values()) == list(operation.status.losses):
             return
-        patch = {
-            "metadata": {"uid": operation.metadata.uid},
-            "status": {"losses": msgspec.to_builtins([*told.values()])},
-        }
+        losses_told = {"losses": msgspec.to_builtins([*told.values()])}
         try:
-            await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
+            await self._status.merge(operation.name, losses_told, uid=operation.metadata.uid)
         except ApiError as error:
             raise Transient(f"what would be lost cannot be written to its status: {error}") from error
 

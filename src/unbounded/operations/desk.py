@@ -24,6 +24,7 @@ from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons, slot
 from unbounded.operations.announcing import Announce
 from unbounded.operations.caches import StewardCaches
@@ -56,6 +57,8 @@ class Desk:
         ended: Callable[[MachineOperation], None],
     ) -> None:
         self._api = api
+        self._machine_status = StatusWriter(api, MACHINES, fields=slot.FIELDS, cache=caches.machines)
+        self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._caches = caches
         self._announce = announce
         self._wall = now
@@ -155,13 +158,10 @@ class Desk:
 
     async def write(self, operation: MachineOperation, status: Mapping[str, Any]) -> MachineOperation | None:
         """The operation as the server keeps it; None when it is gone."""
-        patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}
         try:
-            written = await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
+            return await self._operation_status.write(operation, status)
         except NotFound:
             return None
-        self._caches.operations.saw(written)
-        return written
 
     def conditions(self, operation: MachineOperation, status: str, reason: str, text: str) -> list[dict[str, Any]]:
         old = operation.status.conditions
@@ -186,10 +186,8 @@ class Desk:
             machine = await self._api.get(MACHINES, operation.spec.machine_ref or "")
         except NotFound:
             return
-        if not slot.holds_slot(operation, machine):
-            return
-        patch = slot.lost_patch(machine.metadata.resource_version, lost=lost)
-        self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+        if slot.holds_slot(operation, machine):
+            await self._machine_status.write(machine, slot.lost_change(lost=lost))
 
     async def leave_result(self, operation: MachineOperation) -> None:
         """Before an operation may go: its result, if its executor did not leave it in the Machine's history."""
@@ -199,9 +197,7 @@ class Desk:
         if operation.status.reason not in _ENDED_FOR_AN_EXECUTOR and not slot.holds_slot(operation, machine):
             return
         raw = await self._api.get(MACHINES.raw(), machine.name)
-        patch = slot.result_patch(raw, operation)
-        if patch is not None:
-            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+        await self._machine_status.write(raw, slot.result_change(raw, operation))
 
     async def _set_finalizers(self, operation: MachineOperation, finalizers: list[str]) -> MachineOperation:
         metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}

@@ -5,6 +5,7 @@ finalizer, so that none goes in the middle of a host operation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from unbounded.api.conditions import ConditionReason, ConditionType
@@ -15,6 +16,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.api.phase import machine_phase
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import slot
 from unbounded.operations.caches import INDEX_MACHINE, StewardCaches
 from unbounded.operations.procedure import Mark, MarkStatus
@@ -59,6 +61,9 @@ _IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReaso
 _NOT_REPAVING: Final = Mark(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
 
 
+_FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "reason")
+
+
 class MachineKeeper:
     """Looks at one Machine at a time.
 
@@ -68,6 +73,7 @@ class MachineKeeper:
 
     def __init__(self, api: Api, caches: StewardCaches, now: Callable[[], str]) -> None:
         self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=_FIELDS, cache=caches.machines)
         self._caches = caches
         self._now = now
 
@@ -116,11 +122,8 @@ class MachineKeeper:
             return
 
     async def _write_machine(self, machine: Machine, status: Mapping[str, Any]) -> None:
-        patch = {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}
-        try:
-            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
-        except NotFound:
-            return
+        with suppress(NotFound):
+            await self._status.write(machine, status)
 
     def _node(self, machine: str) -> Node | None:
         node = self._caches.nodes.get(machine)

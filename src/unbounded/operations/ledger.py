@@ -21,6 +21,7 @@ from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons, slot
 from unbounded.operations.caches import Caches
 from unbounded.operations.memory import ACT_ON_S, Memory
@@ -96,6 +97,8 @@ class Ledger:
 
     def __init__(self, api: Api, executor: Executor, caches: Caches, *, identity: str, now: WallClock) -> None:
         self._api = api
+        self._machine_status = StatusWriter(api, MACHINES, fields=slot.FIELDS, cache=caches.machines)
+        self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._executor = executor
         self._caches = caches
         self._identity = identity
@@ -200,12 +203,12 @@ class Ledger:
         except NotFound:
             return
         if slot.holds_slot(seen.operation, machine):
-            await self._patch_machine(machine.name, slot.lost_patch(machine.metadata.resource_version))
+            await self._machine_status.write(machine, slot.lost_change())
 
     async def count_lost(self, machine: Machine, seconds: int) -> None:
         """Store a lost executor's time since; a write that fails costs time alone, and the next pass makes it again."""
         with suppress(Failure):
-            await self._patch_machine(machine.name, slot.count_patch(machine.metadata.resource_version, seconds))
+            await self._machine_status.write(machine, slot.count_change(seconds))
 
     async def release(self, operation: MachineOperation, procedure: Procedure | None, read: Sight | None) -> str | None:
         """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
@@ -228,8 +231,7 @@ class Ledger:
         if active.lost and read is None:
             self._caches.machines.saw(machine)
             return None
-        patch = slot.release_patch(raw, operation, procedure, read, now=self.now())
-        await self._patch_machine(raw["metadata"]["name"], patch)
+        await self._machine_status.write(raw, slot.release_change(raw, operation, procedure, read, now=self.now()))
         return slot.forgotten_key(raw, operation)
 
     # The Machine
@@ -249,9 +251,9 @@ class Ledger:
         lasts = _loop_time() - seen.memory.stage_since >= SHOW_AFTER_S
         if mark is None or not lasts or seen.machine is None or not seen.claimed:
             return
-        patch = slot.mark_patch(slot.as_read(seen.machine), mark, now=self.now())
-        if patch is not None and slot.holds_slot(seen.operation, seen.machine):
-            await self._patch_machine(seen.machine.name, patch)
+        if slot.holds_slot(seen.operation, seen.machine):
+            shown = slot.marked(slot.as_read(seen.machine), (mark,), now=self.now())
+            await self._machine_status.write(seen.machine, shown)
 
     async def _hold(self, seen: Pass, run: Run) -> MachineOperation:
         """Make sure of the Machine before the record is written: our slot, and the same binding."""
@@ -277,17 +279,12 @@ class Ledger:
         operation = await self._hold_deletion(seen.operation)
         first = () if seen.claimed else seen.procedure.start_marks
         marks = (*first, seen.procedure.stages[run.stage].mark)
-        patch = slot.take_patch(slot.as_read(machine), operation, self._executor.name, marks, now=self.now())
-        taken = await self._patch_machine(machine.name, patch)
-        if not slot.holds_slot(operation, taken):
+        change = slot.take_change(slot.as_read(machine), operation, self._executor.name, marks, now=self.now())
+        taken = await self._machine_status.write(machine, change)
+        if taken is None or not slot.holds_slot(operation, taken):
             raise Outdated(operation)
         seen.memory.slot_taken(machine.metadata.resource_version, taken.metadata.resource_version)
         return operation
-
-    async def _patch_machine(self, name: str, patch: dict[str, Any]) -> Machine:
-        machine = await self._api.patch(MACHINES, name, patch, subresource="status")
-        self._caches.machines.saw(machine)
-        return machine
 
     async def _live(self, machine: str) -> dict[str, Any]:
         return await self._api.get(MACHINES.raw(), machine)
@@ -340,10 +337,7 @@ class Ledger:
         )
 
     async def _write(self, operation: MachineOperation, status: dict[str, Any]) -> MachineOperation:
-        patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}
-        written = await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
-        self._caches.operations.saw(written)
-        return written
+        return await self._operation_status.write(operation, status) or operation
 
 
 def _is_before(text: str | None, at: datetime) -> bool:

@@ -1,4 +1,7 @@
-"""The writes on a Machine that go with an operation: its slot, its marks, and the history that it leaves."""
+"""The changes of a Machine's status that go with an operation: its slot, its marks, and the history that it leaves.
+
+Each function returns the status fields to merge; a `StatusWriter` with `FIELDS` writes them.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from unbounded.operations.procedure import Mark, Procedure, Sight
 from unbounded.operations.record import whole
 
 KEPT: Final = 10
+FIELDS: Final = ("activeOperation", "conditions", "operations", "recentOperations", "ssh")
 
 Raw = Mapping[str, Any]
 
@@ -26,7 +30,7 @@ def as_read(machine: Machine) -> Raw:
     return {"metadata": version, "status": {"conditions": conditions}}
 
 
-def take_patch(
+def take_change(
     machine: Raw, operation: MachineOperation, executor: str, marks: Iterable[Mark | None], *, now: str
 ) -> dict[str, Any]:
     """Take the slot of a Machine as it was read, with the first marks."""
@@ -37,30 +41,20 @@ def take_patch(
         executor=executor,
         since=now,
     )
-    return _status_patch(machine, {"activeOperation": whole(active), **marked(machine, marks, now=now)})
+    return {"activeOperation": whole(active), **marked(machine, marks, now=now)}
 
 
-def mark_patch(machine: Raw, mark: Mark | None, *, now: str) -> dict[str, Any] | None:
-    """Show a mark on the Machine; None when it shows it already."""
-    change = marked(machine, (mark,), now=now)
-    return _status_patch(machine, change) if change else None
-
-
-def lost_patch(version: str, *, lost: bool = True) -> dict[str, Any]:
+def lost_change(*, lost: bool = True) -> dict[str, Any]:
     """Keep the slot of an operation that ends, until the machine was looked at afresh; or take that back."""
-    return _slot_patch(version, {"lost": lost, "lostSeconds": None})
+    return {"activeOperation": {"lost": lost, "lostSeconds": None}}
 
 
-def count_patch(version: str, seconds: int) -> dict[str, Any]:
+def count_change(seconds: int) -> dict[str, Any]:
     """Store for how long the slot has been that of a lost executor, so that the next process counts on."""
-    return _slot_patch(version, {"lostSeconds": seconds})
+    return {"activeOperation": {"lostSeconds": seconds}}
 
 
-def _slot_patch(version: str, active: Raw) -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": version}, "status": {"activeOperation": dict(active)}}
-
-
-def release_patch(
+def release_change(
     machine: Raw, operation: MachineOperation, procedure: Procedure | None, read: Sight | None = None, *, now: str
 ) -> dict[str, Any]:
     """Give the slot back, leave the operation's result in the history, and move the counters it stood for.
@@ -70,7 +64,7 @@ def release_patch(
     """
     marks = marked(machine, _marks_at_end(operation, procedure, read, now), now=now)
     gone = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
-    return _status_patch(machine, {"activeOperation": None, **_result(machine, operation), **marks, **gone})
+    return {"activeOperation": None, **_result(machine, operation), **marks, **gone}
 
 
 def forgotten_key(machine: Raw, operation: MachineOperation) -> str | None:
@@ -82,12 +76,12 @@ def forgotten_key(machine: Raw, operation: MachineOperation) -> str | None:
     return key
 
 
-def result_patch(machine: Raw, operation: MachineOperation) -> dict[str, Any] | None:
+def result_change(machine: Raw, operation: MachineOperation) -> dict[str, Any] | None:
     """Leave the result of an operation whose executor will not; None when it is there already."""
     history = machine.get("status", {}).get("recentOperations", ())
     if any(entry.get("uid") == operation.metadata.uid for entry in history):
         return None
-    return _status_patch(machine, _result(machine, operation))
+    return _result(machine, operation)
 
 
 def _result(machine: Raw, operation: MachineOperation) -> dict[str, Any]:
@@ -203,7 +197,3 @@ def _recent(operation: MachineOperation) -> RecentOperation:
         completed_at=status.completed_at,
         evidence=status.evidence,
     )
-
-
-def _status_patch(machine: Raw, status: Mapping[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": machine["metadata"]["resourceVersion"]}, "status": dict(status)}
