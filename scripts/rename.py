@@ -95,6 +95,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     mentions: list[str] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
+    checked: bool = False
 
 
 def apply(root: Path, table: Table, mypy: Sequence[str]) -> tuple[Tree, Report]:
@@ -122,6 +123,7 @@ def apply(root: Path, table: Table, mypy: Sequence[str]) -> tuple[Tree, Report]:
     attributes = Attributes(tree, table.final_attrs(), mypy)
     report.reports = attributes.apply()
     report.notes += attributes.notes
+    report.checked = attributes.checked and not table.words
     report.skipped = [*moves.skipped, *renames.skipped, *attributes.skipped]
     _words(tree, table.words)
     return tree, report
@@ -180,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     python = sorted(path for path in tree.touched if path.endswith(".py") and (options.root / path).exists())
     _tidy(options.root, python)
-    if tree.touched and not options.no_mypy:
+    if tree.touched and not options.no_mypy and not report.checked:
         done = subprocess.run([*mypy, "--no-error-summary"], cwd=options.root, capture_output=True, text=True)
         report.reports = [*done.stdout.splitlines(), *done.stderr.splitlines()]
     _print(report, verbose=options.verbose)

@@ -21,7 +21,6 @@ _REPORT: Final = re.compile(r"^(.+?\.py):(\d+):(\d+):(\d+):(\d+): (error|note): 
 _NO_ATTRIBUTE: Final = re.compile(r'"([^"]+)"(?: of "[^"]*")? has no attribute "(\w+)"')
 _KEYWORD: Final = re.compile(r'Unexpected keyword argument "(\w+)"(?: for "([^"]+)"(?: of "([^"]+)")?)?')
 _INCOMPATIBLE: Final = re.compile(r"[Ii]ncompatible|protocol member|protocol bound|Need type annotation")
-_BY_STRING: Final = frozenset({"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "object"})
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,7 @@ class Attributes:
     mypy: Sequence[str]
     skipped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    checked: bool = False  # mypy has seen the tree as it is now
     _owners: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))  # (old, new) by class
 
     def apply(self) -> list[str]:
@@ -147,6 +147,7 @@ class Attributes:
         if not self._owners:
             return []
         reports: list[str] = []
+        self.checked = True
         for _ in range(ROUNDS):
             reports = self._check()
             if not self._follow(reports):
@@ -242,22 +243,14 @@ class Attributes:
 
     def _unchecked(self) -> None:
         """Note the uses that mypy cannot see: names in strings, and fields given to msgspec's `replace`."""
-        olds = {old: new for pairs in self._owners.values() for old, new in pairs}
-        pattern = words_in(olds)
+        olds = {old for pairs in self._owners.values() for old, _ in pairs}
+        words = words_in(olds).pattern
+        by_string = re.compile(rb"(?:getattr|setattr|hasattr|attrgetter|methodcaller)\(.*[\"'](" + words + rb")[\"']")
+        by_keyword = re.compile(rb"(?:replace|SimpleNamespace|dict)\(.*?\b(" + words + rb")=")
         for file in self.tree.python:
-            if not pattern.search(file.content):
-                continue
-            names = Names(file)
-            for call in ast.walk(names.tree):
-                if not isinstance(call, ast.Call):
-                    continue
-                name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-                texts = (
-                    {one.value for one in call.args if isinstance(one, ast.Constant)} if name in _BY_STRING else set()
-                )
-                given = {one.arg for one in call.keywords} if name in ("replace", "SimpleNamespace", "dict") else set()
-                for old in sorted({str(one) for one in texts | given} & olds.keys()):
-                    self.notes.append(f"{file.path}:{call.lineno}: {name} of {old}: mypy cannot see it")
+            for number, line in enumerate(file.content.split(b"\n"), 1):
+                if (found := by_string.search(line) or by_keyword.search(line)) is not None:
+                    self.notes.append(f"{file.path}:{number}: may mean {found[1].decode()}, which mypy cannot see")
 
 
 def run_mypy(root: Path) -> list[str]:

@@ -68,7 +68,7 @@ class Moves:
         for file in self.tree.files.values():
             if segments.search(file.content) or (file.path in self.files and b"import" in file.content):
                 edits = [*self._mentions(file)]
-                if file.module:
+                if file.module and self._concerns(file):
                     edits += self._imports(file)
                 file.apply(edits)
         self.tree.write()
@@ -109,6 +109,11 @@ class Moves:
         return ""
 
     # imports
+
+    def _concerns(self, file: SourceFile) -> bool:
+        """Return whether a file may import a moved module through its package, or relatively."""
+        relative = re.search(rb"^\s*from \.", file.content, re.MULTILINE) is not None
+        return relative or any(file.may_use(*name.rpartition(".")[::2]) for name in self.modules)
 
     def _imports(self, file: SourceFile) -> Iterator[Edit]:
         names = Names(file)

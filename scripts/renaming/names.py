@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from tokenize import COMMENT, tokenize
@@ -12,6 +12,7 @@ from scripts.renaming.scopes import Names, Scope
 from scripts.renaming.tree import ROOTS, Edit, RenameError, SourceFile, Tree, words_in
 
 _DOTTED = re.compile(rb"(?<![\w./-])" + ROOTS.encode() + rb"(?:\.\w+)+(?::\w+)?")
+_FROM = re.compile(rb"from ([\w.]+) import (\([^)]*\)|[\w, ]+)")
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,7 @@ class Renames:
         self.tree = tree
         self.skipped: list[str] = []
         self.parsed: dict[str, Names] = {}
-        words = words_in({*(old.rsplit(".", 1)[-1] for old in rows), *rows.values()}) if rows else None
-        for file in tree.files.values():
-            if words is not None and words.search(file.content) and file.module:
-                self.parsed[file.path] = Names(file)
+        self._parse([*rows])
         modules = {names.file.module: names for names in self.parsed.values()}
         self.new: dict[str, str] = {}  # qualified name, also through re-exports, to the new last segment
         for old, new in rows.items():
@@ -41,11 +39,19 @@ class Renames:
             if name in there:
                 self.new[old] = new
             else:
-                done = new in there
+                file = tree.modules().get(module)
+                done = file is not None and file.may_use(module, new)
                 self.skipped.append(f"name {old}: {'done' if done else f'neither it nor {new} is there'}")
         self._follow()
         self.bindings = [*self._bound()]
         self._check(rows)
+
+    def _parse(self, wanted: Iterable[str]) -> None:
+        """Parse the files that may refer to one of the names."""
+        pairs = [(module, name) for module, _, name in (one.rpartition(".") for one in wanted)]
+        for file in self.tree.python:
+            if file.path not in self.parsed and any(file.may_use(*pair) for pair in pairs):
+                self.parsed[file.path] = Names(file)
 
     def _follow(self) -> None:
         """Add the re-exports: modules that import a renamed name under its own name."""
@@ -58,6 +64,8 @@ class Renames:
                     if one.scope is names.top and one.bound == one.node.name and one.target in self.new:
                         grew |= here not in self.new
                         self.new.setdefault(here, self.new[one.target])
+            if grew:
+                self._parse(self.new)
 
     def _bound(self) -> Iterator[_Binding]:
         """Yield each binding that gets a new name: definitions, and imports in whatever scope."""
@@ -103,11 +111,12 @@ class Renames:
             edits[one.names.file.path] += one.names.rename(one.scope, one.old, one.new)
             edits[one.names.file.path] += _prose(one)
         for path, names in self.parsed.items():
-            edits[path] += [*self._imports(names), *self._members(names), *self._exports(names)]
+            edits[path] += [*self._imports(names), *self._members(names), *self._exports(names), *self._scripts(names)]
         words = words_in({name.rsplit(".", 1)[-1] for name in self.new}) if self.new else None
         for path, file in self.tree.files.items():
             if words is not None and words.search(file.content):
-                file.apply([*edits[path], *self._dotted(file)])
+                code = [] if file.module else self._code(file, 0, len(file.content))
+                file.apply([*edits[path], *self._dotted(file), *code])
         self.tree.write()
         return [*self._left(words)] if words else []
 
@@ -137,6 +146,19 @@ class Renames:
             if (new := self.new.get(f"{names.file.module}.{text.value!s}")) is not None:
                 start, end = names.span(text)
                 yield Edit(start + 1, end - 1, new.encode())
+
+    def _scripts(self, names: Names) -> Iterator[Edit]:
+        for node in names.scripts:
+            yield from self._code(names.file, *names.span(node))
+
+    def _code(self, file: SourceFile, start: int, end: int) -> Iterator[Edit]:
+        """Yield the edits of source code in a string or document: of the names that it imports."""
+        text = file.content[start:end]
+        for statement in _FROM.finditer(text):
+            for name in re.findall(r"\w+", statement[2].decode()):
+                if (new := self.new.get(f"{statement[1].decode()}.{name}")) is not None:
+                    for found in re.finditer(rb"(?<![\w.])" + name.encode() + rb"(?!\w)", text):
+                        yield Edit(start + found.start(), start + found.end(), new.encode())
 
     def _dotted(self, file: SourceFile) -> Iterator[Edit]:
         """Yield the edits of qualified names in strings, comments and documents; also `module:name`."""

@@ -89,6 +89,7 @@ class Names(ast.NodeVisitor):
         self.imported: list[ImportedName] = []
         self.members: list[Member] = []
         self.docstrings: list[ast.Constant] = []
+        self.scripts: list[ast.expr] = []  # strings that may be source code with imports
         self.exported: list[ast.Constant] = []  # the strings of __all__
         self.classes: list[tuple[ast.ClassDef, Scope, Scope]] = []  # with the scope around and the scope of the body
         self.top = self.scope = Scope("module", None)
@@ -233,11 +234,15 @@ class Names(ast.NodeVisitor):
         return start < at < end and self.file.content[:at].endswith(f".{node.attr}".encode())
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        if any(isinstance(one, ast.Constant) and "import " in str(one.value) for one in node.values):
+            self.scripts.append(node)
         self._inside.append(("f", node))
         self.generic_visit(node)
         self._inside.pop()
 
     def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and "import " in node.value and not self._inside:
+            self.scripts.append(node)
         if self._annotation and isinstance(node.value, str) and not self._inside:
             try:
                 inner = ast.parse(node.value.strip(), mode="eval")

@@ -12,6 +12,7 @@ from typing import Final
 
 SOURCES: Final = ("src", "examples/provider-plugin/src", "")  # roots of modules, the longest match first
 ROOTS: Final = r"(?:unbounded|tests|scripts|benchmarks)"  # first segments of the modules that a table can name
+_IMPORTS: Final = re.compile(r"(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w.]+))")
 _LEFT_ALONE: Final = (
     "scripts/renames/",
     "scripts/renaming/",
@@ -41,6 +42,7 @@ class SourceFile:
     path: str
     content: bytes
     changed: bool = False
+    _parts: tuple[bytes | None, frozenset[str], frozenset[str]] = (None, frozenset(), frozenset())
 
     @cached_property
     def module(self) -> str:
@@ -49,6 +51,23 @@ class SourceFile:
             return ""
         root = next(root for root in SOURCES if not root or self.path.startswith(root + "/"))
         return module_of(self.path[len(root) + 1 if root else 0 :])
+
+    def may_use(self, module: str, name: str) -> bool:
+        """Return whether the file may refer to a name of a module, by its words and imports as they are now."""
+        words, imported = self._seen()
+        if name not in words:
+            return False
+        package, _, last = module.rpartition(".")
+        relative = "." in imported and last in words
+        return self.module == module or module in imported or (package in imported and last in words) or relative
+
+    def _seen(self) -> tuple[frozenset[str], frozenset[str]]:
+        if self._parts[0] is not self.content:
+            text = self.content.decode(errors="replace")
+            imported = {dotted or plain for dotted, plain in _IMPORTS.findall(text)}
+            imported |= {"." for module in imported if module.startswith(".")}
+            self._parts = (self.content, frozenset(re.findall(r"\w+", text)), frozenset(imported))
+        return self._parts[1:]
 
     @property
     def is_package(self) -> bool:

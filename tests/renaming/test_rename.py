@@ -142,6 +142,7 @@ def test_name_follows_imports_re_exports_strings_and_quoted_annotations(reposito
                 def g(): return f(Old=2), [Old for Old in ()], Old, isinstance(1, p.m.Old)
                 def h(): return cast("Old", 1), "unbounded.p.m.Old.x", "unbounded.p:Old", f"{p.Old}"
                 """,
+            "src/unbounded/script.py": "S = 'from unbounded.p import Old; Old()', 'Old'\n",
             "src/unbounded/local.py": "def f():\n from unbounded.p import Old\n return Old\ndef g(): return Old\n",
         }
     )
@@ -172,6 +173,8 @@ def test_name_follows_imports_re_exports_strings_and_quoted_annotations(reposito
     )
     local = "def f():\n from unbounded.p import New\n return New\ndef g(): return Old\n"
     assert repository.read("src/unbounded/local.py") == local
+    script = "S = 'from unbounded.p import New; New()', 'Old'\n"
+    assert repository.read("src/unbounded/script.py") == script
     before = repository.state()
     repository.rename(rows)
     assert repository.state() == before
