@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 
 T = TypeVar("T")
 
@@ -132,7 +132,9 @@ async def stop(process: Process) -> None:
 # In the child
 
 
-async def serve(ready: object, metrics: Metrics | None = None, *, tell: Callable[[], object] | None = None) -> None:
+async def serve(
+    ready: object, metrics: ControllerMetrics | None = None, *, tell: Callable[[], object] | None = None
+) -> None:
     """Be ready, answer what the parent asks, and return when it has no more questions.
 
     Args:
@@ -157,7 +159,7 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _requests(metrics: Metrics) -> dict[str, int]:
+def _requests(metrics: ControllerMetrics) -> dict[str, int]:
     counted: dict[str, int] = {}
     for family in metrics.registry.collect():
         for sample in family.samples:

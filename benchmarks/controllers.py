@@ -15,8 +15,8 @@ from unbounded.cli.identities import acting_as
 from unbounded.kube import logs
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.metrics import Metrics
-from unbounded.kube.process import followed
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import running_caches
 from unbounded.machina import controller as machina_controller
 from unbounded.metalman import controller as metalman_controller
 from unbounded.metalman.settings import Settings
@@ -25,7 +25,7 @@ from unbounded.operations.metrics import OperationMetrics
 
 
 async def main(kubeconfig: Path, settings: Settings) -> None:
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     async with (
         HttpApi(from_kubeconfig(kubeconfig)) as admin,
         acting_as("machina", admin, metrics=metrics, elects=True) as as_machina,
@@ -37,7 +37,7 @@ async def main(kubeconfig: Path, settings: Settings) -> None:
         seen = Caches(caches.operations, caches.machines, caches.pause)
         shared = metalman_controller.Shared(seen, caches.nodes, ended)
         writers = [runtime.events for runtime in (as_machina, as_metalman) if runtime.events is not None]
-        async with followed(as_machina, *caches.each()):
+        async with running_caches(as_machina, *caches.each()):
             tasks = [
                 group.create_task(machina_controller.run(as_machina, caches=caches, metrics=ended)),
                 group.create_task(metalman_controller.run(as_metalman, settings, shared=shared)),

@@ -23,7 +23,7 @@ import msgspec
 
 from benchmarks.frame import percentile
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.credentials import Fixed
+from unbounded.kube.credentials import StaticCredentials
 from unbounded.kube.tls import client_context
 
 READ_BYTES: Final = 256 * 1024
@@ -161,7 +161,7 @@ class Target:
         config = from_kubeconfig(Path(kubeconfig))
         url = urlsplit(config.server)
         self.address = (url.hostname or "", port or url.port or 443)
-        login = config.credentials.value if isinstance(config.credentials, Fixed) else None
+        login = config.credentials.value if isinstance(config.credentials, StaticCredentials) else None
         self._certificate = login.certificate if login else None
         self._token = login.token if login else None
         self._context = client_context(ca=config.ca, certificate=self._certificate)

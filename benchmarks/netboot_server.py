@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks import children
 from benchmarks.netboot_net import CLIENTS, SERVER
-from unbounded.kube.collector import collect_seldom
+from unbounded.kube.gc_tuning import raise_gc_threshold
 from unbounded.metalman.dhcp import server as dhcp_server
 from unbounded.metalman.dhcp.model import Boot, Client, Finding, Lease, Loader, Mode, packed
 from unbounded.metalman.http import server as http_server
@@ -82,7 +82,7 @@ def seen(_: Finding) -> None:
 
 
 async def main(loader: Path, image: Path) -> None:
-    collect_seldom()
+    raise_gc_threshold()
     leases = dhcp_server.Server(dhcp_server.Settings(mode=Mode.RELAY, bind_address=SERVER), Book(loader.name), seen)
     files = tftp_server.Server(tftp_server.Settings(bind_address=SERVER), Files(loader))
     boots = http_server.Server(http_server.Settings(bind_address=SERVER), Boots(image), CollectorRegistry())

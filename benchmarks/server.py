@@ -14,12 +14,12 @@ from unbounded.apiserver.server import ApiServer
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.manifests import install_manifests
 from unbounded.kube.client import HttpApi
-from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.gc_tuning import raise_gc_threshold
 
 
 async def main(data: Path, *, bare: bool) -> None:
-    collect_seldom()  # as `unbounded up` does
+    raise_gc_threshold()  # as `unbounded up` does
     server = ApiServer(data)
     await server.start()
     try:

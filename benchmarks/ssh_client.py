@@ -19,7 +19,7 @@ import msgspec
 from benchmarks import children
 from benchmarks.ssh_jobs import Found, Job, Open, Target
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.machines import attempts
 from unbounded.machina.machines.runs import Run, Runs
 from unbounded.machina.provisioning.model import Finished, Install
@@ -49,7 +49,7 @@ class Client:
 
     async def _one(self, name: str, places: asyncio.Semaphore) -> None:
         attempt = f"{self.rounds:016x}"
-        install = Install(uid=name, attempt=attempt, config=Secret(self.config), script=self.script)
+        install = Install(uid=name, attempt=attempt, config=SecretStr(self.config), script=self.script)
         way = attempts.Way(self.routes[name], generation=1)
 
         async def way_now() -> attempts.Way:
@@ -96,7 +96,7 @@ def _cpu_s() -> float:
 
 
 def client_of(targets: Path, key: Path, config: Path, script: Path) -> Client:
-    identity = Identity(Secret(key.read_text()), "benchmark")
+    identity = Identity(SecretStr(key.read_text()), "benchmark")
     known = msgspec.json.decode(targets.read_bytes(), type=list[Target])
     return Client(known, identity, config.read_text(), script.read_text())
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from unbounded.agent.operations import agent_reset, node_reboot
 from unbounded.agent.upgrade import procedure as agent_upgrade
 from unbounded.api.conditions import CONDITIONS
-from unbounded.api.crd import DEFINITIONS, Definition, custom_resource_definition
+from unbounded.api.crd import DEFINITIONS, KindDefinition, custom_resource_definition
 from unbounded.api.names import API_VERSION, MARKS
 from unbounded.api.phase import PHASE_MEANING
 from unbounded.machineops import causes
@@ -69,7 +69,7 @@ def rules(schema: dict[str, Any]) -> Iterator[str]:
             yield from rules(child)
 
 
-def _kind_part(definition: Definition) -> str:
+def _kind_part(definition: KindDefinition) -> str:
     crd = custom_resource_definition(definition)
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     fields = {name: schema["properties"][name] for name in ("spec", "status") if name in schema["properties"]}

@@ -119,6 +119,9 @@ def apply(root: Path, table: Table, mypy: Sequence[str]) -> tuple[Tree, Report]:
     assert isinstance(renames, Renames)
     report.mentions = renames.apply()
     moves.apply()
+    done = {_moved(old, table.moves): new for old, new in renames.done.items()}
+    if done and moves.modules:  # what a merge brought in imported the names from the old modules
+        Renames(tree, done).apply()
     report.notes = moves.notes
     attributes = Attributes(tree, table.final_attrs(), mypy)
     report.reports = attributes.apply()

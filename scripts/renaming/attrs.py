@@ -170,6 +170,8 @@ class Attributes:
             first = [one for one in family if one.qualified == classes.canonical(row.owner)]
             if not first or not first[0].defines(row.old):
                 done = bool(first) and first[0].defines(row.new)
+                if done:  # uses of the old name may have come in with a merge
+                    self._owners[first[0].node.name].add((row.old, row.new))
                 self.skipped.append(f"attr {row.owner}.{row.old}: {'done' if done else f'neither it nor {row.new}'}")
                 continue
             faults += [

@@ -25,12 +25,12 @@ class Moves:
         modules = tree.modules()
         self.modules: dict[str, str] = {}
         for old, new in rows.items():
-            if old in modules:
+            if old in modules or new in modules:  # imports of the old one may have come in with a merge
                 self.modules[old] = new
-            else:
-                self.skipped.append(
-                    f"move {old}: {'done' if new in modules else 'neither it nor ' + new + ' is there'}"
-                )
+            if old in modules:
+                continue
+            state = "done" if new in modules else f"neither it nor {new} is there"
+            self.skipped.append(f"move {old}: {state}")
         self.files = self._files(modules)
         self._check()
 
@@ -38,6 +38,8 @@ class Moves:
         """Return the old and new paths of all files that move, also those of a package that are not Python."""
         moved: dict[str, str] = {}
         for old, new in sorted(self.modules.items(), key=lambda row: len(row[0])):
+            if old not in modules:
+                continue
             file = modules[old]
             root = next(root for root in SOURCES if not root or file.path.startswith(root + "/"))
             base = f"{root}/" * bool(root)

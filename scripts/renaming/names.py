@@ -29,6 +29,7 @@ class Renames:
     def __init__(self, tree: Tree, rows: Mapping[str, str]) -> None:
         self.tree = tree
         self.skipped: list[str] = []
+        self.done: dict[str, str] = {}
         self.parsed: dict[str, Names] = {}
         self._parse([*rows])
         modules = {names.file.module: names for names in self.parsed.values()}
@@ -41,6 +42,8 @@ class Renames:
             else:
                 file = tree.modules().get(module)
                 done = file is not None and file.may_use(module, new)
+                if done:  # uses of the old name may have come in with a merge
+                    self.new[old] = self.done[old] = new
                 self.skipped.append(f"name {old}: {'done' if done else f'neither it nor {new} is there'}")
         self._follow()
         self.bindings = [*self._bound()]

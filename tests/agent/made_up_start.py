@@ -15,7 +15,7 @@ from unbounded.agent.steps.start_steps import Starting
 from unbounded.api.failures import Transient
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 CONFIG = AgentConfig(
     machine_name="m1",
@@ -94,7 +94,7 @@ class MadeUpNodes:
                 path.unlink(missing_ok=True)
 
     async def kubelet_certificate(self, slot: Slot) -> CertificateAccess | None:
-        return CertificateAccess(Secret("pem")) if slot in self.certificates else None
+        return CertificateAccess(SecretStr("pem")) if slot in self.certificates else None
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         self._do(f"introduce {slot}")
@@ -153,7 +153,7 @@ class MadeUpStart:
 
         async def access(_tell: Tell) -> KubeletAccess:
             assert self._certificate.exists(), "kubelet's certificate is asked for without an identity"
-            return CertificateAccess(Secret("pem"))
+            return CertificateAccess(SecretStr("pem"))
 
         async def joined() -> bool:
             return self._certificate.exists()

@@ -17,9 +17,9 @@ from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.running import Limits
 from unbounded.agent.ports import Ran
 from unbounded.join.agent_config import Downloads, Source
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
-TOKEN: Final = TokenAccess(Secret("abcdef.0123456789abcdef"))
+TOKEN: Final = TokenAccess(SecretStr("abcdef.0123456789abcdef"))
 
 
 class CommandsOfHost:

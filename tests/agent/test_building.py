@@ -39,7 +39,7 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import Downloads, Source
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="owners of files need root")]
 
@@ -54,7 +54,7 @@ def elf(arch: str, content: bytes = b"") -> bytes:
     return b"\x7fELF\2\1\1".ljust(18, b"\0") + machine.to_bytes(2, "little") + content
 
 
-TOKEN = TokenAccess(Secret("abcdef.0123456789abcdef"))
+TOKEN = TokenAccess(SecretStr("abcdef.0123456789abcdef"))
 SYSTEM = tar(
     entry("usr/lib/systemd/systemd", elf("amd64", b"libsystemd-core-252.so"), mode=0o755),
     *(entry(path, b"", mode=0o755) for path in CONTRACT),

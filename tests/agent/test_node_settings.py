@@ -32,7 +32,7 @@ from unbounded.agent.node.surroundings import address_in
 from unbounded.api.configuration import MachineConfigurationTemplate
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import NodeSettings, node_settings
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 PROXY: Final = {"http": "http://proxy:3128", "https": "http://proxy:3129", "noProxy": [".example.com"]}
 
@@ -156,7 +156,7 @@ async def test_downloads_go_through_the_proxy_and_say_that_it_refuses(tmp_path: 
         given = settings(proxy={"http": url, "https": url})
         wanted = goal(downloads=mirrored("http://mirror.invalid"), image="registry.invalid/node:v1", settings=given)
         with pytest.raises(Rejected, match=f"the proxy {url}/?.* 403 Forbidden"):
-            await nodes.build(Slot.KUBE1, wanted, TokenAccess(Secret("t")), lambda _words: None)
+            await nodes.build(Slot.KUBE1, wanted, TokenAccess(SecretStr("t")), lambda _words: None)
     assert "CONNECT registry.invalid:443 HTTP/1.1" in asked
 
 

@@ -27,7 +27,7 @@ from unbounded.agent.node.running import Limits
 from unbounded.agent.ports import Ran, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import remove_durably
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
 UNIT = "systemd-nspawn@kube1.service"
@@ -121,7 +121,7 @@ async def test_the_node_that_a_slot_became_is_remembered(parts: Parts) -> None:
 
 
 async def test_a_kubelet_gets_another_certificate_and_keeps_all_else(parts: Parts) -> None:
-    pem = CertificateAccess(Secret(certificate(1)))
+    pem = CertificateAccess(SecretStr(certificate(1)))
     with pytest.raises(Rejected, match="not whole"):
         await parts.nodes.introduce(KUBE1, pem)
     whole(parts.layout)

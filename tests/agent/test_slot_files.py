@@ -17,11 +17,11 @@ from unbounded.agent.node.devices import Devices, look_for_devices
 from unbounded.agent.node.files import HostNames, Resolver, machine_id, resolver, slot_files, slot_links
 from unbounded.agent.node.nspawn import Bind, override, settings
 from unbounded.agent.node.rootfs import Distribution, distribution
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
-TOKEN = TokenAccess(Secret("abcdef.0123456789abcdef"))
+TOKEN = TokenAccess(SecretStr("abcdef.0123456789abcdef"))
 EXEC = ExecAccess("/opt/login", ("--audience", "k"), (("REGION", "r"),), "client.authentication.k8s.io/v1")
-CERTIFICATE = CertificateAccess(Secret("PEM"))
+CERTIFICATE = CertificateAccess(SecretStr("PEM"))
 PLAIN = Resolver(None, "", b"nameserver 10.0.0.1\n", "/etc/resolv.conf")
 
 

@@ -25,7 +25,7 @@ from unbounded.agent.node import kubelet
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.running import Limits
 from unbounded.api.failures import Rejected
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
@@ -134,7 +134,7 @@ async def _kubelet_follows_another_ca_while_its_node_runs_on(nodes: HostNodes, b
 async def _kubelet_moves_to_another_cluster_while_its_node_runs_on(nodes: HostNodes, boot_id: str) -> None:
     before = await nodes._running._inside(KUBE1).look("kubelet.service")
     access = ClusterAccess("https://10.88.0.100:6443", PEM, "10.0.0.54")
-    await nodes.succeed(KUBE1, access, CertificateAccess(Secret("certificate and key")), "the Node there")
+    await nodes.succeed(KUBE1, access, CertificateAccess(SecretStr("certificate and key")), "the Node there")
     after = await nodes._running._inside(KUBE1).look("kubelet.service")
     assert before.main_pid != after.main_pid != 0
     assert (await nodes.look(KUBE1)).boot_id == boot_id

@@ -8,7 +8,7 @@ import pytest
 from unbounded.api.core import Node
 from unbounded.api.machine import ActiveOperation, JoinStatus, MachineSpec, MachineStatus
 from unbounded.api.meta import Condition
-from unbounded.api.phase import PHASE_MEANING, PhaseNow, machine_phase
+from unbounded.api.phase import PHASE_MEANING, CurrentPhase, machine_phase
 
 KEY = {"name": "k", "namespace": "unbounded-kube"}
 SSH_ONLY = {"ssh": {"host": "10.0.0.5", "privateKeyRef": KEY}}
@@ -43,7 +43,7 @@ def phase(
     node: dict[str, Any] | None = None,
     slot: dict[str, Any] | None = None,
     join: dict[str, Any] | None = None,
-) -> PhaseNow:
+) -> CurrentPhase:
     return machine_phase(
         msgspec.convert(spec, MachineSpec),
         conditions=[condition(text) for text in conditions],

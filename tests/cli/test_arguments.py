@@ -23,7 +23,7 @@ from unbounded.cli.settings import (
     up_settings_of,
 )
 from unbounded.kube.options import SettingsError
-from unbounded.kube.settings import Address, ProcessSettings, address
+from unbounded.kube.settings import Address, ProcessSettings, parse_address
 from unbounded.machina import settings as machina_settings
 from unbounded.machina.machines.settings import Settings as MachinaSettings
 from unbounded.machina.main import main as machina
@@ -261,7 +261,7 @@ def test_a_file_that_cannot_be_meant_is_refused_by_its_key(tmp_path: Path, conte
     ],
 )
 def test_addresses_are_written_as_elsewhere_in_kubernetes(text: str, wanted: Address | None) -> None:
-    assert address(text) == wanted
+    assert parse_address(text) == wanted
 
 
 def _metalman(*arguments: str, **environ: str) -> tuple[Settings, ProcessSettings]:

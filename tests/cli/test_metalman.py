@@ -19,7 +19,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.events import EventRecorder
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import Runtime, running_caches
 from unbounded.lab.bmc import LabBmc
 from unbounded.lab.machines import manifests
 from unbounded.metalman import controller
@@ -80,7 +80,7 @@ def counting(story: Callable[[World], Coroutine[Any, Any, None]], *, site: str |
         events = EventRecorder(world.api, "metalman", now=virtual_now)
         runtime = Runtime(world.api, events=events)
         caches = controller.caches_of(world.api)
-        async with followed(runtime, caches.operations, caches.machines), asyncio.TaskGroup() as tasks:
+        async with running_caches(runtime, caches.operations, caches.machines), asyncio.TaskGroup() as tasks:
             counters = CounterController(runtime, caches.machines, caches.operations, site=site)
             running = [tasks.create_task(counters.run()), tasks.create_task(events.run())]
             try:
@@ -198,7 +198,7 @@ def pinning(story: Callable[[World, Certificates], Coroutine[Any, Any, None]], *
         certificates = Certificates(world.api)
         runtime = Runtime(world.api)
         machines = controller.caches_of(world.api).machines
-        async with followed(runtime, machines), asyncio.TaskGroup() as tasks:
+        async with running_caches(runtime, machines), asyncio.TaskGroup() as tasks:
             pins = tasks.create_task(PinController(runtime, machines, certificates, site=site).run())
             try:
                 await story(world, certificates)
@@ -328,7 +328,7 @@ async def metalman(api: MemoryApi, site: str | None) -> AsyncIterator[Caches]:
     runtime = Runtime(api)
     caches, nodes = controller.caches_of(api), Cache(api, NODES)
     shared = controller.Shared(caches, nodes, OperationMetrics(runtime.metrics.registry))
-    async with followed(runtime, *caches.followed, nodes), asyncio.TaskGroup() as tasks:
+    async with running_caches(runtime, *caches.followed, nodes), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(controller.run(runtime, Settings(site=site), shared=shared))
         try:
             yield caches

@@ -59,11 +59,11 @@ import asyncio, pathlib, sys
 from unbounded.agent.daemon.identity import join
 from unbounded.agent.layout import Layout
 from unbounded.join.agent_config import AgentConfig
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 import msgspec
 root, config, token = sys.argv[1:]
 read = msgspec.json.decode(pathlib.Path(config).read_bytes(), type=AgentConfig)
-asyncio.run(join(Layout(pathlib.Path(root)), read, token=Secret(token)))
+asyncio.run(join(Layout(pathlib.Path(root)), read, token=SecretStr(token)))
 """
 
 

@@ -31,8 +31,8 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder
-from unbounded.kube.metrics import Metrics
-from unbounded.kube.process import Health, Runtime
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import HealthServers, Runtime
 from unbounded.lab.bmc import LabBmc
 from unbounded.lab.machines import machines, secret
 from unbounded.machina import controller as machina
@@ -60,7 +60,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
 async def as_account(server: ApiServer, name: str) -> AsyncIterator[HttpApi]:
     async with (
         HttpApi(from_kubeconfig(server.kubeconfig_path)) as admin,
-        acting_as(name, admin, metrics=Metrics(), health=Health(())) as runtime,
+        acting_as(name, admin, metrics=ControllerMetrics(), health=HealthServers(())) as runtime,
     ):
         assert isinstance(runtime.api, HttpApi)
         yield runtime.api

@@ -31,12 +31,12 @@ from unbounded.join.attestation import Token
 from unbounded.join.discovery import signed_place
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 INFO: Final = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
-KNOWN: Final = Secret(TOKEN)
-FORGED: Final = Secret("abcdef.fedcba9876543210")
+KNOWN: Final = SecretStr(TOKEN)
+FORGED: Final = SecretStr("abcdef.fedcba9876543210")
 
 
 async def make_signing_token(admin: Client, token: str = TOKEN) -> None:

@@ -29,7 +29,7 @@ from unbounded.join.facts import (
 )
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Unreachable
+from unbounded.kube.errors import ServerUnreachable
 
 OTHER = "-----BEGIN CERTIFICATE-----\nMIIC\n-----END CERTIFICATE-----\n"
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -84,7 +84,7 @@ class Server:
 
     async def version(self) -> str:
         if self.says is None:
-            raise Unreachable("no connection")
+            raise ServerUnreachable("no connection")
         return self.says
 
 

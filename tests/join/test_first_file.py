@@ -33,7 +33,7 @@ from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
 from unbounded.join.install import AgentOrigin, HostDefaults
 from unbounded.join.tokens import machine_group
-from unbounded.kube.errors import Forbidden, Unreachable
+from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.payload import payload
@@ -176,14 +176,14 @@ class Failing(MemoryApi):
         return await super().list(kind, **given)
 
 
-@pytest.mark.parametrize("failure", [Forbidden("machineconfigurationversions is forbidden"), Unreachable("away")])
+@pytest.mark.parametrize("failure", [Forbidden("machineconfigurationversions is forbidden"), ServerUnreachable("away")])
 async def test_what_cannot_be_read_is_waited_for(failure: Exception) -> None:
     api = Failing(namespaces=NAMESPACES)
     async with place(api) as there:
         api.failure = failure
         with pytest.raises(NotKnown, match="the Machine's configuration cannot be read: "):
             await there.template_data(machine())
-        with pytest.raises(Refusal if isinstance(failure, Forbidden) else Unreachable):
+        with pytest.raises(Refusal if isinstance(failure, Forbidden) else ServerUnreachable):
             await there.user_data(machine())
 
 

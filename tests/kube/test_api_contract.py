@@ -15,7 +15,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Object
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from unbounded.kube.errors import AlreadyExists, Conflict, InvalidObject, NotFound
 from unbounded.kube.port import Api, EventType, WatchEvent
 
 T = TypeVar("T", bound=Object)
@@ -217,7 +217,7 @@ async def test_a_conflicting_status_write_is_refused(api: Api, prefix: str) -> N
 async def test_what_never_changes_is_refused(api: Api, prefix: str) -> None:
     name = f"{prefix}-a"
     await api.create(MACHINES, machine(name))
-    with pytest.raises(Invalid, match=r"metadata.uid.*immutable") as caught:
+    with pytest.raises(InvalidObject, match=r"metadata.uid.*immutable") as caught:
         await api.patch(MACHINES, name, {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}})
     assert caught.value.code == 422
 
@@ -286,7 +286,7 @@ async def test_a_finalizer_holds_an_object_until_it_is_removed(api: Api, prefix:
     assert await api.get(MACHINE_OPERATIONS, name) == held
     with pytest.raises(AlreadyExists, match="object is being deleted"):
         await api.create(MACHINE_OPERATIONS, operation(name))
-    with pytest.raises(Invalid, match="no new finalizers can be added"):
+    with pytest.raises(InvalidObject, match="no new finalizers can be added"):
         await api.patch(
             MACHINE_OPERATIONS, name, {"metadata": {"finalizers": [*held.metadata.finalizers, "example.com/late"]}}
         )
@@ -382,9 +382,9 @@ async def test_fields_select(api: Api, prefix: str) -> None:
 
 
 async def test_a_selector_that_means_nothing_is_refused(api: Api, namespace: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidObject):
         await api.list(CONFIG_MAPS, namespace=namespace, labels="a=b=c")
-    with pytest.raises(Invalid, match=r"field (label|selector)"):
+    with pytest.raises(InvalidObject, match=r"field (label|selector)"):
         await api.list(CONFIG_MAPS, namespace=namespace, fields="data.k=v")
 
 

@@ -20,7 +20,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, NotFound
-from unbounded.kube.objects import Key, key_of
+from unbounded.kube.objects import ObjectKey, key_of
 from unbounded.kube.port import WatchEvent
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ def test_an_own_write_is_read_back_before_the_watch_tells_it() -> None:
         cache, seen = Cache(api, MACHINES), Subscriber()
         cache.subscribe(seen)
         async with running(cache):
-            cache.saw(await api.patch(MACHINES, "a", {"spec": {"provider": "x"}}))
+            cache.observe(await api.patch(MACHINES, "a", {"spec": {"provider": "x"}}))
             item = cache.get("a")
             assert item is not None
             assert item.spec.provider == "x"
@@ -191,7 +191,7 @@ def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
             await until(lambda: cache.get("a") is not None)
             await api.delete(MACHINES, "a")
             await until(lambda: cache.get("a") is None)
-            cache.saw(late)
+            cache.observe(late)
             assert cache.get("a") is None
 
     run_virtual(main())
@@ -205,7 +205,7 @@ def test_the_deletion_of_its_predecessor_does_not_hide_what_we_made() -> None:
         cache.subscribe(seen)
         async with running(cache):
             await api.delete(MACHINES, "a")
-            cache.saw(await api.create(MACHINES, machine("a")))
+            cache.observe(await api.create(MACHINES, machine("a")))
             await api.create(MACHINES, machine("b"))
             await until(lambda: cache.get("b") is not None)
         assert seen.calls == [("new", "a"), ("gone", "a"), ("new", "a"), ("new", "b")]
@@ -218,11 +218,11 @@ def test_an_answer_outside_of_the_selection_is_not_taken_in() -> None:
         api = MemoryApi()
         cache = Cache(api, MACHINES, labels="site=lab")
         async with running(cache):
-            cache.saw(await api.create(MACHINES, machine("a", "other")))
+            cache.observe(await api.create(MACHINES, machine("a", "other")))
             assert cache.get("a") is None
-            cache.saw(await api.create(MACHINES, machine("b", "lab")))
+            cache.observe(await api.create(MACHINES, machine("b", "lab")))
             assert cache.get("b") is not None
-            cache.saw(await api.patch(MACHINES, "b", {"metadata": {"labels": {"site": "other"}}}))
+            cache.observe(await api.patch(MACHINES, "b", {"metadata": {"labels": {"site": "other"}}}))
             await until(lambda: cache.get("b") is None)
 
     run_virtual(main())
@@ -377,7 +377,7 @@ async def act(api: FaultyApi, cache: Cache[Machine], action: str, name: str, cou
     elif action == "delete":
         await api.delete(MACHINES, name)
     elif action == "saw":
-        cache.saw(await api.patch(MACHINES, name, {"status": {"message": f"saw {count}"}}, subresource="status"))
+        cache.observe(await api.patch(MACHINES, name, {"status": {"message": f"saw {count}"}}, subresource="status"))
     else:
         api.compact()
 
@@ -408,7 +408,7 @@ def test_a_cache_converges_to_the_store_under_any_faults(
         await asyncio.sleep(400)  # longer than a half-open watch and the back-off after it
         stored = {key_of(item): item for item in (await MemoryApi.list(api, MACHINES, labels=labels)).items}
         assert {key_of(item): item for item in cache.all()} == stored
-        assert {Key("", name): item for name, item in seen.copy.items()} == stored
+        assert {ObjectKey("", name): item for name, item in seen.copy.items()} == stored
         for site in ("lab", "other"):
             wanted = {key for key, item in stored.items() if item.metadata.labels["site"] == site}
             assert {key_of(item) for item in cache.by("site", site)} == wanted

@@ -15,21 +15,21 @@ from unbounded.api.core import CONFIG_MAPS, LEASES, ConfigMap
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import CONNECTIONS, HttpApi
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import Login
+from unbounded.kube.credentials import AuthInfo
 from unbounded.kube.errors import (
-    AnswerLost,
     ApiError,
-    Busy,
     Conflict,
     Expired,
     Forbidden,
-    Invalid,
+    InvalidObject,
     NotFound,
     ReadFailed,
-    ServerTrouble,
-    Unreachable,
+    ResponseLost,
+    ServerBusy,
+    ServerError,
+    ServerUnreachable,
 )
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import EventType, WatchEvent
 
 
@@ -128,13 +128,13 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others(caplog: py
         (404, "NotFound", NotFound, NotFound),
         (409, "Conflict", Conflict, Conflict),
         (410, "Expired", Expired, Expired),
-        (422, "Invalid", Invalid, Invalid),
-        (400, "BadRequest", Invalid, Invalid),
-        (415, "UnsupportedMediaType", Invalid, Invalid),
+        (422, "Invalid", InvalidObject, InvalidObject),
+        (400, "BadRequest", InvalidObject, InvalidObject),
+        (415, "UnsupportedMediaType", InvalidObject, InvalidObject),
         (403, "Forbidden", Forbidden, Forbidden),
         (401, "Unauthorized", Forbidden, Forbidden),
-        (500, "InternalError", ReadFailed, ServerTrouble),
-        (504, "Timeout", ReadFailed, ServerTrouble),
+        (500, "InternalError", ReadFailed, ServerError),
+        (504, "Timeout", ReadFailed, ServerError),
     ],
 )
 async def test_answers_become_failures_with_the_servers_words(
@@ -168,7 +168,9 @@ async def test_a_refused_connection_is_unreachable() -> None:
     async with talking(lambda exchange: exchange.answer(200, {})) as (api, server):
         pass
     async with HttpApi(ClientConfig(server.url)) as api:
-        with pytest.raises(Unreachable, match=rf"no connection to 127.0.0.1:{urlsplit(server.url).port}: refused$"):
+        with pytest.raises(
+            ServerUnreachable, match=rf"no connection to 127.0.0.1:{urlsplit(server.url).port}: refused$"
+        ):
             await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="n")
 
 
@@ -188,7 +190,7 @@ async def test_a_write_whose_answer_is_lost_is_uncertain_and_a_read_is_not(how: 
                 exchange.drop()
 
     async with talking(handler, call_s=0.3) as (api, server):
-        with pytest.raises(AnswerLost):
+        with pytest.raises(ResponseLost):
             await api.patch(CONFIG_MAPS, "a", {}, namespace="n")
         assert len(server.exchanges) == 1  # not sent again
         with pytest.raises(ReadFailed):
@@ -216,7 +218,7 @@ async def test_a_server_that_stays_busy_is_reported_with_its_wish() -> None:
         await exchange.answer(429, status(429, "TooManyRequests", "later"), Retry_After="60")
 
     async with talking(handler, call_s=5) as (api, server):
-        with pytest.raises(Busy, match="later") as caught:
+        with pytest.raises(ServerBusy, match="later") as caught:
             await api.get(CONFIG_MAPS, "a", namespace="n")
     assert caught.value.retry_after_s == 60
     assert len(server.exchanges) == 1
@@ -246,10 +248,10 @@ async def test_a_refused_login_is_renewed_once() -> None:
         def __init__(self) -> None:
             self.number = 1
 
-        async def login(self) -> Login:
-            return Login(token=f"t{self.number}")
+        async def login(self) -> AuthInfo:
+            return AuthInfo(token=f"t{self.number}")
 
-        def refused(self, login: Login) -> bool:
+        def refused(self, login: AuthInfo) -> bool:
             self.number += 1
             return True
 
@@ -273,7 +275,7 @@ async def test_calls_are_counted_by_verb_kind_and_code() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.answer(404, status(404, "NotFound", "no"))
 
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     async with talking(handler, metrics=metrics) as (api, _):
         with pytest.raises(NotFound):
             await api.get(CONFIG_MAPS, "a", namespace="n")

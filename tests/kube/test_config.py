@@ -16,8 +16,8 @@ import yaml
 
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.config import ClientConfig, ConfigError, find_config, from_kubeconfig, in_cluster
-from unbounded.kube.credentials import REREAD_S, ExecPlugin, Login, TokenFile
-from unbounded.kube.errors import Unreachable
+from unbounded.kube.credentials import REREAD_S, AuthInfo, ExecPlugin, TokenFile
+from unbounded.kube.errors import ServerUnreachable
 from unbounded.kube.tls import ClientCertificate
 
 
@@ -47,7 +47,7 @@ def write(path: Path, body: dict[str, Any]) -> Path:
     return path
 
 
-async def login(config: ClientConfig) -> Login:
+async def login(config: ClientConfig) -> AuthInfo:
     return await config.credentials.login()
 
 
@@ -59,13 +59,13 @@ async def test_the_current_context_is_read(tmp_path: Path) -> None:
     config = from_kubeconfig(write(tmp_path / "config", kubeconfig({"token": "t"}, cluster)))
     assert (config.server, config.namespace, config.ca) == ("https://one:6443", "team", b"CA")
     assert (config.verify, config.tls_server_name) == (True, "api.internal")
-    assert await login(config) == Login("t")
+    assert await login(config) == AuthInfo("t")
 
 
 async def test_another_context_can_be_asked_for(tmp_path: Path) -> None:
     config = from_kubeconfig(write(tmp_path / "config", kubeconfig()), context="there")
     assert (config.server, config.namespace, config.verify) == ("https://two:6443", "default", False)
-    assert await login(config) == Login()
+    assert await login(config) == AuthInfo()
 
 
 async def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_of_several_files_the_first_counts(tmp_path: Path) -> None:
     third = write(tmp_path / "3", kubeconfig({"token": "third"}))
     config = from_kubeconfig(first, second, third)
     assert config.server == "https://two:6443"
-    assert await login(config) == Login("second")
+    assert await login(config) == AuthInfo("second")
 
 
 def change(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
@@ -157,9 +157,9 @@ async def test_a_flag_goes_before_the_environment_and_that_before_the_home(tmp_p
     }
     home = {"HOME": str(tmp_path)}
     variable = {**home, "KUBECONFIG": f"{tmp_path}/missing:{paths['variable']}"}
-    assert await login(find_config(variable, kubeconfig=paths["flag"])) == Login("flag")
-    assert await login(find_config(variable)) == Login("variable")
-    assert await login(find_config(home)) == Login(".kube/config")
+    assert await login(find_config(variable, kubeconfig=paths["flag"])) == AuthInfo("flag")
+    assert await login(find_config(variable)) == AuthInfo("variable")
+    assert await login(find_config(home)) == AuthInfo(".kube/config")
     with pytest.raises(ConfigError, match="no kubeconfig"):
         find_config({"HOME": str(tmp_path / "nobody")})
 
@@ -169,7 +169,7 @@ async def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
         (tmp_path / name).write_text(content)
     config = in_cluster("10.0.0.1", "443", account=tmp_path)
     assert (config.server, config.ca, config.namespace) == ("https://10.0.0.1:443", b"CA", "unbounded-kube")
-    assert await login(config) == Login("t1")
+    assert await login(config) == AuthInfo("t1")
     assert in_cluster("fd00::1", "6443", account=tmp_path).server == "https://[fd00::1]:6443"
     with pytest.raises(ConfigError, match="no service account token"):
         in_cluster("10.0.0.1", "443", account=tmp_path / "none")
@@ -186,13 +186,13 @@ async def test_a_token_file_is_read_again_in_time_and_when_its_token_is_refused(
     path.write_text("t2")
     assert await credentials.login() == first
     assert credentials.refused(first)
-    assert await credentials.login() == Login("t2")
+    assert await credentials.login() == AuthInfo("t2")
     path.write_text("t3")
     credentials._read_at -= REREAD_S + 1  # as if the time had passed
-    assert await credentials.login() == Login("t3")
+    assert await credentials.login() == AuthInfo("t3")
     path.unlink()
-    assert credentials.refused(Login("t3"))
-    with pytest.raises(Unreachable, match="token file"):
+    assert credentials.refused(AuthInfo("t3"))
+    with pytest.raises(ServerUnreachable, match="token file"):
         await credentials.login()
 
 
@@ -222,10 +222,10 @@ def plugin(tmp_path: Path, status: dict[str, Any] | None = None, **more: Any) ->
 async def test_a_plugin_is_asked_once_and_again_when_refused(tmp_path: Path) -> None:
     config = plugin(tmp_path)
     logins = await asyncio.gather(*(login(config) for _ in range(5)))
-    assert set(logins) == {Login("t1")}
+    assert set(logins) == {AuthInfo("t1")}
     assert config.credentials.refused(logins[0])
-    assert await login(config) == Login("t2")
-    assert not config.credentials.refused(Login("t1")) or await login(config) == Login("t2")  # not what is in use
+    assert await login(config) == AuthInfo("t2")
+    assert not config.credentials.refused(AuthInfo("t1")) or await login(config) == AuthInfo("t2")  # not what is in use
 
 
 @pytest.mark.slow
@@ -234,8 +234,8 @@ async def test_what_a_plugin_gave_is_used_until_shortly_before_it_expires(
     tmp_path: Path, left: timedelta, second: str
 ) -> None:
     config = plugin(tmp_path, {"expirationTimestamp": rfc3339(datetime.now(UTC) + left)})
-    assert await login(config) == Login("t1")
-    assert await login(config) == Login(second)
+    assert await login(config) == AuthInfo("t1")
+    assert await login(config) == AuthInfo(second)
 
 
 async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     ],
 )
 async def test_a_plugin_that_fails_is_named_with_its_reason(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    with pytest.raises(Unreachable, match=says):
+    with pytest.raises(ServerUnreachable, match=says):
         await login(plugin(tmp_path, **change))
 
 
@@ -265,4 +265,4 @@ def test_a_plugin_with_a_slash_is_relative_to_the_kubeconfig(tmp_path: Path) -> 
 
 
 def test_logins_do_not_show_themselves() -> None:
-    assert "hunter2" not in repr(Login("hunter2", ClientCertificate(b"hunter2", b"hunter2")))
+    assert "hunter2" not in repr(AuthInfo("hunter2", ClientCertificate(b"hunter2", b"hunter2")))

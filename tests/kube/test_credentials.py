@@ -10,7 +10,7 @@ import pytest
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.credentials import AccountToken, IssuedToken
-from unbounded.kube.errors import ApiError, NotFound, Unreachable
+from unbounded.kube.errors import ApiError, NotFound, ServerUnreachable
 
 
 class Issuer:
@@ -56,7 +56,9 @@ def test_a_good_token_outlives_an_issuer_that_fails_and_then_says_who_lacks_one(
         await asyncio.sleep(0.9 * 3600)
         assert (await credentials.login()).token == "token-1"
         await asyncio.sleep(0.1 * 3600)
-        with pytest.raises(Unreachable, match='token of service account machina: serviceaccounts "machina" not found'):
+        with pytest.raises(
+            ServerUnreachable, match='token of service account machina: serviceaccounts "machina" not found'
+        ):
             await credentials.login()
         issuer.failure = None
         assert (await credentials.login()).token == "token-2"

@@ -12,9 +12,9 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import EVENTS, SECRETS, Event, ObjectReference
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.kube.errors import Unreachable
-from unbounded.kube.events import WAITING, EventRecorder, reference
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.errors import ServerUnreachable
+from unbounded.kube.events import MAX_PENDING, EventRecorder, object_reference
+from unbounded.kube.metrics import ControllerMetrics
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ async def written(api: MemoryApi) -> tuple[Event, ...]:
 
 async def a_machine(api: MemoryApi, name: str = "m1") -> ObjectReference:
     item = await api.create(MACHINES, {"metadata": {"name": name}, "spec": {}})
-    return reference(MACHINES, item)
+    return object_reference(MACHINES, item)
 
 
 def test_an_event_says_what_happened_to_whom() -> None:
@@ -110,7 +110,7 @@ def test_an_event_about_a_namespaced_object_stands_beside_it() -> None:
         secret = await api.create(SECRETS, {"metadata": {"name": "s"}}, namespace="unbounded-kube")
         recorder = EventRecorder(api, "metalman")
         async with running(recorder):
-            recorder.event(reference(SECRETS, secret), "Normal", "Read", "x")
+            recorder.event(object_reference(SECRETS, secret), "Normal", "Read", "x")
             await asyncio.sleep(1)
         (event,) = await written(api)
         assert (event.metadata.namespace, event.involved_object.namespace) == ("unbounded-kube", "unbounded-kube")
@@ -124,13 +124,13 @@ class Refusing(MemoryApi):
     async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
         if kind.plural == "events" and self.refusals > 0:
             self.refusals -= 1
-            raise Unreachable("no")
+            raise ServerUnreachable("no")
         return await super().create(kind, body, namespace=namespace)
 
 
 def test_a_passing_failure_is_tried_again_and_a_lasting_one_given_up() -> None:
     async def main() -> None:
-        api, metrics = Refusing(), Metrics()
+        api, metrics = Refusing(), ControllerMetrics()
         about = await a_machine(api)
         recorder = EventRecorder(api, "metalman", metrics=metrics)
         async with running(recorder):
@@ -150,11 +150,11 @@ def test_a_passing_failure_is_tried_again_and_a_lasting_one_given_up() -> None:
 
 def test_a_storm_is_bounded_in_memory_and_in_rate() -> None:
     async def main() -> None:
-        api, metrics = MemoryApi(), Metrics()
+        api, metrics = MemoryApi(), ControllerMetrics()
         about = await a_machine(api)
         recorder = EventRecorder(api, "metalman", metrics=metrics)
         async with running(recorder):
-            for number in range(WAITING + 500):
+            for number in range(MAX_PENDING + 500):
                 recorder.event(about, "Normal", "Storm", f"number {number}")
             await asyncio.sleep(10)
             assert len(await written(api)) <= 102

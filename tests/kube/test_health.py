@@ -8,12 +8,12 @@ import aiohttp
 import pytest
 
 from unbounded.kube.health import HealthServer
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 
 
 async def test_readiness_names_what_is_missing() -> None:
     synced = asyncio.Event()
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     metrics.reconciles.labels("steward", "done").inc(3)
     async with HealthServer(metrics) as server, aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
         server.synced("machines", synced)
@@ -34,7 +34,7 @@ async def test_readiness_names_what_is_missing() -> None:
 
 
 async def test_it_stops_serving_when_it_is_left() -> None:
-    async with HealthServer(Metrics()) as server:
+    async with HealthServer(ControllerMetrics()) as server:
         port = server.port
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorError):

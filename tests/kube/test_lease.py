@@ -15,7 +15,7 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import LEASES
 from unbounded.api.kinds import Kind
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import AnswerLost, ReadFailed, Unreachable
+from unbounded.kube.errors import ReadFailed, ResponseLost, ServerUnreachable
 from unbounded.kube.lease import LeaderElection
 
 T = TypeVar("T")
@@ -39,12 +39,12 @@ class Link(MemoryApi):
         self.calls += 1
         if self.cut:
             await asyncio.sleep(self._rng.choice(self.cut_delays))
-            raise Unreachable("cut")
+            raise ServerUnreachable("cut")
         await asyncio.sleep(self._rng.choice(self.delays))
         answer = await call()
         if self._rng.random() < self.lost:
             await asyncio.sleep(self._rng.choice((0.0, 40.0)))
-            raise AnswerLost("lost") if writing else ReadFailed("lost")
+            raise ResponseLost("lost") if writing else ReadFailed("lost")
         return answer
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:

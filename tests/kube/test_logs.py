@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from unbounded.kube.errors import AnswerLost
-from unbounded.kube.logs import HumanFormatter, JsonFormatter, Log, Secret
+from unbounded.kube.errors import ResponseLost
+from unbounded.kube.logs import HumanFormatter, JsonFormatter, Log, SecretStr
 
 
 @pytest.fixture
@@ -69,12 +69,12 @@ def test_an_error_is_told_with_its_causes(written: Attach) -> None:
         try:
             raise ConnectionResetError("reset by peer")
         except ConnectionResetError as cause:
-            raise AnswerLost("patch: no answer") from cause
-    except AnswerLost as error:
+            raise ResponseLost("patch: no answer") from cause
+    except ResponseLost as error:
         Log("test.logs").warning("reconcile failed", error, key="a b")
     line = stream.getvalue()
     assert "WARNING reconcile failed  key='a b'" in line
-    assert "AnswerLost: patch: no answer ← ConnectionResetError: reset by peer" in line
+    assert "ResponseLost: patch: no answer ← ConnectionResetError: reset by peer" in line
 
 
 def test_a_bug_is_told_with_its_traceback(written: Attach) -> None:
@@ -89,9 +89,9 @@ def test_a_bug_is_told_with_its_traceback(written: Attach) -> None:
 @pytest.mark.parametrize("formatter", [JsonFormatter(), HumanFormatter()])
 def test_a_secret_does_not_show_itself(written: Attach, formatter: logging.Formatter) -> None:
     stream = written(formatter)
-    secret = Secret("hunter2")
+    secret = SecretStr("hunter2")
     Log("test.logs").info(f"login {secret} {secret!r:>5}", password=secret, nested={"p": secret}, listed=[secret])
     assert "hunter2" not in stream.getvalue()
-    assert "Secret(…)" in stream.getvalue()
+    assert "SecretStr(…)" in stream.getvalue()
     assert secret.reveal() == "hunter2"
-    assert (secret == Secret("hunter2"), secret == Secret("x"), bool(Secret(""))) == (True, False, False)
+    assert (secret == SecretStr("hunter2"), secret == SecretStr("x"), bool(SecretStr(""))) == (True, False, False)

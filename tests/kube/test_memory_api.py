@@ -15,7 +15,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import Expired, Invalid
+from unbounded.kube.errors import Expired, InvalidObject
 from unbounded.kube.port import EventType
 
 
@@ -59,14 +59,14 @@ async def test_a_watch_that_was_overtaken_by_a_compaction_is_expired() -> None:
 async def test_a_refused_write_changes_nothing() -> None:
     def admit(kind: Kind[Any], old: dict[str, Any] | None, new: dict[str, Any]) -> None:
         if new["spec"].get("provider") == "refused":
-            raise Invalid("provider: refused", code=422)
+            raise InvalidObject("provider: refused", code=422)
 
     api = MemoryApi(admit=admit)
     await api.create(MACHINES, machine("a"))
     before = api.revision
-    with pytest.raises(Invalid, match="provider"):
+    with pytest.raises(InvalidObject, match="provider"):
         await api.patch(MACHINES, "a", {"spec": {"provider": "refused"}})
-    with pytest.raises(Invalid, match="provider"):
+    with pytest.raises(InvalidObject, match="provider"):
         await api.create(MACHINES, {"metadata": {"name": "b"}, "spec": {"provider": "refused"}})
     assert api.revision == before
     assert [item.name for item in (await api.list(MACHINES)).items] == ["a"]

@@ -24,10 +24,10 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import AnswerLost, ApiError, Conflict
-from unbounded.kube.events import EventRecorder, reference
+from unbounded.kube.errors import ApiError, Conflict, ResponseLost
+from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.lease import LeaderElection
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 
 WAIT_S = 20.0
 QUICK = Backoff(base_s=0.02, max_s=0.2)
@@ -86,7 +86,7 @@ def machine(name: str, **labels: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, namespace: str) -> None:
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     cache: Cache[Machine] = Cache(api, MACHINES)
 
     async def reconcile(name: str) -> float | None:
@@ -97,7 +97,7 @@ async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, nam
             "metadata": {"resourceVersion": item.metadata.resource_version},
             "status": {"message": f"seen {item.metadata.generation}"},
         }
-        cache.saw(await api.patch(MACHINES, name, patch, subresource="status"))
+        cache.observe(await api.patch(MACHINES, name, patch, subresource="status"))
         return None
 
     controller = Controller("test", reconcile, metrics=metrics)
@@ -113,7 +113,7 @@ async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, nam
     async with running(lambda: election.run(lead)):
         for number in range(20):
             made = await api.create(MACHINES, machine(f"wire-{number}"))
-            recorder.event(reference(MACHINES, made), "Normal", "Made", "by the test")
+            recorder.event(object_reference(MACHINES, made), "Normal", "Made", "by the test")
         await api.patch(MACHINES, "wire-3", {"spec": {"provider": "x"}})
 
         def done() -> bool:
@@ -181,7 +181,7 @@ async def test_a_write_whose_answer_is_lost_on_the_line_was_done(api: HttpApi, s
         made = await far.create(MACHINES, machine("a"))
         line.mute = True
         patch = {"metadata": {"resourceVersion": made.metadata.resource_version}, "spec": {"provider": "x"}}
-        with pytest.raises(AnswerLost):
+        with pytest.raises(ResponseLost):
             await far.patch(MACHINES, "a", patch)
         line.mute = False
         line.cut()

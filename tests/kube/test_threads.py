@@ -7,15 +7,15 @@ import threading
 
 import pytest
 
-from unbounded.kube.threads import to_its_end, until_stopped
+from unbounded.kube.threads import run_in_thread, run_stoppable
 
 LIMIT_S = 10.0
 
 
 async def test_what_the_work_gives_and_raises_is_passed_on() -> None:
-    assert await to_its_end(divmod, 7, 2) == (3, 1)
+    assert await run_in_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        await to_its_end(divmod, 7, 0)
+        await run_in_thread(divmod, 7, 0)
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
@@ -27,7 +27,7 @@ async def test_however_often_one_is_cancelled_the_thread_has_ended_on_return(tim
         leave.wait(LIMIT_S)
         left.set()
 
-    waiting = asyncio.create_task(to_its_end(work))
+    waiting = asyncio.create_task(run_in_thread(work))
     await asyncio.to_thread(begun.wait, LIMIT_S)
     for _ in range(times):
         waiting.cancel()
@@ -44,7 +44,7 @@ async def test_a_limit_ends_as_a_limit_when_the_work_has_ended() -> None:
     asyncio.get_running_loop().call_later(0.05, leave.set)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await to_its_end(leave.wait, LIMIT_S)
+            await run_in_thread(leave.wait, LIMIT_S)
     assert leave.is_set()
 
 
@@ -56,7 +56,7 @@ async def test_work_that_can_be_stopped_is_told_and_its_failure_is_nobodys() -> 
         assert stop.wait(LIMIT_S)
         raise ValueError("stopped, as was asked")
 
-    waiting = asyncio.create_task(until_stopped(work, stop.set))
+    waiting = asyncio.create_task(run_stoppable(work, stop.set))
     await asyncio.to_thread(begun.wait, LIMIT_S)
     waiting.cancel()
     await asyncio.wait({waiting}, timeout=LIMIT_S)

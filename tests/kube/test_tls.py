@@ -18,8 +18,8 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.kube import tls
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import Fixed, Login
-from unbounded.kube.errors import ApiError, Unreachable
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
+from unbounded.kube.errors import ApiError, ServerUnreachable
 from unbounded.kube.tls import BUFFER_BYTES, ClientCertificate, bound_buffers, client_context
 
 
@@ -65,7 +65,7 @@ async def test_a_client_shows_its_certificate(authority: trustme.CA) -> None:
     chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
     mine = ClientCertificate(chain, issued.private_key_pem.bytes())
     async with tls_server(authority, "127.0.0.1") as url:
-        config = ClientConfig(url, Fixed(Login(certificate=mine)), ca=authority.cert_pem.bytes())
+        config = ClientConfig(url, StaticCredentials(AuthInfo(certificate=mine)), ca=authority.cert_pem.bytes())
         assert await who(config) == "m1"
         assert await who(ClientConfig(url, ca=authority.cert_pem.bytes())) == ""
 
@@ -73,9 +73,9 @@ async def test_a_client_shows_its_certificate(authority: trustme.CA) -> None:
 @pytest.mark.slow
 async def test_a_server_of_another_authority_is_not_spoken_to(authority: trustme.CA) -> None:
     async with tls_server(authority, "127.0.0.1") as url:
-        with pytest.raises(Unreachable, match="certificate verify failed"):
+        with pytest.raises(ServerUnreachable, match="certificate verify failed"):
             await who(ClientConfig(url, ca=trustme.CA().cert_pem.bytes()))
-        with pytest.raises(Unreachable):
+        with pytest.raises(ServerUnreachable):
             await who(ClientConfig(url))
         assert await who(ClientConfig(url, verify=False)) == ""
 

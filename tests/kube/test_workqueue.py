@@ -19,8 +19,8 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import AnswerLost, Busy, Conflict, Invalid, Unreachable
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.errors import Conflict, InvalidObject, ResponseLost, ServerBusy, ServerUnreachable
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue
 
 
@@ -162,7 +162,9 @@ def test_a_reconcile_says_when_to_look_again() -> None:
     assert run_virtual(main()) == [0, 30, 60, 90]
 
 
-@pytest.mark.parametrize("error", [Unreachable("no"), AnswerLost("no"), Invalid("no"), RuntimeError("a bug")])
+@pytest.mark.parametrize(
+    "error", [ServerUnreachable("no"), ResponseLost("no"), InvalidObject("no"), RuntimeError("a bug")]
+)
 def test_failures_are_looked_at_again_after_back_off(error: Exception) -> None:
     async def main() -> list[float]:
         looks: list[float] = []
@@ -212,7 +214,7 @@ def test_a_busy_server_is_given_the_time_that_it_asks_for() -> None:
         async def reconcile(key: str) -> float | None:
             looks.append(now())
             if len(looks) == 1:
-                busy = Busy("later")
+                busy = ServerBusy("later")
                 busy.retry_after_s = 20
                 raise busy
             return None
@@ -236,7 +238,7 @@ def test_our_bug_is_told_with_its_traceback_and_others_go_on(caplog: pytest.LogC
                 raise ZeroDivisionError("a bug")
             return 1.0
 
-        metrics = Metrics()
+        metrics = ControllerMetrics()
         controller = Controller("test", reconcile, workers=1, metrics=metrics)
         for key in looks:
             controller.enqueue(key)

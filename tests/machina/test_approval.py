@@ -29,11 +29,11 @@ from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import Tokens
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
-from unbounded.kube.credentials import Fixed, Login
-from unbounded.kube.errors import Forbidden, NotFound, Unreachable
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
+from unbounded.kube.errors import Forbidden, NotFound, ServerUnreachable
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.tls import ClientCertificate
 from unbounded.machina.approval import controller
 from unbounded.machina.approval.controller import Approver
@@ -49,10 +49,10 @@ NAMES: Final = (f"m{number}" for number in itertools.count(1))
 async def approving(admin: HttpApi, wrap: Callable[[Api], Api] = lambda api: api) -> AsyncIterator[None]:
     """An approver at work as machina, with its rights."""
     async with AsyncExitStack() as stack:
-        runtime: Runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=Metrics()))
+        runtime: Runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=ControllerMetrics()))
         requests, machines = Cache(runtime.api, CERTIFICATE_REQUESTS), Cache(runtime.api, MACHINES)
         nodes, facts = Cache(runtime.api, NODES), FactsFollower(runtime.api, runtime.api.version)
-        await stack.enter_async_context(followed(runtime, requests, machines, nodes))
+        await stack.enter_async_context(running_caches(runtime, requests, machines, nodes))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         announce = announcer(runtime.events)
         approver = Approver(wrap(runtime.api), requests, machines, nodes, facts, announce=announce)
@@ -118,7 +118,7 @@ async def issued(api: Api, name: str, key: ec.EllipticCurvePrivateKey) -> Client
 
 @asynccontextmanager
 async def as_user(admin: HttpApi, **login: Any) -> AsyncIterator[Host]:
-    config = replace(admin.config, credentials=Fixed(Login(**login)))
+    config = replace(admin.config, credentials=StaticCredentials(AuthInfo(**login)))
     async with HttpApi(config) as api:
         yield Host(api)
 
@@ -329,7 +329,7 @@ class Cut:
     async def patch(self, kind: Any, name: str, patch: Any, **where: Any) -> Any:
         if where.get("subresource") == "approval":
             self.lost.add(name)
-            raise Unreachable("cut off")
+            raise ServerUnreachable("cut off")
         return await self.api.patch(kind, name, patch, **where)
 
 
@@ -372,7 +372,7 @@ async def test_of_many_requests_to_several_approvers_one_is_granted(admin: HttpA
 async def test_machina_approves_nobody_else_whatever_it_is_made_to_try(admin: HttpApi) -> None:
     request, _ = await Host(admin).ask("m-admin")
     patch = {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}
-    async with acting_as("machina", admin, metrics=Metrics()) as runtime:
+    async with acting_as("machina", admin, metrics=ControllerMetrics()) as runtime:
         with pytest.raises(Forbidden, match="machina decides about requests of agents and kubelets only"):
             await runtime.api.patch(CERTIFICATE_REQUESTS, request.name, patch, subresource="approval")
         with pytest.raises(NotFound):

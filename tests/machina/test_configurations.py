@@ -24,9 +24,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.identities import acting_as
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import Forbidden, Invalid, NotFound
-from unbounded.kube.metrics import Metrics
-from unbounded.kube.process import followed
+from unbounded.kube.errors import Forbidden, InvalidObject, NotFound
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import running_caches
 from unbounded.machina.configurations.binder import Binder
 from unbounded.machina.configurations.versions import VersionKeeper
 from unbounded.machina.controller import caches_of
@@ -42,9 +42,11 @@ T = TypeVar("T")
 async def keeping(admin: HttpApi) -> AsyncIterator[None]:
     """machina's controllers of configurations at work, as its service account."""
     async with AsyncExitStack() as stack:
-        runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=Metrics()))
+        runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=ControllerMetrics()))
         caches = caches_of(runtime.api)
-        await stack.enter_async_context(followed(runtime, caches.configurations, caches.versions, caches.machines))
+        await stack.enter_async_context(
+            running_caches(runtime, caches.configurations, caches.versions, caches.machines)
+        )
         group = await stack.enter_async_context(asyncio.TaskGroup())
         parts = (runtime.api, caches.configurations, caches.versions, caches.machines)
         tasks = [group.create_task(part(*parts).run()) for part in (VersionKeeper, Binder)]
@@ -251,12 +253,12 @@ async def test_the_history_holds_what_it_is_told_to(kept: HttpApi) -> None:
 
 
 async def test_rolling_updates_are_refused_with_a_reason(admin: HttpApi) -> None:
-    with pytest.raises(Invalid, match="RollingUpdate is not built yet: use OnDelete"):
+    with pytest.raises(InvalidObject, match="RollingUpdate is not built yet: use OnDelete"):
         await configured(admin, updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1})
 
 
 async def test_a_name_that_is_no_label_is_refused(admin: HttpApi) -> None:
-    with pytest.raises(Invalid, match="at most 63 characters"):
+    with pytest.raises(InvalidObject, match="at most 63 characters"):
         await admin.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "c" * 64}, "spec": template("v1.33.0")})
 
 
@@ -273,9 +275,9 @@ async def test_a_deployed_version_stays_as_it_is_for_everybody(kept: HttpApi) ->
         patch = {"status": {"deployed": False}}
         await kept.patch(MACHINE_CONFIGURATION_VERSIONS, f"{name}-v1", patch, subresource="status")
 
-    with pytest.raises(Invalid, match="a version that was deployed cannot be changed"):
+    with pytest.raises(InvalidObject, match="a version that was deployed cannot be changed"):
         await edit()
-    with pytest.raises(Invalid, match="deployed cannot be taken back"):
+    with pytest.raises(InvalidObject, match="deployed cannot be taken back"):
         await take_back()
     async with without_rules(kept, f"{MACHINE_CONFIGURATION_VERSIONS.plural}.unbounded-cloud.io"):
         with pytest.raises(Forbidden, match=f"a node was made from {name}-v1, so it stays as it is"):
@@ -307,7 +309,7 @@ def _bare(schema: Any) -> Any:
 
 async def test_of_a_machine_machina_writes_the_binding_and_nothing_else(admin: HttpApi) -> None:
     host = await machine(admin)
-    async with acting_as("machina", admin, metrics=Metrics()) as runtime:
+    async with acting_as("machina", admin, metrics=ControllerMetrics()) as runtime:
         for patch, words in (
             ({"spec": {"joinCounter": 1}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
             (

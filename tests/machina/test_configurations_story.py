@@ -34,7 +34,7 @@ from unbounded.api.names import (
     LABEL_CONFIGURATION_VERSION,
 )
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ApiError, Invalid, Unreachable
+from unbounded.kube.errors import ApiError, InvalidObject, ServerUnreachable
 from unbounded.kube.port import Api
 from unbounded.machina.configurations.binder import Binder
 from unbounded.machina.configurations.usage import configurations_of
@@ -97,7 +97,7 @@ class Judge(MemoryApi):
         obj = await self.get(kind.raw(), name)
         for condition in obj.get("status", {}).get("conditions", ()):
             if condition["type"] == "InUse" and condition["status"] == "True":
-                raise Invalid(condition["message"])
+                raise InvalidObject(condition["message"])
         await super().delete(kind, name, namespace=namespace, uid=uid, resource_version=resource_version)
 
 
@@ -118,7 +118,7 @@ class Mortal:
         self._lives -= 1
         if self._lives <= 0:
             self.died.set()
-            raise Unreachable("dead")
+            raise ServerUnreachable("dead")
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
         await self._before()

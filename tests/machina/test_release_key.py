@@ -21,8 +21,8 @@ from unbounded.apiserver.server import ApiServer
 from unbounded.join.release_key import published_key
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.credentials import Fixed, Login
-from unbounded.kube.errors import Forbidden, Unreachable
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
+from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.kube.tls import ClientCertificate
 from unbounded.machina import release_key
 from unbounded.machina.release_key import publish_once, publish_release_key
@@ -57,7 +57,7 @@ class Failing(MemoryApi):
     async def get(self, *given: Any, **more: Any) -> Any:
         if self.left:
             self.left -= 1
-            raise Unreachable("no answer")
+            raise ServerUnreachable("no answer")
         return await super().get(*given, **more)
 
 
@@ -105,4 +105,6 @@ async def test_each_has_the_rights_for_it_and_no_more(served: tuple[ApiServer, C
 
 def _as(admin: ClientConfig, certificate: bytes, key: bytes) -> ClientConfig:
     """The administrator's server, with another login."""
-    return ClientConfig(admin.server, Fixed(Login(certificate=ClientCertificate(certificate, key))), ca=admin.ca)
+    return ClientConfig(
+        admin.server, StaticCredentials(AuthInfo(certificate=ClientCertificate(certificate, key))), ca=admin.ca
+    )

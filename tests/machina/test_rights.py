@@ -26,7 +26,7 @@ from unbounded.join.finding import TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import AlreadyExists, Forbidden
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.machines.credentials import SecretReader, credentials_of
 from unbounded.machina.machines.deletion import reset_manifest
 from unbounded.machina.machines.model import SetNodeRef, UpdateNode
@@ -44,7 +44,7 @@ SSH: Final = {"host": "10.0.0.1", "privateKeyRef": {"name": "ssh-rights", "names
 
 @asynccontextmanager
 async def machina(admin: HttpApi) -> AsyncIterator[HttpApi]:
-    async with acting_as("machina", admin, metrics=Metrics()) as runtime:
+    async with acting_as("machina", admin, metrics=ControllerMetrics()) as runtime:
         assert isinstance(runtime.api, HttpApi)
         yield runtime.api
 

@@ -34,7 +34,7 @@ from unbounded.machineops.provider import (
     Record,
     Refusal,
     ReplaceStep,
-    Secret,
+    SecretStr,
     State,
     Throttled,
     Transient,
@@ -49,9 +49,11 @@ T = TypeVar("T")
 class SimSubject:
     provider: SimProvider
     login: Login = field(
-        default_factory=lambda: Login("sim", AuthMode.EXTERNAL_PLUGIN, {"token": Secret("open-sesame")})
+        default_factory=lambda: Login("sim", AuthMode.EXTERNAL_PLUGIN, {"token": SecretStr("open-sesame")})
     )
-    refused: Login = field(default_factory=lambda: Login("sim", AuthMode.EXTERNAL_PLUGIN, {"token": Secret(WITHDRAWN)}))
+    refused: Login = field(
+        default_factory=lambda: Login("sim", AuthMode.EXTERNAL_PLUGIN, {"token": SecretStr(WITHDRAWN)})
+    )
     missing: str = "sim://sub-1/nobody"
     made: int = 0
     anew: None = None  # the cloud is here

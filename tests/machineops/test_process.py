@@ -32,7 +32,7 @@ from unbounded.join.finding import TokenFinder
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
-from unbounded.kube.events import EventRecorder, reference
+from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.machineops.joining import PlainSecrets
 from unbounded.machineops.keeping import SecretKeep
 
@@ -214,7 +214,7 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
         recorder = EventRecorder(api, COMPONENT)
         writing = asyncio.create_task(recorder.run())
         for count in (1, 2):
-            recorder.event(reference(MACHINES, machine), "Warning", "AuthNotFound", "there is no credential")
+            recorder.event(object_reference(MACHINES, machine), "Warning", "AuthNotFound", "there is no credential")
 
             async def told(count: int = count) -> bool:
                 there = (await admin.get("/api/v1/namespaces/default/events"))["items"]

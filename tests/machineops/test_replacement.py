@@ -17,7 +17,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import AnswerLost, Forbidden, NotFound
+from unbounded.kube.errors import Forbidden, NotFound, ResponseLost
 from unbounded.machineops import reasons, replacement
 from unbounded.machineops.keeping import MAX_BYTES, SecretKeep
 from unbounded.machineops.provider import NotDone, Power, Refusal, Throttled, Transient, Uncertain
@@ -247,7 +247,7 @@ async def _forbidden(*_: object, **__: object) -> None:
 
 
 async def _silent(*_: object, **__: object) -> None:
-    raise AnswerLost("no answer")
+    raise ResponseLost("no answer")
 
 
 REMOVAL: Final = {

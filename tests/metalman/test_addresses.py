@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from unbounded.kube.process import CannotStart
+from unbounded.kube.process import StartupError
 from unbounded.metalman.addresses import Reach, SystemLinks, reach
 from unbounded.metalman.dhcp.model import Mode, packed
 from unbounded.metalman.settings import DhcpMode, FlagNames, Netboot
@@ -86,7 +86,7 @@ def test_what_cannot_be_reached_is_refused_with_the_flag_and_a_remedy(
     said: dict[str, Any], links: Links, words: str
 ) -> None:
     flags = FlagNames(interface="--pxe-interface")
-    with pytest.raises(CannotStart) as refused:
+    with pytest.raises(StartupError) as refused:
         reach(Netboot(flags=flags, **said), links)
     assert words in str(refused.value)
 

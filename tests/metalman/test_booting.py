@@ -18,8 +18,8 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
-from unbounded.kube.health import Check
-from unbounded.kube.process import CannotStart, Runtime, followed
+from unbounded.kube.health import HealthCheck
+from unbounded.kube.process import Runtime, StartupError, running_caches
 from unbounded.metalman.booting import Booting
 from unbounded.metalman.controller import caches_of
 from unbounded.metalman.settings import DhcpMode, Netboot, Settings
@@ -41,7 +41,7 @@ class Place:
     api: MemoryApi = field(
         default_factory=lambda: MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
     )
-    checks: dict[str, Check] = field(default_factory=dict)
+    checks: dict[str, HealthCheck] = field(default_factory=dict)
 
     @property
     def missing(self) -> dict[str, str]:
@@ -53,7 +53,7 @@ class Place:
         caches = caches_of(self.api)
         given: dict[str, Any] = {"bind_address": "127.0.0.1", "http_port": 0, "tftp_port": 0, "cache_dir": folder}
         wanted = Netboot(**({"dhcp_mode": DhcpMode.NONE} | given | said))
-        async with followed(runtime, *caches.followed), asyncio.TaskGroup() as tasks:
+        async with running_caches(runtime, *caches.followed), asyncio.TaskGroup() as tasks:
             made = Booting(runtime, Settings(site=None, netboot=wanted), wanted, caches)
             running = tasks.create_task(made.run())
             try:
@@ -103,7 +103,7 @@ async def test_a_key_that_is_none_is_told_with_its_remedy_and_made_anew_when_tha
 
 async def test_a_folder_that_another_process_uses_is_named_with_its_flag(tmp_path: Path) -> None:
     with pytest.RaisesGroup(
-        pytest.RaisesExc(CannotStart, match="--cache-dir: .*: another process uses"), flatten_subgroups=True
+        pytest.RaisesExc(StartupError, match="--cache-dir: .*: another process uses"), flatten_subgroups=True
     ):
         async with Web() as web, ImageStore(tmp_path / "cache", web), Place().booting(tmp_path / "cache"):
             await asyncio.sleep(20)
@@ -112,7 +112,7 @@ async def test_a_folder_that_another_process_uses_is_named_with_its_flag(tmp_pat
 async def test_roots_that_are_none_are_named_with_their_flag(tmp_path: Path) -> None:
     (tmp_path / "roots.pem").write_text("nothing")
     with pytest.RaisesGroup(
-        pytest.RaisesExc(CannotStart, match=f"--ek-ca: {tmp_path}/roots.pem: PEM"), flatten_subgroups=True
+        pytest.RaisesExc(StartupError, match=f"--ek-ca: {tmp_path}/roots.pem: PEM"), flatten_subgroups=True
     ):
         async with Place().booting(tmp_path / "cache", ek_ca=tmp_path / "roots.pem"):
             pass
@@ -121,7 +121,7 @@ async def test_roots_that_are_none_are_named_with_their_flag(tmp_path: Path) -> 
 async def test_logins_that_are_none_are_named_with_their_flag_and_nothing_of_what_they_hold(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"auths": {"r.example": {"auth": "c2VjcmV0"}}}')
     with pytest.RaisesGroup(
-        pytest.RaisesExc(CannotStart, match=f"--docker-config: {tmp_path}/config.json, r.example: auth is not base64"),
+        pytest.RaisesExc(StartupError, match=f"--docker-config: {tmp_path}/config.json, r.example: auth is not base64"),
         flatten_subgroups=True,
     ) as refused:
         async with Place().booting(tmp_path / "cache", docker_config=tmp_path / "config.json"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.memory_api import MemoryApi
-from unbounded.kube.process import CannotStart, Runtime
+from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.addresses import Reach
 from unbounded.metalman.dhcp.model import Client, Finding, Mode, Withheld, packed
 from unbounded.metalman.serving import Servers, why_not
@@ -51,13 +51,13 @@ def taken() -> Iterator[int]:
 
 
 async def test_a_tftp_port_that_is_taken_is_named_with_its_flag(taken: int) -> None:
-    with pytest.raises(CannotStart, match=f"TFTP cannot listen on 127.0.0.1 port {taken}: .* another --tftp-port"):
+    with pytest.raises(StartupError, match=f"TFTP cannot listen on 127.0.0.1 port {taken}: .* another --tftp-port"):
         async with servers(tftp_port=taken).tftp(NoFiles()):
             pass
 
 
 async def test_a_dhcp_port_that_is_taken_is_named_with_its_flag(taken: int) -> None:
-    with pytest.raises(CannotStart, match=f"DHCP cannot listen on 127.0.0.1 port {taken}: .* another --dhcp-port"):
+    with pytest.raises(StartupError, match=f"DHCP cannot listen on 127.0.0.1 port {taken}: .* another --dhcp-port"):
         await servers(dhcp_port=taken).dhcp(EmptyBook(), ignored)
 
 

@@ -23,7 +23,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.kinds import Kind
 from unbounded.api.operation import OperationKind
-from unbounded.kube.errors import ApiError, Unreachable
+from unbounded.kube.errors import ApiError, ServerUnreachable
 from unbounded.kube.port import Api
 from unbounded.operations.ports import Target
 from unbounded.operations.procedure import Procedure, Sight
@@ -107,7 +107,7 @@ class AwayApi(MemoryApi):
     ) -> T:
         if self.away and kind.kind == "MachineOperation" and subresource == "status":
             self.away -= 1
-            raise Unreachable("away")
+            raise ServerUnreachable("away")
         return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
 
 

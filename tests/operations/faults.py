@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from unbounded.api.kinds import Kind
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import AnswerLost, Busy, Conflict, Expired, ServerTrouble, Unreachable
-from unbounded.kube.port import Api, Listing, WatchEvent
+from unbounded.kube.errors import Conflict, Expired, ResponseLost, ServerBusy, ServerError, ServerUnreachable
+from unbounded.kube.port import Api, ObjectList, WatchEvent
 
 T = TypeVar("T")
 
@@ -149,7 +149,7 @@ class WeatheredApi:
         get = self._interrupted(f"get {kind.kind}", name, lambda: self._api.get(kind, name, namespace=namespace))
         return await self._call(f"get {kind.kind}", get)
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         return await self._call(
             f"list {kind.kind}", lambda: self._api.list(kind, namespace=namespace, labels=labels, fields=fields)
         )
@@ -165,7 +165,7 @@ class WeatheredApi:
             if self._life.dead.is_set():
                 await self._life.hang()
             if self._life.dice(self._life.weather.broken_watch):
-                raise Expired("history is gone") if self._life.dice(0.3) else Unreachable("the watch broke")
+                raise Expired("history is gone") if self._life.dice(0.3) else ServerUnreachable("the watch broke")
             yield event
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
@@ -203,9 +203,9 @@ class WeatheredApi:
     async def _call(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         weather = self._life.weather
         if self._life.dice(weather.unreachable):
-            raise Unreachable(f"{what}: connection refused")
+            raise ServerUnreachable(f"{what}: connection refused")
         if self._life.dice(weather.busy):
-            raise Busy(f"{what}: too many requests")
+            raise ServerBusy(f"{what}: too many requests")
         return await self._life.through(what, effect)
 
     async def _write(self, what: str, effect: Callable[[], Awaitable[T]], *, conflicts: bool) -> T:
@@ -213,5 +213,5 @@ class WeatheredApi:
             raise Conflict(f"{what}: the object has been modified")
         answer = await self._call(what, effect)
         if self._life.dice(self._life.weather.lost):
-            raise AnswerLost(f"{what}: connection reset") if self._life.dice(0.5) else ServerTrouble(f"{what}: 500")
+            raise ResponseLost(f"{what}: connection reset") if self._life.dice(0.5) else ServerError(f"{what}: 500")
         return answer

@@ -14,7 +14,7 @@ from tests.operations.world import World
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION, LABEL_PARENT, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import AnswerLost, Invalid
+from unbounded.kube.errors import InvalidObject, ResponseLost
 from unbounded.metalman import power
 from unbounded.operations import parents, reasons
 from unbounded.operations.fanout import fan
@@ -107,7 +107,7 @@ async def test_max_concurrent_holds_over_crashes_and_lost_answers_of_the_steward
         made = await create(kind, body, namespace=namespace)
         count[kind.kind] += 1
         if kind.kind == "MachineOperation" and count[kind.kind] % 3 == 0:
-            raise AnswerLost("the connection was reset")
+            raise ResponseLost("the connection was reset")
         return made
 
     world.redfish().start()
@@ -320,7 +320,7 @@ async def test_children_that_the_server_refuses_are_failed_targets_with_its_word
 
     def refuse(kind: Any, old: Any, new: Any) -> None:
         if kind.kind == "MachineOperation" and old is None and new["spec"].get("machineRef") == "m01":
-            raise Invalid('admission webhook "example.com" denied the request: not today', code=422)
+            raise InvalidObject('admission webhook "example.com" denied the request: not today', code=422)
         admit(kind, old, new)
 
     world.api._admit = refuse

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from tests.support.memory_api import MemoryApi
 from unbounded.api.kinds import Kind
-from unbounded.kube.errors import Expired, Invalid, ReadFailed
-from unbounded.kube.port import Listing, WatchEvent
+from unbounded.kube.errors import Expired, InvalidObject, ReadFailed
+from unbounded.kube.port import ObjectList, WatchEvent
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class FaultyApi(MemoryApi):
         self._rng = rng
         self._streams = streams
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         self.lists += 1
         if self._hit():
             raise ReadFailed("fault: list")
@@ -45,7 +45,7 @@ class FaultyApi(MemoryApi):
     ) -> AsyncIterator[WatchEvent[T]]:
         self.watches += 1
         if not resource_version and not self._streams:
-            raise Invalid("fault: sendInitialEvents is forbidden", code=422)
+            raise InvalidObject("fault: sendInitialEvents is forbidden", code=422)
         if self._hit():
             raise self._rng.choice((ReadFailed("fault: refused"), Expired("fault: too old", code=410)))
         stream = super().watch(

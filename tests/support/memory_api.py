@@ -16,8 +16,8 @@ from tests.support.memory_store import Change, Collection, Key, Version, merged,
 from unbounded.api.kinds import Kind
 from unbounded.api.names import GROUP
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, NotFound
-from unbounded.kube.port import EventType, Listing, WatchEvent
+from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, Expired, InvalidObject, NotFound
+from unbounded.kube.port import EventType, ObjectList, WatchEvent
 from unbounded.kube.selectors import SelectorError, field_terms, field_value, label_test
 
 T = TypeVar("T")
@@ -80,9 +80,9 @@ class MemoryApi:
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         return self._current(self._collection(kind), (namespace, name)).decode(kind.type)
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         found = self._matching(self._collection(kind), _selects(kind, namespace, labels, fields))
-        return Listing(tuple(version.decode(kind.type) for version in found), str(self.revision))
+        return ObjectList(tuple(version.decode(kind.type) for version in found), str(self.revision))
 
     async def watch(
         self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
@@ -123,7 +123,7 @@ class MemoryApi:
             prefix = "object is being deleted: " if terminating else ""
             raise _error(AlreadyExists, 409, "AlreadyExists", f"{prefix}{_what(kind, key[1])} already exists")
         if meta.get("resourceVersion"):
-            raise _error(Invalid, 400, "BadRequest", "resourceVersion should not be set on objects to be created")
+            raise _error(InvalidObject, 400, "BadRequest", "resourceVersion should not be set on objects to be created")
         if kind.group not in BUILT_IN_GROUPS and has_status(kind):
             new.pop("status", None)
         new["apiVersion"], new["kind"] = kind.api_version, kind.kind
@@ -201,7 +201,7 @@ class MemoryApi:
         wanted = namespace or meta.get("namespace", "")
         if meta.get("namespace", wanted) != wanted:
             message = "the namespace of the provided object does not match the namespace sent on the request"
-            raise _error(Invalid, 400, "BadRequest", message)
+            raise _error(InvalidObject, 400, "BadRequest", message)
         if ("", wanted) not in self._namespaces.versions:
             raise _error(NotFound, 404, "NotFound", f'namespaces "{wanted}" not found')
         meta["namespace"] = wanted
@@ -213,7 +213,7 @@ class MemoryApi:
             meta["name"] = f"{meta['generateName']}{self._names:05x}"
         if not meta.get("name"):
             message = f'{kind.kind} "" is invalid: metadata.name: Required value: name or generateName is required'
-            raise _error(Invalid, 422, "Invalid", message)
+            raise _error(InvalidObject, 422, "Invalid", message)
         return str(meta["name"])
 
     def _insert(self, collection: Collection, key: Key, new: Body) -> Version:
@@ -317,12 +317,12 @@ def _writable(kind: Kind[Any], old: Body, wanted: Body, subresource: str) -> Bod
     for field in ("name", "namespace", "uid"):
         if meta.get(field) not in (None, was.get(field)):
             message = f'{_what(kind, was["name"])} is invalid: metadata.{field}: Invalid value: "{meta[field]}": '
-            raise _error(Invalid, 422, "Invalid", message + "field is immutable")
+            raise _error(InvalidObject, 422, "Invalid", message + "field is immutable")
     added = set(meta.get("finalizers") or ()) - set(was.get("finalizers") or ())
     if "deletionTimestamp" in was and added:
         message = "no new finalizers can be added if the object is being deleted, found new finalizers "
         text = f"{_what(kind, was['name'])} is invalid: metadata.finalizers: Forbidden: {message}{sorted(added)}"
-        raise _error(Invalid, 422, "Invalid", text)
+        raise _error(InvalidObject, 422, "Invalid", text)
     for field in ("name", "namespace", "resourceVersion", *SERVER_FIELDS):
         meta.pop(field, None)
         if field in was:
@@ -339,11 +339,11 @@ def _selects(kind: Kind[Any], namespace: str, labels: str, fields: str) -> Test:
         label = label_test(labels)
         terms = field_terms(fields)
     except SelectorError as error:
-        raise _error(Invalid, 400, "BadRequest", str(error)) from error
+        raise _error(InvalidObject, 400, "BadRequest", str(error)) from error
     for path, _, _ in terms:
         known = path in ("metadata.name", "metadata.namespace") or path.startswith("involvedObject.")
         if not known and not (kind.group == GROUP and path.startswith(("spec.", "status."))):
-            raise _error(Invalid, 400, "BadRequest", f"field label not supported: {path}")
+            raise _error(InvalidObject, 400, "BadRequest", f"field label not supported: {path}")
     if not (namespace or labels or terms):
         return lambda body: True
 

@@ -15,7 +15,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.names import GROUP
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.port import Listing, WatchEvent
+from unbounded.kube.port import ObjectList, WatchEvent
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class OwnGroup(HttpApi):
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         return await super().get(self._there(kind), name, namespace=namespace)
 
-    async def list(self, kind: Kind[T], **selection: str) -> Listing[T]:
+    async def list(self, kind: Kind[T], **selection: str) -> ObjectList[T]:
         return await super().list(self._there(kind), **selection)
 
     def watch(self, kind: Kind[T], **options: str) -> AsyncIterator[WatchEvent[T]]:

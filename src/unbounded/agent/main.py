@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from unbounded.agent.exits import INTERRUPTED
-from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.version_flag import add_version
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _start_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _start(told: Told) -> int:
-    with imports_that_stay():
+    with freeze_imports():
         from unbounded.agent import start  # noqa: PLC0415
         from unbounded.agent.preflight.report import Ignored  # noqa: PLC0415
 
@@ -138,7 +138,7 @@ def _reset(told: Told) -> int:
 
 
 def _daemon(told: Told) -> int:
-    with imports_that_stay():
+    with freeze_imports():
         from unbounded.agent.daemon.daemon import run_daemon  # noqa: PLC0415
 
         _log_as(told)

@@ -9,7 +9,7 @@ import msgspec
 
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import Downloads
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 
 class Slot(StrEnum):
@@ -83,7 +83,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class TokenAccess:
     """A bootstrap token with which kubelet requests its certificate."""
 
-    token: Secret
+    token: SecretStr
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ExecAccess:
 class CertificateAccess:
     """A client certificate for kubelet: PEM of certificate and key, in one."""
 
-    pem: Secret
+    pem: SecretStr
 
 
 KubeletAccess = TokenAccess | ExecAccess | CertificateAccess

@@ -47,7 +47,7 @@ from unbounded.join.attestation import Token
 from unbounded.join.discovery import certificates
 from unbounded.kube.clock import utc_now
 from unbounded.kube.errors import NotFound
-from unbounded.kube.logs import Log, Secret
+from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
 
 log = Log("agent")
@@ -213,7 +213,7 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
     )
 
 
-async def attested(config: AgentConfig, tell: Tell) -> Secret | None:
+async def attested(config: AgentConfig, tell: Tell) -> SecretStr | None:
     """Return the bootstrap token from attestation by the host's TPM; None where the configuration has a credential."""
     auth = config.kubelet.auth
     if not config.attest.url or auth.bootstrap_token or auth.exec_credential is not None:
@@ -222,7 +222,7 @@ async def attested(config: AgentConfig, tell: Tell) -> Secret | None:
     return token_of(await attest(config.attest.url, tpm.device()), config)
 
 
-def token_of(answer: Token, config: AgentConfig) -> Secret:
+def token_of(answer: Token, config: AgentConfig) -> SecretStr:
     """Return the token of an attestation, which is sealed together with the cluster's CA.
 
     The configuration may have crossed an unprotected network segment. An attacker's CA that is added to the right one
@@ -235,7 +235,7 @@ def token_of(answer: Token, config: AgentConfig) -> Secret:
     if answer.authority and not certificates(given) <= certificates(answer.authority):
         text = "Cluster.CaCertBase64 holds another CA than was sealed with the token for this TPM"
         raise Rejected(f"{text}: the configuration was changed on its way; the token is not used")
-    return Secret(answer.text)
+    return SecretStr(answer.text)
 
 
 async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: float) -> str:

@@ -113,7 +113,7 @@ class ConditionReason(StrEnum):
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ConditionMeaning:
     """Who writes a condition, what True means, and the reasons that come with it."""
 
     writer: str
@@ -150,13 +150,13 @@ ON_HOST: Final = (  # why an install on a host fails
     _R.PREFLIGHT_FAILED,
 )
 
-CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
-    ConditionType.SSH_REACHABLE: Meaning(
+CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
+    ConditionType.SSH_REACHABLE: ConditionMeaning(
         "machina",
         "The SSH port answers, through the bastion where there is one.",
         (_R.PENDING, _R.REACHABLE, *_OVER_SSH),
     ),
-    ConditionType.PROVISIONING: Meaning(
+    ConditionType.PROVISIONING: ConditionMeaning(
         "machina",
         "The install script runs over SSH.",
         (
@@ -176,87 +176,87 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
             *ON_HOST,
         ),
     ),
-    ConditionType.PROVISIONED: Meaning(
+    ConditionType.PROVISIONED: ConditionMeaning(
         "machina",
         "The host was provisioned, at observedGeneration of the spec.",
         (_R.NOT_RUN, _R.PROVISIONED, _R.RESET),
     ),
-    ConditionType.HOST_RESET: Meaning(
+    ConditionType.HOST_RESET: ConditionMeaning(
         "machina",
         "The host was reset, as the Machine is being deleted. Missing before that.",
         (_R.IN_PROGRESS, _R.FAILED, *_OVER_SSH),
     ),
-    ConditionType.POWERED_OFF: Meaning(
+    ConditionType.POWERED_OFF: ConditionMeaning(
         "metalman", "The BMC reported the host as off.", (_R.POWERING_OFF, _R.POWERED_OFF, _R.POWERING_ON)
     ),
-    ConditionType.BMC_EXCLUSIVE: Meaning(
+    ConditionType.BMC_EXCLUSIVE: ConditionMeaning(
         "metalman",
         "No other Machine names the same BMC and device; while one does, their host operations exclude each other."
         " Missing where there never was another.",
         (_R.RESOLVED, _R.DUPLICATE_BMC),
     ),
-    ConditionType.HOST_EXCLUSIVE: Meaning(
+    ConditionType.HOST_EXCLUSIVE: ConditionMeaning(
         "machina",
         "No other Machine names the same SSH host; while one does, one of them at most is set up. Missing where there"
         " never was another.",
         (_R.RESOLVED, _R.DUPLICATE_HOST),
     ),
-    ConditionType.BOOT_ORDER_CONFIG_SUPPORTED: Meaning(
+    ConditionType.BOOT_ORDER_CONFIG_SUPPORTED: ConditionMeaning(
         "metalman", "False when the BMC cannot set the boot order.", (_R.SUPPORTED, _R.NOT_SUPPORTED)
     ),
-    ConditionType.REPAVED: Meaning(
+    ConditionType.REPAVED: ConditionMeaning(
         "metalman",
         "The last repave has written its image. Without a BMC, False goes after 30 minutes in which nothing was seen.",
         (_R.PENDING, _R.SUCCEEDED),
     ),
-    ConditionType.CLOUD_INIT_DONE: Meaning(
+    ConditionType.CLOUD_INIT_DONE: ConditionMeaning(
         "metalman", "cloud-init has finished.", (_R.RUNNING, _R.FAILED, _R.SUCCEEDED, _R.TIMED_OUT)
     ),
-    ConditionType.NETBOOT_IMAGE_READY: Meaning(
+    ConditionType.NETBOOT_IMAGE_READY: ConditionMeaning(
         "metalman",
         "The images that the Machine boots from are on metalman's disk.",
         (_R.PULLING, _R.PULLED, _R.PULL_FAILED, _R.UNUSABLE_IMAGE),
     ),
-    ConditionType.NETBOOT_SERVED: Meaning(
+    ConditionType.NETBOOT_SERVED: ConditionMeaning(
         "metalman",
         "The Machine's leases and boot files can be served.",
         (_R.SERVED, _R.NO_BOOT_FILE, _R.ADDRESS_IN_USE, _R.DUPLICATE_LEASE, _R.INVALID_LEASE),
     ),
-    ConditionType.ATTESTED: Meaning(
+    ConditionType.ATTESTED: ConditionMeaning(
         "metalman", "The Machine has proved its TPM.", (_R.SUCCEEDED, _R.FOREIGN_EK, _R.EK_NOT_TRUSTED)
     ),
-    ConditionType.NODE_UPDATED: Meaning(
+    ConditionType.NODE_UPDATED: ConditionMeaning(
         "unbounded-agent",
         "The node was made anew the last time that this was to be.",
         (_R.WAITING, _R.IN_PROGRESS, _R.SUCCEEDED, _R.ROLLED_BACK, _R.NO_WORKING_NODE, _R.FAILED),
     ),
-    ConditionType.CONFIGURATION_PENDING: Meaning(
+    ConditionType.CONFIGURATION_PENDING: ConditionMeaning(
         "machina", "No MachineConfiguration is bound yet.", (_R.PENDING, _R.RESOLVED)
     ),
-    ConditionType.REPAVE_PENDING: Meaning(
+    ConditionType.REPAVE_PENDING: ConditionMeaning(
         "unbounded-agent",
         "The node differs from its configuration.",
         (_R.PENDING, _R.APPLIED, _R.ROLLED_BACK, _R.CONFIGURATION_MISSING),
     ),
-    ConditionType.AGENT_BOOTSTRAPPED: Meaning(
+    ConditionType.AGENT_BOOTSTRAPPED: ConditionMeaning(
         "unbounded-agent", "The agent has set up the node.", (_R.RUNNING, _R.SUCCEEDED, _R.RESET)
     ),
-    ConditionType.GPUS_DESCRIBED: Meaning(
+    ConditionType.GPUS_DESCRIBED: ConditionMeaning(
         "unbounded-agent",
         "CDI describes the host's NVIDIA GPUs to the container runtime. Missing where the host never had any.",
         (_R.SUCCEEDED, _R.NO_DRIVER, _R.NOT_FOUND, _R.FAILED),
     ),
-    ConditionType.CLUSTER_ACCESS_CURRENT: Meaning(
+    ConditionType.CLUSTER_ACCESS_CURRENT: ConditionMeaning(
         "unbounded-agent",
         "Agent and kubelet use the API server's address and CA, and the DNS server, that the cluster publishes.",
         (_R.APPLIED, _R.PENDING),
     ),
-    ConditionType.NODE_MODIFIED: Meaning(
+    ConditionType.NODE_MODIFIED: ConditionMeaning(
         "unbounded-agent",
         "Files of the node were changed by hand, which a recreation discards.",
         (_R.MODIFIED, _R.UNCHANGED),
     ),
-    ConditionType.RELEASE_KEY_CURRENT: Meaning(
+    ConditionType.RELEASE_KEY_CURRENT: ConditionMeaning(
         "unbounded-agent",
         "The host takes releases of its agent by the public key that the cluster publishes; the message names it."
         " Missing where there never was a key.",

@@ -15,7 +15,7 @@ from unbounded.api.schema import kind_schema
 
 
 @dataclass(frozen=True)
-class Column:
+class PrinterColumn:
     """One column of `kubectl get`; a wide one is shown with `-o wide` only."""
 
     name: str
@@ -29,12 +29,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Definition:
+class KindDefinition:
     """What a CustomResourceDefinition says of a kind besides its schema."""
 
     kind: Kind[Any]
     short: str
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
     selectable: tuple[str, ...] = ()
     has_status: bool = True
 
@@ -48,76 +48,76 @@ def label_path(label: str) -> str:
     return ".metadata.labels." + label.replace(".", r"\.")
 
 
-AGE: Final = Column("Age", ".metadata.creationTimestamp", "date")
+AGE: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 DEFINITIONS: Final = (
-    Definition(
+    KindDefinition(
         MACHINES,
         "mach",
         (
-            Column("Host", ".spec.ssh.host"),
-            Column("Site", label_path(LABEL_SITE)),
-            Column("Phase", ".status.phase"),
-            Column("Reason", ".status.reason"),
-            Column("K8s Version", ".spec.kubernetes.version"),
+            PrinterColumn("Host", ".spec.ssh.host"),
+            PrinterColumn("Site", label_path(LABEL_SITE)),
+            PrinterColumn("Phase", ".status.phase"),
+            PrinterColumn("Reason", ".status.reason"),
+            PrinterColumn("K8s Version", ".spec.kubernetes.version"),
             AGE,
-            Column("Provider", ".spec.provider", wide=True),
-            Column("BMC", ".spec.pxe.redfish.url", wide=True),
-            Column("Operation", ".status.activeOperation.name", wide=True),
-            Column("Cluster CA", ".status.agent.clusterCA", wide=True),
-            Column("Message", ".status.message", wide=True),
+            PrinterColumn("Provider", ".spec.provider", wide=True),
+            PrinterColumn("BMC", ".spec.pxe.redfish.url", wide=True),
+            PrinterColumn("Operation", ".status.activeOperation.name", wide=True),
+            PrinterColumn("Cluster CA", ".status.agent.clusterCA", wide=True),
+            PrinterColumn("Message", ".status.message", wide=True),
         ),
     ),
-    Definition(
+    KindDefinition(
         MACHINE_OPERATIONS,
         "mop",
         (
-            Column("Kind", ".spec.operationKind"),
-            Column("Machine", ".spec.machineRef"),
-            Column("Phase", ".status.phase"),
+            PrinterColumn("Kind", ".spec.operationKind"),
+            PrinterColumn("Machine", ".spec.machineRef"),
+            PrinterColumn("Phase", ".status.phase"),
             AGE,
-            Column("Reason", ".status.reason", wide=True),
-            Column("Executor", ".status.execution.executor", wide=True),
-            Column("Stage", ".status.targets[0].stage", wide=True),
-            Column("Message", ".status.message", wide=True),
+            PrinterColumn("Reason", ".status.reason", wide=True),
+            PrinterColumn("Executor", ".status.execution.executor", wide=True),
+            PrinterColumn("Stage", ".status.targets[0].stage", wide=True),
+            PrinterColumn("Message", ".status.message", wide=True),
         ),
         selectable=(".spec.machineRef", ".status.phase"),
     ),
-    Definition(
+    KindDefinition(
         MACHINE_OPERATION_CREDENTIALS,
         "mocred",
         (
-            Column("Site", ".spec.siteName"),
-            Column("Provider", ".spec.provider"),
-            Column("Auth Mode", ".spec.auth.mode"),
+            PrinterColumn("Site", ".spec.siteName"),
+            PrinterColumn("Provider", ".spec.provider"),
+            PrinterColumn("Auth Mode", ".spec.auth.mode"),
             AGE,
         ),
         has_status=False,
     ),
-    Definition(
+    KindDefinition(
         MACHINE_CONFIGURATIONS,
         "mc",
         (
-            Column("Latest Version", ".status.latestVersion", "integer"),
-            Column("Update Strategy", ".spec.updateStrategy.type"),
+            PrinterColumn("Latest Version", ".status.latestVersion", "integer"),
+            PrinterColumn("Update Strategy", ".spec.updateStrategy.type"),
             AGE,
         ),
     ),
-    Definition(
+    KindDefinition(
         MACHINE_CONFIGURATION_VERSIONS,
         "mcv",
         (
-            Column("Configuration", label_path(LABEL_CONFIGURATION)),
-            Column("Version", ".spec.version", "integer"),
-            Column("Deployed", ".status.deployed", "boolean"),
-            Column("Machines", ".status.deployedMachines", "integer"),
+            PrinterColumn("Configuration", label_path(LABEL_CONFIGURATION)),
+            PrinterColumn("Version", ".spec.version", "integer"),
+            PrinterColumn("Deployed", ".status.deployed", "boolean"),
+            PrinterColumn("Machines", ".status.deployedMachines", "integer"),
             AGE,
         ),
     ),
 )
 
 
-def custom_resource_definition(definition: Definition) -> dict[str, Any]:
+def custom_resource_definition(definition: KindDefinition) -> dict[str, Any]:
     """The CustomResourceDefinition as it is applied."""
     kind = definition.kind
     return {
@@ -144,7 +144,7 @@ def custom_resource_definitions() -> tuple[dict[str, Any], ...]:
     return tuple(custom_resource_definition(definition) for definition in DEFINITIONS)
 
 
-def _version(definition: Definition) -> dict[str, Any]:
+def _version(definition: KindDefinition) -> dict[str, Any]:
     version: dict[str, Any] = {
         "name": definition.kind.version,
         "served": True,

@@ -335,7 +335,7 @@ class SSHHop(StrEnum):
     BASTION = "bastion"
 
 
-class RefusedKey(ApiStruct, frozen=True, kw_only=True):
+class RejectedKey(ApiStruct, frozen=True, kw_only=True):
     """A key that a server refused: not offered again while both the Secret and the Machine are as they were."""
 
     hop: Annotated[str, Field("Who refused it: host or bastion.", enum=tuple(SSHHop))]
@@ -360,7 +360,7 @@ class SSHStatus(ApiStruct, frozen=True, kw_only=True):
 
     fingerprint: Annotated[str | None, Field("Fingerprint of the host's key, as SHA256:….")] = None
     bastion_fingerprint: Annotated[str | None, Field("Fingerprint of the bastion's key, as SHA256:….")] = None
-    refused: Annotated[tuple[RefusedKey, ...], Field("Keys that are not offered again.", max_items=2)] = ()
+    refused: Annotated[tuple[RejectedKey, ...], Field("Keys that are not offered again.", max_items=2)] = ()
     untrusted: Annotated[
         tuple[UntrustedKey, ...],
         Field("Host keys that servers showed last in place of the trusted ones, while they do.", max_items=2),
@@ -374,7 +374,7 @@ class SSHStatus(ApiStruct, frozen=True, kw_only=True):
     ] = None
 
 
-class NodeThen(StrEnum):
+class PreviousNode(StrEnum):
     """How the Node of a Machine was at some time."""
 
     READY = "Ready"
@@ -398,7 +398,7 @@ class ProvisioningStatus(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field(
             "How the Node was when it was begun; left out where there was none. One that turns Ready since is proof.",
-            enum=tuple(NodeThen),
+            enum=tuple(PreviousNode),
         ),
     ] = None
     generation: Annotated[int, Field("metadata.generation of the Machine that it was begun for.")]

@@ -98,7 +98,7 @@ class RegistryHost(ApiStruct, frozen=True, kw_only=True):
     ca_bundle: Annotated[CABundle | None, Field("PEM certificates that its own chains to.")] = None
 
 
-class Registry(ApiStruct, frozen=True, kw_only=True):
+class RegistryConfig(ApiStruct, frozen=True, kw_only=True):
     """Hosts that containerd asks for the images of one registry."""
 
     name: Annotated[
@@ -116,9 +116,9 @@ class ContainerdSettings(ApiStruct, frozen=True, kw_only=True):
     """Settings of containerd: where images come from."""
 
     registries: Annotated[
-        tuple[Registry, ...], Field("Registries with mirrors, or with an authority of their own.", map_keys=("name",),
-                                    max_items=16)
-    ] = ()  # fmt: skip
+        tuple[RegistryConfig, ...],
+        Field("Registries with mirrors, or with an authority of their own.", map_keys=("name",), max_items=16),
+    ] = ()
     pull_secrets: Annotated[
         tuple[LocalObjectReference, ...],
         Field(

@@ -32,7 +32,7 @@ OPERATION_PHASE: Final[Mapping[str, MachinePhase]] = {
 NODE_NOT_READY: Final = "NodeNotReady"
 
 
-class PhaseNow(NamedTuple):
+class CurrentPhase(NamedTuple):
     """The phase of a Machine, and why: status.phase, status.message and status.reason.
 
     Attributes:
@@ -57,7 +57,7 @@ def machine_phase(
     node: Node | None,
     slot: ActiveOperation | None,
     join: JoinStatus | None = None,
-) -> PhaseNow:
+) -> CurrentPhase:
     """Return the place of a Machine in its life.
 
     The first of these that has something to say decides: a host operation in the slot, a reset that failed, a host that
@@ -94,30 +94,30 @@ def has_joined(node: Node | None, join: JoinStatus | None) -> bool:
     return node is not None or (join is not None and any(one.purpose == JoinPurpose.KUBELET for one in join.used))
 
 
-def _from_operation(slot: ActiveOperation | None) -> PhaseNow | None:
+def _from_operation(slot: ActiveOperation | None) -> CurrentPhase | None:
     if slot is None or slot.kind not in OPERATION_PHASE:
         return None
     doing = f"{slot.kind} {slot.name} by {slot.executor}"
     lost = ", which may still act on it or fell silent: the state of the host is not known yet" if slot.lost else ""
-    return PhaseNow(OPERATION_PHASE[slot.kind], doing + lost, slot.kind)
+    return CurrentPhase(OPERATION_PHASE[slot.kind], doing + lost, slot.kind)
 
 
-def _from_power(known: Known) -> PhaseNow | None:
+def _from_power(known: Known) -> CurrentPhase | None:
     if not _is(known, ConditionType.POWERED_OFF, ConditionStatus.TRUE):
         return None
     return _by(known, ConditionType.POWERED_OFF, MachinePhase.PENDING, "The host is powered off")
 
 
-def _from_reset(known: Known) -> PhaseNow | None:
+def _from_reset(known: Known) -> CurrentPhase | None:
     reset = known.get(ConditionType.HOST_RESET)
     if reset is None or reset.status != ConditionStatus.FALSE or reset.reason == ConditionReason.IN_PROGRESS:
         return None
     return _by(known, ConditionType.HOST_RESET, MachinePhase.FAILED, "Resetting the host failed")
 
 
-def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> PhaseNow | None:
+def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> CurrentPhase | None:
     if _is(known, ConditionType.SSH_REACHABLE, ConditionStatus.TRUE):
-        return PhaseNow(MachinePhase.READY, "Machine is reachable") if spec.kubernetes is None else None
+        return CurrentPhase(MachinePhase.READY, "Machine is reachable") if spec.kubernetes is None else None
     if joined and spec.kubernetes is not None:
         return None
     untried = known.get(ConditionType.SSH_REACHABLE) is None or _is(
@@ -127,7 +127,7 @@ def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> PhaseNow | No
     return _by(known, ConditionType.SSH_REACHABLE, MachinePhase.PENDING, otherwise)
 
 
-def _from_provisioning(node: Node | None, known: Known) -> PhaseNow | None:
+def _from_provisioning(node: Node | None, known: Known) -> CurrentPhase | None:
     """Return the phase of a host that is set up over SSH. A Node that is Ready outweighs an attempt that failed."""
     if _is(known, ConditionType.PROVISIONING, ConditionStatus.TRUE):
         return _by(known, ConditionType.PROVISIONING, MachinePhase.PROVISIONING, "Install script is running")
@@ -143,14 +143,14 @@ def _provisioning_failed(known: Known) -> bool:
     return condition.reason not in (ConditionReason.COMPLETED, ConditionReason.NOT_RUN)
 
 
-def _from_node(spec: MachineSpec, node: Node | None, known: Known) -> PhaseNow | None:
+def _from_node(spec: MachineSpec, node: Node | None, known: Known) -> CurrentPhase | None:
     if spec.kubernetes is None:
-        return PhaseNow(MachinePhase.READY, "No Kubernetes node is wanted")
+        return CurrentPhase(MachinePhase.READY, "No Kubernetes node is wanted")
     if node is None or _is_taken_back(node, known):
         return None
     if node.ready:
-        return PhaseNow(MachinePhase.READY, f"Node {node.metadata.name} joined")
-    return PhaseNow(MachinePhase.READY, f"Node {node.metadata.name} joined, but is not Ready", NODE_NOT_READY)
+        return CurrentPhase(MachinePhase.READY, f"Node {node.metadata.name} joined")
+    return CurrentPhase(MachinePhase.READY, f"Node {node.metadata.name} joined, but is not Ready", NODE_NOT_READY)
 
 
 _WAITS: Final[Mapping[ConditionType, frozenset[ConditionReason]]] = {
@@ -159,7 +159,7 @@ _WAITS: Final[Mapping[ConditionType, frozenset[ConditionReason]]] = {
 }
 
 
-def _from_waiting(known: Known) -> PhaseNow | None:
+def _from_waiting(known: Known) -> CurrentPhase | None:
     """What keeps a host from being set up over SSH, or has taken it back."""
     for kind, reasons in _WAITS.items():
         condition = known.get(kind)
@@ -168,7 +168,7 @@ def _from_waiting(known: Known) -> PhaseNow | None:
     return None
 
 
-def _from_configuration(known: Known) -> PhaseNow | None:
+def _from_configuration(known: Known) -> CurrentPhase | None:
     if not _is(known, ConditionType.CONFIGURATION_PENDING, ConditionStatus.TRUE):
         return None
     return _by(known, ConditionType.CONFIGURATION_PENDING, MachinePhase.PENDING, "No MachineConfiguration is bound")
@@ -188,7 +188,7 @@ _OF_REPORTS: Final[Mapping[str, MachinePhase]] = {
 }
 
 
-def _from_reports(known: Known) -> PhaseNow:
+def _from_reports(known: Known) -> CurrentPhase:
     """The first step that is not done decides, as the later ones may still speak of the time before a repave."""
     reported = [kind for kind in REPORTS if kind in known and known[kind].reason != ConditionReason.NOT_RUN]
     open_step = next((kind for kind in reported if known[kind].status != ConditionStatus.TRUE), None)
@@ -196,7 +196,7 @@ def _from_reports(known: Known) -> PhaseNow:
         phase = _OF_REPORTS.get(known[open_step].reason, MachinePhase.PROVISIONING)
         return _by(known, open_step, phase, f"{open_step}: {known[open_step].reason}")
     if reported:
-        return PhaseNow(MachinePhase.JOINING, f"{reported[-1]}; waiting for its Node")
+        return CurrentPhase(MachinePhase.JOINING, f"{reported[-1]}; waiting for its Node")
     return _by(known, ConditionType.PROVISIONING, MachinePhase.PENDING, "Not provisioned yet")
 
 
@@ -214,9 +214,9 @@ def _is(known: Known, kind: ConditionType, status: ConditionStatus, reason: Cond
     return condition is not None and condition.status == status and reason in (None, condition.reason)
 
 
-def _by(known: Known, kind: ConditionType, phase: MachinePhase, otherwise: str) -> PhaseNow:
+def _by(known: Known, kind: ConditionType, phase: MachinePhase, otherwise: str) -> CurrentPhase:
     """Return a phase with the message and reason of a condition, or with a sentence of ours where it has no message."""
     condition = known.get(kind)
     if condition is None:
-        return PhaseNow(phase, otherwise)
-    return PhaseNow(phase, condition.message or otherwise, condition.reason)
+        return CurrentPhase(phase, otherwise)
+    return CurrentPhase(phase, condition.message or otherwise, condition.reason)

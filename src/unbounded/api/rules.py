@@ -24,7 +24,7 @@ from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOp
 
 
 @dataclass(frozen=True)
-class Rule:
+class ValidationRule:
     """One entry of x-kubernetes-validations; `path` is the field that a refusal names, below the type's own.
 
     A field whose name is a reserved word of CEL is written `__namespace__` in the rule, and plainly in the path.
@@ -43,9 +43,11 @@ def unchanged(field: str) -> str:
     )  # fmt: skip
 
 
-def fixed(field: str) -> Rule:
+def immutable(field: str) -> ValidationRule:
     """A field of an operation that says what was asked for, and so never changes."""
-    return Rule(unchanged(field), f"{field} cannot be changed: create another MachineOperation instead", f".{field}")
+    return ValidationRule(
+        unchanged(field), f"{field} cannot be changed: create another MachineOperation instead", f".{field}"
+    )
 
 
 _MASK_OCTET: Final = "(254|252|248|240|224|192|128|0)"
@@ -56,7 +58,7 @@ _MASK: Final = (
 _TERMINAL: Final = ", ".join(f"'{phase}'" for phase in sorted(TERMINAL_PHASES))
 
 _NODE_SETTINGS: Final = (
-    Rule(
+    ValidationRule(
         "!has(self.sysctl) || self.sysctl.all(name,"
         r" name.matches('^[a-z0-9][-_a-z0-9]{0,63}([./][A-Za-z0-9][-_A-Za-z0-9]{0,63}){1,15}$'))",
         "a kernel parameter has a name such as vm.max_map_count",
@@ -64,9 +66,9 @@ _NODE_SETTINGS: Final = (
     ),
 )
 
-RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
+RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
     LabelSelectorRequirement: (
-        Rule(
+        ValidationRule(
             "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0"
             " : !has(self.values) || size(self.values) == 0",
             "In and NotIn need at least one value; Exists and DoesNotExist take none",
@@ -74,34 +76,34 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
         ),
     ),
     Machine: (
-        Rule(
+        ValidationRule(
             f"size(self.metadata.name) <= {MAX_MACHINE_NAME}",
             f"the name of a Machine becomes the name of its Node and has at most {MAX_MACHINE_NAME} characters",
         ),
     ),
     MachineSpec: (
-        Rule(
+        ValidationRule(
             "!has(oldSelf.provider) || (has(self.provider) && self.provider == oldSelf.provider)",
             "provider cannot be changed or removed once it is set: create another Machine instead",
             ".provider",
         ),
     ),
     SSHSpec: (
-        Rule(
+        ValidationRule(
             f"self.privateKeyRef.__namespace__ == '{NAMESPACE}'",
             f"the Secret with the SSH key must be in namespace {NAMESPACE}",
             ".privateKeyRef.namespace",
         ),
     ),
     BastionSSHSpec: (
-        Rule(
+        ValidationRule(
             f"!has(self.privateKeyRef) || self.privateKeyRef.__namespace__ == '{NAMESPACE}'",
             f"the Secret with the SSH key of the bastion must be in namespace {NAMESPACE}",
             ".privateKeyRef.namespace",
         ),
     ),
     PXESpec: (
-        Rule(
+        ValidationRule(
             "!has(self.targetDisk) || (self.targetDisk.matches('^/dev(/[A-Za-z0-9#+.:=@_-]+)+$')"
             r" && !self.targetDisk.matches('/[.]+(/|$)|-part[0-9]+$'))",
             "targetDisk must be a whole disk below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4",
@@ -109,18 +111,18 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
         ),
     ),
     DHCPLease: (
-        Rule(
+        ValidationRule(
             f"self.subnetMask.matches('{_MASK}')",
             "subnetMask must be ones followed by zeros, such as 255.255.255.0",
             ".subnetMask",
         ),
     ),
     MachineOperationSpec: (
-        Rule(
+        ValidationRule(
             "has(self.machineRef) != has(self.machineSelector)",
             "exactly one of machineRef and machineSelector must be set",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.machineSelector)"
             " || (has(self.machineSelector.matchLabels) && size(self.machineSelector.matchLabels) > 0)"
             " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)",
@@ -128,7 +130,7 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
             ".machineSelector",
         ),
         *map(
-            fixed,
+            immutable,
             (
                 "operationKind",
                 "machineRef",
@@ -139,19 +141,19 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
                 "maxFailures",
             ),
         ),
-        Rule(
+        ValidationRule(
             "self.cancel || !oldSelf.cancel",
             "cancel cannot be taken back: it may change from false to true only",
             ".cancel",
         ),
-        Rule(
+        ValidationRule(
             "!has(oldSelf.abandon) || !oldSelf.abandon || (has(self.abandon) && self.abandon)",
             "abandon cannot be taken back: it may change from false to true only",
             ".abandon",
         ),
     ),
     MachineOperation: (
-        Rule(
+        ValidationRule(
             f"!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in [{_TERMINAL}])"
             " || (has(self.status)"
             f" && {unchanged('status.phase')} && {unchanged('status.reason')} && {unchanged('status.completedAt')})",
@@ -160,13 +162,13 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
         ),
     ),
     CredentialAuth: (
-        Rule(
+        ValidationRule(
             f"self.mode != '{AuthMode.EXTERNAL_PLUGIN}' || has(self.secretRef)",
             "mode ExternalPlugin needs secretRef: name the Secret with the provider's credentials",
         ),
     ),
     MachineConfiguration: (
-        Rule(
+        ValidationRule(
             f"size(self.metadata.name) <= {MAX_CONFIGURATION_NAME}",
             "the name of a MachineConfiguration becomes a label of its versions"
             f" and has at most {MAX_CONFIGURATION_NAME} characters",
@@ -174,7 +176,7 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
     ),
     KubeletSettings: (
         *(
-            Rule(
+            ValidationRule(
                 f"!has(self.{field}) || self.{field}.all(name, name in {list(known)})",
                 f"{field} knows {', '.join(known)}",
                 f".{field}",
@@ -187,26 +189,26 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
                 ("evictionSoftGracePeriod", SIGNALS),
             )
         ),
-        Rule(
+        ValidationRule(
             "!has(self.evictionSoft) || self.evictionSoft.all(signal, has(self.evictionSoftGracePeriod)"
             " && signal in self.evictionSoftGracePeriod)",
             "each threshold of evictionSoft needs a time in evictionSoftGracePeriod, such as 1m30s",
             ".evictionSoftGracePeriod",
         ),
-        Rule(
+        ValidationRule(
             "(has(self.imageGCLowThresholdPercent) ? self.imageGCLowThresholdPercent : 80)"
             " < (has(self.imageGCHighThresholdPercent) ? self.imageGCHighThresholdPercent : 85)",
             "imageGCLowThresholdPercent (left out: 80) must be less than imageGCHighThresholdPercent (left out: 85)",
             ".imageGCLowThresholdPercent",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.nodeIP) || isCIDR(self.nodeIP)"
             " || isIP(self.nodeIP) && (ip(self.nodeIP).isGlobalUnicast() || ip(self.nodeIP).isUnspecified())",
             "nodeIP is an address of the host such as 10.0.0.5, and none of loopback, link-local or multicast;"
             " or a network such as 10.0.0.0/16",
             ".nodeIP",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.featureGates) || self.featureGates.all(gate, gate.matches('^[A-Z][A-Za-z0-9]{0,127}$'))",
             "a feature gate has a name such as NodeSwap",
             ".featureGates",
@@ -215,25 +217,25 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
     NodeSettings: _NODE_SETTINGS,
     MachineConfigurationTemplate: _NODE_SETTINGS,
     UpdateStrategy: (
-        Rule(
+        ValidationRule(
             f"self.type != '{UpdateStrategyType.ROLLING_UPDATE}'",
             "RollingUpdate is not built yet: use OnDelete, which makes a node anew when its Node is deleted",
             ".type",
         ),
     ),
     MachineConfigurationVersion: (
-        Rule(
+        ValidationRule(
             "self.spec.version == oldSelf.spec.version",
             "version cannot be changed: it is the number that Machines refer to",
             ".spec.version",
         ),
-        Rule(
+        ValidationRule(
             "!has(oldSelf.status) || !has(oldSelf.status.deployed) || !oldSelf.status.deployed"
             " || self.spec == oldSelf.spec",
             "a version that was deployed cannot be changed: change the MachineConfiguration, which makes a new version",
             ".spec",
         ),
-        Rule(
+        ValidationRule(
             "!has(oldSelf.status) || !has(oldSelf.status.deployed) || !oldSelf.status.deployed"
             " || (has(self.status) && has(self.status.deployed) && self.status.deployed)",
             "deployed cannot be taken back: a node was made from this version",

@@ -11,7 +11,7 @@ import msgspec
 from unbounded.api.base import ApiStruct
 from unbounded.api.fields import MAX_LIST, MAX_MAP, MAX_STRING, Field, combined
 from unbounded.api.meta import Object
-from unbounded.api.rules import RULES, Rule
+from unbounded.api.rules import RULES, ValidationRule
 
 Schema = dict[str, Any]
 
@@ -91,7 +91,7 @@ def unwrapped(hint: Any) -> tuple[Any, Field]:
     return hint, Field()
 
 
-def rule_schema(rule: Rule) -> Schema:
+def rule_schema(rule: ValidationRule) -> Schema:
     """One entry of x-kubernetes-validations."""
     entry = {"rule": rule.rule, "message": rule.message}
     return entry | ({"fieldPath": rule.path} if rule.path else {})
@@ -104,7 +104,9 @@ def _bare_schema(plain: Any, field: Field) -> Schema:
         case t if t is bool:
             return {"type": "boolean"}
         case t if t is int:
-            return _said(type="integer", format=field.format or "int64", minimum=field.minimum, maximum=field.maximum)
+            return _annotations(
+                type="integer", format=field.format or "int64", minimum=field.minimum, maximum=field.maximum
+            )
         case t if t is tuple:
             return _list_schema(get_args(plain)[0], field)
         case t if t is dict:
@@ -118,7 +120,7 @@ def _bare_schema(plain: Any, field: Field) -> Schema:
 def _string_schema(field: Field) -> Schema:
     if field.enum:
         return {"type": "string", "enum": [str(value) for value in field.enum]}
-    return _said(
+    return _annotations(
         type="string",
         format=field.format,
         pattern=field.pattern,
@@ -132,8 +134,10 @@ def _list_schema(element: Any, field: Field) -> Schema:
     kind: Schema = {"x-kubernetes-list-type": "atomic"}
     if field.map_keys:
         kind = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(field.map_keys)}
-    return _said(type="array", items=items, minItems=field.min_items, maxItems=field.max_items or MAX_LIST) | kind
+    return (
+        _annotations(type="array", items=items, minItems=field.min_items, maxItems=field.max_items or MAX_LIST) | kind
+    )
 
 
-def _said(**entries: Any) -> Schema:
+def _annotations(**entries: Any) -> Schema:
     return {key: value for key, value in entries.items() if value is not None}

@@ -12,8 +12,8 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.credentials import AccountToken
 from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.events import EventRecorder
-from unbounded.kube.metrics import Metrics
-from unbounded.kube.process import Health, Runtime
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import HealthServers, Runtime
 
 
 @asynccontextmanager
@@ -21,8 +21,8 @@ async def acting_as(
     component: str,
     admin: HttpApi,
     *,
-    metrics: Metrics,
-    health: Health | None = None,
+    metrics: ControllerMetrics,
+    health: HealthServers | None = None,
     elects: bool = False,
     epoch: Epoch | None = None,
 ) -> AsyncIterator[Runtime]:

@@ -99,10 +99,10 @@ def _migrate_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) ->
 
 def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from unbounded.cli.settings import up_settings_of  # noqa: PLC0415
-    from unbounded.kube.collector import imports_that_stay  # noqa: PLC0415
+    from unbounded.kube.gc_tuning import freeze_imports  # noqa: PLC0415
 
     settings = up_settings_of(args)
-    with imports_that_stay():
+    with freeze_imports():
         from unbounded.cli.up import run  # noqa: PLC0415  # not before the arguments are known to be right
 
     return run(settings, environ)

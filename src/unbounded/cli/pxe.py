@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from unbounded.cli.deploying.reaching import is_local
 from unbounded.kube.options import SettingsError
-from unbounded.kube.settings import flag, port
+from unbounded.kube.settings import flag_parser, parse_port
 from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url
 from unbounded.metalman.settings import DHCP_PORT, HTTP_PORT, TFTP_PORT, DhcpMode, FlagNames, Netboot
 
@@ -38,11 +38,14 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         "With --pxe-interface, machines on its segment get their addresses, loaders and images from here.",
     )
     group.add_argument(
-        "--pxe-interface", type=flag(interface), metavar="NAME", help="serve DHCP, TFTP and HTTP on this interface"
+        "--pxe-interface",
+        type=flag_parser(interface),
+        metavar="NAME",
+        help="serve DHCP, TFTP and HTTP on this interface",
     )
     group.add_argument(
         "--pxe-serve-url",
-        type=flag(plain_url),
+        type=flag_parser(plain_url),
         metavar="URL",
         help="how machines reach HTTP here (default: http:// with the interface's address)",
     )
@@ -53,13 +56,15 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         " (default: interface)",
     )
     for name, default in (("http", HTTP_PORT), ("tftp", TFTP_PORT), ("dhcp", DHCP_PORT)):
-        group.add_argument(f"--pxe-{name}-port", type=flag(port), metavar="PORT", help=f"(default: {default})")
+        group.add_argument(
+            f"--pxe-{name}-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {default})"
+        )
     group.add_argument(
-        "--pxe-cluster-dns", type=flag(ipv4), metavar="ADDRESS", help="the name server that new nodes are told"
+        "--pxe-cluster-dns", type=flag_parser(ipv4), metavar="ADDRESS", help="the name server that new nodes are told"
     )
     group.add_argument(
         "--pxe-ek-ca",
-        type=flag(file_or_none),
+        type=flag_parser(file_or_none),
         metavar="FILE",
         help="PEM with roots that the certificate of a TPM must chain to",
     )

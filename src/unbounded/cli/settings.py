@@ -12,7 +12,7 @@ from typing import Final
 
 from unbounded.cli.pxe import add_pxe_arguments, netboot_of
 from unbounded.kube.endpoint import endpoint_url
-from unbounded.kube.settings import add_log_arguments, flag, port
+from unbounded.kube.settings import add_log_arguments, flag_parser, parse_port
 from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.machina.settings import add_host_arguments, host_settings_of
 from unbounded.metalman.settings import Netboot
@@ -105,7 +105,7 @@ def add_migrate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", default="", metavar="NAME", help="of --to (default: its current one)")
     parser.add_argument(
         "--api-server-endpoint",
-        type=flag(endpoint_url),
+        type=flag_parser(endpoint_url),
         metavar="URL",
         help="where hosts reach the cluster's API server (default: what it publishes, else the server of --to)",
     )
@@ -128,12 +128,12 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (%(default)s)")
     parser.add_argument(
         "--port",
-        type=flag(port),
+        type=flag_parser(parse_port),
         help="port of the API server (default: the same as last time; at first 6443, or a free one)",
     )
     parser.add_argument(
         "--advertise-address",
-        type=flag(_host),
+        type=flag_parser(_host),
         default="",
         metavar="ADDRESS",
         help="how others reach it: stands in the kubeconfig",
@@ -151,14 +151,14 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     _add_address(parser)
     parser.add_argument(
         "--max-connections",
-        type=flag(_connections),
+        type=flag_parser(_connections),
         default=USUAL_CONNECTIONS,
         metavar="N",
         help="of clients to the API server; more are closed at once (%(default)s)",
     )
     parser.add_argument(
         "--max-connections-per-address",
-        type=flag(_connections_of_address),
+        type=flag_parser(_connections_of_address),
         default=0,
         metavar="N",
         help="of one client address, or IPv6 /64 network (default: three quarters of --max-connections)",
@@ -170,14 +170,14 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     )
     parser.add_argument(
         "--node-monitor-grace-period",
-        type=flag(_node_grace),
+        type=flag_parser(_node_grace),
         default=USUAL_NODE_GRACE_S,
         metavar="SECONDS",
         help="without a sign of life from its kubelet after which a Node turns Unknown (%(default)s)",
     )
     parser.add_argument(
         "--health-port",
-        type=flag(port),
+        type=flag_parser(parse_port),
         default=0,
         metavar="PORT",
         help="of /metrics, /healthz and /readyz on loopback (default: a free one, which is printed)",
@@ -190,17 +190,17 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     )
     parser.add_argument(
         "--backup-every",
-        type=flag(_minutes),
+        type=flag_parser(_minutes),
         metavar="MINUTES",
         help=f"time from one back-up to the next ({USUAL_BACKUP_MINUTES})",
     )
     parser.add_argument(
         "--backup-keep",
-        type=flag(_kept),
+        type=flag_parser(_kept),
         metavar="N",
         help=f"back-ups of this control plane that stay in the folder ({USUAL_BACKUPS})",
     )
-    parser.add_argument("--lab", type=flag(_count), default=0, metavar="N", help="simulate N machines with BMCs")
+    parser.add_argument("--lab", type=flag_parser(_count), default=0, metavar="N", help="simulate N machines with BMCs")
     parser.add_argument(
         "--lab-cloud",
         choices=LAB_CLOUDS,

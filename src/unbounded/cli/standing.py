@@ -15,11 +15,11 @@ from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded.apiserver.status import StatusError
 from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
-from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.errors import ServerTrouble
-from unbounded.kube.metrics import Metrics
-from unbounded.kube.process import Health, served_health
+from unbounded.kube.errors import ServerError
+from unbounded.kube.gc_tuning import raise_gc_threshold
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import HealthServers, serving_health
 from unbounded.kube.settings import Address
 
 USUAL_PORT: Final = 6443
@@ -36,7 +36,7 @@ def storing(settings: UpSettings) -> Iterator[None]:
     """Add the data directory to errors of writes: the usual cause is a full disk."""
     try:
         yield
-    except ServerTrouble as error:
+    except ServerError as error:
         raise UpFailed(f"--data {settings.data}: {error}") from error
     except OSError as error:
         raise UpFailed(f"--data {settings.data}: {error.strerror or error}") from error
@@ -60,7 +60,7 @@ async def serving(settings: UpSettings) -> AsyncIterator[ApiServer]:
 
 
 async def _start(settings: UpSettings, port: int) -> ApiServer:
-    collect_seldom()
+    raise_gc_threshold()
     server = ApiServer(
         settings.data,
         bind=settings.bind,
@@ -92,11 +92,11 @@ def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
 
 
 @asynccontextmanager
-async def healthy(metrics: Metrics, port: int) -> AsyncIterator[Health]:
+async def healthy(metrics: ControllerMetrics, port: int) -> AsyncIterator[HealthServers]:
     """Serve health and metrics on loopback inside the context."""
     async with AsyncExitStack() as stack:
         try:
-            health = await stack.enter_async_context(served_health(metrics, (Address(LOOPBACK, port),)))
+            health = await stack.enter_async_context(serving_health(metrics, (Address(LOOPBACK, port),)))
         except OSError as error:
             why = "something else listens there" if error.errno == errno.EADDRINUSE else error.strerror
             raise UpFailed(f"--health-port {port}: {why}; choose another port") from error

@@ -33,15 +33,15 @@ from unbounded.cli.standing import LOOPBACK, UpFailed, healthy, local_config, se
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Forbidden, Invalid
+from unbounded.kube.errors import Forbidden, InvalidObject
 from unbounded.kube.logs import configure
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.process import (
-    Health,
+    HealthServers,
     Runtime,
-    followed,
-    saying_why_not,
+    print_startup_error,
+    running_caches,
     until_signal,
 )
 from unbounded.lab.bmc.fleet import FleetFailed
@@ -66,7 +66,7 @@ def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
     screen = screen_for(sys.stdout)
     if shutil.which("kubectl", path=environ.get("PATH")) is None:
         screen.say(hints.NO_KUBECTL)
-    return saying_why_not(lambda: _run(settings, screen))
+    return print_startup_error(lambda: _run(settings, screen))
 
 
 def _run(settings: UpSettings, screen: Screen) -> int:
@@ -83,7 +83,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     """Run a control plane until cancelled; with `once`, until a first operation has ended.
 
     Raises:
-        UpFailed, FleetFailed, CannotStart
+        UpFailed, FleetFailed, StartupError
     """
     _check_not_migrated(settings)
     if not settings.lab_cloud:  # the simulated cloud checks its own profiles
@@ -91,7 +91,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
     if settings.netboot is not None and reached is not None:
         settings = replace(settings, netboot=pxe.at(settings.netboot, shown(reached.server)))
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     async with (
         serving(settings) as server,
         healthy(metrics, settings.health_port) as health,
@@ -134,7 +134,7 @@ async def _install(admin: Api, screen: Screen) -> None:
     for install in (install_definitions, install_manifests):
         try:
             await install(admin)
-        except (Forbidden, Invalid) as error:
+        except (Forbidden, InvalidObject) as error:
             screen.say(f"warning: what comes with this version could not be written: {error}")
 
 
@@ -151,7 +151,7 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
     ):
         try:
             await publish()
-        except (Forbidden, Invalid) as error:
+        except (Forbidden, InvalidObject) as error:
             screen.say(f"warning: what others look for could not be written: {error}")
 
 
@@ -164,7 +164,7 @@ async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
         with storing(settings):
             try:
                 names = await begin(stack, settings, plane)
-            except (Forbidden, Invalid) as error:
+            except (Forbidden, InvalidObject) as error:
                 raise UpFailed(f"--lab: {error}") from error
         return await plane.look_after(partial(plane.show_lab, names, settings))
 
@@ -224,7 +224,7 @@ class ControlPlane:
         seen = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
         shared = metalman.Shared(seen, caches.nodes, metrics)
         async with (
-            followed(self._machina, *caches.each()),
+            running_caches(self._machina, *caches.each()),
             asyncio.TaskGroup() as group,
         ):
             tasks = [
@@ -290,7 +290,7 @@ class ControlPlane:
                 "spec": {"machineRef": machine, "operationKind": str(kind)},
             },
         )
-        self._caches.operations.saw(created)
+        self._caches.operations.observe(created)
         return created
 
     async def _ended(self, operation: MachineOperation) -> MachineOperation:
@@ -328,7 +328,7 @@ def _outcome(operation: MachineOperation) -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _welcome(settings: UpSettings, server: ApiServer, health: Health, reached: Reach | None) -> str:
+def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, reached: Reach | None) -> str:
     port = health.servers[0].port
     lines = [
         f"unbounded {version('unbounded')} serves a Kubernetes API at {server.url}",

@@ -1,4 +1,4 @@
-"""Hang detection for child processes of `unbounded up`: each event loop sends a heartbeat every BEAT_S. Pure but
+"""Hang detection for child processes of `unbounded up`: each event loop sends a heartbeat every HEARTBEAT_S. Pure but
 `seen`.
 
 - A busy process does not hang.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unbounded.kube.settings import BEAT_S
+from unbounded.kube.settings import HEARTBEAT_S
 
-LOOK_S: Final = BEAT_S
+LOOK_S: Final = HEARTBEAT_S
 SILENT_S: Final = 30.0
 # until the first heartbeat: a cloud's SDK is large, and takes a minute to import on a busy machine
 START_S: Final = 120.0

@@ -14,7 +14,7 @@ from typing import Self
 from unbounded.cli import watchdog
 from unbounded.cli.beside import HEARTBEAT_FLAG, LAST_WORDS, command, end
 from unbounded.cli.watchdog import LOOK_S, Watchdog
-from unbounded.kube.settings import SERVES
+from unbounded.kube.settings import HEARTBEAT_SERVING
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Pulse:
             return False
         beats, _, words = came.partition(LAST_WORDS)
         self.last_words = words or self.last_words
-        self.serves |= SERVES in beats
+        self.serves |= HEARTBEAT_SERVING in beats
         return bool(beats)
 
 

@@ -12,10 +12,10 @@ import msgspec
 
 from unbounded.fetch.failures import Denied
 from unbounded.fetch.reference import DOCKER_HUB, Reference
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 _HUB_KEYS: Final = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
-_NONE: Final = Secret("")
+_NONE: Final = SecretStr("")
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Login:
     """One account: name and password, an identity token for a token server, or a bearer token."""
 
     user: str = ""
-    password: Secret = _NONE
-    identity_token: Secret = _NONE
-    registry_token: Secret = _NONE
+    password: SecretStr = _NONE
+    identity_token: SecretStr = _NONE
+    registry_token: SecretStr = _NONE
 
     def basic(self) -> str:
         """Value of an Authorization header; empty without a name and password."""
@@ -117,4 +117,4 @@ def _login(entry: _Entry, what: str) -> Login:
         if not colon:
             raise Denied(f"{what}: auth is not base64 of user:password")
         password = password.rstrip("\0")  # old versions of Docker padded it
-    return Login(user, Secret(password), Secret(entry.identitytoken), Secret(entry.registrytoken))
+    return Login(user, SecretStr(password), SecretStr(entry.identitytoken), SecretStr(entry.registrytoken))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from unbounded.fetch.failures import TooLarge, Unavailable
 from unbounded.kube.durable import place_durably
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 CHUNK_BYTES: Final = 1 << 20
 
@@ -64,7 +64,7 @@ class Partial:
     async def put_in_place(self, target: Path) -> None:
         """Sync the file, and rename it to its final name."""
         try:
-            await to_its_end(place_durably, self.descriptor, self.path, target)
+            await run_in_thread(place_durably, self.descriptor, self.path, target)
         except OSError as error:
             raise _disk_trouble(target, error) from error
 
@@ -80,7 +80,7 @@ async def growing(path: Path, *, limit: int, algorithm: str = "sha256", resume: 
     try:
         partial = Partial(path, descriptor, limit, algorithm)
         if resume and os.fstat(descriptor).st_size <= limit:
-            await to_its_end(partial.read_back)
+            await run_in_thread(partial.read_back)
         else:
             partial.restart()
         yield partial

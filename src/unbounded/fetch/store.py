@@ -21,9 +21,9 @@ from unbounded.fetch.registry import Registry, Resolved
 from unbounded.fetch.shelf import Meaning, Shelf
 from unbounded.fetch.unpack import Bounds, Stop, unpack
 from unbounded.fetch.web import Web
+from unbounded.kube.gather import gather
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import to_its_end, until_stopped
-from unbounded.kube.together import together
+from unbounded.kube.threads import run_in_thread, run_stoppable
 
 log = Log("fetch")
 P = ParamSpec("P")
@@ -201,7 +201,7 @@ class ImageStore:
             del self._pulls[pull.progress.digest]
 
     async def _fetch(self, pull: _Pull, registry: Registry, resolved: Resolved) -> list[Path]:
-        folder = await to_its_end(self._shelf.work, resolved.digest)
+        folder = await run_in_thread(self._shelf.work, resolved.digest)
         blobs = {blob.digest: blob for blob in resolved.image.layers}
         total = sum(blob.size for blob in blobs.values())
         turn = asyncio.Semaphore(LAYERS_AT_ONCE)
@@ -219,7 +219,7 @@ class ImageStore:
             pull.progress = replace(pull.progress, done=sum(pull.fetched.values()), total=total)
             self._tell(pull)
 
-        await together(one(blob) for blob in blobs.values())
+        await gather(one(blob) for blob in blobs.values())
         return [folder / layer.digest.file_name for layer in resolved.image.layers]
 
     def _tell(self, pull: _Pull) -> None:
@@ -240,7 +240,7 @@ class ImageStore:
         sizes: list[int] = []
         work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, told=told)
         try:
-            await until_stopped(lambda: sizes.append(work()), stop.asked.set)
+            await run_stoppable(lambda: sizes.append(work()), stop.asked.set)
         finally:  # also after a cancellation: an image that has its name cannot be unpacked again
             self._shelf.sizes.update((digest, size) for size in sizes)
         return sizes[0]
@@ -288,4 +288,4 @@ class ImageStore:
 
     async def _write(self, change: Callable[P, None], *args: P.args, **named: P.kwargs) -> None:
         async with self._writing:
-            await to_its_end(change, *args, **named)
+            await run_in_thread(change, *args, **named)

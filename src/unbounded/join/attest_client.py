@@ -25,7 +25,7 @@ from unbounded.join.attestation import (
     wait_s,
 )
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 CALL_S: Final = 60.0
 
@@ -72,9 +72,9 @@ async def _opened(machine_tpm: AbstractContextManager[tpm.Transport], kind: str)
         return _Machine(machine.certificate(kind), held.enter_context(machine.keys(kind)))
 
     try:
-        yield await to_its_end(enter)
+        yield await run_in_thread(enter)
     finally:
-        await to_its_end(held.close)
+        await run_in_thread(held.close)
 
 
 async def _token(machine: _Machine, url: str) -> Token:
@@ -95,7 +95,7 @@ async def _token(machine: _Machine, url: str) -> Token:
 async def _exchanged(session: aiohttp.ClientSession, url: str, exchange: Exchange) -> Token:
     while True:
         answer = await _posted(session, url, exchange.message)
-        token = await to_its_end(exchange.take, *answer)  # uses the TPM
+        token = await run_in_thread(exchange.take, *answer)  # uses the TPM
         if token is not None:
             return token
 

@@ -17,7 +17,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.tokens import NAMESPACE, TYPE, machine_group, new_token, secret_name
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 LEAST_LEFT: Final = timedelta(minutes=1)  # a host that gets it later cannot join in time
 _ID: Final = re.compile(r"[a-z0-9]{6}")
@@ -38,7 +38,7 @@ class UsableToken:
     """
 
     id: str
-    text: Secret
+    text: SecretStr
     expires: datetime | None
 
 
@@ -63,7 +63,7 @@ def token_in(secret: core.Secret, *, now: datetime, machine_uid: str | None = No
     if _text(secret, where, "usage-bootstrap-authentication") != "true":
         raise Rejected(f"{where}, key usage-bootstrap-authentication: must be true, or nobody can log in with it")
     _check_groups(_text(secret, where, "auth-extra-groups"), where, machine_uid)
-    return UsableToken(identity, Secret(f"{identity}.{text}"), expires)
+    return UsableToken(identity, SecretStr(f"{identity}.{text}"), expires)
 
 
 def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, default: bool) -> dict[str, Any]:

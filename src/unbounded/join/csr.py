@@ -29,7 +29,7 @@ from unbounded.api.names import GROUP_AGENTS, GROUP_NODES, NODE_USER, SIGNER_AGE
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.durable import remove_durably, sync_directory, write_durably
 from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
-from unbounded.kube.logs import Log, Secret
+from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
 from unbounded.kube.tls import ClientCertificate
 
@@ -91,9 +91,9 @@ class Held:
     def is_good(self, now: datetime) -> bool:
         return now < self.ends
 
-    def pem(self) -> Secret:
+    def pem(self) -> SecretStr:
         """Certificate and key, in one."""
-        return Secret((self.certificate.chain + b"\n" + self.certificate.key).decode())
+        return SecretStr((self.certificate.chain + b"\n" + self.certificate.key).decode())
 
 
 def certificate_file(folder: Path, purpose: str) -> Path:

@@ -21,7 +21,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.cluster_info import KUBECONFIG, NAME, NAMESPACE, SIGNATURE, BadSignature, verify
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.logs import Log, Secret
+from unbounded.kube.logs import Log, SecretStr
 
 WAIT_S: Final = 5.0  # for the signature of a new token
 LOOK_S: Final = 0.5
@@ -30,7 +30,7 @@ WHERE: Final = f"ConfigMap {NAMESPACE}/{NAME}"
 log = Log("join")
 
 
-async def signed_place(server: str, ca_pem: str, token: Secret, *, wait_s: float = WAIT_S) -> Place | None:
+async def signed_place(server: str, ca_pem: str, token: SecretStr, *, wait_s: float = WAIT_S) -> Place | None:
     """Return the content of cluster-info with a verified signature of a token.
 
     Args:

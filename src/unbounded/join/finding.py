@@ -18,7 +18,7 @@ from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.bootstrap import UsableToken, default_token, token_in
 from unbounded.join.tokens import NAMESPACE, is_secret_name
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import MAY_NOT_BE_READ, Forbidden
+from unbounded.kube.errors import READ_FORBIDDEN, Forbidden
 from unbounded.kube.port import Api
 
 LIST_EVERY_S: Final = 2.0
@@ -81,7 +81,7 @@ class TokenFinder:
         try:
             secret = await self._secrets.get(NAMESPACE, name)
         except Forbidden as error:
-            words = f"{_NAMED}: {where} {MAY_NOT_BE_READ}: {error}"
+            words = f"{_NAMED}: {where} {READ_FORBIDDEN}: {error}"
             return Found(None, words, ConditionReason.TOKEN_FORBIDDEN)
         if secret is None:
             return _not_usable(machine, f"there is no {where}", can_come_back=is_secret_name(name))
@@ -95,7 +95,7 @@ class TokenFinder:
         try:
             there = await self._listed()
         except Forbidden as error:
-            words = f"default bootstrap tokens {MAY_NOT_BE_READ} ({error}): name one in {_NAMED}"
+            words = f"default bootstrap tokens {READ_FORBIDDEN} ({error}): name one in {_NAMED}"
             return Found(None, words, ConditionReason.TOKEN_FORBIDDEN)
         token = default_token(there, machine.site, now=self._wall())
         if token is not None:

@@ -24,7 +24,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_MACHINE_UID, GROUP_BOOTSTRAP, LABEL_MACHINE
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import NotFound
-from unbounded.kube.logs import Log, Secret
+from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 
@@ -49,7 +49,7 @@ class BootstrapToken:
     """
 
     id: str
-    text: Secret
+    text: SecretStr
     expires: datetime
 
 
@@ -62,7 +62,7 @@ def new_token(now: datetime) -> BootstrapToken:
     """Return a new random token."""
     identity = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
     secret = "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
-    return BootstrapToken(identity, Secret(f"{identity}.{secret}"), now + GOOD_FOR)
+    return BootstrapToken(identity, SecretStr(f"{identity}.{secret}"), now + GOOD_FOR)
 
 
 def secret_name(identity: str) -> str:

@@ -11,10 +11,10 @@ import msgspec
 
 from unbounded.api.kinds import Kind
 from unbounded.kube.backoff import Backoff
-from unbounded.kube.collector import many_objects
-from unbounded.kube.errors import ApiError, Expired, Invalid, NotFound, ReadFailed
+from unbounded.kube.errors import ApiError, Expired, InvalidObject, NotFound, ReadFailed
+from unbounded.kube.gc_tuning import pause_gc
 from unbounded.kube.logs import Log
-from unbounded.kube.objects import Identity, Key, identify, version_number
+from unbounded.kube.objects import ObjectIdentity, ObjectKey, identify, version_number
 from unbounded.kube.port import Api, EventType, WatchEvent
 from unbounded.kube.selectors import field_terms, field_value, label_test
 
@@ -57,9 +57,9 @@ class Cache(Generic[T]):
         self._namespace, self._labels, self._fields = namespace, labels, fields
         self._label_test, self._field_terms = label_test(labels), field_terms(fields)
         self._backoff = backoff
-        self._items: dict[Key, T] = {}
+        self._items: dict[ObjectKey, T] = {}
         self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[str, dict[Key, T]]] = {name: {} for name in self._functions}
+        self._indexes: dict[str, dict[str, dict[ObjectKey, T]]] = {name: {} for name in self._functions}
         self._subscribers: list[Callback[T]] = []
         self._position = ""  # resourceVersion up to which the store's changes are known; empty while they are not
         self._told = ""  # the last that it was; a list from before it comes from another history
@@ -69,7 +69,7 @@ class Cache(Generic[T]):
     # ---- reading
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        return self._items.get(Key(namespace, name))
+        return self._items.get(ObjectKey(namespace, name))
 
     def all(self) -> tuple[T, ...]:
         return tuple(self._items.values())
@@ -89,7 +89,7 @@ class Cache(Generic[T]):
         """
         self._subscribers.append(callback)
         for item in self.all():
-            self._tell(callback, None, item)
+            self._notify(callback, None, item)
         return lambda: self._subscribers.remove(callback)
 
     @contextlib.contextmanager
@@ -101,7 +101,7 @@ class Cache(Generic[T]):
         finally:
             stop()
 
-    def saw(self, item: T) -> None:
+    def observe(self, item: T) -> None:
         """Fold in the answer to a write of our own, so that what we wrote is read back before the watch tells it.
 
         An answer that is older than what the watch told already changes nothing.
@@ -136,7 +136,7 @@ class Cache(Generic[T]):
     async def _follow(self) -> None:
         """One watch, from where the last one ended or from the beginning, until it ends or fails."""
         if not self._position and not self._begins_with_stream:
-            with many_objects(first=not self.synced.is_set()):
+            with pause_gc(first=not self.synced.is_set()):
                 listing = await self._api.list(self.kind, **self._selection)
                 self._replace(listing.items, listing.resource_version)
         stream = self._api.watch(self.kind, resource_version=self._position, **self._selection)
@@ -154,7 +154,7 @@ class Cache(Generic[T]):
         """Take in the objects that a watch begins with; from a server that cannot begin so, lists are taken later."""
         items: list[T] = []
         try:
-            with many_objects(first=not self.synced.is_set()):
+            with pause_gc(first=not self.synced.is_set()):
                 async with asyncio.timeout(INITIAL_S):
                     async for event in stream:
                         if event.synced:
@@ -162,7 +162,7 @@ class Cache(Generic[T]):
                             return
                         if event.object is not None:
                             items.append(event.object)
-        except (Invalid, TimeoutError) as error:
+        except (InvalidObject, TimeoutError) as error:
             self._begins_with_stream = False
             raise ReadFailed("the server does not begin watches with its objects; lists will do") from error
         raise ReadFailed("the watch ended among its first objects")
@@ -182,7 +182,7 @@ class Cache(Generic[T]):
             self._drop(seen.key)
 
     def _replace(self, items: Iterable[T], version: str) -> None:
-        """Make the cache equal to a list, but for what we `saw` after it was made: the watch will tell of that."""
+        """Make the cache equal to a list, but for what we `observe` after it was made: the watch will tell of that."""
         restarted = version_number(version) < version_number(self._told)
         listed = {identify(item).key: item for item in items}
         for key in [key for key in self._items if key not in listed]:
@@ -198,15 +198,15 @@ class Cache(Generic[T]):
 
     # ---- inside
 
-    def _known(self, key: Key) -> Identity | None:
+    def _known(self, key: ObjectKey) -> ObjectIdentity | None:
         item = self._items.get(key)
         return None if item is None else identify(item)
 
-    def _is_newer(self, seen: Identity) -> bool:
+    def _is_newer(self, seen: ObjectIdentity) -> bool:
         known = self._known(seen.key)
         return known is None or version_number(known.version) < version_number(seen.version)
 
-    def _selects(self, item: T, seen: Identity) -> bool:
+    def _selects(self, item: T, seen: ObjectIdentity) -> bool:
         if self._namespace and seen.key.namespace != self._namespace:
             return False
         if not self._labels and not self._field_terms:
@@ -217,7 +217,7 @@ class Cache(Generic[T]):
             (field_value(body, path) == value) is equal for path, equal, value in self._field_terms
         )
 
-    def _put(self, seen: Identity, item: T) -> None:
+    def _put(self, seen: ObjectIdentity, item: T) -> None:
         old = self._items.get(seen.key)
         if old is not None and identify(old).uid != seen.uid:  # deleted and made again while we did not look
             self._drop(seen.key)
@@ -228,14 +228,14 @@ class Cache(Generic[T]):
         for name, function in self._functions.items():
             for index_key in function(item):
                 self._indexes[name].setdefault(index_key, {})[seen.key] = item
-        self._tell_all(old, item)
+        self._notify_all(old, item)
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: ObjectKey) -> None:
         old = self._items.pop(key)
         self._unindex(key, old)
-        self._tell_all(old, None)
+        self._notify_all(old, None)
 
-    def _unindex(self, key: Key, item: T) -> None:
+    def _unindex(self, key: ObjectKey, item: T) -> None:
         for name, function in self._functions.items():
             index = self._indexes[name]
             for index_key in function(item):
@@ -244,11 +244,11 @@ class Cache(Generic[T]):
                 if not members:
                     index.pop(index_key, None)
 
-    def _tell_all(self, old: T | None, new: T | None) -> None:
+    def _notify_all(self, old: T | None, new: T | None) -> None:
         for callback in self._subscribers:
-            self._tell(callback, old, new)
+            self._notify(callback, old, new)
 
-    def _tell(self, callback: Callback[T], old: T | None, new: T | None) -> None:
+    def _notify(self, callback: Callback[T], old: T | None, new: T | None) -> None:
         try:
             callback(old, new)
         except Exception:

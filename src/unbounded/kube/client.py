@@ -23,10 +23,10 @@ from unbounded.api.kinds import Kind
 from unbounded.kube import wire
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import IssuedToken, Login
-from unbounded.kube.errors import AnswerLost, ApiError, Busy, Invalid, ReadFailed, Unreachable
-from unbounded.kube.metrics import Metrics
-from unbounded.kube.port import Listing, WatchEvent
+from unbounded.kube.credentials import AuthInfo, IssuedToken
+from unbounded.kube.errors import ApiError, InvalidObject, ReadFailed, ResponseLost, ServerBusy, ServerUnreachable
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.port import ObjectList, WatchEvent
 from unbounded.kube.tls import ClientCertificate
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ BUSY_LEAST_S: Final = 0.05  # where it says 0
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 _TOKEN_REQUEST: Final = {"apiVersion": TOKEN_REQUESTS.api_version, "kind": TOKEN_REQUESTS.kind, "spec": {}}
-TROUBLE: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
+TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
 
 
 @dataclass
@@ -82,12 +82,12 @@ class HttpApi:
         config: ClientConfig,
         *,
         user_agent: str = "unbounded",
-        metrics: Metrics | None = None,
+        metrics: ControllerMetrics | None = None,
         call_s: float = CALL_S,
         silence_s: float = SILENCE_S,
     ) -> None:
         self.config = config
-        metrics = metrics or Metrics()
+        metrics = metrics or ControllerMetrics()
         self._calls = cache(metrics.api_calls.labels)  # finding a child by its labels costs as much as a header
         self._seconds = cache(metrics.api_seconds.labels)
         self._call_s = call_s
@@ -117,7 +117,7 @@ class HttpApi:
         request = _Request("get", kind, "GET", kind.path(name, namespace=namespace))
         return wire.decode(kind, await self._call(request))
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         query = _selection(labels, fields) | {"limit": str(PAGE)}
         items: list[T] = []
         while True:
@@ -125,7 +125,7 @@ class HttpApi:
             page, meta = wire.decode_page(kind, await self._call(request))
             items += page
             if not meta.next_page:
-                return Listing(tuple(items), meta.resource_version)
+                return ObjectList(tuple(items), meta.resource_version)
             query = query | {"continue": meta.next_page}
 
     async def watch(
@@ -142,7 +142,7 @@ class HttpApi:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         request = _Request("watch", kind, "GET", kind.path(namespace=namespace), query)
         silence_s = self._silence_s * random.uniform(0.8, 1.2)  # noqa: S311  # as above
-        lines = wire.Lines()
+        lines = wire.LineSplitter()
         async with self._open(request, silence_s) as response:
             try:
                 async for chunk in response.content.iter_any():
@@ -250,7 +250,7 @@ class HttpApi:
             while True:
                 try:
                     return await self._exchange(request, self._call_s - (loop.time() - began))
-                except Busy as busy:
+                except ServerBusy as busy:
                     asked_s = BUSY_WAIT_S if busy.retry_after_s is None else busy.retry_after_s
                     wait_s = max(asked_s, BUSY_LEAST_S) * random.uniform(1.0, 1.2)  # noqa: S311  # jitter
                     if loop.time() - began + wait_s >= self._call_s:
@@ -269,7 +269,7 @@ class HttpApi:
                     return await response.read()
                 finally:
                     response.release()
-        except TROUBLE as error:
+        except TRANSPORT_ERRORS as error:
             raise _lost(request, error) from _cause(error)
 
     def _turn(self, request: _Request[Any]) -> AbstractAsyncContextManager[object]:
@@ -286,7 +286,7 @@ class HttpApi:
                 yield response
             finally:
                 response.close()
-        except TROUBLE as error:
+        except TRANSPORT_ERRORS as error:
             raise _lost(request, error) from _cause(error)
 
     async def _head(self, request: _Request[Any], silence_s: float | None = None) -> aiohttp.ClientResponse:
@@ -298,11 +298,11 @@ class HttpApi:
         if response.status < 300:
             return response
         try:
-            raise _refusal(request, response, await response.read())
+            raise _rejection(request, response, await response.read())
         finally:
             response.release()
 
-    async def _send(self, request: _Request[Any], silence_s: float | None) -> tuple[aiohttp.ClientResponse, Login]:
+    async def _send(self, request: _Request[Any], silence_s: float | None) -> tuple[aiohttp.ClientResponse, AuthInfo]:
         code = 0
         request.sent = False
         try:
@@ -363,17 +363,17 @@ def _written(request: _Request[T], answer: bytes) -> T:
     try:
         return wire.decode(request.kind, answer)
     except ReadFailed as error:
-        raise AnswerLost(f"{request.what}: {error}") from error
+        raise ResponseLost(f"{request.what}: {error}") from error
 
 
 def _lost(request: _Request[Any], error: Exception) -> ApiError:
-    why = _why(error)
+    why = _describe(error)
     if not request.sent:
-        return Unreachable(f"{request.what}: {why}")
-    return (AnswerLost if request.writing else ReadFailed)(f"{request.what}: {why}")
+        return ServerUnreachable(f"{request.what}: {why}")
+    return (ResponseLost if request.writing else ReadFailed)(f"{request.what}: {why}")
 
 
-def _why(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """What happened, in few words; aiohttp's own for a failed connection hold the address of an object in memory."""
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
@@ -386,15 +386,15 @@ def _cause(error: Exception) -> Exception:
     return error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
 
 
-def _refusal(request: _Request[Any], response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+def _rejection(request: _Request[Any], response: aiohttp.ClientResponse, body: bytes) -> ApiError:
     failure = wire.error_from(body, code=response.status, writing=request.writing, what=request.what)
-    if isinstance(failure, Busy):
+    if isinstance(failure, ServerBusy):
         after = response.headers.get("Retry-After", "")
         failure.retry_after_s = float(after) if after.isdigit() else None
     return failure
 
 
-def _headers(request: _Request[Any], login: Login) -> list[tuple[str, str]]:
+def _headers(request: _Request[Any], login: AuthInfo) -> list[tuple[str, str]]:
     return login.headers() + ([] if request.body is None else [("Content-Type", request.content_type)])
 
 
@@ -411,4 +411,4 @@ def _encode(body: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(body)
     except TypeError as error:
-        raise Invalid(f"not JSON: {error}") from error
+        raise InvalidObject(f"not JSON: {error}") from error

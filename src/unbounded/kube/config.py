@@ -12,11 +12,19 @@ from typing import Any, Final
 
 import yaml
 
-from unbounded.kube.credentials import ActingAs, Credentials, ExecPlugin, Fixed, Impersonation, Login, TokenFile
+from unbounded.kube.credentials import (
+    AuthInfo,
+    ClientCredentials,
+    ExecPlugin,
+    ImpersonatingCredentials,
+    Impersonation,
+    StaticCredentials,
+    TokenFile,
+)
 from unbounded.kube.tls import ClientCertificate, client_context
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-NOBODY: Final = Impersonation()
+ANONYMOUS: Final = Impersonation()
 
 
 class ConfigError(Exception):
@@ -28,7 +36,7 @@ class ClientConfig:
     """One cluster and one user of it."""
 
     server: str
-    credentials: Credentials = field(default_factory=lambda: Fixed(Login()))
+    credentials: ClientCredentials = field(default_factory=lambda: StaticCredentials(AuthInfo()))
     ca: bytes | None = None
     verify: bool = True
     tls_server_name: str | None = None
@@ -42,7 +50,7 @@ class ClientConfig:
 
 
 def find_config(
-    environ: Mapping[str, str], *, kubeconfig: str = "", context: str = "", acting_as: Impersonation = NOBODY
+    environ: Mapping[str, str], *, kubeconfig: str = "", context: str = "", acting_as: Impersonation = ANONYMOUS
 ) -> ClientConfig:
     """The configuration that a process uses: the given file, else $KUBECONFIG, else its Pod's, else ~/.kube/config.
 
@@ -56,14 +64,14 @@ def find_config(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
         config = in_cluster(host, port)
-        return replace(config, credentials=_as_other(config.credentials, acting_as, "the Pod's account"))
+        return replace(config, credentials=_impersonating(config.credentials, acting_as, "the Pod's account"))
     home = _home(environ)
     if home.exists():
         return from_kubeconfig(home, context=context, acting_as=acting_as)
     raise ConfigError(f"no kubeconfig: neither --kubeconfig nor $KUBECONFIG is set, and {home} does not exist")
 
 
-def contexts_of(environ: Mapping[str, str], *, kubeconfig: str = "") -> list[str]:
+def context_names(environ: Mapping[str, str], *, kubeconfig: str = "") -> list[str]:
     """The names of the contexts that could be chosen. Raises ConfigError."""
     names: dict[str, None] = {}
     for path in _paths(environ, kubeconfig) or [_home(environ)]:
@@ -98,7 +106,7 @@ def in_cluster(host: str, port: str, *, account: Path = SERVICE_ACCOUNT) -> Clie
     )
 
 
-def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = NOBODY) -> ClientConfig:
+def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = ANONYMOUS) -> ClientConfig:
     """The named context of kubeconfig files, else their current one; of what several files define the first counts.
 
     Args:
@@ -120,7 +128,7 @@ def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = 
         raise ConfigError(f"{cluster.path}: cluster {chosen.body.get('cluster')!r} has no server URL")
     return ClientConfig(
         server=server.rstrip("/"),
-        credentials=_as_other(_credentials(user, server), _merged(acting_as, _impersonation(user)), name),
+        credentials=_impersonating(_credentials(user, server), _merged(acting_as, _impersonation(user)), name),
         ca=cluster.material("certificate-authority"),
         verify=not cluster.body.get("insecure-skip-tls-verify", False),
         tls_server_name=cluster.body.get("tls-server-name"),
@@ -173,7 +181,7 @@ def _named(files: list[_Source], section: str, field_name: str, name: str) -> _S
     raise ConfigError(f"{files[0].path}: there is no {name!r} in {section}")
 
 
-def _credentials(user: _Source, server: str) -> Credentials:
+def _credentials(user: _Source, server: str) -> ClientCredentials:
     body = user.body
     chain, key = user.material("client-certificate"), user.material("client-key")
     if bool(chain) != bool(key):
@@ -187,7 +195,7 @@ def _credentials(user: _Source, server: str) -> Credentials:
         return TokenFile(user.path.parent / body["tokenFile"], certificate)
     if body.get("auth-provider"):
         raise ConfigError(f"{user.path}: auth-provider was removed from Kubernetes; use an exec plugin")
-    return Fixed(Login(token=body.get("token"), certificate=certificate))
+    return StaticCredentials(AuthInfo(token=body.get("token"), certificate=certificate))
 
 
 def _impersonation(user: _Source) -> Impersonation:
@@ -221,10 +229,10 @@ def _merged(told: Impersonation, there: Impersonation) -> Impersonation:
     )
 
 
-def _as_other(own: Credentials, other: Impersonation, name: str) -> Credentials:
+def _impersonating(own: ClientCredentials, other: Impersonation, name: str) -> ClientCredentials:
     """The credentials of a user who may act as somebody else; in the words of kubectl where that cannot be meant."""
-    if not other.user and other != NOBODY:
+    if not other.user and other != ANONYMOUS:
         raise ConfigError(f"requesting uid, groups or user-extra for {name} without impersonating a user")
     if not all(value.isprintable() for _, value in other.headers()):
         raise ConfigError(f"user {name}: whom it acts as: no line breaks and no control characters can be sent")
-    return own if other == NOBODY else ActingAs(own, other)
+    return own if other == ANONYMOUS else ImpersonatingCredentials(own, other)

@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import Busy
+from unbounded.kube.errors import ServerBusy
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -36,13 +36,13 @@ class Controller(Generic[K]):
         *,
         workers: int = 8,
         queue: WorkQueue[K] | None = None,
-        metrics: Metrics | None = None,
+        metrics: ControllerMetrics | None = None,
     ) -> None:
         self.name = name
         self.queue: WorkQueue[K] = WorkQueue() if queue is None else queue  # an empty one is false
         self._reconcile = reconcile
         self._workers = workers
-        metrics = metrics or Metrics()
+        metrics = metrics or ControllerMetrics()
         self._results = cache(partial(metrics.reconciles.labels, name))  # found by its labels once, not on every look
         self._seconds = metrics.reconcile_seconds.labels(name)
         self._log = Log(__name__).bind(controller=name)
@@ -76,11 +76,11 @@ class Controller(Generic[K]):
         while True:
             key = await self.queue.take()
             try:
-                await self._look(key)
+                await self._reconcile_key(key)
             finally:
                 self.queue.done(key)
 
-    async def _look(self, key: K) -> None:
+    async def _reconcile_key(self, key: K) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         result = "error"
@@ -103,7 +103,7 @@ class Controller(Generic[K]):
             delay_s = self.queue.retry(key, soon=True)
             self._log.debug("overtaken by a change", key=str(key), again_in_s=round(delay_s, 2), error=str(error))
             return "stale"
-        least_s = (error.retry_after_s or 0.0) if isinstance(error, Busy) else 0.0
+        least_s = (error.retry_after_s or 0.0) if isinstance(error, ServerBusy) else 0.0
         delay_s = self.queue.retry(key, least_s=least_s)
         if isinstance(error, Failure):
             self._log.warning("reconcile failed", error, key=str(key), again_in_s=round(delay_s, 1))

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import ApiError, Unreachable
+from unbounded.kube.errors import ApiError, ServerUnreachable
 from unbounded.kube.tls import ClientCertificate
 
 REREAD_S: Final = 60.0  # a rotated token file is read again at least this often
@@ -45,56 +45,56 @@ class Impersonation:
 
 
 @dataclass(frozen=True)
-class Login:
-    """What one request shows: a bearer token, a client certificate, both, or nothing; and as whom it is made."""
+class AuthInfo:
+    """The authentication of a request: a bearer token, a client certificate, both or none; and an impersonated user."""
 
     token: str | None = field(default=None, repr=False)
     certificate: ClientCertificate | None = None
-    acting_as: Impersonation | None = None
+    impersonation: Impersonation | None = None
 
     def headers(self) -> list[tuple[str, str]]:
         """Names and values; a name may be there several times."""
         shown = [("Authorization", f"Bearer {self.token}")] if self.token else []
-        return shown + (self.acting_as.headers() if self.acting_as else [])
+        return shown + (self.impersonation.headers() if self.impersonation else [])
 
 
-class Credentials(Protocol):
-    """Where logins come from."""
+class ClientCredentials(Protocol):
+    """A source of `AuthInfo`."""
 
-    async def login(self) -> Login:
-        """The login to use now. Raises Unreachable when there is none to be had."""
+    async def login(self) -> AuthInfo:
+        """Return the current authentication. Raises ServerUnreachable if there is none."""
         ...
 
-    def refused(self, login: Login) -> bool:
-        """The server refused this login: whether another one can be had."""
+    def refused(self, login: AuthInfo) -> bool:
+        """Handle a rejection by the server; return whether another login can be had."""
         ...
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """The same login for ever."""
+class StaticCredentials:
+    """Credentials that never change."""
 
-    value: Login
+    value: AuthInfo
 
-    async def login(self) -> Login:
+    async def login(self) -> AuthInfo:
         return self.value
 
-    def refused(self, login: Login) -> bool:  # noqa: ARG002  # as the Protocol has it
+    def refused(self, login: AuthInfo) -> bool:  # noqa: ARG002  # as the Protocol has it
         return False
 
 
 @dataclass(frozen=True)
-class ActingAs:
-    """The logins of somebody who acts as another user."""
+class ImpersonatingCredentials:
+    """Credentials that impersonate another user."""
 
-    own: Credentials
-    other: Impersonation
+    own: ClientCredentials
+    impersonation: Impersonation
 
-    async def login(self) -> Login:
-        return replace(await self.own.login(), acting_as=self.other)
+    async def login(self) -> AuthInfo:
+        return replace(await self.own.login(), impersonation=self.impersonation)
 
-    def refused(self, login: Login) -> bool:
-        return self.own.refused(replace(login, acting_as=None))
+    def refused(self, login: AuthInfo) -> bool:
+        return self.own.refused(replace(login, impersonation=None))
 
 
 @dataclass
@@ -103,20 +103,20 @@ class TokenFile:
 
     path: Path
     certificate: ClientCertificate | None = None
-    _current: Login | None = None
+    _current: AuthInfo | None = None
     _read_at: float = 0.0
 
-    async def login(self) -> Login:
+    async def login(self) -> AuthInfo:
         now = asyncio.get_running_loop().time()
         if self._current is None or now - self._read_at > REREAD_S:
             try:
                 token = self.path.read_text().strip()
             except OSError as error:
-                raise Unreachable(f"token file {self.path}: {error.strerror}") from error
-            self._current, self._read_at = Login(token, self.certificate), now
+                raise ServerUnreachable(f"token file {self.path}: {error.strerror}") from error
+            self._current, self._read_at = AuthInfo(token, self.certificate), now
         return self._current
 
-    def refused(self, login: Login) -> bool:
+    def refused(self, login: AuthInfo) -> bool:
         if self._current == login:
             self._current = None
         return True
@@ -142,13 +142,13 @@ class AccountToken:
     account: str
     issue: Callable[[], Awaitable[IssuedToken]]
     now: WallClock = utc_now
-    _current: Login | None = None
+    _current: AuthInfo | None = None
     _renew_at: float = 0.0  # on the monotonic clock, as is the next
     _good_until: float = 0.0
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _requesting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def login(self) -> Login:
-        async with self._asking:
+    async def login(self) -> AuthInfo:
+        async with self._requesting:
             now = asyncio.get_running_loop().time()
             if self._current is not None and now < self._renew_at:
                 return self._current
@@ -158,19 +158,19 @@ class AccountToken:
                 if self._current is not None and now < self._good_until:
                     return self._current
                 # Another failure than this one would be taken for the answer to what the login was for.
-                raise Unreachable(f"token of {self.account}: {error}") from error
+                raise ServerUnreachable(f"token of {self.account}: {error}") from error
             left_s = (datetime.fromisoformat(issued.expires) - self.now()).total_seconds()
             self._renew_at, self._good_until = now + left_s * RENEW_AFTER, now + left_s
-            self._current = Login(issued.token)
+            self._current = AuthInfo(issued.token)
             return self._current
 
-    def refused(self, login: Login) -> bool:
+    def refused(self, login: AuthInfo) -> bool:
         if self._current == login:
             self._current = None
         return True
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _ExecCredentialStatus(msgspec.Struct, rename="camel"):
     token: str | None = None
     client_certificate_data: str | None = None
     client_key_data: str | None = None
@@ -180,7 +180,7 @@ class _Status(msgspec.Struct, rename="camel"):
 class _ExecCredential(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    status: _Status | None = None
+    status: _ExecCredentialStatus | None = None
 
 
 @dataclass
@@ -192,7 +192,7 @@ class ExecPlugin:
     api_version: str
     hint: str = ""
     now: WallClock = utc_now
-    _current: Login | None = None
+    _current: AuthInfo | None = None
     _good_until: float | None = None  # on the monotonic clock
     _running: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -213,16 +213,16 @@ class ExecPlugin:
             hint=str(body.get("installHint") or ""),
         )
 
-    async def login(self) -> Login:
+    async def login(self) -> AuthInfo:
         async with self._running:
             expired = self._good_until is not None and asyncio.get_running_loop().time() > self._good_until
             if self._current is None or expired:
-                status = await self._ask()
-                self._current = _login_of(status, self.command[0])
+                status = await self._request()
+                self._current = _auth_info(status, self.command[0])
                 self._good_until = self._monotonic(status.expiration_timestamp)
             return self._current
 
-    def refused(self, login: Login) -> bool:
+    def refused(self, login: AuthInfo) -> bool:
         if self._current == login:
             self._current = None
         return True
@@ -234,22 +234,22 @@ class ExecPlugin:
         left_s = (datetime.fromisoformat(expires) - self.now()).total_seconds()
         return asyncio.get_running_loop().time() + max(0.0, left_s - EARLY_S)
 
-    async def _ask(self) -> _Status:
+    async def _request(self) -> _ExecCredentialStatus:
         name = self.command[0]
         try:
             async with asyncio.timeout(PLUGIN_S):
                 output = await self._run()
         except FileNotFoundError as error:
-            raise Unreachable(f"credential plugin {name}: not found. {self.hint}".rstrip(". ")) from error
+            raise ServerUnreachable(f"credential plugin {name}: not found. {self.hint}".rstrip(". ")) from error
         except OSError as error:  # TimeoutError is one too
-            raise Unreachable(f"credential plugin {name}: {error.strerror or 'no answer'}") from error
+            raise ServerUnreachable(f"credential plugin {name}: {error.strerror or 'no answer'}") from error
         try:
             answer = msgspec.json.decode(output, type=_ExecCredential)
         except msgspec.DecodeError as error:
-            raise Unreachable(f"credential plugin {name}: its output is no ExecCredential") from error
+            raise ServerUnreachable(f"credential plugin {name}: its output is no ExecCredential") from error
         if answer.status is None or answer.api_version != self.api_version:
             wanted = f"wanted {self.api_version} with a status"
-            raise Unreachable(f"credential plugin {name}: {wanted}, got {answer.api_version or 'no version'}")
+            raise ServerUnreachable(f"credential plugin {name}: {wanted}, got {answer.api_version or 'no version'}")
         return answer.status
 
     async def _run(self) -> bytes:
@@ -266,14 +266,14 @@ class ExecPlugin:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            raise Unreachable(f"credential plugin {self.command[0]}: exit code {process.returncode}")
+            raise ServerUnreachable(f"credential plugin {self.command[0]}: exit code {process.returncode}")
         return output
 
 
-def _login_of(status: _Status, plugin: str) -> Login:
+def _auth_info(status: _ExecCredentialStatus, plugin: str) -> AuthInfo:
     certificate = None
     if status.client_certificate_data and status.client_key_data:
         certificate = ClientCertificate(status.client_certificate_data.encode(), status.client_key_data.encode())
     if not status.token and certificate is None:
-        raise Unreachable(f"credential plugin {plugin}: it gave neither a token nor a certificate")
-    return Login(status.token, certificate)
+        raise ServerUnreachable(f"credential plugin {plugin}: it gave neither a token nor a certificate")
+    return AuthInfo(status.token, certificate)

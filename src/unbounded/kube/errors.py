@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
 
-MAY_NOT_BE_READ: Final = "may not be read"  # how components say that they lack a right
+READ_FORBIDDEN: Final = "may not be read"  # how components say that they lack a right
 
 
 class ApiError(Failure):
@@ -35,7 +35,7 @@ class Expired(ApiError, Stale):
     """410: the watch or the page starts before what the server still remembers; list again."""
 
 
-class Invalid(ApiError, Rejected):
+class InvalidObject(ApiError, Rejected):
     """422 (and 400): the object is not valid; the message names the fields."""
 
 
@@ -43,21 +43,21 @@ class Forbidden(ApiError, Rejected):
     """403, or 401: these credentials may not do that."""
 
 
-class Busy(ApiError, Transient):
+class ServerBusy(ApiError, Transient):
     """429, or 503: nothing was done; `retry_after_s` as the server said, else None."""
 
     retry_after_s: float | None = None
 
 
-class ServerTrouble(ApiError, Uncertain):
+class ServerError(ApiError, Uncertain):
     """Another 5xx: a write may have been done."""
 
 
-class Unreachable(ApiError, Transient):
+class ServerUnreachable(ApiError, Transient):
     """The request did not reach the server."""
 
 
-class AnswerLost(ApiError, Uncertain):
+class ResponseLost(ApiError, Uncertain):
     """The request was sent and no whole answer came."""
 
 

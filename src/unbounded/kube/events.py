@@ -13,13 +13,13 @@ from unbounded.api.kinds import Kind
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.objects import identify
 from unbounded.kube.port import Api
 
-WAITING: Final = 1000  # different events that wait to be written; beyond it the newest is given up
-REMEMBERED: Final = 4096  # written events whose count can still be raised
-EVERY_S: Final = 0.1  # pause after each write: ten a second at most
+MAX_PENDING: Final = 1000  # different events that wait to be written; beyond it the newest is given up
+MAX_REMEMBERED: Final = 4096  # written events whose count can still be raised
+WRITE_INTERVAL_S: Final = 0.1  # pause after each write: ten a second at most
 ATTEMPTS: Final = 3
 MESSAGE_CHARACTERS: Final = 1024  # kube-apiserver's limit
 CLUSTER_SCOPED: Final = "default"  # the namespace where Events of cluster-scoped objects are looked for
@@ -27,7 +27,7 @@ CLUSTER_SCOPED: Final = "default"  # the namespace where Events of cluster-scope
 log = Log(__name__)
 
 
-class _What(NamedTuple):
+class _EventKey(NamedTuple):
     """What makes two events equal."""
 
     namespace: str  # of the object; empty for cluster-scoped kinds
@@ -40,25 +40,25 @@ class _What(NamedTuple):
     message: str
 
     @property
-    def place(self) -> str:
+    def event_namespace(self) -> str:
         """The namespace that the Event stands in."""
         return self.namespace or CLUSTER_SCOPED
 
 
 @dataclass
-class _Waiting:
+class _PendingEvent:
     count: int
     first: str
     last: str
 
 
 @dataclass
-class _Written:
+class _WrittenEvent:
     name: str
     count: int
 
 
-def reference(kind: Kind[Any], item: object) -> ObjectReference:
+def object_reference(kind: Kind[Any], item: object) -> ObjectReference:
     """What an event about this object refers to."""
     seen = identify(item)
     return ObjectReference(
@@ -73,13 +73,15 @@ def reference(kind: Kind[Any], item: object) -> ObjectReference:
 class EventRecorder:
     """Takes events without ever waiting; `run` writes them. What cannot be written is dropped and counted."""
 
-    def __init__(self, api: Api, component: str, *, now: WallClock = utc_now, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, api: Api, component: str, *, now: WallClock = utc_now, metrics: ControllerMetrics | None = None
+    ) -> None:
         self._api = api
         self._component = component
         self._now = now
-        self._dropped = (metrics or Metrics()).events_dropped
-        self._waiting: OrderedDict[_What, _Waiting] = OrderedDict()
-        self._written: OrderedDict[_What, _Written] = OrderedDict()
+        self._dropped = (metrics or ControllerMetrics()).events_dropped
+        self._waiting: OrderedDict[_EventKey, _PendingEvent] = OrderedDict()
+        self._written: OrderedDict[_EventKey, _WrittenEvent] = OrderedDict()
         self._some = asyncio.Event()
 
     def event(self, about: ObjectReference, type: str, reason: str, message: str) -> None:  # Kubernetes' word
@@ -90,7 +92,7 @@ class EventRecorder:
             reason: CamelCase, for programs.
             message: for people.
         """
-        what = _What(
+        what = _EventKey(
             namespace=about.namespace or "",
             uid=about.uid or "",
             name=about.name,
@@ -105,10 +107,10 @@ class EventRecorder:
         if waiting is not None:
             waiting.count += 1
             waiting.last = at
-        elif len(self._waiting) >= WAITING:
+        elif len(self._waiting) >= MAX_PENDING:
             self._dropped.inc()
         else:
-            self._waiting[what] = _Waiting(1, at, at)
+            self._waiting[what] = _PendingEvent(1, at, at)
             self._some.set()
 
     async def run(self) -> None:
@@ -119,9 +121,9 @@ class EventRecorder:
                 await self._some.wait()
             what, waiting = self._waiting.popitem(last=False)
             await self._write_or_drop(what, waiting)
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(WRITE_INTERVAL_S)
 
-    async def _write_or_drop(self, what: _What, waiting: _Waiting) -> None:
+    async def _write_or_drop(self, what: _EventKey, waiting: _PendingEvent) -> None:
         for attempt in range(ATTEMPTS):
             try:
                 await self._write(what, waiting)
@@ -132,13 +134,13 @@ class EventRecorder:
                 return
         self._dropped.inc()
 
-    async def _write(self, what: _What, waiting: _Waiting) -> None:
+    async def _write(self, what: _EventKey, waiting: _PendingEvent) -> None:
         """Raise the count of an equal event, or create one."""
         written = self._written.get(what)
         if written is not None:
             patch = {"count": written.count + waiting.count, "lastTimestamp": waiting.last}
             try:
-                await self._api.patch(EVENTS, written.name, patch, namespace=what.place)
+                await self._api.patch(EVENTS, written.name, patch, namespace=what.event_namespace)
             except NotFound:  # events are kept for an hour
                 del self._written[what]
             else:
@@ -146,12 +148,12 @@ class EventRecorder:
                 self._written.move_to_end(what)
                 return
         name = f"{what.name}.{random.getrandbits(64):016x}"  # has to differ, not to be secret
-        await self._api.create(EVENTS, self._body(name, what, waiting), namespace=what.place)
-        self._written[what] = _Written(name, waiting.count)
-        if len(self._written) > REMEMBERED:
+        await self._api.create(EVENTS, self._body(name, what, waiting), namespace=what.event_namespace)
+        self._written[what] = _WrittenEvent(name, waiting.count)
+        if len(self._written) > MAX_REMEMBERED:
             self._written.popitem(last=False)
 
-    def _body(self, name: str, what: _What, waiting: _Waiting) -> dict[str, Any]:
+    def _body(self, name: str, what: _EventKey, waiting: _PendingEvent) -> dict[str, Any]:
         about = {
             "apiVersion": what.api_version,
             "kind": what.kind,
@@ -161,7 +163,7 @@ class EventRecorder:
         if what.namespace:
             about["namespace"] = what.namespace
         return {
-            "metadata": {"name": name, "namespace": what.place},
+            "metadata": {"name": name, "namespace": what.event_namespace},
             "involvedObject": about,
             "type": what.type,
             "reason": what.reason,

@@ -10,11 +10,11 @@ from typing import Final, Self
 from aiohttp import web
 
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import CONTENT_TYPE, Metrics
+from unbounded.kube.metrics import CONTENT_TYPE, ControllerMetrics
 
 SHUTDOWN_S: Final = 1.0
 
-Check = Callable[[], str | None]
+HealthCheck = Callable[[], str | None]
 
 log = Log(__name__)
 
@@ -26,14 +26,14 @@ class HealthServer:
     else 503 with what the others say.
     """
 
-    def __init__(self, metrics: Metrics, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, metrics: ControllerMetrics, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self.host = host
         self.port = port
         self._metrics = metrics
-        self._checks: dict[str, Check] = {}
+        self._checks: dict[str, HealthCheck] = {}
         self._runner: web.AppRunner | None = None
 
-    def check(self, name: str, check: Check) -> None:
+    def check(self, name: str, check: HealthCheck) -> None:
         """Register a readiness check: None when ready, else what is missing."""
         self._checks[name] = check
 

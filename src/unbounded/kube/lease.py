@@ -16,14 +16,14 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 
 RELEASE_S: Final = 2.0  # a leader that stops has this long to say so
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _LeaseObservation:
     """A lease as it was first seen in this version, and when, on our own clock."""
 
     uid: str
@@ -60,7 +60,7 @@ class LeaderElection:
         retry_s: float = 2.0,
         ended: str = "",
         now: WallClock = utc_now,
-        metrics: Metrics | None = None,
+        metrics: ControllerMetrics | None = None,
     ) -> None:
         if not retry_s < renew_s < duration_s:
             raise ValueError(f"wanted retry_s < renew_s < duration_s, got {retry_s}, {renew_s}, {duration_s}")
@@ -69,11 +69,11 @@ class LeaderElection:
         self._duration_s, self._renew_s, self._retry_s = duration_s, renew_s, retry_s
         self._free_of = frozenset({"", identity, ended})
         self._now = now
-        self._seen: _Seen | None = None
+        self._seen: _LeaseObservation | None = None
         self._in_doubt = True  # what we saw may no longer be so
         self._begins = True  # the next write begins a term
         self._leads_until = float("-inf")
-        self._gauge = (metrics or Metrics()).leading.labels(name)
+        self._gauge = (metrics or ControllerMetrics()).leading.labels(name)
         self._log = Log(__name__).bind(lease=name, identity=identity)
 
     @property
@@ -151,7 +151,7 @@ class LeaderElection:
         try:
             async with asyncio.timeout(min(left_s, self._renew_s / 2)):
                 if self._in_doubt:
-                    await self._look()
+                    await self._observe()
                 if not self._is_free():
                     return False
                 await self._write()
@@ -163,7 +163,7 @@ class LeaderElection:
         self._leads_until = began + self._renew_s
         return True
 
-    async def _look(self) -> None:
+    async def _observe(self) -> None:
         try:
             self._notice(await self._api.get(LEASES, self._name, namespace=self._namespace))
         except NotFound:
@@ -202,7 +202,7 @@ class LeaderElection:
         if self._seen is not None and self._seen.version == lease.metadata.resource_version:
             return
         duration_s = float(lease.spec.lease_duration_seconds or self._duration_s)
-        self._seen = _Seen(
+        self._seen = _LeaseObservation(
             uid=lease.metadata.uid,
             version=lease.metadata.resource_version,
             holder=lease.spec.holder_identity or "",

@@ -1,4 +1,4 @@
-"""Logs as data: a constant text, and the facts as fields beside it. `Secret` keeps passwords out of them.
+"""Logs as data: a constant text, and the facts as fields beside it. `SecretStr` keeps passwords out of them.
 
     log = Log(__name__).bind(machine="m1", operation="reboot-m1")
     log.info("power accepted", wanted="Off", attempt=2)
@@ -22,7 +22,7 @@ from unbounded.kube.clock import rfc3339
 FIELDS: Final = "fields"  # the attribute of a LogRecord that holds them
 
 
-class Secret:
+class SecretStr:
     """A text that shows itself only when asked: not in a repr, a format string, a log, or JSON."""
 
     __slots__ = ("_text",)
@@ -34,10 +34,10 @@ class Secret:
         return self._text
 
     def __repr__(self) -> str:
-        return "Secret(…)"
+        return "SecretStr(…)"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and hmac.compare_digest(self._text.encode(), other._text.encode())
+        return isinstance(other, SecretStr) and hmac.compare_digest(self._text.encode(), other._text.encode())
 
     def __hash__(self) -> int:
         return hash(("Secret", self._text))
@@ -126,14 +126,14 @@ def _plain(value: object) -> str:
     return repr(text) if not text or any(character.isspace() for character in text) else text
 
 
-class Stream(Protocol):
+class LogStream(Protocol):
     """What logs are written to."""
 
     def write(self, text: str, /) -> object: ...
     def flush(self) -> object: ...
 
 
-def configure(*, json: bool, level: str = "INFO", stream: Stream | None = None) -> None:
+def configure(*, json: bool, level: str = "INFO", stream: LogStream | None = None) -> None:
     """Send all logs to a stream (stderr), replacing what was configured before."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if json else HumanFormatter())

@@ -10,7 +10,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
 
-class Metrics:
+class ControllerMetrics:
     """The metrics of the runtime; components add theirs to `registry`."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from unbounded.api.meta import Object
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """The name of an object of some kind; `namespace` is empty for cluster-scoped kinds."""
 
     namespace: str
@@ -17,13 +17,13 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Identity(NamedTuple):
-    key: Key
+class ObjectIdentity(NamedTuple):
+    key: ObjectKey
     uid: str
     version: str
 
 
-def identify(item: object) -> Identity:
+def identify(item: object) -> ObjectIdentity:
     """Read the metadata of a decoded object.
 
     Raises:
@@ -31,15 +31,15 @@ def identify(item: object) -> Identity:
     """
     if isinstance(item, Object):
         meta = item.metadata
-        return Identity(Key(meta.namespace or "", meta.name), meta.uid, meta.resource_version)
+        return ObjectIdentity(ObjectKey(meta.namespace or "", meta.name), meta.uid, meta.resource_version)
     if isinstance(item, dict):
         body: dict[str, Any] = item.get("metadata") or {}
-        key = Key(body.get("namespace") or "", body.get("name") or "")
-        return Identity(key, body.get("uid") or "", body.get("resourceVersion") or "")
+        key = ObjectKey(body.get("namespace") or "", body.get("name") or "")
+        return ObjectIdentity(key, body.get("uid") or "", body.get("resourceVersion") or "")
     raise TypeError(f"{type(item).__name__} is no API object")
 
 
-def key_of(item: object) -> Key:
+def key_of(item: object) -> ObjectKey:
     return identify(item).key
 
 

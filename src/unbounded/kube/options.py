@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from unbounded.kube.settings import Election, flag, truth
+from unbounded.kube.settings import Election, flag_parser, parse_bool
 
 T = TypeVar("T")
 
@@ -66,13 +66,13 @@ def add_options(parser: argparse.ArgumentParser, prefix: str, options: Sequence[
     )
     for option in options:
         default = f", default {option.default}" if option.default else ""
-        more: dict[str, Any] = {"nargs": "?", "const": "true"} if option.parse is truth else {}
+        more: dict[str, Any] = {"nargs": "?", "const": "true"} if option.parse is parse_bool else {}
         parser.add_argument(
             option.flag,
             dest=option.dest,
-            type=flag(_checked(option)),
+            type=flag_parser(_checked(option)),
             action="append" if option.many else "store",
-            metavar="BOOL" if option.parse is truth else option.metavar,
+            metavar="BOOL" if option.parse is parse_bool else option.metavar,
             help=f"{option.help} (environment: {option.variable(prefix)}{default})",
             **more,
         )
@@ -86,8 +86,8 @@ def _checked(option: Option[Any]) -> Callable[[str], str]:
     return checked
 
 
-class Told:
-    """What was told in all places, once; `of` gives the value of an option.
+class OptionValues:
+    """The values of options from all sources, which are read once; `value` returns that of one option.
 
     Args:
         lenient: keep the keys of the file that are no options in `without_meaning`, instead of refusing them.
@@ -114,9 +114,9 @@ class Told:
         self.without_meaning = sorted(str(key) for key in self._file if key not in known)
         if self.without_meaning and not lenient:
             key = self.without_meaning[0]
-            raise SettingsError(f"--config {self._path}: {key!r} is no option; {_right(key, known)}")
+            raise SettingsError(f"--config {self._path}: {key!r} is no option; {_suggestion(key, known)}")
 
-    def of(self, option: Option[T]) -> T:
+    def value(self, option: Option[T]) -> T:
         """What the flag says, else the variable, else the file, else the default.
 
         Raises:
@@ -155,10 +155,10 @@ def _text(value: Any, option: Option[Any]) -> str:
             return str(value)
         case _:
             wanted = "a text or a list of texts" if option.many else "a text, a number, true or false"
-            raise SettingsError(f"{option.key}: wanted {wanted}, not {_called(value)}")
+            raise SettingsError(f"{option.key}: wanted {wanted}, not {_describe_flag(value)}")
 
 
-def _called(value: Any) -> str:
+def _describe_flag(value: Any) -> str:
     names: Mapping[type, str] = {dict: "keys and values", list: "a list"}
     return names.get(type(value), f"a {type(value).__name__}")
 
@@ -178,11 +178,11 @@ def read_file(path: Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(f"--config {path}: not YAML: {error}") from error
     if not isinstance(body or {}, dict):
-        raise SettingsError(f"--config {path}: wanted keys and values, not {_called(body)}")
+        raise SettingsError(f"--config {path}: wanted keys and values, not {_describe_flag(body)}")
     return body or {}
 
 
-def _right(key: str, known: set[str]) -> str:
+def _suggestion(key: str, known: set[str]) -> str:
     """What may have been meant by a key that is not known; `cache-dir` and `CACHE_DIR` are near to `cacheDir`."""
     plain = {one.lower(): one for one in known}
     near = difflib.get_close_matches(key.lower().replace("-", "").replace("_", ""), plain, n=1, cutoff=0.7)
@@ -202,7 +202,7 @@ def duration(text: str) -> float:
     return seconds
 
 
-def whole(text: str) -> int:
+def positive_int(text: str) -> int:
     """A number from 1 on."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{text!r} is not a number from 1 on")
@@ -227,13 +227,13 @@ ELECTION: Final = (_LEASE_DURATION, _RENEW, _RETRY)
 """How leaders are elected, for who leaves that to its user."""
 
 
-def election(said: Told) -> Election:
+def election_settings(said: OptionValues) -> Election:
     """What is said of it.
 
     Raises:
         SettingsError: the times contradict each other.
     """
-    found = Election(duration_s=said.of(_LEASE_DURATION), renew_s=said.of(_RENEW), retry_s=said.of(_RETRY))
+    found = Election(duration_s=said.value(_LEASE_DURATION), renew_s=said.value(_RENEW), retry_s=said.value(_RETRY))
     if not found.retry_s < found.renew_s < found.duration_s:
         raise SettingsError(
             f"{_RETRY.flag} must be below {_RENEW.flag}, and that below {_LEASE_DURATION.flag}:"

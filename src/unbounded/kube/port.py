@@ -30,7 +30,7 @@ class WatchEvent(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Listing(Generic[T]):
+class ObjectList(Generic[T]):
     """All objects that matched at one revision."""
 
     items: tuple[T, ...]
@@ -42,7 +42,9 @@ class Api(Protocol):
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T: ...
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]: ...
+    async def list(
+        self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> ObjectList[T]: ...
 
     def watch(
         self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""

@@ -17,43 +17,43 @@ from unbounded.api.names import NAMESPACE
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import ConfigError, find_config
-from unbounded.kube.ending import end_within, tell_of_standstill
 from unbounded.kube.epoch import ProcessEpoch, new_identity
 from unbounded.kube.events import EventRecorder
-from unbounded.kube.health import Check, HealthServer
+from unbounded.kube.gc_tuning import raise_gc_threshold
+from unbounded.kube.health import HealthCheck, HealthServer
 from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.predecessor import SYSTEM, Predecessor, runtime_folder
-from unbounded.kube.settings import BEAT_S, SERVES, TURNS, Address, Election, ProcessSettings
+from unbounded.kube.settings import HEARTBEAT_ALIVE, HEARTBEAT_S, HEARTBEAT_SERVING, Address, Election, ProcessSettings
+from unbounded.kube.shutdown import exit_within, log_loop_stalls
 
 ELECTION: Final = Election()
 
 log = Log("process")
 
 
-class CannotStart(Exception):
+class StartupError(Exception):
     """The process cannot do what it was told to; the message names what is wrong, and what would be right."""
 
 
-def saying_why_not(start: Callable[[], int]) -> int:
+def print_startup_error(start: Callable[[], int]) -> int:
     """The exit status of a process: that of `start`, or 1 where it cannot start, which is said on standard error."""
     try:
         return start()
-    except* CannotStart as group:
-        for reason in _reasons_of(group):
+    except* StartupError as group:
+        for reason in _messages(group):
             print(f"error: {reason}", file=sys.stderr)
     return 1
 
 
-def _reasons_of(group: BaseExceptionGroup[CannotStart]) -> list[str]:
+def _messages(group: BaseExceptionGroup[StartupError]) -> list[str]:
     """The messages of what came out of nested task groups, each once."""
     found: list[str] = []
     for one in group.exceptions:
-        found += _reasons_of(one) if isinstance(one, BaseExceptionGroup) else [str(one)]
+        found += _messages(one) if isinstance(one, BaseExceptionGroup) else [str(one)]
     return list(dict.fromkeys(found))
 
 
@@ -71,10 +71,10 @@ class Runtime:
     """
 
     api: Api
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     events: EventRecorder | None = None
     elects: bool = False
-    checks: Callable[[str, Check], None] = lambda _name, _check: None
+    checks: Callable[[str, HealthCheck], None] = lambda _name, _check: None
     serving: Callable[[], None] = lambda: None
     epoch: ProcessEpoch = field(default_factory=ProcessEpoch)
     now: WallClock = utc_now
@@ -108,7 +108,7 @@ class Runtime:
 
 
 @asynccontextmanager
-async def followed(runtime: Runtime, *caches: Cache[Any]) -> AsyncIterator[None]:
+async def running_caches(runtime: Runtime, *caches: Cache[Any]) -> AsyncIterator[None]:
     """Run caches while inside; entered when all of them are filled."""
     for cache in caches:
         runtime.checks(f"{cache.kind.plural} cache", _synced(cache))
@@ -123,26 +123,26 @@ async def followed(runtime: Runtime, *caches: Cache[Any]) -> AsyncIterator[None]
                 task.cancel()
 
 
-def _synced(cache: Cache[Any]) -> Check:
+def _synced(cache: Cache[Any]) -> HealthCheck:
     return lambda: None if cache.synced.is_set() else "not synced"
 
 
 @dataclass(frozen=True)
-class Health:
+class HealthServers:
     """The servers of /metrics, /healthz and /readyz of one process."""
 
     servers: tuple[HealthServer, ...]
 
-    def check(self, name: str, check: Check) -> None:
+    def check(self, name: str, check: HealthCheck) -> None:
         """Register what has to be there before the process counts as ready."""
         for server in self.servers:
             server.check(name, check)
 
 
 @asynccontextmanager
-async def served_health(metrics: Metrics, addresses: tuple[Address, ...]) -> AsyncIterator[Health]:
+async def serving_health(metrics: ControllerMetrics, addresses: tuple[Address, ...]) -> AsyncIterator[HealthServers]:
     """Serve on each address while inside."""
-    health = Health(
+    health = HealthServers(
         tuple(HealthServer(metrics, host=address.host, port=address.port) for address in dict.fromkeys(addresses))
     )
     async with AsyncExitStack() as stack:
@@ -157,8 +157,8 @@ def run_process(
 ) -> int:
     """Run a controller process until SIGINT or SIGTERM; returns its exit status."""
     configure(json=settings.log_format == "json", level=settings.log_level)
-    collect_seldom()
-    return saying_why_not(lambda: _run(settings, environ, main))
+    raise_gc_threshold()
+    return print_startup_error(lambda: _run(settings, environ, main))
 
 
 def _run(
@@ -181,17 +181,17 @@ async def _connected(
 ) -> None:
     """Run `main` with a connection to the cluster, its events, and its health."""
     config = find_config(environ, kubeconfig=settings.kubeconfig, context=settings.context)
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     async with (
-        served_health(metrics, settings.health) as health,
+        serving_health(metrics, settings.health) as health,
         HttpApi(config, user_agent=settings.component, metrics=metrics) as api,
         asyncio.TaskGroup() as group,
     ):
         if settings.ends_within_s is not None:
-            tell_of_standstill(asyncio.get_running_loop())
+            log_loop_stalls(asyncio.get_running_loop())
         events = EventRecorder(api, settings.component, metrics=metrics)
         tasks = [group.create_task(events.run(), name="events")]
-        heart = Heart(settings.heartbeat_fd)
+        heart = Heartbeat(settings.heartbeat_fd)
         if settings.heartbeat_fd is not None:
             tasks.append(group.create_task(heart.beat(), name="heartbeat"))
         try:
@@ -212,34 +212,34 @@ async def _connected(
                 task.cancel()
 
 
-class Heart:
-    """What a process says on a pipe to the one that has started it.
+class Heartbeat:
+    """The heartbeat of a process on a pipe to its parent.
 
     Args:
-        told: the pipe; None where nobody listens.
+        descriptor: the pipe; None without a parent that listens.
     """
 
-    def __init__(self, told: int | None) -> None:
-        self._told = told
-        self._word = TURNS
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+        self._state = HEARTBEAT_ALIVE
 
     async def beat(self) -> None:
-        """Say at once, and then every BEAT_S, that the loop turns, and whether the process serves."""
+        """Report at once and then every HEARTBEAT_S that the loop turns and whether the process serves."""
         while True:
-            self._say()
-            await asyncio.sleep(BEAT_S)
+            self._write()
+            await asyncio.sleep(HEARTBEAT_S)
 
     def serving(self) -> None:
-        """Say from now on that the process serves."""
-        self._word = SERVES
-        self._say()
+        """Report from now on that the process serves."""
+        self._state = HEARTBEAT_SERVING
+        self._write()
 
-    def _say(self) -> None:
-        if self._told is None:
+    def _write(self) -> None:
+        if self._descriptor is None:
             return
-        os.set_blocking(self._told, False)
-        with contextlib.suppress(OSError):  # nobody reads it for now, or any more
-            os.write(self._told, self._word)
+        os.set_blocking(self._descriptor, False)
+        with contextlib.suppress(OSError):  # the parent does not read, or has ended
+            os.write(self._descriptor, self._state)
 
 
 async def until_signal(work: Coroutine[Any, Any, int | None], *, ends_within_s: float | None = None) -> int:
@@ -260,7 +260,7 @@ async def until_signal(work: Coroutine[Any, Any, int | None], *, ends_within_s: 
             loop.remove_signal_handler(one)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if ends_within_s is not None:
-            end_within(ends_within_s)
+            exit_within(ends_within_s)
         task.cancel()
 
     for number in signals:

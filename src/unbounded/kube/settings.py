@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 LOG_FORMATS: Final = ("json", "text")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 HIGHEST_PORT: Final = 65535
-BEAT_S: Final = 3.0  # between heartbeats
-TURNS: Final = b"."  # a heartbeat of a process that is starting
-SERVES: Final = b"+"  # and of one whose controllers work
+HEARTBEAT_S: Final = 3.0  # between heartbeats
+HEARTBEAT_ALIVE: Final = b"."  # a heartbeat of a process that is starting
+HEARTBEAT_SERVING: Final = b"+"  # and of one whose controllers work
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 T = TypeVar("T")
@@ -85,18 +85,18 @@ def add_log_arguments(
     parser.add_argument(
         "--log-format",
         choices=LOG_FORMATS,
-        default=chosen(environ, "UNBOUNDED_LOG_FORMAT", LOG_FORMATS, log_format),
+        default=parse_choice(environ, "UNBOUNDED_LOG_FORMAT", LOG_FORMATS, log_format),
         help="logs go to standard error (%(default)s)",
     )
     parser.add_argument(
         "--log-level",
         choices=LOG_LEVELS,
-        default=chosen(environ, "UNBOUNDED_LOG_LEVEL", LOG_LEVELS, level),
+        default=parse_choice(environ, "UNBOUNDED_LOG_LEVEL", LOG_LEVELS, level),
         help="the least that is logged (%(default)s)",
     )
 
 
-def chosen(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+def parse_choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
     """A variable that has to be one of some words.
 
     Raises:
@@ -108,7 +108,7 @@ def chosen(environ: Mapping[str, str], name: str, choices: tuple[str, ...], defa
     return value
 
 
-def address(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
     """`:8080` is every address, `127.0.0.1:8080` or `[::1]:8080` one of them, `0` none.
 
     Raises:
@@ -119,17 +119,17 @@ def address(text: str) -> Address | None:
     host, colon, digits = text.rpartition(":")
     if not colon:
         raise ValueError(f"{text!r} is no address: write :PORT or HOST:PORT, or 0 for none")
-    return Address(host.removeprefix("[").removesuffix("]"), port(digits))
+    return Address(host.removeprefix("[").removesuffix("]"), parse_port(digits))
 
 
-def port(text: str) -> int:
+def parse_port(text: str) -> int:
     """A port number; 0 takes a free one."""
     if not text.isascii() or not text.isdigit() or int(text) > HIGHEST_PORT:
         raise ValueError(f"{text!r} is no port: 0 to {HIGHEST_PORT}")
     return int(text)
 
 
-def truth(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     """true or false, as flags and variables write it.
 
     Raises:
@@ -141,7 +141,7 @@ def truth(text: str) -> bool:
     return words[text.lower()]
 
 
-def flag(parse: Callable[[str], T]) -> Callable[[str], T]:
+def flag_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
     """A parser for argparse, which shows the words of what it raises."""
 
     def parsed(text: str) -> T:

@@ -96,5 +96,5 @@ class StatusWriter(Generic[T]):
     async def _patch(self, name: str, patch: Mapping[str, Any]) -> T:
         written = await self._api.patch(self._kind, name, patch, subresource="status")
         if self._cache is not None:
-            self._cache.saw(written)
+            self._cache.observe(written)
         return written

@@ -1,4 +1,4 @@
-"""Blocking work in a thread, which cannot be interrupted: who is cancelled waits for it all the same."""
+"""Blocking work in a thread, which cannot be interrupted: a cancelled caller still waits for it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def to_its_end(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What the work gives. However often this is cancelled, the work has ended on return, so that files and locks can
-    be let go."""
-    return await until_stopped(partial(work, *args, **named), lambda: None)
+async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Run work in a thread and return its result. Cancellation waits for the work, so its files and locks are free."""
+    return await run_stoppable(partial(work, *args, **named), lambda: None)
 
 
-async def until_stopped(work: Callable[[], T], stop: Callable[[], object]) -> T:
-    """The same for work that can be told to end early.
+async def run_stoppable(work: Callable[[], T], stop: Callable[[], object]) -> T:
+    """Run work in a thread, like `run_in_thread`, and stop it early when cancelled.
 
     Args:
-        stop: called at each cancellation. What the work raises or gives after that is told to nobody.
+        stop: called at each cancellation. The result or error of the work is dropped after that.
     """
     # Not asyncio.to_thread: its task would be cancelled with all others when the loop ends, and the thread would go on.
     ended = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, work)
@@ -35,5 +34,5 @@ async def until_stopped(work: Callable[[], T], stop: Callable[[], object]) -> T:
             stop()
     if cancelled is None:
         return ended.result()
-    ended.exception()  # nobody is told any more
+    ended.exception()  # the error is dropped
     raise cancelled

@@ -12,14 +12,14 @@ from unbounded.api.meta import Object
 from unbounded.kube.errors import (
     AlreadyExists,
     ApiError,
-    Busy,
     Conflict,
     Expired,
     Forbidden,
-    Invalid,
+    InvalidObject,
     NotFound,
     ReadFailed,
-    ServerTrouble,
+    ServerBusy,
+    ServerError,
 )
 from unbounded.kube.logs import Log
 from unbounded.kube.objects import identify
@@ -31,15 +31,15 @@ LINE_BYTES: Final = 64 * 1024 * 1024  # a frame beyond this is refused; an objec
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 _BY_CODE: Final[dict[int, type[ApiError]]] = {
-    400: Invalid,
+    400: InvalidObject,
     401: Forbidden,
     403: Forbidden,
     404: NotFound,
     409: Conflict,
     410: Expired,
-    422: Invalid,
-    429: Busy,
-    503: Busy,
+    422: InvalidObject,
+    429: ServerBusy,
+    503: ServerBusy,
 }
 
 log = Log(__name__)
@@ -51,7 +51,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
     next_page: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct, Generic[T]):
+class ListPage(msgspec.Struct, Generic[T]):
     """One page of a list."""
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
@@ -72,7 +72,7 @@ class _Bookmark(msgspec.Struct):
     metadata: _BookmarkMeta
 
 
-class Lines:
+class LineSplitter:
     """Chunks in, whole lines out."""
 
     def __init__(self, limit: int = LINE_BYTES) -> None:
@@ -125,7 +125,7 @@ def decode_page(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
         ReadFailed: it is no list.
     """
     try:
-        page = _decoder(cast("Any", Page)[kind.type]).decode(raw)
+        page = _decoder(cast("Any", ListPage)[kind.type]).decode(raw)
         return [_complete(kind, item) for item in page.items or ()], page.metadata
     except msgspec.DecodeError:
         return _decode_one_by_one(kind, raw)
@@ -133,7 +133,7 @@ def decode_page(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
 
 def _decode_one_by_one(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
     try:
-        page = _decoder(Page[msgspec.Raw]).decode(raw)
+        page = _decoder(ListPage[msgspec.Raw]).decode(raw)
     except msgspec.DecodeError as error:
         raise ReadFailed(f"list of {kind.plural}: not as expected: {error}") from error
     items: list[T] = []
@@ -141,7 +141,7 @@ def _decode_one_by_one(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
         try:
             items.append(decode(kind, item))
         except ReadFailed as error:
-            _left_out(kind, error)
+            _log_invalid(kind, error)
     return items, page.metadata
 
 
@@ -166,12 +166,12 @@ def decode_frame(kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
     try:
         item = decode(kind, frame.object)
     except ReadFailed as error:
-        _left_out(kind, error)
+        _log_invalid(kind, error)
         return None
     return WatchEvent(type_, item, identify(item).version)
 
 
-def _left_out(kind: Kind[Any], error: ReadFailed) -> None:
+def _log_invalid(kind: Kind[Any], error: ReadFailed) -> None:
     log.error("object left out, as it cannot be read", kind=kind.kind, error=str(error))
 
 
@@ -208,9 +208,9 @@ def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> ApiE
     elif code in _BY_CODE:
         kind = _BY_CODE[code]
     elif code < 500:
-        kind = Invalid
+        kind = InvalidObject
     else:
-        kind = ServerTrouble if writing else ReadFailed
+        kind = ServerError if writing else ReadFailed
     return kind(
         message if status else f"{what}: {message}" if what else message, code=code, reason=reason, status=status
     )

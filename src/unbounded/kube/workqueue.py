@@ -11,8 +11,8 @@ from unbounded.kube.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
 
-FAILED: Final = Backoff(base_s=0.5, max_s=300.0)
-OVERTAKEN: Final = Backoff(base_s=0.01, max_s=5.0)
+FAILURE_BACKOFF: Final = Backoff(base_s=0.5, max_s=300.0)
+CONFLICT_BACKOFF: Final = Backoff(base_s=0.01, max_s=5.0)
 
 
 class WorkQueue(Generic[K]):
@@ -26,7 +26,7 @@ class WorkQueue(Generic[K]):
         overtaken: back-off of `retry(soon=True)`, which begins at once.
     """
 
-    def __init__(self, *, failed: Backoff = FAILED, overtaken: Backoff = OVERTAKEN) -> None:
+    def __init__(self, *, failed: Backoff = FAILURE_BACKOFF, overtaken: Backoff = CONFLICT_BACKOFF) -> None:
         self._failed = failed
         self._overtaken = overtaken
         self._waiting: deque[K] = deque()
@@ -50,7 +50,7 @@ class WorkQueue(Generic[K]):
         elif key not in self._queued:
             self._queued.add(key)
             self._waiting.append(key)
-            self._tell_depth()
+            self._report_depth()
             self._wake()
 
     def add_after(self, key: K, delay_s: float) -> None:
@@ -108,7 +108,7 @@ class WorkQueue(Generic[K]):
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        self._tell_depth()
+        self._report_depth()
         return key
 
     def done(self, key: K) -> None:
@@ -124,7 +124,7 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._timers.clear()
 
-    def _tell_depth(self) -> None:
+    def _report_depth(self) -> None:
         if self.on_depth is not None:
             self.on_depth(len(self._waiting))
 

@@ -18,7 +18,7 @@ from unbounded.join.facts import FactsFollower
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import Runtime, running_caches
 from unbounded.machina.approval.controller import Approver
 from unbounded.machina.configurations.binder import Binder
 from unbounded.machina.configurations.usage import configurations_of
@@ -127,7 +127,7 @@ async def run(
         await lead(caches)
         return
     caches = caches_of(runtime.api)
-    async with followed(runtime, *caches.each()):
+    async with running_caches(runtime, *caches.each()):
         await lead(caches)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.version_flag import add_version
 from unbounded.machina.settings import add_arguments, settings_of
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process, settings, without_meaning = settings_of(args, environ)
     except ValueError as error:
         parser.error(str(error))
-    with imports_that_stay():  # only after the arguments were validated
+    with freeze_imports():  # only after the arguments were validated
         from unbounded.kube.process import run_process  # noqa: PLC0415
         from unbounded.machina.controller import run  # noqa: PLC0415
 

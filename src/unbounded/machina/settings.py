@@ -18,8 +18,15 @@ from unbounded.join.host_options import (
     HOST_OPTIONS,
     MIRROR,
 )
-from unbounded.kube.options import Option, Told, add_options, duration, whole
-from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, address, flag, truth
+from unbounded.kube.options import Option, OptionValues, add_options, duration, positive_int
+from unbounded.kube.settings import (
+    Address,
+    ProcessSettings,
+    add_process_arguments,
+    flag_parser,
+    parse_address,
+    parse_bool,
+)
 from unbounded.machina.machines.settings import Settings
 
 
@@ -30,10 +37,12 @@ def image_or_none(text: str) -> str:
 
 PREFIX: Final = "MACHINA"
 
-_METRICS: Final = Option("metrics-addr", address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS")
-_PROBES: Final = Option("probe-addr", address, ":8081", "where /healthz and /readyz are served", "ADDRESS")
-_ELECTION: Final = Option("enable-leader-election", truth, "true", "work only while holding the Lease")
-_AT_ONCE: Final = Option("max-concurrent-reconciles", whole, "50", "how many hosts are set up at a time", "COUNT")
+_METRICS: Final = Option("metrics-addr", parse_address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS")
+_PROBES: Final = Option("probe-addr", parse_address, ":8081", "where /healthz and /readyz are served", "ADDRESS")
+_ELECTION: Final = Option("enable-leader-election", parse_bool, "true", "work only while holding the Lease")
+_AT_ONCE: Final = Option(
+    "max-concurrent-reconciles", positive_int, "50", "how many hosts are set up at a time", "COUNT"
+)
 _TIMEOUT: Final = Option("provisioning-timeout", duration, "30m", "how long setting up one host may take", "DURATION")
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
@@ -61,7 +70,7 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             option.flag,
             dest=option.dest,
-            type=flag(option.parse),
+            type=flag_parser(option.parse),
             default=option.parse(option.default),
             metavar=option.metavar,
             help=f"{option.help}{default}",
@@ -98,28 +107,28 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
     Raises:
         SettingsError: the file cannot be read, or it or the environment has an invalid value.
     """
-    told = Told(args, PREFIX, environ, OPTIONS, lenient=True)
+    told = OptionValues(args, PREFIX, environ, OPTIONS, lenient=True)
     process = ProcessSettings(
         component="machina",
         kubeconfig=args.kubeconfig,
         context=args.context,
         log_format=args.log_format,
         log_level=args.log_level,
-        health=_addresses(told.of(_METRICS), told.of(_PROBES)),
-        leader_election=told.of(_ELECTION),
+        health=_addresses(told.value(_METRICS), told.value(_PROBES)),
+        leader_election=told.value(_ELECTION),
     )
     settings = Settings(
-        attempts_at_once=told.of(_AT_ONCE),
-        provisioning_timeout_s=told.of(_TIMEOUT),
-        agent_version=told.of(AGENT_VERSION),
-        agent_base_url=told.of(AGENT_BASE),
-        agent_url=told.of(AGENT_URL),
-        agent_sha256=told.of(AGENT_SHA256),
-        agent_public_key=told.of(AGENT_KEY),
-        agent_image=told.of(_AGENT_IMAGE),
-        cluster_dns=told.of(DNS),
-        apiserver_endpoint=told.of(ENDPOINT),
-        artifact_mirror=told.of(MIRROR),
+        attempts_at_once=told.value(_AT_ONCE),
+        provisioning_timeout_s=told.value(_TIMEOUT),
+        agent_version=told.value(AGENT_VERSION),
+        agent_base_url=told.value(AGENT_BASE),
+        agent_url=told.value(AGENT_URL),
+        agent_sha256=told.value(AGENT_SHA256),
+        agent_public_key=told.value(AGENT_KEY),
+        agent_image=told.value(_AGENT_IMAGE),
+        cluster_dns=told.value(DNS),
+        apiserver_endpoint=told.value(ENDPOINT),
+        artifact_mirror=told.value(MIRROR),
     )
     return process, settings, told.without_meaning
 

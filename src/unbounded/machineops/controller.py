@@ -24,7 +24,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import Runtime, running_caches
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
@@ -82,7 +82,7 @@ async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Prov
         runtime = replace(runtime, epoch=ProcessEpoch(settings.epoch))
     reading = reading_of(runtime.api, providers)
     metrics = OperationMetrics(runtime.metrics.registry)
-    async with followed(runtime, *reading.caches.followed, reading.credentials):
+    async with running_caches(runtime, *reading.caches.followed, reading.credentials):
         term = Term(runtime, settings, providers, reading, metrics)
         await runtime.lead(settings.lease, term.run, settings.election, namespace=settings.lease_namespace)
 

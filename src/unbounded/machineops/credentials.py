@@ -13,7 +13,7 @@ from unbounded.api.credential import AuthMode, MachineOperationCredential
 from unbounded.api.machine import SecretReference
 from unbounded.api.operation import Cause
 from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
 from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import Login, Provider
@@ -150,7 +150,7 @@ class Logins:
         """Drop cached Secrets: the user may have corrected a refused one."""
         self._read.clear()
 
-    def _held(self, secret: core.Secret, reference: SecretReference) -> Mapping[str, Secret]:
+    def _held(self, secret: core.Secret, reference: SecretReference) -> Mapping[str, SecretStr]:
         held = {key: secret.value(key) or b"" for key in secret.data}
         missing = [key for key in self._provider.secret_keys if not held.get(key)]
         if missing:
@@ -160,7 +160,7 @@ class Logins:
                 f"Secret {_place(reference)} lacks {lacks}, which {self._provider.name} needs; it has: {there}",
                 causes.of_secret(causes.SECRET_INCOMPLETE, _place(reference), lacks),
             )
-        return {key: Secret(value.decode("utf-8", "replace")) for key, value in held.items()}
+        return {key: SecretStr(value.decode("utf-8", "replace")) for key, value in held.items()}
 
     async def _secret(self, reference: SecretReference, credential: str) -> core.Secret:
         now = self._loop_time()

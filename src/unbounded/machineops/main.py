@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.options import SettingsError
 from unbounded.kube.version_flag import add_version
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, told
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     try:
-        with imports_that_stay():  # only after the arguments were validated: SDKs are imported as well
+        with freeze_imports():  # only after the arguments were validated: SDKs are imported as well
             from unbounded.machineops.registry import to_serve  # noqa: PLC0415
 
             served = to_serve(settings.provider)

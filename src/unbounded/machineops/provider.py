@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from unbounded.api.credential import AuthMode
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.operation import Cause, OperationKind
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machineops.losses import Loss, check_losses
 from unbounded.operations.ports import NotDone, Refusal
 from unbounded.operations.procedure import Cancel
@@ -55,7 +55,7 @@ __all__ = [
     "Record",
     "Refusal",
     "ReplaceStep",
-    "Secret",
+    "SecretStr",
     "Session",
     "State",
     "Throttled",
@@ -134,7 +134,7 @@ class Login:
 
     name: str
     mode: AuthMode
-    secret: Mapping[str, Secret] = field(default_factory=dict)
+    secret: Mapping[str, SecretStr] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

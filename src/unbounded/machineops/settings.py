@@ -23,15 +23,15 @@ from unbounded.join.host_options import (
 )
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.epoch import Epoch, parse_epoch
-from unbounded.kube.options import ELECTION, Option, Told, add_options, election, whole
+from unbounded.kube.options import ELECTION, Option, OptionValues, add_options, election_settings, positive_int
 from unbounded.kube.settings import (
     Address,
     Election,
     ProcessSettings,
     add_process_arguments,
-    address,
     lease_name,
-    truth,
+    parse_address,
+    parse_bool,
 )
 
 PREFIX: Final = "MACHINE_OPS"
@@ -109,11 +109,13 @@ _SITE: Final = Option(
     "site", label_value, "", "look after the Machines with this label unbounded-cloud.io/site; else all", "SITE"
 )
 _PROVIDER: Final = Option("provider", str, "", "look after those with this spec.provider; else all installed", "NAME")
-_METRICS: Final = Option("metrics-bind-address", address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS")
-_PROBES: Final = Option(
-    "health-probe-bind-address", address, ":8081", "where /healthz and /readyz are served", "ADDRESS"
+_METRICS: Final = Option(
+    "metrics-bind-address", parse_address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS"
 )
-_ELECT: Final = Option("leader-elect", truth, "true", "work only while holding the Lease")
+_PROBES: Final = Option(
+    "health-probe-bind-address", parse_address, ":8081", "where /healthz and /readyz are served", "ADDRESS"
+)
+_ELECT: Final = Option("leader-elect", parse_bool, "true", "work only while holding the Lease")
 _ELECT_NAMESPACE: Final = Option(
     "leader-elect-namespace",
     namespace,
@@ -129,7 +131,7 @@ _SECRETS: Final = Option(
     "NAME",
 )
 _CONCURRENT: Final = Option(
-    "max-concurrent-reconciles", whole, str(CONCURRENT), "how many Machines of a site are worked on at once", "N"
+    "max-concurrent-reconciles", positive_int, str(CONCURRENT), "how many Machines of a site are worked on at once", "N"
 )
 _EPOCH: Final = Option(
     "epoch",
@@ -165,29 +167,29 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
     Raises:
         SettingsError: the file or a value is invalid.
     """
-    said = Told(args, PREFIX, environ, OPTIONS)
-    mirror = said.of(MIRROR)
+    said = OptionValues(args, PREFIX, environ, OPTIONS)
+    mirror = said.value(MIRROR)
     settings = Settings(
-        site=said.of(_SITE),
-        provider=said.of(_PROVIDER),
-        concurrent=said.of(_CONCURRENT),
-        epoch=said.of(_EPOCH),
-        api_server_endpoint=said.of(ENDPOINT),
-        cluster_dns=said.of(DNS),
-        secret_namespace=said.of(_SECRETS),
+        site=said.value(_SITE),
+        provider=said.value(_PROVIDER),
+        concurrent=said.value(_CONCURRENT),
+        epoch=said.value(_EPOCH),
+        api_server_endpoint=said.value(ENDPOINT),
+        cluster_dns=said.value(DNS),
+        secret_namespace=said.value(_SECRETS),
         artifact_mirror=mirror,
-        agent_image=said.of(_AGENT_IMAGE),
+        agent_image=said.value(_AGENT_IMAGE),
         origin=AgentOrigin(
-            version=said.of(AGENT_VERSION),
-            base_url=said.of(AGENT_BASE) or mirror,
-            url=said.of(AGENT_URL),
-            sha256=said.of(AGENT_SHA256),
+            version=said.value(AGENT_VERSION),
+            base_url=said.value(AGENT_BASE) or mirror,
+            url=said.value(AGENT_URL),
+            sha256=said.value(AGENT_SHA256),
         ),
-        agent_public_key=said.of(AGENT_KEY),
-        election=election(said),
-        lease_namespace=said.of(_ELECT_NAMESPACE),
+        agent_public_key=said.value(AGENT_KEY),
+        election=election_settings(said),
+        lease_namespace=said.value(_ELECT_NAMESPACE),
     )
-    addresses: list[Address | None] = [said.of(_METRICS), said.of(_PROBES)]
+    addresses: list[Address | None] = [said.value(_METRICS), said.value(_PROBES)]
     process = ProcessSettings(
         component=COMPONENT,
         ends_within_s=ENDS_WITHIN_S,
@@ -196,7 +198,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         log_format=args.log_format,
         log_level=args.log_level,
         health=tuple(dict.fromkeys(one for one in addresses if one is not None)),
-        leader_election=said.of(_ELECT),
+        leader_election=said.value(_ELECT),
         heartbeat_fd=args.heartbeat_fd,
     )
     return settings, process

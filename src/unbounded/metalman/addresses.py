@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from unbounded.kube.process import CannotStart
+from unbounded.kube.process import StartupError
 from unbounded.metalman.dhcp.model import Mode, packed, shown
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, Netboot
@@ -48,7 +48,7 @@ def reach(wanted: Netboot, links: Links) -> Reach:
     """Determine the reachability from settings and network configuration.
 
     Raises:
-        CannotStart: the interface is missing or has no address, or no default route determines the address.
+        StartupError: the interface is missing or has no address, or no default route determines the address.
     """
     interface = _interface(wanted, links)
     server = _server(wanted, links, interface)
@@ -75,11 +75,11 @@ def _interface(wanted: Netboot, links: Links) -> str | None:
         address = _own(wanted, links)
         found = [name for name, has in links.addresses().items() if has == address]
         if not found:
-            raise CannotStart(f"{wanted.flags.auto_interface}: no interface has the address {address}; name one")
+            raise StartupError(f"{wanted.flags.auto_interface}: no interface has the address {address}; name one")
         return found[0]
     if wanted.interface is not None and wanted.interface not in links.interfaces():
         there = ", ".join(sorted(links.interfaces() - {"lo"})) or "none"
-        raise CannotStart(f"{wanted.flags.interface}: there is no interface {wanted.interface}; there is: {there}")
+        raise StartupError(f"{wanted.flags.interface}: there is no interface {wanted.interface}; there is: {there}")
     return wanted.interface
 
 
@@ -88,7 +88,7 @@ def _server(wanted: Netboot, links: Links, interface: str | None) -> str:
         return _own(wanted, links)
     addresses = links.addresses()
     if interface not in addresses:
-        raise CannotStart(
+        raise StartupError(
             f"{wanted.flags.interface}: {interface} has no IPv4 address: give it one of the machines' network,"
             f" such as `ip addr add 192.0.2.1/24 dev {interface}`"
         )
@@ -101,7 +101,7 @@ def _own(wanted: Netboot, links: Links) -> str:
         return wanted.bind_address
     found = links.outbound()
     if found is None:
-        raise CannotStart(
+        raise StartupError(
             "this machine has no default route to tell its address by: "
             f"give {wanted.flags.bind_address} or {wanted.flags.interface}"
         )

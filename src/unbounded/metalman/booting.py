@@ -15,7 +15,7 @@ from unbounded.fetch.web import Web
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.logs import Log
-from unbounded.kube.process import CannotStart, Runtime
+from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.addresses import Links, SystemLinks, reach
 from unbounded.metalman.attest.chain import Roots
 from unbounded.metalman.attest.challenge import Challenges
@@ -48,7 +48,7 @@ class Booting:
     Args:
         caches: filled ones.
     Raises:
-        CannotStart: the interface is missing, or a file is unusable.
+        StartupError: the interface is missing, or a file is unusable.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Booting:
         """Serve until cancelled: HTTP, TFTP, and DHCP unless it is for the leader alone.
 
         Raises:
-            CannotStart: a port or the folder of images is unavailable.
+            StartupError: a port or the folder of images is unavailable.
         """
         async with AsyncExitStack() as stack:
             web = await stack.enter_async_context(Web())
@@ -119,9 +119,9 @@ class Booting:
         try:
             store = await stack.enter_async_context(ImageStore(folder, web, only=FOLDER))
         except Rejected as error:
-            raise CannotStart(f"{self._wanted.flags.cache_dir}: {error}") from error
+            raise StartupError(f"{self._wanted.flags.cache_dir}: {error}") from error
         except OSError as error:
-            raise CannotStart(f"{self._wanted.flags.cache_dir} {folder}: {error.strerror or error}") from error
+            raise StartupError(f"{self._wanted.flags.cache_dir} {folder}: {error.strerror or error}") from error
         del self._missing["image store"]
         return store
 
@@ -191,11 +191,11 @@ def _roots(wanted: Netboot) -> Roots | None:
     try:
         return Roots.load(wanted.ek_ca)
     except Rejected as error:
-        raise CannotStart(f"{wanted.flags.ek_ca}: {error}") from error
+        raise StartupError(f"{wanted.flags.ek_ca}: {error}") from error
 
 
 def _logins(wanted: Netboot) -> Logins:
     try:
         return Logins.from_file(wanted.docker_config)
     except Denied as error:
-        raise CannotStart(f"{wanted.flags.docker_config}: {error}") from error
+        raise StartupError(f"{wanted.flags.docker_config}: {error}") from error

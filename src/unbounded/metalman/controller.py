@@ -14,7 +14,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess
 from unbounded.metalman.counting import CounterController
 from unbounded.metalman.executor import RedfishExecutor
@@ -65,7 +65,7 @@ async def run(runtime: Runtime, settings: Settings, *, shared: Shared | None = N
         await _work(runtime, settings, shared)
         return
     own = Shared(caches_of(runtime.api), Cache(runtime.api, NODES), OperationMetrics(runtime.metrics.registry))
-    async with followed(runtime, *own.caches.followed, own.nodes):
+    async with running_caches(runtime, *own.caches.followed, own.nodes):
         await _work(runtime, settings, own)
 
 

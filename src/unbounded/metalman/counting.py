@@ -11,7 +11,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import AlreadyExists
-from unbounded.kube.events import reference
+from unbounded.kube.events import object_reference
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
@@ -118,7 +118,7 @@ class CounterController:
             created = await self._runtime.api.create(MACHINE_OPERATIONS, wanted.manifest(machine))
         except AlreadyExists:  # the cache is behind; its next event enqueues the Machine again
             return
-        self._operations.saw(created)
+        self._operations.observe(created)
         log.info("operation asked for by a counter", machine=machine.name, operation=wanted.name)
 
     async def _reach(self, machine: Machine, counters: OperationsStatus) -> None:
@@ -126,4 +126,4 @@ class CounterController:
 
     def _warn(self, machine: Machine, text: str) -> None:
         if self._runtime.events is not None:
-            self._runtime.events.event(reference(MACHINES, machine), "Warning", NAME_TAKEN, text)
+            self._runtime.events.event(object_reference(MACHINES, machine), "Warning", NAME_TAKEN, text)

@@ -12,8 +12,16 @@ from urllib.parse import urlsplit
 
 from unbounded.fetch.failures import Unusable
 from unbounded.fetch.reference import Reference
-from unbounded.kube.options import ELECTION, Option, Told, add_options, duration, election, whole
-from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, port, truth
+from unbounded.kube.options import (
+    ELECTION,
+    Option,
+    OptionValues,
+    add_options,
+    duration,
+    election_settings,
+    positive_int,
+)
+from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, parse_bool, parse_port
 from unbounded.metalman.settings import (
     ATTEMPTS,
     CACHE,
@@ -156,16 +164,16 @@ _SITE: Final = Option(
 )
 _CACHE: Final = Option("cache-dir", path, CACHE, "where images are kept; of one process alone", "DIR")
 _BIND: Final = Option("bind-address", ipv4, EVERY_ADDRESS, "what HTTP, TFTP and DHCP listen on", "ADDRESS")
-_HTTP_PORT: Final = Option("http-port", port, str(HTTP_PORT), "of HTTP for booting machines", "PORT")
-_TFTP_PORT: Final = Option("tftp-port", port, str(TFTP_PORT), "of TFTP; firmware asks only 69", "PORT")
-_DHCP_PORT: Final = Option("dhcp-port", port, str(DHCP_PORT), "of DHCP; firmware asks only 67", "PORT")
-_HEALTH_PORT: Final = Option("health-port", port, "8081", "of /metrics, /healthz and /readyz", "PORT")
+_HTTP_PORT: Final = Option("http-port", parse_port, str(HTTP_PORT), "of HTTP for booting machines", "PORT")
+_TFTP_PORT: Final = Option("tftp-port", parse_port, str(TFTP_PORT), "of TFTP; firmware asks only 69", "PORT")
+_DHCP_PORT: Final = Option("dhcp-port", parse_port, str(DHCP_PORT), "of DHCP; firmware asks only 67", "PORT")
+_HEALTH_PORT: Final = Option("health-port", parse_port, "8081", "of /metrics, /healthz and /readyz", "PORT")
 _HEALTH_BIND: Final = Option("health-bind", str, "", "address that they are served on; else every one", "ADDRESS")
 _INTERFACE: Final = Option(
     "dhcp-interface", interface, "", "serve DHCP on this interface; without it, only behind relays", "NAME"
 )
 _AUTO: Final = Option(
-    "dhcp-auto-interface", truth, "false", "serve DHCP on the interface with the address that machines reach"
+    "dhcp-auto-interface", parse_bool, "false", "serve DHCP on the interface with the address that machines reach"
 )
 _MODE: Final = Option(
     "dhcp-mode",
@@ -194,15 +202,15 @@ _SERVE_URL: Final = Option(
 )
 _ELECT: Final = Option(
     "leader-elect",
-    truth,
+    parse_bool,
     "true",
     "let controllers and DHCP work only while holding a Lease in namespace unbounded-kube",
 )
 _CONCURRENT: Final = Option(
-    "operation-max-concurrent-machines", whole, str(CONCURRENT), "how many Machines are worked on at once", "N"
+    "operation-max-concurrent-machines", positive_int, str(CONCURRENT), "how many Machines are worked on at once", "N"
 )
 _ATTEMPTS: Final = Option(
-    "operation-max-attempts", whole, str(ATTEMPTS), "how often one action on a host may be asked for", "N"
+    "operation-max-attempts", positive_int, str(ATTEMPTS), "how often one action on a host may be asked for", "N"
 )
 _POLL: Final = Option(
     "operation-poll-interval", duration, "5s", "the longest pause between two looks at a host", "DURATION"
@@ -229,7 +237,7 @@ _DNS: Final = Option(
 _EK_CA: Final = Option("ek-ca", file_or_none, "", "PEM with roots that the certificate of a TPM must chain to", "FILE")
 _CHALLENGE: Final = Option(
     "attest-require-challenge",
-    truth,
+    parse_bool,
     "true",
     "pin and serve a TPM only after it has answered a challenge of this server; false for agents that cannot",
 )
@@ -277,13 +285,13 @@ def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool)
     Raises:
         SettingsError: the file or a value is invalid.
     """
-    said = Told(args, PREFIX, environ, OPTIONS)
+    said = OptionValues(args, PREFIX, environ, OPTIONS)
     settings = Settings(
-        site=said.of(_SITE),
-        concurrent=said.of(_CONCURRENT),
-        attempts=said.of(_ATTEMPTS),
-        poll_s=said.of(_POLL),
-        election=election(said),
+        site=said.value(_SITE),
+        concurrent=said.value(_CONCURRENT),
+        attempts=said.value(_ATTEMPTS),
+        poll_s=said.value(_POLL),
+        election=election_settings(said),
         netboot=_netboot(said) if netboot else None,
         netboots=netboot,
     )
@@ -293,32 +301,32 @@ def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool)
         context=args.context,
         log_format=args.log_format,
         log_level=args.log_level,
-        health=(Address(said.of(_HEALTH_BIND), said.of(_HEALTH_PORT)),),
-        leader_election=said.of(_ELECT),
+        health=(Address(said.value(_HEALTH_BIND), said.value(_HEALTH_PORT)),),
+        leader_election=said.value(_ELECT),
     )
     return settings, process
 
 
-def _netboot(said: Told) -> Netboot:
+def _netboot(said: OptionValues) -> Netboot:
     found = Netboot(
-        cache_dir=said.of(_CACHE),
-        bind_address=said.of(_BIND),
-        http_port=said.of(_HTTP_PORT),
-        tftp_port=said.of(_TFTP_PORT),
-        dhcp_port=said.of(_DHCP_PORT),
-        dhcp_mode=said.of(_MODE),
-        interface=said.of(_INTERFACE),
-        auto_interface=said.of(_AUTO),
-        relays=said.of(_RELAYS),
-        serve_url=said.of(_SERVE_URL),
-        default_image=said.of(_IMAGE),
-        default_pull_secret=said.of(_PULL_SECRET),
-        docker_config=said.of(_DOCKER),
-        apiserver_url=said.of(_APISERVER),
-        cluster_dns=said.of(_DNS),
-        ek_ca=said.of(_EK_CA),
-        challenge=said.of(_CHALLENGE),
-        trusted_proxies=said.of(_PROXIES),
+        cache_dir=said.value(_CACHE),
+        bind_address=said.value(_BIND),
+        http_port=said.value(_HTTP_PORT),
+        tftp_port=said.value(_TFTP_PORT),
+        dhcp_port=said.value(_DHCP_PORT),
+        dhcp_mode=said.value(_MODE),
+        interface=said.value(_INTERFACE),
+        auto_interface=said.value(_AUTO),
+        relays=said.value(_RELAYS),
+        serve_url=said.value(_SERVE_URL),
+        default_image=said.value(_IMAGE),
+        default_pull_secret=said.value(_PULL_SECRET),
+        docker_config=said.value(_DOCKER),
+        apiserver_url=said.value(_APISERVER),
+        cluster_dns=said.value(_DNS),
+        ek_ca=said.value(_EK_CA),
+        challenge=said.value(_CHALLENGE),
+        trusted_proxies=said.value(_PROXIES),
         flags=FlagNames(**{name: said.given(option) for name, option in _NAMED.items()}),
     )
     check_dhcp(found)

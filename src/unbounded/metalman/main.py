@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.version_flag import add_version
 from unbounded.metalman.flags import add_arguments, told
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings, process = told(args, environ, netboot=args.command == "serve-pxe")
     except ValueError as error:
         parser.error(str(error))
-    with imports_that_stay():  # only after the arguments were validated
+    with freeze_imports():  # only after the arguments were validated
         from unbounded.kube.process import run_process  # noqa: PLC0415
         from unbounded.metalman.controller import run  # noqa: PLC0415
 

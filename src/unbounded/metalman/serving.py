@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from unbounded.kube.process import CannotStart, Runtime
+from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.addresses import Reach
 from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.model import Book, Finding, Listener, Mode, Relays
@@ -55,7 +55,7 @@ class Servers:
         """Serve HTTP inside of the context.
 
         Raises:
-            CannotStart: the port is unavailable.
+            StartupError: the port is unavailable.
         """
         settings = self._settings
         wanted = http.Settings(
@@ -72,7 +72,7 @@ class Servers:
         """Serve TFTP inside of the context.
 
         Raises:
-            CannotStart: the port is unavailable.
+            StartupError: the port is unavailable.
         """
         settings = self._settings
         server = tftp.Server(tftp.Settings(bind_address=settings.bind_address, port=settings.tftp_port), files)
@@ -84,7 +84,7 @@ class Servers:
         """Serve DHCP until cancelled.
 
         Raises:
-            CannotStart: a port is unavailable.
+            StartupError: a port is unavailable.
         """
         settings = self._settings
         if self._reach.mode is None:
@@ -110,7 +110,7 @@ class Servers:
             try:
                 await stack.enter_async_context(serving())
             except OSError as error:
-                raise CannotStart(why_not(what, self._settings, port, flag, error)) from error
+                raise StartupError(why_not(what, self._settings, port, flag, error)) from error
             self._states.pop(what, None)
             yield
 

@@ -14,7 +14,7 @@ from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import NAMESPACE
 from unbounded.kube.clock import utc_now
-from unbounded.kube.errors import MAY_NOT_BE_READ, ApiError, Forbidden, NotFound
+from unbounded.kube.errors import READ_FORBIDDEN, ApiError, Forbidden, NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman.netboot.ports import NotKnown
 from unbounded.metalman.templates import Surroundings
@@ -71,7 +71,7 @@ class ClusterSurroundings:
         except NotFound as error:
             raise Rejected(f"{where} does not exist") from error
         except Forbidden as error:
-            raise Rejected(f"{where} {MAY_NOT_BE_READ} by metalman; {_grant(name)}") from error
+            raise Rejected(f"{where} {READ_FORBIDDEN} by metalman; {_grant(name)}") from error
         except ApiError as error:
             raise NotKnown(f"the Machine's bootstrap token cannot be read: {error}") from error
         try:

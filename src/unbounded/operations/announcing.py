@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.events import EventRecorder, reference
+from unbounded.kube.events import EventRecorder, object_reference
 
 Announce = Callable[[MachineOperation | Machine, str, str, str], None]
 """(object, Normal or Warning, reason, message): an Event for people."""
@@ -23,6 +23,6 @@ def announcer(events: EventRecorder | None) -> Announce:
 
     def announce(about: MachineOperation | Machine, type_: str, reason: str, message: str) -> None:
         kind = MACHINES if isinstance(about, Machine) else MACHINE_OPERATIONS
-        events.event(reference(kind, about), type_, reason, message)
+        events.event(object_reference(kind, about), type_, reason, message)
 
     return announce

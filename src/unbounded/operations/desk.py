@@ -176,7 +176,7 @@ class Desk:
             same = seen is None
         else:
             same = seen is not None and seen.metadata.resource_version == live.metadata.resource_version
-            self._caches.machines.saw(live)
+            self._caches.machines.observe(live)
         if not same:
             raise Stale(f"Machine {name} has changed since it was looked at")
 
@@ -202,5 +202,5 @@ class Desk:
     async def _set_finalizers(self, operation: MachineOperation, finalizers: list[str]) -> MachineOperation:
         metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}
         changed = await self._api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": metadata})
-        self._caches.operations.saw(changed)
+        self._caches.operations.observe(changed)
         return changed

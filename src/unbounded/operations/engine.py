@@ -23,7 +23,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import Conflict
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons, slot
@@ -100,7 +100,7 @@ class Engine:
         now: WallClock = utc_now,
         announce: Announce = silence,
         metrics: OperationMetrics | None = None,
-        loop_metrics: Metrics | None = None,
+        loop_metrics: ControllerMetrics | None = None,
     ) -> None:
         self._executor = executor
         self._caches = caches

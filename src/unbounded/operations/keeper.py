@@ -117,7 +117,7 @@ class MachineKeeper:
     async def _set_finalizers(self, machine: Machine, finalizers: list[str]) -> None:
         metadata = {"resourceVersion": machine.metadata.resource_version, "finalizers": finalizers}
         try:
-            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, {"metadata": metadata}))
+            self._caches.machines.observe(await self._api.patch(MACHINES, machine.name, {"metadata": metadata}))
         except NotFound:
             return
 

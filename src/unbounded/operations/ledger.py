@@ -229,7 +229,7 @@ class Ledger:
         if active is None or active.uid != operation.metadata.uid:
             return None
         if active.lost and read is None:
-            self._caches.machines.saw(machine)
+            self._caches.machines.observe(machine)
             return None
         await self._machine_status.write(raw, slot.release_change(raw, operation, procedure, read, now=self.now()))
         return slot.forgotten_key(raw, operation)
@@ -242,7 +242,7 @@ class Ledger:
             machine = await self._api.get(MACHINES, name)
         except NotFound:
             return None
-        self._caches.machines.saw(machine)
+        self._caches.machines.observe(machine)
         return machine
 
     async def show(self, seen: Pass) -> None:
@@ -261,7 +261,7 @@ class Ledger:
         if not seen.claimed and not has_slot:
             return await self._take(seen, run)
         machine = msgspec.convert(await self._live(run.machine), Machine)
-        self._caches.machines.saw(machine)
+        self._caches.machines.observe(machine)
         active = machine.status.active_operation
         if active is None:
             return await self._take(replace(seen, machine=machine), run)
@@ -294,7 +294,7 @@ class Ledger:
     async def see_anew(self, name: str) -> None:
         """Read an operation that another client has written to: the watch may lag, and the next write fail too."""
         with suppress(Failure):
-            self._caches.operations.saw(await self._api.get(MACHINE_OPERATIONS, name))
+            self._caches.operations.observe(await self._api.get(MACHINE_OPERATIONS, name))
 
     async def _hold_deletion(self, operation: MachineOperation) -> MachineOperation:
         if FINALIZER_OPERATION in operation.metadata.finalizers:
@@ -302,7 +302,7 @@ class Ledger:
         finalizers = [*operation.metadata.finalizers, FINALIZER_OPERATION]
         metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}
         held = await self._api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": metadata})
-        self._caches.operations.saw(held)
+        self._caches.operations.observe(held)
         return held
 
     def _waiting(self, operation: MachineOperation, reason: str, until_s: float | None, *, renew: bool) -> Waiting:

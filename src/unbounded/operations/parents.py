@@ -11,7 +11,7 @@ import msgspec
 
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
-from unbounded.kube.errors import AlreadyExists, Invalid
+from unbounded.kube.errors import AlreadyExists, InvalidObject
 from unbounded.kube.port import Api
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_PARENT, StewardCaches
@@ -104,9 +104,9 @@ class Parents:
             child = await self._api.get(MACHINE_OPERATIONS, manifest["metadata"]["name"])
             if not is_child_of(child, parent.metadata.uid):
                 return _NAME_TAKEN
-        except Invalid as error:
+        except InvalidObject as error:
             return Refused(reasons.NOT_STARTED, f"its operation was refused: {error}")
-        self._caches.operations.saw(child)
+        self._caches.operations.observe(child)
         return None
 
     async def _mirror(self, operation: MachineOperation, step: Fan, fanned: Fanned) -> Nothing:

@@ -16,7 +16,7 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, rfc3339, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons
@@ -130,7 +130,7 @@ class Steward:
         absences: Absences | None = None,
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,
-        loop_metrics: Metrics | None = None,
+        loop_metrics: ControllerMetrics | None = None,
     ) -> None:
         self._api = api
         self._caches = caches

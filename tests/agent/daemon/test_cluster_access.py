@@ -42,7 +42,7 @@ from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import Fixed, Login
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
 
 MACHINE = {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "Machine", "metadata": {"name": "m1"}, "spec": {}}
 
@@ -91,7 +91,7 @@ class Place:
 
         async def probe(config: AgentConfig) -> None:
             access = access_of_config(config)
-            login = Fixed(Login(token="t"))
+            login = StaticCredentials(AuthInfo(token="t"))
             async with HttpApi(ClientConfig(access.server, login, ca=access.ca_pem.encode())) as api:
                 await api.get(MACHINES, "m1")
 

@@ -32,7 +32,7 @@ from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Unreachable
+from unbounded.kube.errors import ServerUnreachable
 from unbounded.kube.port import Api
 
 AGENT = "system:node:m1"
@@ -170,7 +170,7 @@ class Hiccups:
     async def patch(self, kind: Any, name: str, patch: Any, **given: Any) -> Any:
         if self.left and (patch.get("status") or {}).get("activeOperation", {}).get("kind") == "NodeRecreation":
             self.left -= 1
-            raise Unreachable("connection refused")
+            raise ServerUnreachable("connection refused")
         return await self._api.patch(kind, name, patch, **given)
 
 

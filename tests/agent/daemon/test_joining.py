@@ -36,7 +36,7 @@ from unbounded.join.node_marks import KUBELET_LABELS
 from unbounded.join.tokens import machine_group
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.kube.tls import client_context
 
 pytestmark = pytest.mark.slow
@@ -119,7 +119,7 @@ async def test_a_token_from_attestation_counts_before_that_of_the_file(
     with pytest.raises(Rejected, match=r"Kubelet.Auth: a BootstrapToken is needed"):
         await join(layout, config)
     async with approving(admin):
-        await join(layout, config, token=Secret(TOKEN))
+        await join(layout, config, token=SecretStr(TOKEN))
     assert identity_of(layout, "m1")
 
 

@@ -26,7 +26,7 @@ from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.credentials import Fixed, Login
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
 from unbounded.kube.process import Runtime
 from unbounded.kube.tls import ClientCertificate
 from unbounded.machina import controller as machina
@@ -49,8 +49,8 @@ async def agents(server: ApiServer, admin: Client, folder: Path) -> AsyncIterato
             await admin.create(f"{OURS}/machines", body)
             await host.become_node(admin)
             issued = authority.issue_client(f"system:node:{host.machine}", (GROUP_AGENTS,))
-            login = Login(certificate=ClientCertificate(issued.certificate, issued.key))
-            api = await stack.enter_async_context(HttpApi(client_config(host.config, Fixed(login))))
+            login = AuthInfo(certificate=ClientCertificate(issued.certificate, issued.key))
+            api = await stack.enter_async_context(HttpApi(client_config(host.config, StaticCredentials(login))))
             tasks.append(asyncio.create_task(Daemon(host.parts(), host.config, api).run()))
         try:
             yield hosts

@@ -42,7 +42,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import Runtime, running_caches
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -210,7 +210,7 @@ async def succession(it: Move) -> AsyncIterator[tuple[Succession, list[str]]]:
 
     async with connected(it.host.layout, it.host.config) as api:
         machines = Cache(api, MACHINES, fields="metadata.name=m1")
-        async with followed(Runtime(api), machines):
+        async with running_caches(Runtime(api), machines):
             layout, config = it.host.layout, it.host.config
             desk = Desk(api, "m1", now=utc_now)
             yield Succession(

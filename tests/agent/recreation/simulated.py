@@ -21,7 +21,7 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.node_settings import NodeSettings
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 LEASE_S: Final = 10.0
 LEASE_NAMESPACE: Final = "kube-node-lease"
@@ -308,7 +308,7 @@ class SimNodes:
 
     async def kubelet_certificate(self, slot: Slot) -> CertificateAccess | None:
         await self._do(f"certificate of {slot}")
-        return CertificateAccess(Secret("pem")) if self._host.slots[slot].certificate else None
+        return CertificateAccess(SecretStr("pem")) if self._host.slots[slot].certificate else None
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         raise AssertionError("nobody asks for it")

@@ -29,7 +29,7 @@ from unbounded.api.core import Node
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import Recreation
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 TRANSITION = Transition(
     uid="u", phase=Phase.VERIFYING, source=Slot.KUBE1, goal=goal(), why="Node m1 is gone", since="2030-01-01T00:00:00Z"
@@ -262,7 +262,7 @@ def certificate(until: datetime.timedelta) -> CertificateAccess:
         .not_valid_after(NOW + until)
         .sign(key, hashes.SHA256())
     )
-    return CertificateAccess(Secret(made.public_bytes(serialization.Encoding.PEM).decode()))
+    return CertificateAccess(SecretStr(made.public_bytes(serialization.Encoding.PEM).decode()))
 
 
 GOOD = certificate(datetime.timedelta(days=30))
@@ -276,14 +276,14 @@ GOOD = certificate(datetime.timedelta(days=30))
         (None, 1, False),
         (certificate(datetime.timedelta(minutes=5)), 1, False),
         (certificate(-datetime.timedelta(days=1)), 1, False),
-        (CertificateAccess(Secret("garbage")), 1, False),
+        (CertificateAccess(SecretStr("garbage")), 1, False),
     ],
     ids=["good", "after a failure", "none", "about to end", "over", "garbage"],
 )
 async def test_the_certificate_is_carried_over_while_it_is_good(
     held: CertificateAccess | None, attempt: int, carried: bool
 ) -> None:
-    fresh = TokenAccess(Secret("token"))
+    fresh = TokenAccess(SecretStr("token"))
 
     async def ask(_tell: Tell) -> KubeletAccess:
         return fresh

@@ -32,7 +32,7 @@ from unbounded.api.core import NAMESPACES, NODES, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import NotFound
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
 
 OLD: Final = "1.33.1"
@@ -97,7 +97,7 @@ class NodeWorld(World):
 
         async def access(source: Slot, attempt: int, _tell: Tell) -> KubeletAccess:
             held = await nodes.kubelet_certificate(source) if attempt == 1 else None
-            return held or TokenAccess(Secret("token"))
+            return held or TokenAccess(SecretStr("token"))
 
         recreation = Recreation(
             api,

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from tests.operations.faults import Incarnation, WeatheredApi
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.kube.errors import Unreachable
+from unbounded.kube.errors import ServerUnreachable
 from unbounded.kube.port import Api
 
 T = TypeVar("T")
@@ -65,5 +65,5 @@ class ShortSighted(WeatheredApi):
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         after_s = asyncio.get_running_loop().time() - self._began
         if kind.kind == MACHINES.kind and self._blind[0] <= after_s < self._blind[1]:
-            raise Unreachable(f"get {kind.kind}: no answer")
+            raise ServerUnreachable(f"get {kind.kind}: no answer")
         return await super().get(kind, name, namespace=namespace)

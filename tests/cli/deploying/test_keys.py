@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from unbounded.cli.deploying.key_secrets import by_hand
 from unbounded.cli.deploying.keys import PrivateKey, UnusableKey, key_secret, read_key
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 KEYS: dict[str, Any] = {
     "ed25519": ed25519.Ed25519PrivateKey.generate(),
@@ -35,7 +35,7 @@ def written(folder: Path, key: Any, form: PrivateFormat, encryption: KeySerializ
     return path
 
 
-def nobody(_prompt: str) -> Secret:
+def nobody(_prompt: str) -> SecretStr:
     raise AssertionError("nobody is to be asked")
 
 
@@ -52,12 +52,12 @@ def test_a_key_without_a_passphrase_is_taken_as_it_is(name: str, form: str, tmp_
 def test_a_passphrase_is_asked_for_until_it_opens_the_key(form: str, tmp_path: Path) -> None:
     path = written(tmp_path, KEYS["ed25519"], FORMATS[form], BestAvailableEncryption(b"right"))
     answers = iter(["wrong", "right"])
-    key = read_key(path, lambda _prompt: Secret(next(answers)))
+    key = read_key(path, lambda _prompt: SecretStr(next(answers)))
     assert key.passphrase is not None
     assert key.passphrase.reveal() == "right"
     if form == "pkcs8":  # the other one takes its time for each
         with pytest.raises(UnusableKey, match="not opened by the passphrases that were given"):
-            read_key(path, lambda _prompt: Secret("wrong"))
+            read_key(path, lambda _prompt: SecretStr("wrong"))
     with pytest.raises(UnusableKey, match=r"no terminal to ask for its passphrase.*keys ssh-privatekey and passphrase"):
         read_key(path, None)
 
@@ -73,7 +73,7 @@ def test_a_certificate_beside_the_key_comes_along(tmp_path: Path) -> None:
 
 
 def test_the_command_that_makes_a_secret_names_files_and_shows_nothing_of_them() -> None:
-    key = PrivateKey(Secret("PRIVATE"), Secret("sesame"), Secret("SIGNED"))
+    key = PrivateKey(SecretStr("PRIVATE"), SecretStr("sesame"), SecretStr("SIGNED"))
     assert by_hand("ssh-rack1", Path("/home/me/my id"), key) == (
         "kubectl create secret generic ssh-rack1 --namespace unbounded-kube"
         " '--from-file=ssh-privatekey=/home/me/my id' '--from-file=ssh-certificate=/home/me/my id-cert.pub'"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from unbounded.api.kinds import Kind
 from unbounded.kube.client import HttpApi
-from unbounded.kube.port import Listing
+from unbounded.kube.port import ObjectList
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class MortalApi(HttpApi):
         get = super().get
         return await self._life.through(lambda: get(kind, name, namespace=namespace))
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         list_ = super().list
         return await self._life.through(lambda: list_(kind, namespace=namespace, labels=labels, fields=fields))
 

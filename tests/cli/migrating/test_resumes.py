@@ -18,7 +18,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.identities import acting_as
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.lab.bmc import HostPower, LabBmc
 from unbounded.machina import controller as machina
@@ -34,8 +34,8 @@ STILL_S: Final = 6.0  # long enough for controllers to act that are not held
 async def controllers(it: World) -> None:
     """machina and the metalman of the site, as a cluster runs them: each leads by its Lease."""
     async with (
-        acting_as("machina", it.target.api, metrics=Metrics(), elects=True) as as_machina,
-        acting_as("metalman", it.target.api, metrics=Metrics(), elects=True) as as_metalman,
+        acting_as("machina", it.target.api, metrics=ControllerMetrics(), elects=True) as as_machina,
+        acting_as("metalman", it.target.api, metrics=ControllerMetrics(), elects=True) as as_metalman,
         asyncio.TaskGroup() as group,
     ):
         group.create_task(machina.run(as_machina))

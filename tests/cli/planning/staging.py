@@ -24,7 +24,7 @@ from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import parse
 from unbounded.cli.plugin.registry import commands, loaded
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists, Forbidden, Invalid
+from unbounded.kube.errors import AlreadyExists, Forbidden, InvalidObject
 
 SECRET = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
 LAB = {"unbounded-cloud.io/site": "lab"}
@@ -83,7 +83,7 @@ class DryApi(MemoryApi):
         assert dry_run or not self.closed, "a plan has written"
         self.dry += dry_run
         if dry_run and self.refuses:
-            raise Invalid(self.refuses, code=422, reason="Invalid")
+            raise InvalidObject(self.refuses, code=422, reason="Invalid")
         return dry_run
 
 

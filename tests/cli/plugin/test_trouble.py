@@ -25,7 +25,7 @@ from unbounded.cli.plugin.errors import shown
 from unbounded.cli.plugin.running import ended
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import AnswerLost, Busy, Conflict, ServerTrouble, Unreachable
+from unbounded.kube.errors import Conflict, ResponseLost, ServerBusy, ServerError, ServerUnreachable
 
 TOLD = Told(Namespace(), {}, StringIO(), StringIO(), StringIO(), colour=False, terminal=False)
 CLUSTER_ROLE_BINDINGS: Kind[dict[str, Any]] = Kind(
@@ -135,10 +135,10 @@ async def test_version_tells_the_clusters_too(cli: Cli) -> None:
     ("error", "says"),
     [
         (Conflict("changed"), "somebody else changed it"),
-        (Busy("too many requests", code=429), "nothing was changed; run the command again"),
-        (AnswerLost("no answer"), "it may have been done all the same"),
-        (ServerTrouble("boom", code=500), "it may have been done all the same"),
-        (Unreachable("x: certificate has expired (_ssl.c:1)"), "its certificate has expired"),
+        (ServerBusy("too many requests", code=429), "nothing was changed; run the command again"),
+        (ResponseLost("no answer"), "it may have been done all the same"),
+        (ServerError("boom", code=500), "it may have been done all the same"),
+        (ServerUnreachable("x: certificate has expired (_ssl.c:1)"), "its certificate has expired"),
         (CliError("no", next_step="do this"), "do this"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

@@ -25,7 +25,7 @@ from unbounded.cli.plugin.command import CliError, Session, Told
 from unbounded.cli.why.links import Fix, Link, Topic
 from unbounded.cli.why.run import explained, find, parsed, run
 from unbounded.cli.why.say import WIDTH, lines, plain
-from unbounded.kube.errors import Forbidden, ServerTrouble
+from unbounded.kube.errors import Forbidden, ServerError
 
 NOW: Final = datetime(2030, 1, 1, 0, 5, tzinfo=UTC)
 LINKS: Final = (
@@ -59,7 +59,7 @@ class CountingApi(MemoryApi):
     def _look(self, kind: Kind[Any]) -> None:
         self.reads += 1
         if kind.plural in self.broken:
-            raise ServerTrouble(f"{kind.plural}: try later", code=503)
+            raise ServerError(f"{kind.plural}: try later", code=503)
         if kind.plural in self.secret:
             raise Forbidden(f"{kind.plural} may not be read", code=403, reason="Forbidden")
 
@@ -281,7 +281,7 @@ def test_a_machine_that_could_not_be_read_is_not_taken_for_one_that_is_not_there
     async def ask() -> None:
         api = await staged()
         api.broken = frozenset({kind})
-        with pytest.raises(ServerTrouble):
+        with pytest.raises(ServerError):
             await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
 
     run_virtual(ask())

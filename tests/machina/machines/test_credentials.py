@@ -23,7 +23,7 @@ from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.finding import Found, TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden
-from unbounded.kube.port import Listing
+from unbounded.kube.port import ObjectList
 from unbounded.machina.machines.credentials import (
     ASK_EVERY_S,
     KEEP_S,
@@ -53,7 +53,9 @@ class CountedApi(MemoryApi):
         await asyncio.sleep(0.1)
         return await super().get(kind, name, namespace=namespace)
 
-    async def list(self, kind: Kind[Any], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[Any]:
+    async def list(
+        self, kind: Kind[Any], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> ObjectList[Any]:
         self.reads.append(labels)
         if "list" in self.forbidden:
             raise Forbidden("cannot list Secrets")

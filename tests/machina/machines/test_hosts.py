@@ -26,7 +26,7 @@ from unbounded.join.bootstrap import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.controller import run
 from unbounded.machina.machines.settings import Settings
 
@@ -74,7 +74,10 @@ class Site:
     @asynccontextmanager
     async def machina(self) -> AsyncIterator[None]:
         """The whole process, under its own account."""
-        async with acting_as("machina", self.admin, metrics=Metrics()) as runtime, asyncio.TaskGroup() as group:
+        async with (
+            acting_as("machina", self.admin, metrics=ControllerMetrics()) as runtime,
+            asyncio.TaskGroup() as group,
+        ):
             tasks = [group.create_task(run(runtime, settings=self.settings))]
             if runtime.events is not None:
                 tasks.append(group.create_task(runtime.events.run()))

@@ -27,7 +27,7 @@ from unbounded.api.names import LABEL_MACHINE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ServerTrouble
+from unbounded.kube.errors import ServerError
 from unbounded.kube.port import Api
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION, VERSIONS, by_configuration
 from unbounded.machina.machines.controller import Machines, Ports
@@ -78,7 +78,7 @@ class CountingApi(MemoryApi):
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         self.secret_reads += kind.kind == "Secret"
         if self.broken and kind.kind == "Secret":
-            raise ServerTrouble("etcd is away")
+            raise ServerError("etcd is away")
         return await super().get(kind, name, namespace=namespace)
 
 

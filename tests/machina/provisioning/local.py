@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.model import Install, Running
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.model import Ended
@@ -121,8 +121,8 @@ class Local:
 
 def install(script: str, *, attempt: str = ATTEMPT, **environment: str) -> Install:
     """A run of this script, with a token in its configuration."""
-    config = Secret('{"Kubelet": {"Auth": {"BootstrapToken": "' + TOKEN + '"}}}')
-    return Install(UID, attempt, config, script, environment, hidden=(Secret(TOKEN),))
+    config = SecretStr('{"Kubelet": {"Auth": {"BootstrapToken": "' + TOKEN + '"}}}')
+    return Install(UID, attempt, config, script, environment, hidden=(SecretStr(TOKEN),))
 
 
 async def until(true: Callable[[], object], *, within_s: float = WITHIN_S) -> None:

@@ -24,7 +24,7 @@ from tests.machina.ssh.servers import FirstUses
 from tests.support.installer import FakeInstaller
 from tests.support.machina import FakeHost, FakeSsh
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.model import Finished, Install, Installer, Interrupted, NoRun, Running
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.model import Hop, HostPort, Identity, Route, Shell
@@ -65,7 +65,7 @@ def real(host: Local) -> World:
 
 
 async def made_up() -> AsyncIterator[World]:
-    installer, hop = FakeInstaller(), Hop(SSHHop.HOST, HostPort("host"), "ubuntu", Identity(Secret("me"), "k@1"))
+    installer, hop = FakeInstaller(), Hop(SSHHop.HOST, HostPort("host"), "ubuntu", Identity(SecretStr("me"), "k@1"))
     installs = installer.of(UID)
 
     async def killed() -> None:

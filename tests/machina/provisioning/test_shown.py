@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.answers import TAIL_BYTES, answer
 from unbounded.machina.provisioning.commands import command
 from unbounded.machina.provisioning.model import Finished, Install, Interrupted, NoRun, Running
@@ -62,7 +62,7 @@ def test_what_looks_like_a_secret_is_hidden(said: str, is_shown: str) -> None:
 @pytest.mark.slow
 @given(TEXT, st.from_regex(r"[a-z0-9]{6}\.[a-z0-9]{16}", fullmatch=True), TEXT)
 def test_a_token_that_is_known_is_found_in_whatever_it_stands(before: str, token: str, after: str) -> None:
-    text = shown(before + token + after, [Secret(token)])
+    text = shown(before + token + after, [SecretStr(token)])
     assert token not in text
     assert token.partition(".")[2] not in text
 
@@ -76,7 +76,7 @@ def test_what_was_shown_once_is_shown_the_same_again(said: str) -> None:
 
 
 def test_each_line_of_a_secret_is_hidden() -> None:
-    secret = Secret("first line of it\nsecond line of it\nx\n")
+    secret = SecretStr("first line of it\nsecond line of it\nx\n")
     assert shown("says second line of it, x", [secret]) == "says [hidden], x"
 
 
@@ -166,7 +166,7 @@ def test_only_words_without_quotes_stand_in_a_command() -> None:
 @pytest.mark.parametrize("name", ["A-B", "a", "", "A=B", "A B"])
 def test_only_variables_are_set(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be set"):
-        payload(Install("u", "a", Secret(""), "", {name: "x"}), limit_s=1)
+        payload(Install("u", "a", SecretStr(""), "", {name: "x"}), limit_s=1)
 
 
 def test_a_host_that_says_nothing_that_is_known_is_quoted_without_secrets() -> None:

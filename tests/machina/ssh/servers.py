@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.ssh.sshd import USER, Fleet, Server
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route
 
 PATIENCE_S = 60.0  # for what takes a moment on a machine that has nothing else to do
@@ -30,10 +30,10 @@ class FirstUses:
 
 def identity(key: Path, *, version: str = "", passphrase: str = "", certificate: Path | None = None) -> Identity:
     return Identity(
-        Secret(key.read_text()),
+        SecretStr(key.read_text()),
         f"unbounded-kube/{key.name}@{version or '1'}",
-        Secret(passphrase) if passphrase else None,
-        Secret(certificate.read_text()) if certificate else None,
+        SecretStr(passphrase) if passphrase else None,
+        SecretStr(certificate.read_text()) if certificate else None,
     )
 
 

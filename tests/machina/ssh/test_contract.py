@@ -13,7 +13,7 @@ from tests.support.machina import FakeHost, FakeSsh
 from tests.support.ssh.sshd import Fleet, keygen
 from unbounded.api.failures import Stale
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.model import (
     Ended,
     Hop,
@@ -63,7 +63,7 @@ def real(fleet: Fleet, folder: Path) -> World:
 
 
 def made_up() -> World:
-    me, stranger = (Identity(Secret(name), f"unbounded-kube/{name}@1") for name in ("me", "stranger"))
+    me, stranger = (Identity(SecretStr(name), f"unbounded-kube/{name}@1") for name in ("me", "stranger"))
 
     def answer(command: str, stdin: bytes) -> Ended:
         return {"cat": Ended(0, stdin, b""), "exit 3": Ended(3, b"", b"")}[command]

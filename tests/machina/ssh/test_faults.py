@@ -20,7 +20,7 @@ from tests.machina.ssh.servers import FirstUses, at, hop_to, until
 from tests.support.proxy import proxy
 from tests.support.ssh.sshd import Fleet, fingerprint_of, free_port, keygen, sshd_fleet
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.handshake import Client
 from unbounded.machina.ssh.keys import read_key
@@ -47,7 +47,7 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def somebody(key: str) -> Identity:
-    return Identity(Secret(key), "unbounded-kube/key@1")
+    return Identity(SecretStr(key), "unbounded-kube/key@1")
 
 
 @asynccontextmanager
@@ -182,7 +182,7 @@ async def test_a_name_that_is_never_looked_up_holds_up_nobody_else(
 HANGS = """
 import asyncio, socket, threading
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import keys
 from unbounded.machina.ssh.address import Dialer
 from unbounded.machina.ssh.model import HostPort, Identity
@@ -194,7 +194,7 @@ def hangs(*_, **__):
 socket.getaddrinfo = keys.read_key = hangs
 
 async def main():
-    asks = [Dialer().dial(HostPort("host.example")), keys.KeyRing().read(Identity(Secret(""), "a/b@1"), SSHHop.HOST)]
+    asks = [Dialer().dial(HostPort("host.example")), keys.KeyRing().read(Identity(SecretStr(""), "a/b@1"), SSHHop.HOST)]
     await asyncio.wait([asyncio.ensure_future(ask) for ask in asks], timeout=0.1)
 
 asyncio.run(main())

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import keys
 from unbounded.machina.ssh.keys import KeyRing, UserKey, read_key
 from unbounded.machina.ssh.model import Identity, SshRejected, Trouble
@@ -57,10 +57,10 @@ WRONG = {
 
 def identity(key: str, passphrase: str | None = None, certificate: str | None = None) -> Identity:
     return Identity(
-        Secret(key),
+        SecretStr(key),
         "unbounded-kube/site@7",
-        Secret(passphrase) if passphrase else None,
-        Secret(certificate) if certificate else None,
+        SecretStr(passphrase) if passphrase else None,
+        SecretStr(certificate) if certificate else None,
     )
 
 

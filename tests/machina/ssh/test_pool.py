@@ -12,7 +12,7 @@ from tests.machina.ssh.servers import FirstUses
 from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Stale, Transient
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import failures
 from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, Identity, Pins, SshRejected, SshTransient, Trouble
 from unbounded.machina.ssh.pool import Bastions
@@ -21,7 +21,7 @@ from unbounded.machina.ssh.turns import Turns
 
 KEY = HostKey("ssh-ed25519", b"\0\0\0\x0bssh-ed25519")
 IDLE_S = 60.0
-HOP = Hop(SSHHop.BASTION, HostPort("bastion"), "jump", Identity(Secret("key"), "unbounded-kube/key@1"))
+HOP = Hop(SSHHop.BASTION, HostPort("bastion"), "jump", Identity(SecretStr("key"), "unbounded-kube/key@1"))
 PINNED = replace(HOP, pins=Pins(fingerprint=KEY.fingerprint))
 
 
@@ -99,7 +99,7 @@ def test_another_user_key_or_address_has_a_connection_of_its_own() -> None:
         others = (
             replace(PINNED, user="other"),
             replace(PINNED, at=HostPort("bastion", 2222)),
-            replace(PINNED, identity=Identity(Secret("other"), "unbounded-kube/key@1")),
+            replace(PINNED, identity=Identity(SecretStr("other"), "unbounded-kube/key@1")),
             replace(PINNED, identity=replace(PINNED.identity, version="unbounded-kube/key@2")),
         )
         await asyncio.gather(*(ride(pool, hop) for hop in (PINNED, *others)))

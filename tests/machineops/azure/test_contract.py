@@ -15,7 +15,7 @@ from unbounded.lab.cloud.azure import VmShape
 from unbounded.lab.cloud.azure.model import VirtualMachine
 from unbounded.lab.cloud.azure.model import VmPower as Shown
 from unbounded.lab.dials import FOR_EVER
-from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
+from unbounded.machineops.provider import AuthMode, Login, Power, Provider, SecretStr
 from unbounded.machineops.providers.azure import AzureVM
 from unbounded.machineops.testing import ProviderContract, Trouble
 
@@ -67,7 +67,7 @@ class AzureSubject:
 
     def _with(self, client_secret: str) -> Login:
         held = {"tenantID": self.cloud.tenant, "clientID": self.cloud.client_id, "clientSecret": client_secret}
-        return Login("azure", AuthMode.EXTERNAL_PLUGIN, {key: Secret(value) for key, value in held.items()})
+        return Login("azure", AuthMode.EXTERNAL_PLUGIN, {key: SecretStr(value) for key, value in held.items()})
 
     @property
     def missing(self) -> str:

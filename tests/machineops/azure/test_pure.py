@@ -20,7 +20,7 @@ from unbounded.machineops.provider import (
     Power,
     Progress,
     Refusal,
-    Secret,
+    SecretStr,
     State,
     Throttled,
     Transient,
@@ -220,7 +220,7 @@ def test_a_secret_that_cannot_be_meant_is_named_by_its_key() -> None:
     guid = "11182f6a-bd81-5275-91be-6ca939581e28"
     values = {"tenantID": guid, "clientID": guid, "clientSecret": "x~y"}
     for key in values:
-        held = {name: Secret("gar\x00bage" if name == key else value) for name, value in values.items()}
+        held = {name: SecretStr("gar\x00bage" if name == key else value) for name, value in values.items()}
         with pytest.raises(ValueError, match=f"^{key} of the Secret") as caught:
             AzureVM().connect(Login("azure-auth", AuthMode.EXTERNAL_PLUGIN, held), _NoBudget())
         assert "bage" not in str(caught.value)

@@ -17,7 +17,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.lab.cloud.oci import InstanceState
 from unbounded.lab.cloud.oci.dials import MOST_ON_A_PAGE
 from unbounded.lab.dials import FOR_EVER
-from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
+from unbounded.machineops.provider import AuthMode, Login, Power, Provider, SecretStr
 from unbounded.machineops.providers.oci import PROVIDER
 from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.provider import OciProvider
@@ -68,12 +68,12 @@ class OciSubject:
             return Login("oci", AuthMode.WORKLOAD_IDENTITY)
         held = {**self.cloud.secret_data, "privateKey": self.cloud.config["key_content"]}
         del held["privateKeyPassphrase"]  # unlocking a key takes long, and here are many sessions
-        return Login("oci", AuthMode.EXTERNAL_PLUGIN, {name: Secret(value) for name, value in held.items()})
+        return Login("oci", AuthMode.EXTERNAL_PLUGIN, {name: SecretStr(value) for name, value in held.items()})
 
     @property
     def refused(self) -> Login:
         login = self.login
-        return replace(login, secret={**login.secret, "userOCID": Secret("ocid1.user.oc1..stranger")})
+        return replace(login, secret={**login.secret, "userOCID": SecretStr("ocid1.user.oc1..stranger")})
 
     @property
     def missing(self) -> str:

@@ -18,7 +18,7 @@ from unbounded.machineops.provider import (
     OperationKind,
     Power,
     Refusal,
-    Secret,
+    SecretStr,
     Throttled,
     Transient,
     Uncertain,
@@ -234,7 +234,7 @@ def test_what_is_changed_of_an_instance_after_its_details_were_taken_is_seen() -
 
 
 def _login(**changes: str) -> logins.ApiKey:
-    return logins.api_key({name: Secret(value) for name, value in (SECRET | changes).items()})
+    return logins.api_key({name: SecretStr(value) for name, value in (SECRET | changes).items()})
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_a_secret_is_an_api_key_with_or_without_a_passphrase() -> None:
     assert _login().passphrase is None
     assert _login(fingerprint=SECRET["fingerprint"].upper()).fingerprint == SECRET["fingerprint"]
     locked = _login(privateKey=private_pem(KEY, "sesame"), privateKeyPassphrase="sesame")
-    assert locked.passphrase == Secret("sesame")
+    assert locked.passphrase == SecretStr("sesame")
 
 
 @pytest.mark.parametrize(

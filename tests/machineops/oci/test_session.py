@@ -24,7 +24,7 @@ from unbounded.machineops.provider import (
     Power,
     Provider,
     Refusal,
-    Secret,
+    SecretStr,
     Session,
     Transient,
     Uncertain,
@@ -38,7 +38,7 @@ NO_KEY: Mapping[str, str] = {}
 
 
 def key_of(cloud: LabOci) -> Login:
-    secret = {name: Secret(value) for name, value in cloud.secret_data.items()}
+    secret = {name: SecretStr(value) for name, value in cloud.secret_data.items()}
     return Login("oci", AuthMode.EXTERNAL_PLUGIN, secret)
 
 

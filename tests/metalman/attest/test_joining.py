@@ -38,7 +38,7 @@ from unbounded.join.facts import FactsFollower
 from unbounded.join.tpm import socket_tpm
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.tls import client_context
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.service import Attestation
@@ -63,7 +63,7 @@ class Site:
 async def site(folder: Path) -> AsyncIterator[Site]:
     async with deployed(folder) as (server, admin):
         config = from_kubeconfig(server.kubeconfig_path)
-        async with HttpApi(config) as root, acting_as("metalman", root, metrics=Metrics()) as metalman:
+        async with HttpApi(config) as root, acting_as("metalman", root, metrics=ControllerMetrics()) as metalman:
             await publish_cluster_info(root, server.url, config.ca or b"")
             for name in ("m1", "m2"):
                 await root.create(MACHINES, {"metadata": {"name": name}})

@@ -26,7 +26,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.why.links import Topic
 from unbounded.cli.why.run import explained
 from unbounded.join.facts import ClusterFacts
-from unbounded.kube.errors import Conflict, Forbidden, Unreachable
+from unbounded.kube.errors import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder
 from unbounded.metalman.attest.chain import Roots
 from unbounded.metalman.attest.challenge import Challenges
@@ -357,7 +357,7 @@ class Broken(MemoryApi):
 
 @pytest.mark.parametrize(
     ("failure", "code", "retry_after_s"),
-    [(Conflict("x"), 503, 1), (Unreachable("x"), 503, 5), (Forbidden("x"), 500, None)],
+    [(Conflict("x"), 503, 1), (ServerUnreachable("x"), 503, 5), (Forbidden("x"), 500, None)],
 )
 async def test_what_fails_is_said_with_when_to_ask_again(
     failure: Exception, code: int, retry_after_s: int | None

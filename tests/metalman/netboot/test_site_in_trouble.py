@@ -13,7 +13,7 @@ from tests.metalman.support.netboot_site import netboot_site
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.kinds import Kind
-from unbounded.kube.errors import Unreachable
+from unbounded.kube.errors import ServerUnreachable
 from unbounded.metalman.http.ports import OnDisk, ProgressReport
 from unbounded.metalman.netboot.site import WRITE_S
 
@@ -31,7 +31,7 @@ class Gone(MemoryApi):
         self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
     ) -> T:
         if self.away and subresource:
-            raise Unreachable("fault: away")
+            raise ServerUnreachable("fault: away")
         return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
 
 

@@ -15,7 +15,7 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import AnswerLost, Unreachable
+from unbounded.kube.errors import ResponseLost, ServerUnreachable
 from unbounded.metalman.netboot.model import Seen
 from unbounded.metalman.netboot.writer import Writer
 
@@ -36,12 +36,12 @@ class SlowApi(MemoryApi):
     ) -> T:
         fault = self.faults.pop(0) if self.faults else None
         if fault == 0:
-            raise Unreachable("fault: refused")
+            raise ServerUnreachable("fault: refused")
         result = await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
         if subresource:
             self.patched_at.append(asyncio.get_running_loop().time())
         if fault == 1:
-            raise AnswerLost("fault: the answer was lost")
+            raise ResponseLost("fault: the answer was lost")
         return result
 
 

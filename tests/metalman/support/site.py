@@ -20,7 +20,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import Runtime, running_caches
 from unbounded.lab import machines as lab_machines
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.metalman.controller import Term
@@ -214,7 +214,7 @@ async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[N
     settings = Settings(site=lab_machines.SITE, concurrent=concurrent)
     term = Term(Runtime(api, now=now), settings, Caches(operations, machines, pause), nodes, OperationMetrics())
     steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
-    async with followed(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
+    async with running_caches(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(term.run(ProcessEpoch())), tasks.create_task(steward.run())]
         try:
             yield

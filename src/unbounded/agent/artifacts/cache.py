@@ -18,7 +18,7 @@ from unbounded.fetch.failures import Denied, Missing, TooLarge
 from unbounded.fetch.transfer import Told
 from unbounded.fetch.web import Patience, Web
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 log = Log("agent")
 
@@ -77,7 +77,7 @@ class ArtifactCache:
                 source.
             Transient: the source does not answer, and the artifact is not on the disk.
         """
-        held = await to_its_end(self._held, artifact)
+        held = await run_in_thread(self._held, artifact)
         if held is not None and (artifact.fixed or artifact.sha256):
             return held
         try:
@@ -117,10 +117,10 @@ class ArtifactCache:
             log.warning("artifact taken unchecked", artifact=artifact.name, version=artifact.version, checked=False)
             place = self._shelf.fresh(_key(artifact))
             digest = await self._download(artifact, None, place, tell)
-            await to_its_end(place.replace, self._shelf.path(digest))
+            await run_in_thread(place.replace, self._shelf.path(digest))
             return await self._noted(artifact, digest, checked=False)
         async with self._turns.setdefault(wanted, asyncio.Lock()):
-            if not await to_its_end(self._shelf.whole, wanted):  # another URL may have delivered it
+            if not await run_in_thread(self._shelf.whole, wanted):  # another URL may have delivered it
                 await self._download(artifact, wanted, self._shelf.path(wanted), tell)
         return await self._noted(artifact, wanted, checked=True)
 
@@ -135,7 +135,7 @@ class ArtifactCache:
 
     async def _noted(self, artifact: Artifact, digest: Digest, *, checked: bool) -> Fetched:
         given = _Given(source=artifact.url, blobs=(str(digest),), checked=checked)
-        await to_its_end(self._shelf.remember, _key(artifact), given)
+        await run_in_thread(self._shelf.remember, _key(artifact), given)
         return Fetched(artifact, self._shelf.path(digest), digest, checked)
 
 

@@ -20,9 +20,9 @@ from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
 from unbounded.fetch.registry import Registry, Resolved
 from unbounded.fetch.web import Web
+from unbounded.kube.gather import gather
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import to_its_end
-from unbounded.kube.together import together
+from unbounded.kube.threads import run_in_thread
 
 log = Log("agent")
 
@@ -82,7 +82,7 @@ class ImageCache:
         """
         wanted = Reference.parse(reference)
         key = _key(wanted, platform)
-        held = await to_its_end(self._held, key)
+        held = await run_in_thread(self._held, key)
         try:
             if held is not None and await self._still(wanted, held):
                 return self._cached(held)
@@ -122,7 +122,7 @@ class ImageCache:
             top=str(resolved.top),
             digest=str(resolved.digest),
         )
-        await to_its_end(self._shelf.remember, key, meant)
+        await run_in_thread(self._shelf.remember, key, meant)
         return meant
 
     async def _fetch(self, registry: Registry, resolved: Resolved, tell: Tell) -> None:
@@ -133,7 +133,7 @@ class ImageCache:
 
         async def one(blob: Blob) -> None:
             async with turn:
-                if not await to_its_end(self._shelf.whole, blob.digest):
+                if not await run_in_thread(self._shelf.whole, blob.digest):
                     place = self._shelf.path(blob.digest)
                     await registry.fetch(blob, place, limit=LARGEST_BYTES, told=lambda done, _: told(blob, done))
             told(blob, blob.size)
@@ -141,7 +141,7 @@ class ImageCache:
         def told(blob: Blob, done: int) -> None:
             progress.told(blob.digest, done)
 
-        await together(one(blob) for blob in blobs.values())
+        await gather(one(blob) for blob in blobs.values())
 
 
 def kept_image(shelf: Shelf, wanted: Reference, platform: Platform) -> bool:

@@ -65,7 +65,7 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.kube.process import Runtime, followed, until_signal
+from unbounded.kube.process import Runtime, running_caches, until_signal
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
@@ -226,7 +226,7 @@ class Daemon:
         layout = self._parts.layout
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="events")
-            async with followed(Runtime(self._api), *self._caches.followed):
+            async with running_caches(Runtime(self._api), *self._caches.followed):
                 tasks.create_task(self._reporter().run(), name="report")
                 if self._parts.access is not None:
                     tasks.create_task(self._access_follower(self._parts.access).run(), name="cluster access")

@@ -36,9 +36,9 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import Credentials, ExecPlugin, Fixed, Login
+from unbounded.kube.credentials import AuthInfo, ClientCredentials, ExecPlugin, StaticCredentials
 from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.logs import Log, Secret
+from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
 
 USER_AGENT: Final = "unbounded-agent"
@@ -64,10 +64,10 @@ class Identity:
         self._wanted = agent_identity(machine)
         self._now = now
 
-    async def login(self) -> Login:
-        return Login(certificate=self._held.certificate)
+    async def login(self) -> AuthInfo:
+        return AuthInfo(certificate=self._held.certificate)
 
-    def refused(self, login: Login) -> bool:
+    def refused(self, login: AuthInfo) -> bool:
         """Return whether another process of this host has replaced the certificate, and use the new one."""
         there = self._files.held()
         if there is None or there.certificate == login.certificate:
@@ -144,13 +144,13 @@ def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> Id
     return Identity(files, held, machine, now=now)
 
 
-def client_config(config: AgentConfig, credentials: Credentials) -> ClientConfig:
+def client_config(config: AgentConfig, credentials: ClientCredentials) -> ClientConfig:
     """Return the client settings of the configured API server, with these credentials."""
     ca = base64.b64decode(config.cluster.ca_cert_base64)
     return ClientConfig(server=config.kubelet.api_server.rstrip("/"), credentials=credentials, ca=ca)
 
 
-def introduction(config: AgentConfig, token: Secret | None) -> Credentials:
+def introduction(config: AgentConfig, token: SecretStr | None) -> ClientCredentials:
     """Return the credentials of a host that has no certificate yet.
 
     Args:
@@ -161,7 +161,7 @@ def introduction(config: AgentConfig, token: Secret | None) -> Credentials:
     auth = config.kubelet.auth
     text = token.reveal() if token is not None else auth.bootstrap_token
     if text:
-        return Fixed(Login(token=text))
+        return StaticCredentials(AuthInfo(token=text))
     if auth.exec_credential is not None:
         return _plugin(auth.exec_credential, config.kubelet.api_server)
     raise Rejected("Kubelet.Auth: a BootstrapToken is needed to join, or an ExecCredential, or Attest.URL")
@@ -178,7 +178,7 @@ def _plugin(credential: ExecCredential, server: str) -> ExecPlugin:
     return ExecPlugin.from_config(body, folder=Layout().root, server=server)
 
 
-async def verified(config: AgentConfig, token: Secret) -> AgentConfig:
+async def verified(config: AgentConfig, token: SecretStr) -> AgentConfig:
     """Return the configuration with the CA that the cluster has signed with the token, where it signs. The token is not
     sent for this.
 
@@ -202,7 +202,7 @@ async def join(
     layout: Layout,
     config: AgentConfig,
     *,
-    token: Secret | None = None,
+    token: SecretStr | None = None,
     tell: Tell = silent,
     now: WallClock = utc_now,
     within_s: float = WITHIN_S,
@@ -224,7 +224,7 @@ async def join(
         return
     credentials = introduction(config, token)
     text = token.reveal() if token is not None else config.kubelet.auth.bootstrap_token
-    trusted = await verified(config, Secret(text)) if text else config
+    trusted = await verified(config, SecretStr(text)) if text else config
     async with HttpApi(client_config(trusted, credentials), user_agent=USER_AGENT) as api:
         tell(f"Machine {config.machine_name}")
         refused = await register(api, config, token_id=text.partition(".")[0])

@@ -9,7 +9,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.tokens import secret_name
-from unbounded.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from unbounded.kube.errors import AlreadyExists, Forbidden, InvalidObject, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
@@ -41,7 +41,7 @@ async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Reje
         raise Rejected(
             "the API server has no Machines: install the CustomResourceDefinitions of deploy/crd/ first"
         ) from error
-    except (Forbidden, Invalid) as error:
+    except (Forbidden, InvalidObject) as error:
         return error
     log.info("machine registered", machine=name)
     return None

@@ -46,7 +46,7 @@ from unbounded.join.csr import (
 from unbounded.join.successor import MIGRATE, Successor, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
-from unbounded.kube.credentials import Fixed, Login
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
 from unbounded.kube.durable import remove_durably, write_durably
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
@@ -160,7 +160,7 @@ class Succession:
 
     async def _check(self, config: AgentConfig, agent: Held, successor: Successor) -> None:
         """Read this Machine from the successor with the identity that the agent will have there."""
-        login = Fixed(Login(certificate=agent.certificate))
+        login = StaticCredentials(AuthInfo(certificate=agent.certificate))
         async with HttpApi(client_config(config, login), user_agent=USER_AGENT) as api:
             try:
                 found = await api.get(MACHINES, config.machine_name)

@@ -33,7 +33,7 @@ from unbounded.fetch.platforms import Platform
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust, Web
 from unbounded.kube.durable import sync_directory
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 AT_ONCE: Final = 6
 KEPT: Final = 3  # of each artifact and of images: for the slot in use, the one before, and one on trial
@@ -80,20 +80,20 @@ class Builder:
         require_usable(goal.settings)
         shelf = Shelf(self._layout.artifacts)
         work = workspace(self._layout, slot)
-        await to_its_end(self._prepare, shelf, work)
+        await run_in_thread(self._prepare, shelf, work)
         async with AsyncExitStack() as open_:
             trust, by = added_trust(goal.settings, self._trust), proxies(goal)
             web = await open_.enter_async_context(Web(trust, PATIENT, proxies=by))
             brief = await open_.enter_async_context(Web(trust, BRIEF, proxies=by))
-            logins = await to_its_end(kept_logins, self._layout) if named(goal.settings) else None
+            logins = await run_in_thread(kept_logins, self._layout) if named(goal.settings) else None
             images = ImageCache(shelf, web, brief, logins)
             building = Building(slot, goal, access, work / "root", images, ArtifactCache(shelf, web, brief))
             await add_all(self._steps(wanted), building, tell, at_once=AT_ONCE)
         digest = building.image.digest if building.image else ""
         unchecked = tuple(sorted(name for name, one in building.fetched.items() if not one.checked))
         applied = Applied(goal=goal, image_digest=digest, unchecked=unchecked)
-        await to_its_end(self._settle, building, applied)
-        await to_its_end(shelf.collect, KEPT)
+        await run_in_thread(self._settle, building, applied)
+        await run_in_thread(shelf.collect, KEPT)
         return applied
 
     def _prepare(self, shelf: Shelf, work: Path) -> None:
@@ -128,12 +128,12 @@ class Builder:
             made = rootfs.distribution(self._surroundings.os_release(), self._arch)
             cache = self._layout.cache / "packages"
             await rootfs.debootstrap(self._commands, building.place, made, self._arch, cache, tell)
-            await to_its_end(rootfs.add_hosts, building.place)
+            await run_in_thread(rootfs.add_hosts, building.place)
 
     async def _add_sandbox(self, building: Building, tell: Tell) -> None:
         """Fetch the sandbox image where the node image has none."""
         artifact = sandbox_artifact(building.goal, self._arch)
-        if artifact is None or await to_its_end(_holds_sandbox, building.place):
+        if artifact is None or await run_in_thread(_holds_sandbox, building.place):
             return
         try:
             await _fetch(artifact, building, tell)
@@ -144,10 +144,10 @@ class Builder:
         await _install(artifact, building, tell)
 
     async def _check_contract(self, building: Building, _: Tell) -> None:
-        await to_its_end(contract.require, building.place, self._arch)
+        await run_in_thread(contract.require, building.place, self._arch)
 
     async def _write_files(self, building: Building, _: Tell) -> None:
-        await to_its_end(self._write, building)
+        await run_in_thread(self._write, building)
 
     def _write(self, building: Building) -> None:
         resolve = self._surroundings.resolver()
@@ -205,4 +205,4 @@ async def _fetch(artifact: Artifact, building: Building, tell: Tell) -> None:
 
 
 async def _install(artifact: Artifact, building: Building, _: Tell) -> None:
-    await to_its_end(install, building.fetched[artifact.name], building.place)
+    await run_in_thread(install, building.fetched[artifact.name], building.place)

@@ -40,9 +40,9 @@ from unbounded.api.node_settings import NodeSettings
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.logs import Log, Secret
-from unbounded.kube.threads import to_its_end
-from unbounded.kube.together import together
+from unbounded.kube.gather import gather
+from unbounded.kube.logs import Log, SecretStr
+from unbounded.kube.threads import run_in_thread
 
 log = Log("agent")
 
@@ -112,13 +112,13 @@ class HostNodes:
         was_up = await self._running.active(slot)
         async with self._measured(Work.START, whole=not was_up):
             await self._prepare(slot)
-            await to_its_end(configured_sysctl.apply, self._layout, applied.goal.settings.sysctl or {})
+            await run_in_thread(configured_sysctl.apply, self._layout, applied.goal.settings.sysctl or {})
             await self._running.start(slot)
             await self._show_devices(slot)
             await self._describe_gpus(slot)
             services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
-            await together(self._running.start_service(slot, unit) for unit in services)
-        await to_its_end(by_hand.record, self._layout, slot)
+            await gather(self._running.start_service(slot, unit) for unit in services)
+        await run_in_thread(by_hand.record, self._layout, slot)
 
     async def stop_services(self, slot: Slot) -> None:
         await self._running.stop_services(slot)
@@ -143,7 +143,7 @@ class HostNodes:
         content = await asyncio.to_thread(self._certificate, slot)
         if content is None or not _good(content, self._now):
             return None
-        return CertificateAccess(Secret(content))
+        return CertificateAccess(SecretStr(content))
 
     def _certificate(self, slot: Slot) -> str | None:
         if not self._layout.rootfs(slot).is_dir():
@@ -155,13 +155,13 @@ class HostNodes:
     async def registered(self, slot: Slot, node_uid: str) -> None:
         applied = self._whole(slot, "it registered no Node")
         if applied.node_uid != node_uid:
-            await to_its_end(write_applied, self._layout, slot, replace(applied, node_uid=node_uid))
+            await run_in_thread(write_applied, self._layout, slot, replace(applied, node_uid=node_uid))
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         goal = self._whole(slot, "there is no kubelet to introduce").goal
         await self._running.stop_services(slot)
         files = kubelet.credential_files(goal, access)
-        await to_its_end(self._put, slot, files, kubelet.links(access))
+        await run_in_thread(self._put, slot, files, kubelet.links(access))
         log.info("kubelet has another certificate", slot=slot)
 
     async def kubelet_trouble(self, slot: Slot) -> str:
@@ -195,9 +195,9 @@ class HostNodes:
         goal = replace(applied.goal, labels=dict(sorted(labels.items())), taints=taints)
         if goal == applied.goal:
             return
-        await to_its_end(self._put, slot, (kubelet.node_drop_in(goal),), {})
+        await run_in_thread(self._put, slot, (kubelet.node_drop_in(goal),), {})
         await self._running.reread(slot)
-        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal))
 
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         applied = self._whole(slot, "its settings cannot be changed")
@@ -205,8 +205,8 @@ class HostNodes:
         if goal == applied.goal and not pull_secrets.named(settings):
             return
         require_usable(settings)
-        await to_its_end(self._put_settings, slot, applied.goal, goal)
-        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(self._put_settings, slot, applied.goal, goal)
+        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal))
         log.info("slot has other settings", slot=slot)
 
     def _put_settings(self, slot: Slot, before: NodeGoal, goal: NodeGoal) -> None:
@@ -227,10 +227,10 @@ class HostNodes:
         """Give kubelet in a complete slot this API server, CA and DNS server; restart it where it runs."""
         applied = self._whole(slot, "its kubelet cannot follow the cluster's CA")
         goal = goal_with(applied.goal, access)
-        await to_its_end(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
+        await run_in_thread(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal))
         log.info("kubelet follows the cluster's address and CA", slot=slot, access=str(access))
 
     async def succeed(
@@ -248,10 +248,10 @@ class HostNodes:
             shown = kubelet.credential_files(goal, kubelet_access)
             replaced = {file.path for file in shown}
             files = (*(file for file in files if file.path not in replaced), *shown)
-        await to_its_end(self._put, slot, files, kubelet.links(kubelet_access) if kubelet_access else {})
+        await run_in_thread(self._put, slot, files, kubelet.links(kubelet_access) if kubelet_access else {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal, node_uid=node_uid))
+        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal, node_uid=node_uid))
         log.info("kubelet belongs to another cluster", slot=slot, access=str(access), node=node_uid)
 
     def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[SlotFile, ...]:
@@ -293,8 +293,8 @@ class HostNodes:
             told = await self._commands.run("ldconfig", "-p")
             driver = nvidia.libraries(told.stdout, self._arch)
         if not await self._running.active(slot):
-            await to_its_end(self._surroundings.refresh, slot, driver)
-        if await to_its_end(self._surroundings.write, self._surroundings.files(slot, devices, driver)):
+            await run_in_thread(self._surroundings.refresh, slot, driver)
+        if await run_in_thread(self._surroundings.write, self._surroundings.files(slot, devices, driver)):
             await self._units.reload()
 
     async def show_devices(self) -> None:
@@ -302,7 +302,7 @@ class HostNodes:
         for slot in Slot:
             if self._layout.rootfs(slot).is_dir() and (leader := await self._running.leader(slot)):
                 root, block = self._layout.at(f"/proc/{leader}/root"), self._layout.at("/sys/dev/block")
-                changes = await to_its_end(sync_devices, self._layout.at("/dev"), root, block)
+                changes = await run_in_thread(sync_devices, self._layout.at("/dev"), root, block)
                 if changes != Changes():
                     added = [path for path, _ in changes.add]
                     log.info("devices of the machine changed", slot=slot, added=added, removed=changes.remove)
@@ -327,7 +327,7 @@ class HostNodes:
             except Failure as failure:
                 log.warning("the GPUs are not described to the container runtime", error=failure, slot=slot)
                 described = Described(error=str(failure))
-        await to_its_end(write_described, self._layout, described)
+        await run_in_thread(write_described, self._layout, described)
 
     def _specified(self, slot: Slot) -> Described:
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:

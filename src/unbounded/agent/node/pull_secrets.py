@@ -26,9 +26,9 @@ from unbounded.api.node_settings import NodeSettings
 from unbounded.fetch.logins import Login, Logins
 from unbounded.kube.durable import remove_durably, write_durably
 from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 KEY: Final = ".dockerconfigjson"
 PROVIDER: Final = "unbounded-pull-secrets"
@@ -87,7 +87,7 @@ class PullSecrets:
 
     async def keep(self, logins: bytes) -> None:
         """Store the result of `read` for the next slots that are built or configured."""
-        await to_its_end(self._keep, logins)
+        await run_in_thread(self._keep, logins)
 
     async def _logins_of(self, name: str) -> Logins:
         field = f"containerd.pullSecrets[{name}]"
@@ -134,7 +134,7 @@ def kept_logins(layout: Layout) -> Logins:
 def parsed(response: bytes) -> Logins:
     """Return the logins in the provider's output; none for an empty one."""
     auth = msgspec.json.decode(response)["auth"] if response else {}
-    return Logins(tuple((key, Login(one["username"], Secret(one["password"]))) for key, one in auth.items()))
+    return Logins(tuple((key, Login(one["username"], SecretStr(one["password"]))) for key, one in auth.items()))
 
 
 def _response(logins: Logins) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Final
 from unbounded.agent.ports import Commands, Tell
 from unbounded.fetch.system_tree import SystemTree
 from unbounded.fetch.unpack import Bounds, Stop, unpack
-from unbounded.kube.threads import until_stopped
+from unbounded.kube.threads import run_stoppable
 
 LIMITS: Final = Bounds(bytes=32 << 30, members=1_000_000)
 DEBOOTSTRAP_S: Final = 1800.0
@@ -64,7 +64,7 @@ async def unpack_image(layers: Sequence[Path], target: Path, tell: Tell) -> None
         loop.call_soon_threadsafe(tell, f"layer {number} of {len(layers)} is unpacked")
 
     work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, told=told, tree=SystemTree)
-    await until_stopped(work, stop.asked.set)
+    await run_stoppable(work, stop.asked.set)
 
 
 def add_hosts(root: Path) -> None:

@@ -16,7 +16,7 @@ from unbounded.agent.node import pull_secrets
 from unbounded.agent.node.slot_file import SlotFile, unit_word
 from unbounded.agent.steps.sysctl import WANTED
 from unbounded.api.failures import Rejected
-from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, Registry, RegistryHost
+from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, RegistryConfig, RegistryHost
 from unbounded.fetch.logins import Logins
 from unbounded.fetch.proxies import Proxies
 from unbounded.fetch.reference import Reference
@@ -149,11 +149,11 @@ def _environment(variables: Mapping[str, str]) -> bytes:
     return f"[Service]\n{lines}".encode()
 
 
-def _registries(settings: NodeSettings) -> tuple[Registry, ...]:
+def _registries(settings: NodeSettings) -> tuple[RegistryConfig, ...]:
     return settings.containerd.registries if settings.containerd else ()
 
 
-def _registry(registry: Registry, logins: Logins) -> Iterator[SlotFile]:
+def _registry(registry: RegistryConfig, logins: Logins) -> Iterator[SlotFile]:
     """Yield hosts.toml and the authorities that it names; only root can read it where it holds a login."""
     folder, text, mode = f"{CERTS}/{registry.name}", "", 0o644
     for number, host in enumerate(registry.hosts):

@@ -16,7 +16,7 @@ from unbounded.agent.steps.host import Host
 from unbounded.agent.steps.step import Step
 from unbounded.agent.steps.sysctl import FoundValues
 from unbounded.api.failures import Rejected
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 NAME: Final = "configured-sysctl"
 BEFORE: Final = Before(NAME, FoundValues)
@@ -87,7 +87,7 @@ async def _nothing(_host: Host, _tell: object) -> None:
 
 
 async def _remove(host: Host) -> None:
-    await to_its_end(apply, host.layout, {})
+    await run_in_thread(apply, host.layout, {})
 
 
 CONFIGURED_SYSCTL: Final = Step(NAME, _present, _nothing, _remove)

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 from unbounded.agent.ports import Tell
 from unbounded.agent.steps.step import Step
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
+from unbounded.kube.gather import first_failure
 from unbounded.kube.logs import Log
-from unbounded.kube.together import first_of
 
 log = Log("agent")
 
@@ -85,7 +85,7 @@ async def add_all(steps: Sequence[Step[W]], on: W, tell: Tell, *, at_once: int =
             for step in ordered(steps):
                 tasks.create_task(take(step), name=step.name)
     except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
+        raise first_failure(errors) from None
     return tuple(changed)
 
 

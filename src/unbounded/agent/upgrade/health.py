@@ -28,7 +28,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 log = Log("agent")
 
@@ -240,7 +240,7 @@ async def prove(ground: Ground, trial: Trial) -> None:
     ground.refuse_in_reset()
     if ground.store.way_back() is not None:
         raise Transient(f"{trial.release} is being taken back")
-    await to_its_end(ground.releases.prove, trial.release)
+    await run_in_thread(ground.releases.prove, trial.release)
     log.info("the release is proven", version=trial.version)
     try:
         await _tidy(ground, trial)

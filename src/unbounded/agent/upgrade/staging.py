@@ -36,7 +36,7 @@ from unbounded.fetch.unpack import Stop
 from unbounded.fetch.web import Patience, Trust, Web, shown
 from unbounded.join.release_key import LARGEST_SIGNATURE, check_signature, signature_url
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import until_stopped
+from unbounded.kube.threads import run_stoppable
 from unbounded.operations.ports import Refusal
 
 log = Log("agent")
@@ -184,7 +184,7 @@ def _remove(*paths: Path) -> None:
 async def _placed(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limits) -> Trial:
     stop = Stop()
     try:
-        return await until_stopped(partial(_place, ground, wish, archive, sha256, limits, stop), stop.asked.set)
+        return await run_stoppable(partial(_place, ground, wish, archive, sha256, limits, stop), stop.asked.set)
     except Unavailable as failure:
         raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
     except Rejected as failure:

@@ -13,7 +13,7 @@ from unbounded.agent.upgrade.health import Ground, overdue_s
 from unbounded.agent.upgrade.releases import Colour
 from unbounded.agent.upgrade.trial import Progress, Trial
 from unbounded.api.failures import Rejected, Transient
-from unbounded.kube.threads import to_its_end
+from unbounded.kube.threads import run_in_thread
 
 
 def make_trial(
@@ -59,7 +59,7 @@ async def put_on_trial(ground: Ground, trial: Trial) -> None:
         raise Transient(f"{trial.release} was switched to before, and taken back")
     if ground.releases.selection().current != trial.release:
         await unit_files.arm(ground.layout, ground.units, seconds=trial.overdue_s)
-    await to_its_end(ground.releases.switch, trial.release)
+    await run_in_thread(ground.releases.switch, trial.release)
 
 
 def _is_noted(ground: Ground, trial: Trial) -> bool:
@@ -76,7 +76,7 @@ async def restart_daemon(ground: Ground) -> None:
 
 async def take_back(ground: Ground, trial: Trial) -> None:
     """Revert a switch whose release was never started: restore the links and disarm the rollback."""
-    await to_its_end(ground.releases.go_back, trial.release)
+    await run_in_thread(ground.releases.go_back, trial.release)
     await unit_files.disarm(ground.layout, ground.units)
 
 

@@ -14,8 +14,8 @@ import yaml
 from unbounded.api.kinds import Kind
 from unbounded.cli.deploying.kinds import kind_of
 from unbounded.cli.plugin.command import MANAGER
-from unbounded.kube.errors import Invalid, NotFound
-from unbounded.kube.together import together
+from unbounded.kube.errors import InvalidObject, NotFound
+from unbounded.kube.gather import gather
 
 Raw = dict[str, Any]
 
@@ -90,7 +90,7 @@ class Applier:
             async with free:
                 changes[place] = await self._one(body, dry_run=dry_run)
 
-        await together(one(place, body) for place, body in enumerate(wanted))
+        await gather(one(place, body) for place, body in enumerate(wanted))
         return tuple(changes[place] for place in range(len(wanted)))
 
     async def _one(self, body: Raw, *, dry_run: bool) -> Change:
@@ -117,7 +117,7 @@ class Applier:
 def _kind(body: Mapping[str, Any]) -> Kind[Raw]:
     kind = kind_of(body)
     if kind is None:
-        raise Invalid(f"{body.get('apiVersion')} {body.get('kind')} is no kind that an install brings")
+        raise InvalidObject(f"{body.get('apiVersion')} {body.get('kind')} is no kind that an install brings")
     return kind
 
 

@@ -20,8 +20,8 @@ from unbounded.api.node_settings import NodeSettings
 from unbounded.cli.deploying import checks
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Intent, Patch, Session
 from unbounded.cli.plugin.operations import carry_out
+from unbounded.kube.gather import gather
 from unbounded.kube.selectors import selector_of
-from unbounded.kube.together import together
 
 Raw = dict[str, Any]
 
@@ -126,7 +126,7 @@ async def intend_assign(session: Session) -> Intent:
         machines[name] = await session.api.get(MACHINES.raw(), name)
 
     names = list(dict.fromkeys(args.machines))
-    await together(read(name) for name in names)
+    await gather(read(name) for name in names)
     patches = [patch for name in names if (patch := _binding(machines[name], args.name, args.version)) is not None]
     return Intent(patches=tuple(patches), notes=(TAKES,))
 

@@ -94,11 +94,11 @@ def _asker(told: Told) -> Ask | None:
     if not told.stdin.isatty():
         return None
 
-    def ask(prompt: str) -> logs.Secret:
+    def ask(prompt: str) -> logs.SecretStr:
         # with the event loop's handler, Ctrl-C would wait for the input
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            return logs.Secret(getpass.getpass(prompt, told.err))
+            return logs.SecretStr(getpass.getpass(prompt, told.err))
         except EOFError:
             raise UnusableKey("no passphrase was given") from None
         finally:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from unbounded.api.names import NAMESPACE
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.private_keys import LONGEST, check_private_key
 
 KEY: Final = "ssh-privatekey"
@@ -22,7 +22,7 @@ CERTIFICATE: Final = "ssh-certificate"
 ATTEMPTS: Final = 3
 _OPENSSH: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
-Ask = Callable[[str], Secret]  # shows a prompt, and returns the input
+Ask = Callable[[str], SecretStr]  # shows a prompt, and returns the input
 
 
 class UnusableKey(ValueError):
@@ -38,9 +38,9 @@ class PrivateKey:
         certificate: an OpenSSH certificate, found beside the key as ssh does.
     """
 
-    text: Secret
-    passphrase: Secret | None = None
-    certificate: Secret | None = None
+    text: SecretStr
+    passphrase: SecretStr | None = None
+    certificate: SecretStr | None = None
 
 
 def read_key(path: Path, ask: Ask | None) -> PrivateKey:
@@ -60,8 +60,8 @@ def read_key(path: Path, ask: Ask | None) -> PrivateKey:
         raise UnusableKey(f"{path} {error}: give the file that `ssh -i` takes") from error
     passphrase = _passphrase(path, content, ask)
     beside = certificate_beside(path)
-    certificate = Secret(_content(beside).decode("ascii", "replace").strip()) if beside.is_file() else None
-    return PrivateKey(Secret(text), passphrase, certificate)
+    certificate = SecretStr(_content(beside).decode("ascii", "replace").strip()) if beside.is_file() else None
+    return PrivateKey(SecretStr(text), passphrase, certificate)
 
 
 def certificate_beside(path: Path) -> Path:
@@ -80,7 +80,7 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _passphrase(path: Path, content: bytes, ask: Ask | None) -> Secret | None:
+def _passphrase(path: Path, content: bytes, ask: Ask | None) -> SecretStr | None:
     """Return the passphrase that decrypts the key; None where it is not encrypted."""
     if _opens(path, content, None):
         return None
@@ -96,7 +96,7 @@ def _passphrase(path: Path, content: bytes, ask: Ask | None) -> Secret | None:
     raise UnusableKey(f"{path}: not opened by the passphrases that were given")
 
 
-def _opens(path: Path, content: bytes, passphrase: Secret | None) -> bool:
+def _opens(path: Path, content: bytes, passphrase: SecretStr | None) -> bool:
     """Return whether a passphrase (or None) opens the key."""
     load = load_ssh_private_key if content.lstrip().startswith(_OPENSSH) else load_pem_private_key
     password = None if passphrase is None else passphrase.reveal().encode()

@@ -13,8 +13,8 @@ from unbounded.cli.definitions import CRDS
 from unbounded.cli.migrating.copies import Create, Found, Holdings, Write, next_writes
 from unbounded.cli.migrating.kinds import COPIED, Raw, RawKind, is_foreign, of_definition
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
+from unbounded.kube.gather import gather
 from unbounded.kube.port import Api
-from unbounded.kube.together import together
 
 AT_ONCE: Final = 16
 _VAIN_ROUNDS: Final = 60  # of next_writes; a new kind is served within seconds
@@ -35,9 +35,9 @@ async def read_holdings(api: Api) -> Holdings:
         except NotFound:
             return
 
-    await together(read(kind) for kind in COPIED)
+    await gather(read(kind) for kind in COPIED)
     defined = [of_definition(one.body) for one in found if one.kind == CRDS and is_foreign(one.body)]
-    await together(read(kind) for kind in defined)
+    await gather(read(kind) for kind in defined)
     return Holdings.of(found)
 
 
@@ -80,7 +80,7 @@ async def _perform(api: Api, writes: Iterable[Write]) -> int:
                 return
             done += 1
 
-    await together(one(write) for write in writes)
+    await gather(one(write) for write in writes)
     return done
 
 
@@ -109,7 +109,7 @@ async def delete_copies(api: Api, migration: str, tell: Tell) -> None:
 
     order = {kind: place for place, kind in enumerate(COPIED)}
     for place in sorted({order.get(one.kind, len(order)) for one in gone}, reverse=True):  # owned objects first
-        await together(one(there) for there in gone if order.get(there.kind, len(order)) == place)
+        await gather(one(there) for there in gone if order.get(there.kind, len(order)) == place)
     tell(f"{len(gone)} copies deleted")
 
 

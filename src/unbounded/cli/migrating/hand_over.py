@@ -23,8 +23,8 @@ from unbounded.cli.migrating.sides import Source, Target
 from unbounded.cli.printable import one_line
 from unbounded.join.successor import Successor, encoded
 from unbounded.kube.errors import AlreadyExists
+from unbounded.kube.gather import gather
 from unbounded.kube.port import Api
-from unbounded.kube.together import together
 from unbounded.machina.approval.request import Holder, Unfit, asker_of, is_decided, machine_asked_for
 
 LOOK_EVERY_S: Final = 1.0
@@ -108,7 +108,7 @@ async def _announce(here: Api, there: Api, access: ClusterAccess, names: list[st
                 body = {"metadata": {"annotations": {ANNOTATION_SUCCESSOR: encoded(successor)}}}
                 await here.patch(MACHINES, name, body)
 
-    await together(one(name) for name in names if name in before)
+    await gather(one(name) for name in names if name in before)
 
 
 async def relay(here: Api, there: Api) -> None:
@@ -121,7 +121,7 @@ async def relay(here: Api, there: Api) -> None:
         async with free:
             await _relay(here, there, request)
 
-    await together(one(request) for request in open_ones)
+    await gather(one(request) for request in open_ones)
 
 
 def _is_done(request: CertificateRequest) -> bool:

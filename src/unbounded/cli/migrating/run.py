@@ -22,7 +22,7 @@ from unbounded.cli.migrating.sides import Source, Target
 from unbounded.cli.standing import UpFailed, local_config, serving
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ConfigError, from_kubeconfig
-from unbounded.kube.errors import Unreachable
+from unbounded.kube.errors import ServerUnreachable
 from unbounded.kube.process import until_signal
 
 USER_AGENT: Final = "unbounded-migrate"
@@ -41,7 +41,7 @@ def _words(error: Exception, settings: MigrateSettings) -> str:
     match error:
         case Stale():
             return f"{error}; the other side wrote at the same moment: run the command again"
-        case Unreachable():
+        case ServerUnreachable():
             return f"{error}; nothing is lost: run the command again when {settings.to} leads to a running API server"
     return str(error)
 

@@ -22,7 +22,7 @@ from unbounded.kube.errors import Forbidden
 
 if TYPE_CHECKING:
     from unbounded.kube.config import ClientConfig
-    from unbounded.kube.credentials import Login
+    from unbounded.kube.credentials import AuthInfo
 
 PLURAL: Final = "machineoperations"
 PHASES: Final = ("Pending", "InProgress", "Complete", "Failed")
@@ -89,7 +89,7 @@ def fields_of(args: Namespace) -> str:
     return ",".join(f"{path}={value}" for path, value in given.items() if value)
 
 
-def _list(session: Session, config: ClientConfig, login: Login) -> None:
+def _list(session: Session, config: ClientConfig, login: AuthInfo) -> None:
     args = session.told.args
     with Reader(config, login) as reader:
         if args.output in {"json", "yaml"}:

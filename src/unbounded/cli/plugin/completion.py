@@ -84,9 +84,9 @@ class Names:
         return found[0]
 
     def contexts(self) -> list[str]:
-        from unbounded.kube.config import contexts_of  # noqa: PLC0415
+        from unbounded.kube.config import context_names  # noqa: PLC0415
 
-        return contexts_of(self._environ, kubeconfig=self._kubeconfig)
+        return context_names(self._environ, kubeconfig=self._kubeconfig)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

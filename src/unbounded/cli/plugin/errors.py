@@ -14,16 +14,16 @@ from unbounded.cli.plugin.style import PLAIN, RED, Style
 from unbounded.kube.config import ConfigError
 from unbounded.kube.errors import (
     AlreadyExists,
-    AnswerLost,
     ApiError,
-    Busy,
     Conflict,
     Forbidden,
-    Invalid,
+    InvalidObject,
     NotFound,
     ReadFailed,
-    ServerTrouble,
-    Unreachable,
+    ResponseLost,
+    ServerBusy,
+    ServerError,
+    ServerUnreachable,
 )
 
 AGAIN: Final = "nothing was changed; run the command again"
@@ -67,15 +67,15 @@ def _of_api(error: ApiError, told: Told) -> tuple[str, str]:
             return f"the server refused the login: {error}", "the kubeconfig's token or certificate may have expired"
         case Forbidden():
             return f"not allowed: {error}", "`kubectl auth can-i --list` shows what this user may do"
-        case Invalid():
+        case InvalidObject():
             return str(error), ""
-        case Busy():
+        case ServerBusy():
             return f"the server is busy: {error}", AGAIN
-        case Unreachable():
+        case ServerUnreachable():
             return f"the API server cannot be reached: {error}", _reach_hint(str(error))
         case ReadFailed():
             return str(error), AGAIN
-        case AnswerLost() | ServerTrouble():
+        case ResponseLost() | ServerError():
             return str(error), PERHAPS
         case _:
             return str(error), ""

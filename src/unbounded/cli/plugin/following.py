@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from unbounded.api.kinds import Kind
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, Expired, Forbidden
-from unbounded.kube.port import Api, Listing, WatchEvent
+from unbounded.kube.port import Api, ObjectList, WatchEvent
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class _Listening:
     def __init__(self, api: Api, followed: Followed[Any]) -> None:
         self._api, self._followed = api, followed
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         try:
             found = await self._api.list(kind, namespace=namespace, labels=labels, fields=fields)
         except ApiError as error:

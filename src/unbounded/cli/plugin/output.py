@@ -11,7 +11,7 @@ from unbounded.cli.plugin.command import Raw, Told
 from unbounded.cli.plugin.style import PLAIN, Style
 
 if TYPE_CHECKING:
-    from unbounded.api.crd import Column
+    from unbounded.api.crd import PrinterColumn
     from unbounded.api.kinds import Kind
 
 NONE: Final = "<none>"
@@ -98,7 +98,7 @@ def rows(kind: Kind[Any], items: Iterable[Raw], *, wide: bool) -> tuple[list[str
     return heads, [[item["metadata"]["name"], *(_cell(column, item) for column in columns)] for item in items]
 
 
-def columns_of(kind: Kind[Any]) -> tuple[Column, ...]:
+def columns_of(kind: Kind[Any]) -> tuple[PrinterColumn, ...]:
     """Return the columns of a kind beside its name."""
     from unbounded.api.crd import AGE, DEFINITIONS  # noqa: PLC0415
 
@@ -108,7 +108,7 @@ def columns_of(kind: Kind[Any]) -> tuple[Column, ...]:
     return (AGE,)
 
 
-def _cell(column: Column, item: Raw) -> str:
+def _cell(column: PrinterColumn, item: Raw) -> str:
     value = at_path(item, column.path)
     if value is None or value == "":
         return NONE

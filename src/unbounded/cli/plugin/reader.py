@@ -18,8 +18,8 @@ import msgspec
 from unbounded.api.names import GROUP, VERSION
 from unbounded.cli.plugin.command import MANAGER
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import Login
-from unbounded.kube.errors import Expired, ReadFailed, Unreachable
+from unbounded.kube.credentials import AuthInfo
+from unbounded.kube.errors import Expired, ReadFailed, ServerUnreachable
 
 PAGE: Final = 500
 ANSWER_S: Final = 30.0
@@ -67,7 +67,7 @@ class Reader:
         answer_s: limit of each page.
     """
 
-    def __init__(self, config: ClientConfig, login: Login, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, config: ClientConfig, login: AuthInfo, *, answer_s: float = ANSWER_S) -> None:
         self._config, self._login = config, login
         self._answer_s = answer_s
         self._connection: http.client.HTTPConnection | None = None
@@ -163,7 +163,7 @@ class Reader:
                 connection.sock = context.wrap_socket(connection.sock, server_hostname=name)
         except OSError as error:
             connection.close()
-            raise Unreachable(f"{what}: no connection to {host}:{port}: {_words(error)}") from error
+            raise ServerUnreachable(f"{what}: no connection to {host}:{port}: {_words(error)}") from error
         self._connection = connection
         return connection
 

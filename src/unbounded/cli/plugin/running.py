@@ -9,7 +9,7 @@ from unbounded.cli.plugin.command import INTERRUPTED, Command, Run, Session, Tol
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.registry import loaded
 from unbounded.cli.plugin.style import PLAIN
-from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.gc_tuning import freeze_imports
 
 if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi
@@ -38,7 +38,7 @@ async def _run(command: Command, told: Told) -> int:
 
 
 async def _in_session(command: Command, told: Told) -> int:
-    with imports_that_stay():
+    with freeze_imports():
         run = cast("Run", loaded(command.run))
         if command.needs_api:
             from unbounded.cli.plugin.target import open_api  # noqa: PLC0415

@@ -9,7 +9,7 @@ from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
-from unbounded.api.phase import PhaseNow, machine_phase
+from unbounded.api.phase import CurrentPhase, machine_phase
 from unbounded.cli.why.facts import MACHINA, Facts
 from unbounded.cli.why.fixing import has_reported, manual_bootstrap, patch
 from unbounded.cli.why.holders import holder_of
@@ -39,7 +39,7 @@ def explain_machine(name: str, facts: Facts) -> Explained:
     return next(found for check in CHECKS if (found := check(machine, facts)) is not None)
 
 
-def phase_of(machine: Machine, facts: Facts) -> PhaseNow:
+def phase_of(machine: Machine, facts: Facts) -> CurrentPhase:
     """Return the phase computed from the present facts; the phase in the status may be older."""
     return machine_phase(
         machine.spec,
@@ -202,7 +202,7 @@ def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
     return _by_machina(link, facts) if said.type in _MACHINAS else Explained(link)
 
 
-def _said(now: PhaseNow, said: Condition) -> str:
+def _said(now: CurrentPhase, said: Condition) -> str:
     """Return the phase with the message of a condition, after its own message where the Machine serves all the same."""
     words = said.message or said.reason
     if now.phase is MachinePhase.READY and words not in now.message:

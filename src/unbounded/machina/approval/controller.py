@@ -19,7 +19,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, recorded
@@ -87,7 +87,7 @@ class Approver:
         *,
         announce: Announce = silence,
         now: WallClock = utc_now,
-        loop_metrics: Metrics | None = None,
+        loop_metrics: ControllerMetrics | None = None,
     ) -> None:
         self._api = api
         self._requests = requests
@@ -243,7 +243,7 @@ class Approver:
             "status": {"conditions": [*before, condition]},
         }
         written = await self._api.patch(CERTIFICATE_REQUESTS, meta["name"], patch, subresource="approval")
-        self._requests.saw(written)
+        self._requests.observe(written)
         log.info("certificate request decided", request=meta["name"], decision=kind, reason=reason)
 
     def _tell(self, machine: Machine | None, kind: str, reason: str, message: str) -> None:

@@ -15,7 +15,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configurations.binding import (
@@ -51,7 +51,7 @@ class Binder:
         machines: Cache[Machine],
         *,
         now: WallClock = utc_now,
-        loop_metrics: Metrics | None = None,
+        loop_metrics: ControllerMetrics | None = None,
     ) -> None:
         self._api = api
         self._configurations = configurations
@@ -134,7 +134,7 @@ class Binder:
     async def _write(self, machine: Machine, bound: str | None, ref: Raw | None) -> None:
         meta = {"resourceVersion": machine.metadata.resource_version, "annotations": {ANNOTATION_BOUND: bound}}
         patch = {"metadata": meta, "spec": {"configurationRef": ref}}
-        self._machines.saw(await self._api.patch(MACHINES, machine.name, patch))
+        self._machines.observe(await self._api.patch(MACHINES, machine.name, patch))
         log.info("configuration bound", machine=machine.name, configuration=bound)
 
     async def _say(self, machine: Machine, said: Say) -> None:

@@ -27,7 +27,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configurations.plan import (
@@ -80,7 +80,7 @@ class VersionKeeper:
         machines: Cache[Machine],
         *,
         now: WallClock = utc_now,
-        loop_metrics: Metrics | None = None,
+        loop_metrics: ControllerMetrics | None = None,
     ) -> None:
         self._api = api
         self._configurations = configurations
@@ -165,7 +165,7 @@ class VersionKeeper:
         use = usage_of(configuration, machines).versions.get(action.version.number, Use())
         if use.made or (use.named and isinstance(action, Delete)):
             for machine in machines:
-                self._machines.saw(machine)
+                self._machines.observe(machine)
             raise Stale(f"a Machine has begun to use version {action.version.name}")
 
     async def _perform(self, action: Action, raw: Raw, configuration: MachineConfiguration) -> None:
@@ -215,7 +215,7 @@ class VersionKeeper:
             raise
         except AlreadyExists as error:
             raise Rejected(f"the name of version {number} of {meta.name} is taken") from error
-        self._versions.saw(made)
+        self._versions.observe(made)
         log.info("version made", configuration=meta.name, version=number)
 
     async def _announce(self, version: Version, said: str | None) -> None:
@@ -244,7 +244,7 @@ class VersionKeeper:
     async def _patch(self, version: Version, patch: Raw) -> None:
         fixed = {"resourceVersion": self._known(version)["metadata"]["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **fixed}}
-        self._versions.saw(await self._api.patch(VERSIONS, version.name, body))
+        self._versions.observe(await self._api.patch(VERSIONS, version.name, body))
 
     async def _say(self, raw: Raw, decided: Plan, use: Use) -> None:
         """Write the status of the configuration if it differs."""

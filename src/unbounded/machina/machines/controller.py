@@ -19,7 +19,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.events import MESSAGE_CHARACTERS
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.machina.machines.attempts import Job, Limits, Way, carry_out
 from unbounded.machina.machines.conditions import ON_HOLD
@@ -84,7 +84,7 @@ class Machines:
         settings: Settings,
         *,
         metrics: MachineMetrics | None = None,
-        loop_metrics: Metrics | None = None,
+        loop_metrics: ControllerMetrics | None = None,
     ) -> None:
         self._ports = ports
         self._caches = caches

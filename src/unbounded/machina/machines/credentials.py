@@ -17,8 +17,8 @@ from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, SecretKeySelector, SSHHop, SSHSpec
 from unbounded.api.names import NAMESPACE
-from unbounded.kube.errors import MAY_NOT_BE_READ, Forbidden, NotFound
-from unbounded.kube.logs import Secret
+from unbounded.kube.errors import READ_FORBIDDEN, Forbidden, NotFound
+from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
 from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route, host_port
 from unbounded.machina.ssh.private_keys import check_private_key
@@ -29,7 +29,7 @@ AGAIN: Final = 0.75  # share of these reads for known Secrets; the rest is for n
 KEEP_S: Final = 60.0  # in memory since the last request; longer for a Secret that is read less often
 PASSPHRASE: Final = "passphrase"  # noqa: S105  # the name of a key
 CERTIFICATE: Final = "ssh-certificate"
-_NOBODY: Final = Identity(Secret(""), "")  # placeholder of a missing key, which is never offered
+_NOBODY: Final = Identity(SecretStr(""), "")  # placeholder of a missing key, which is never offered
 
 
 @dataclass
@@ -227,7 +227,7 @@ async def _read_key(key: _Key, secrets: SecretReader, max_age_s: float | None) -
     try:
         secret = await secrets.get(namespace, name, max_age_s=max_age_s)
     except Forbidden as error:
-        fault = f"{key.field}: {where} {MAY_NOT_BE_READ}: {error}"
+        fault = f"{key.field}: {where} {READ_FORBIDDEN}: {error}"
         return _KeyRead(fault=fault, reason=ConditionReason.SECRET_FORBIDDEN)
     if secret is None:
         return _KeyRead(fault=f"{key.field}: there is no {where}", reason=ConditionReason.SECRET_MISSING)
@@ -235,7 +235,7 @@ async def _read_key(key: _Key, secrets: SecretReader, max_age_s: float | None) -
     try:
         return _KeyRead(identity_in(secret, where, key.ref.key, key.passphrase, key.certificate, version))
     except Rejected as error:
-        return _KeyRead(Identity(Secret(""), version), f"{key.field}: {error}")
+        return _KeyRead(Identity(SecretStr(""), version), f"{key.field}: {error}")
 
 
 def identity_in(
@@ -253,10 +253,10 @@ def identity_in(
     words = _optional(secret, where, passphrase, PASSPHRASE)
     signed = _optional(secret, where, certificate, CERTIFICATE)
     return Identity(
-        Secret(private.replace("\r\n", "\n")),
+        SecretStr(private.replace("\r\n", "\n")),
         version,
-        Secret(words.rstrip("\r\n")) if words else None,
-        Secret(signed.strip()) if signed else None,
+        SecretStr(words.rstrip("\r\n")) if words else None,
+        SecretStr(signed.strip()) if signed else None,
     )
 
 

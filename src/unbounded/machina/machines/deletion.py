@@ -15,7 +15,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, ProvisioningStatus, SSHHop
 from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_RESET
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
-from unbounded.api.phase import PhaseNow
+from unbounded.api.phase import CurrentPhase
 from unbounded.machina.machines import conditions as say
 from unbounded.machina.machines.model import (
     Action,
@@ -338,10 +338,10 @@ def _retry(cause: _Cause, why: str, within_s: float) -> Plan:
     return replace(_failing_for(cause, f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
 
 
-def _phase(machine: Machine, plan: Plan) -> PhaseNow | None:
+def _phase(machine: Machine, plan: Plan) -> CurrentPhase | None:
     """Return the phase of a Machine with `ssh`, which machina writes: unchanged until its reset fails."""
     if machine.spec.ssh is None:
         return None
     failed = any(one.reason != ConditionReason.IN_PROGRESS for one in plan.conditions)
     phase = MachinePhase.FAILED if failed else MachinePhase(machine.status.phase or MachinePhase.PENDING)
-    return PhaseNow(phase, plan.why, next((str(one.reason) for one in plan.conditions), ""))
+    return CurrentPhase(phase, plan.why, next((str(one.reason) for one in plan.conditions), ""))

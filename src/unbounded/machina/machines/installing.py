@@ -20,7 +20,7 @@ from unbounded.join.install import (
     install_script,
     origin_of,
 )
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.machines.outcome import CannotBegin
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.model import Install
@@ -41,10 +41,10 @@ def install_of(
     uid = machine.lasting_uid
     if facts is None or token is None:
         lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
-        return Install(uid, attempt, Secret(""), ""), CannotBegin(ConditionReason.TOKEN_UNUSABLE, lacking)
+        return Install(uid, attempt, SecretStr(""), ""), CannotBegin(ConditionReason.TOKEN_UNUSABLE, lacking)
     told = host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
     environment = install_environment(told.origin)
-    install = Install(uid, attempt, Secret(config_text(told.config)), install_script(), environment, (token.text,))
+    install = Install(uid, attempt, SecretStr(config_text(told.config)), install_script(), environment, (token.text,))
     fault = _fault_of(told.origin)
     return install, CannotBegin(fault.reason, fault.words) if fault.words else None
 

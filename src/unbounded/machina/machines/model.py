@@ -12,7 +12,7 @@ from unbounded.api.core import ConfigMap, Node
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.operation import MachineOperation
-from unbounded.api.phase import PhaseNow
+from unbounded.api.phase import CurrentPhase
 from unbounded.machina.provisioning.model import Remote
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 
@@ -314,7 +314,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     conditions: tuple[Set, ...] = ()
     why: str = ""
-    phase: PhaseNow | None = None
+    phase: CurrentPhase | None = None
     look_again_s: float | None = None
     waits_for_room: bool = False
 

@@ -16,9 +16,9 @@ from unbounded.api.machine import (
     PROVISIONING,
     ActiveOperation,
     Machine,
-    NodeThen,
+    PreviousNode,
     ProvisioningStatus,
-    RefusedKey,
+    RejectedKey,
     SSHHop,
     SSHStatus,
     UntrustedKey,
@@ -150,7 +150,7 @@ def _last_failure(before: ProvisioningStatus | None) -> str | None:
 def _node_then(seen: Observed) -> str | None:
     if seen.node is None:
         return None
-    return str(NodeThen.READY if seen.node.ready else NodeThen.NOT_READY)
+    return str(PreviousNode.READY if seen.node.ready else PreviousNode.NOT_READY)
 
 
 def _ended(machine: Machine, action: GiveBack, now: str) -> Raw:
@@ -205,7 +205,7 @@ def _noted(machine: Machine, hop: SSHHop, fingerprint: str) -> Raw:
 def _refused(machine: Machine, hop: SSHHop, version: str, generation: int | None = None, fingerprint: str = "") -> Raw:
     known = machine.status.ssh.refused if machine.status.ssh is not None else ()
     of = machine.metadata.generation or 0 if generation is None else generation
-    one = RefusedKey(hop=hop, secret_version=version, generation=of, fingerprint=fingerprint or None)
+    one = RejectedKey(hop=hop, secret_version=version, generation=of, fingerprint=fingerprint or None)
     return {"refused": [msgspec.to_builtins(each) for each in (*(other for other in known if other.hop != hop), one)]}
 
 
@@ -278,7 +278,7 @@ class Writer:
                 ref = None if node is None else {"name": node}
                 return await self._patch(machine, {"spec": {"kubernetes": {"nodeRef": ref}}})
             case UpdateNode(node=node, change=change):
-                self._nodes.saw(await self._api.patch(NODES, node, change))
+                self._nodes.observe(await self._api.patch(NODES, node, change))
                 log.info("Node updated", machine=machine.name, node=node)
                 return machine
             case HoldForReset(hold=hold):
@@ -301,7 +301,7 @@ class Writer:
     async def _patch(self, machine: Machine, patch: Mapping[str, Any], *, subresource: str = "") -> Machine:
         meta = {"resourceVersion": machine.metadata.resource_version, **patch.get("metadata", {})}
         written = await self._api.patch(MACHINES, machine.name, {**patch, "metadata": meta}, subresource=subresource)
-        self._machines.saw(written)
+        self._machines.observe(written)
         return written
 
 

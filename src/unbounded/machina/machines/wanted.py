@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import Node
-from unbounded.api.machine import JoinPurpose, Machine, NodeThen, ProvisioningStatus
+from unbounded.api.machine import JoinPurpose, Machine, PreviousNode, ProvisioningStatus
 from unbounded.api.operation import OperationKind, OperationPhase
 from unbounded.machina.approval.causes import last_allowed
 from unbounded.machina.ssh.model import host_port
@@ -59,7 +59,7 @@ def joined_since(machine: Machine, node: Node | None) -> str | None:
     before = machine.status.provisioning
     if before is None or before.failure is None or node is None or not node.ready:
         return None
-    return None if before.node == NodeThen.READY else f"Node {node.metadata.name} has joined since"
+    return None if before.node == PreviousNode.READY else f"Node {node.metadata.name} has joined since"
 
 
 def is_asked_anew(machine: Machine, node: Node | None) -> bool:

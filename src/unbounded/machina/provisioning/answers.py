@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun, Remote, Running
 from unbounded.machina.provisioning.progress import line_words
 from unbounded.machina.provisioning.redact import end_of, shown
@@ -29,7 +29,7 @@ def parts_of(stdout: bytes) -> tuple[list[str], bytes] | None:
     return found[1].decode(errors="replace").split(), stdout[found.end() :]
 
 
-def answer(stdout: bytes, hidden: Iterable[Secret] = ()) -> Remote | None:
+def answer(stdout: bytes, hidden: Iterable[SecretStr] = ()) -> Remote | None:
     """Parse an answer; return None if there is no valid one."""
     match parts_of(stdout):
         case ["none"], _:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Rejected
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.model import Shell
 
 ANOTHER_MACHINE: Final = 65  # status of a reset that changed nothing, as the host is another Machine
@@ -29,10 +29,10 @@ class Install:
 
     uid: str
     attempt: str
-    config: Secret
+    config: SecretStr
     script: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    hidden: tuple[Secret, ...] = ()
+    hidden: tuple[SecretStr, ...] = ()
 
 
 @dataclass(frozen=True)

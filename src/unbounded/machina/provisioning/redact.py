@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 HIDDEN: Final = "[hidden]"
 _SHORTEST: Final = 6  # of a redacted secret; a shorter one occurs within many words
@@ -29,7 +29,7 @@ _PATTERNS: Final = (
 )
 
 
-def shown(text: str, hidden: Iterable[Secret] = ()) -> str:
+def shown(text: str, hidden: Iterable[SecretStr] = ()) -> str:
     """Return the text without secrets, known or likely ones, and without control characters but line ends."""
     text = _CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
     for secret in sorted(set(_parts(hidden)), key=len, reverse=True):
@@ -39,7 +39,7 @@ def shown(text: str, hidden: Iterable[Secret] = ()) -> str:
     return text
 
 
-def _parts(hidden: Iterable[Secret]) -> Iterator[str]:
+def _parts(hidden: Iterable[SecretStr]) -> Iterator[str]:
     """Yield each secret, and the lines or halves of a secret that has several."""
     for secret in hidden:
         text = secret.reveal()

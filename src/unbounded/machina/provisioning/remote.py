@@ -9,7 +9,7 @@ from typing import Final
 
 from unbounded.api.failures import Failure
 from unbounded.join.install import uninstall_script
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.answers import TAIL_BYTES, answer, parts_of
 from unbounded.machina.provisioning.commands import command, script
 from unbounded.machina.provisioning.model import (
@@ -107,7 +107,7 @@ class HostInstaller:
         """
         attempt = secrets.token_hex(_NEW_ATTEMPT_BYTES)
         whose = {"RESET_MACHINE": machine, "RESET_UID": uid}
-        install = Install(RESET, attempt, Secret("{}"), script("reset.sh"), whose)
+        install = Install(RESET, attempt, SecretStr("{}"), script("reset.sh"), whose)
         for _ in range(_RESETS):
             found = await self._reset(shell, install, limit_s, tell)
             if isinstance(found, NoRun) or found.attempt == attempt or found == Finished(found.attempt, 0):
@@ -140,11 +140,11 @@ class HostInstaller:
             await shell.run(command(how, RESET), limit_s=CALL_S)
 
 
-def _words(line: bytes, hidden: Iterable[Secret]) -> str:
+def _words(line: bytes, hidden: Iterable[SecretStr]) -> str:
     return line_words(shown(line.decode(errors="replace"), hidden))
 
 
-def _read(ended: Ended, hidden: Iterable[Secret] = ()) -> Remote:
+def _read(ended: Ended, hidden: Iterable[SecretStr] = ()) -> Remote:
     found = answer(ended.stdout, hidden)
     if found is None:
         raise _refused(ended)

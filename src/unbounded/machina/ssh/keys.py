@@ -12,7 +12,7 @@ from typing import Final
 import asyncssh
 
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.model import Identity, SshRejected, Trouble
 from unbounded.machina.ssh.private_keys import check_private_key
 from unbounded.machina.ssh.rounds import check_rounds
@@ -88,13 +88,13 @@ def _private_key(identity: Identity) -> asyncssh.SSHKey:
     return key
 
 
-def _decrypted(text: str, passphrase: Secret | None) -> asyncssh.SSHKey:
+def _decrypted(text: str, passphrase: SecretStr | None) -> asyncssh.SSHKey:
     phrase = passphrase.reveal() if passphrase else ""
     try:
         return _imported(text, phrase)
     except asyncssh.KeyEncryptionError:
         if phrase.endswith("\n"):  # a Secret made from a file
-            return _decrypted(text, Secret(phrase.rstrip("\r\n")))
+            return _decrypted(text, SecretStr(phrase.rstrip("\r\n")))
         raise PassphraseWrong("the passphrase does not open the private key") from None
 
 
@@ -119,7 +119,7 @@ def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
         raise ValueError("the private key cannot be read") from None
 
 
-def _certificate(text: Secret, key: asyncssh.SSHKey) -> asyncssh.SSHCertificate:
+def _certificate(text: SecretStr, key: asyncssh.SSHKey) -> asyncssh.SSHCertificate:
     try:
         certificate = asyncssh.import_certificate(text.reveal().strip())
     except Exception:  # whatever a parser stumbles over

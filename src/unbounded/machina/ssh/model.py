@@ -11,7 +11,7 @@ from typing import Protocol
 
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.api.machine import SSHHop
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Identity:
         certificate: an OpenSSH certificate, one line.
     """
 
-    private_key: Secret
+    private_key: SecretStr
     version: str
-    passphrase: Secret | None = None
-    certificate: Secret | None = None
+    passphrase: SecretStr | None = None
+    certificate: SecretStr | None = None
 
 
 @dataclass(frozen=True)

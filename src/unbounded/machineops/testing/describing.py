@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unbounded.machineops import registry
-from unbounded.machineops.provider import Instance, Power, Secret, Session
+from unbounded.machineops.provider import Instance, Power, SecretStr, Session
 from unbounded.machineops.testing.base import Contract
 from unbounded.machineops.testing.budgets import Counted
 from unbounded.machineops.testing.driving import session_of
@@ -60,7 +60,7 @@ class Describing(Contract):
             assert budget.calls == 0
             garbage = "g4rb4ge-\x00"
             for key in subject.login.secret:
-                broken = replace(subject.login, secret={**subject.login.secret, key: Secret(garbage)})
+                broken = replace(subject.login, secret={**subject.login.secret, key: SecretStr(garbage)})
                 try:
                     await subject.provider.connect(broken, budget).close()
                 except ValueError as error:

@@ -24,7 +24,7 @@ from unbounded.join.facts import ClusterFacts
 from unbounded.join.tokens import BootstrapToken, Tokens
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from unbounded.kube.events import EventRecorder, reference
+from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
@@ -199,7 +199,7 @@ class Attestation:
 
     def _tell(self, machine: Machine, kind: str, reason: str, text: str) -> None:
         if self._events is not None:
-            self._events.event(reference(MACHINES, machine), kind, reason, text)
+            self._events.event(object_reference(MACHINES, machine), kind, reason, text)
 
 
 def _said(code: int, text: str, retry_after_s: int | None = None) -> Outcome:

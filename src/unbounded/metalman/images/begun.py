@@ -19,7 +19,7 @@ from unbounded.fetch.failures import Unusable
 from unbounded.fetch.store import ImageStore
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.metalman.http.ports import NotYet
 from unbounded.metalman.images.metadata import FOLDER, read_disk, read_netboot
 from unbounded.metalman.netboot.ports import Image, Served
@@ -41,7 +41,7 @@ log = Log("metalman.images")
 class Begun:
     """Images of the running boots of one cache; `run` reads those that were served earlier."""
 
-    def __init__(self, store: ImageStore, metrics: Metrics | None = None) -> None:
+    def __init__(self, store: ImageStore, metrics: ControllerMetrics | None = None) -> None:
         self._store = store
         self._began: dict[str, tuple[str, str, Served]] = {}  # {Machine: (its UID, boot, images)}
         self._read: dict[str, Served | None] = {}  # by digest of the disk image, for images that contain everything

@@ -19,7 +19,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.images.keeper import ImageKeeper
@@ -91,7 +91,7 @@ class ImageConditions:
         keeper: ImageKeeper,
         *,
         site: str | None,
-        metrics: Metrics | None = None,
+        metrics: ControllerMetrics | None = None,
         now: WallClock = utc_now,
         progress_s: float = PROGRESS_S,
     ) -> None:

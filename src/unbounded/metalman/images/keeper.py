@@ -22,7 +22,7 @@ from unbounded.fetch.store import ImageStore, Stored
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.metalman.http.ports import NotYet
 from unbounded.metalman.images.begun import Begun, boot_under_way
@@ -64,7 +64,7 @@ class ImageKeeper:
         site: str | None,
         defaults: Defaults | None = None,
         logins: Logins | None = None,
-        metrics: Metrics | None = None,
+        metrics: ControllerMetrics | None = None,
         pace: Pace = USUAL,
     ) -> None:
         self._api = api

@@ -18,7 +18,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.metalman.http.ports import CloudInitEvent, NotYet, OnDisk, Outcome, ProgressReport, Refused, Rendered
 from unbounded.metalman.netboot.book import NetbootBook
@@ -90,7 +90,7 @@ class Parts:
     site: str | None = None
     neighbours: Neighbours = lambda _address: None
     announce: Announce = silence
-    metrics: Metrics | None = None
+    metrics: ControllerMetrics | None = None
     now: WallClock = utc_now
 
 

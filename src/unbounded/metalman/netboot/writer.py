@@ -17,9 +17,9 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import Conflict, Invalid, NotFound
+from unbounded.kube.errors import Conflict, InvalidObject, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import Metrics
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
@@ -49,7 +49,7 @@ class Writer:
         wants: Wants,
         *,
         now: WallClock = utc_now,
-        metrics: Metrics | None = None,
+        metrics: ControllerMetrics | None = None,
     ) -> None:
         self._api = api
         self._machines = machines
@@ -140,7 +140,7 @@ class Writer:
                 machine = None  # read again, as the cache may be behind
             except NotFound:
                 return False
-            except Invalid as error:
+            except InvalidObject as error:
                 log.warning("what was seen of a boot cannot be written", error=error, machine=name)
                 return False
             else:

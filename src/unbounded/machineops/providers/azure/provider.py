@@ -23,7 +23,7 @@ from unbounded.machineops.provider import (
     OperationKind,
     Rate,
     Rates,
-    Secret,
+    SecretStr,
 )
 from unbounded.machineops.providers.azure import flow, ids
 from unbounded.machineops.providers.azure.calls import Calls, Credential
@@ -99,7 +99,7 @@ def _public_endpoint() -> str:
     return str(get_arm_endpoints(cloud)["resource_manager"])
 
 
-def check(secret: Mapping[str, Secret]) -> None:
+def check(secret: Mapping[str, SecretStr]) -> None:
     """Check the content of a credential's Secret.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from unbounded.kube.logs import Secret
+from unbounded.kube.logs import SecretStr
 
 KEYS: Final = ("tenancyOCID", "userOCID", "region", "fingerprint", "privateKey")
 PASSPHRASE: Final = "privateKeyPassphrase"  # noqa: S105
@@ -29,11 +29,11 @@ class ApiKey:
     user: str
     region: str
     fingerprint: str
-    private_key: Secret
-    passphrase: Secret | None
+    private_key: SecretStr
+    passphrase: SecretStr | None
 
 
-def api_key(secret: Mapping[str, Secret]) -> ApiKey:
+def api_key(secret: Mapping[str, SecretStr]) -> ApiKey:
     """Parse a Secret.
 
     Raises:
@@ -50,9 +50,9 @@ def api_key(secret: Mapping[str, Secret]) -> ApiKey:
         raise ValueError("fingerprint has to be 16 bytes in hexadecimal, separated by colons")
     if _fingerprint(text["privateKey"], text.get(PASSPHRASE)) != fingerprint:
         raise ValueError("fingerprint is not that of privateKey: take both from the same API key")
-    passphrase = Secret(text[PASSPHRASE]) if text.get(PASSPHRASE) else None
+    passphrase = SecretStr(text[PASSPHRASE]) if text.get(PASSPHRASE) else None
     return ApiKey(
-        text["tenancyOCID"], text["userOCID"], text["region"], fingerprint, Secret(text["privateKey"]), passphrase
+        text["tenancyOCID"], text["userOCID"], text["region"], fingerprint, SecretStr(text["privateKey"]), passphrase
     )
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from unbounded.api.failures import Transient
-from unbounded.kube.together import together
+from unbounded.kube.gather import gather
 
 
 async def test_the_failure_comes_by_itself_and_the_others_have_ended() -> None:
@@ -24,7 +24,7 @@ async def test_the_failure_comes_by_itself_and_the_others_have_ended() -> None:
         raise Transient("refused")
 
     with pytest.raises(Transient, match="refused"):
-        await together([waits(), fails()])
+        await gather([waits(), fails()])
     assert ended == ["waits"]
 
 
@@ -36,7 +36,7 @@ async def test_our_own_bug_is_not_hidden_behind_a_failure_of_the_outside() -> No
         raise KeyError("bug")
 
     async def both() -> None:
-        await together([fails(), is_wrong()])
+        await gather([fails(), is_wrong()])
 
     with pytest.raises(KeyError, match="bug"):
-        await together([fails(), both()])
+        await gather([fails(), both()])

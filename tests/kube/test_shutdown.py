@@ -9,18 +9,18 @@ import sys
 
 import pytest
 
-from unbounded.kube.ending import CUT_OFF
+from unbounded.kube.shutdown import FORCED_EXIT_STATUS
 
 STANDSTILL = """
 import asyncio, time
-from unbounded.kube.ending import tell_of_standstill
+from unbounded.kube.shutdown import log_loop_stalls
 from unbounded.kube.logs import configure
 
 async def look():
     time.sleep(0.6)
 
 async def main():
-    tell_of_standstill(asyncio.get_running_loop(), 0.2)
+    log_loop_stalls(asyncio.get_running_loop(), 0.2)
     await asyncio.sleep(0.3)
     await look()
     await asyncio.sleep(0.3)
@@ -70,9 +70,9 @@ raise SystemExit(asyncio.run(until_signal(main(), ends_within_s=0.3)))
     ("how", "status", "named"),
     [
         ("ends", 0, {}),
-        ("swallows", CUT_OFF, {"task": "look at m1", "at": "<string>:9 swallows"}),
-        ("blocks", CUT_OFF, {"task": "look at m1", "at": "<string>:17 blocks"}),
-        ("in_a_thread", CUT_OFF, {"thread": "cloud"}),
+        ("swallows", FORCED_EXIT_STATUS, {"task": "look at m1", "at": "<string>:9 swallows"}),
+        ("blocks", FORCED_EXIT_STATUS, {"task": "look at m1", "at": "<string>:17 blocks"}),
+        ("in_a_thread", FORCED_EXIT_STATUS, {"thread": "cloud"}),
     ],
 )
 def test_what_does_not_end_is_named_and_cut_off(how: str, status: int, named: dict[str, str]) -> None:
