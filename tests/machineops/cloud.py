@@ -426,6 +426,7 @@ class SimProvider:
     life: Incarnation
     flow: str = "beside"
     name: str = NAME
+    api_version: str = "v1"
     kinds: frozenset[OperationKind] = frozenset(kind for kind in OperationKind if kind.is_host)
     modes: frozenset[AuthMode] = frozenset(AuthMode)
     secret_keys: tuple[str, ...] = ("token",)

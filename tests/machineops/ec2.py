@@ -131,6 +131,7 @@ class EC2:
     front: Front
     session: type[EC2Session] = field(default_factory=lambda: EC2Session)
     name: ClassVar[str] = "EC2"
+    api_version: ClassVar[str] = "v1"
     kinds: ClassVar[frozenset[OperationKind]] = frozenset(kind for kind in OperationKind if kind.is_host)
     modes: ClassVar[frozenset[AuthMode]] = frozenset({AuthMode.WORKLOAD_IDENTITY})
     secret_keys: ClassVar[tuple[str, ...]] = ()

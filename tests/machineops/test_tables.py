@@ -18,13 +18,29 @@ from unbounded.kube.options import SettingsError
 from unbounded.machineops import power, registry, replacement
 from unbounded.machineops.main import main as machine_ops_controller
 from unbounded.machineops.power import Seen
-from unbounded.machineops.provider import GROUP, Action, Cancel, Next, OperationKind, Rate, Rates, ReplaceStep, said
+from unbounded.machineops.provider import (
+    API_VERSION,
+    GROUP,
+    Action,
+    Cancel,
+    Next,
+    OperationKind,
+    Provider,
+    Rate,
+    Rates,
+    ReplaceStep,
+    said,
+)
 from unbounded.machineops.reasons import MEANING
 from unbounded.operations import reasons as common
 from unbounded.operations.procedure import COMPLETE, Procedure
 
 PROVIDER = SimProvider(Cloud(), Incarnation("one", random.Random(0), FAIR))
 NAMELESS = object()
+NEWER = replace(PROVIDER, api_version="v2")
+BARELY_NEWER = SimpleNamespace(api_version="v2")  # the members of v2 may have other names
+UNDECLARED = SimpleNamespace(**{name: getattr(PROVIDER, name) for name in dir(Provider) if name[0] != "_"})
+del UNDECLARED.api_version
 
 
 def _procedures() -> dict[str, Procedure]:
@@ -169,6 +185,37 @@ def test_a_provider_of_another_release_is_told_what_it_lacks() -> None:
     older = SimpleNamespace(**{name: getattr(PROVIDER, name) for name in ("name", "kinds", "modes", "connect")})
     (fault,) = registry.faults(cast("Any", older))
     assert fault.startswith("it has no call_limit_s, instance, most_user_data, ")
+
+
+@pytest.mark.parametrize("name", ["NEWER", "BARELY_NEWER"])
+def test_a_provider_for_another_version_is_refused_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = EntryPoint("Sim", f"tests.machineops.test_tables:{name}", GROUP)
+    monkeypatch.setattr(registry, "installed", lambda: {"Sim": [entry]})
+    refused = "it is written for 'v2' of the provider API, and this release serves 'v1'"
+    with pytest.raises(SettingsError, match=f"^provider Sim cannot be served: {refused}$"):
+        registry.load("Sim")
+    assert machine_ops_controller(["providers"]) == 0
+    assert refused in capsys.readouterr().out
+
+
+def test_a_provider_that_declares_no_version_is_served_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = EntryPoint("Sim", "tests.machineops.test_tables:UNDECLARED", GROUP)
+    monkeypatch.setattr(registry, "installed", lambda: {"Sim": [entry]})
+    served = registry.to_serve("")
+    assert served.providers == {"Sim": UNDECLARED}
+    served.say()
+    (record,) = caplog.records
+    assert (record.getMessage(), getattr(record, FIELDS)["provider"]) == ("a provider declares no api_version", "Sim")
+    assert "counts as 'v1'" in getattr(record, FIELDS)["why"]
+
+
+def test_the_providers_that_come_with_the_project_are_written_for_its_version() -> None:
+    for name in registry.EXTRAS:
+        assert registry.load(name).api_version == API_VERSION == registry.UNDECLARED
 
 
 def test_a_name_that_two_packages_bring_is_served_for_neither(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,9 @@ requests. It never decides about the next action or about a lost answer. It rais
 - `Transient` if surely nothing was done, or `NotDone(reason, message)` if that has a reason of its own;
 - `Uncertain` if the answer was lost: the controller observes again before the next request.
 
+A provider declares in `api_version` the version of this API that it is written for. `API_VERSION` is the version that
+this release serves. It changes only if a provider of the former version would no longer work unchanged.
+
 Texts of the cloud in these messages must pass through `said`. `unbounded.machineops.testing` has the tests that every
 provider must pass.
 """
@@ -31,6 +34,7 @@ from unbounded.operations.ports import NotDone, Refusal
 from unbounded.operations.procedure import Cancel
 
 __all__ = [
+    "API_VERSION",
     "GROUP",
     "PUT_BACK",
     "Action",
@@ -65,6 +69,7 @@ __all__ = [
     "said",
 ]
 
+API_VERSION: Final = "v1"
 GROUP: Final = "unbounded.providers"
 PUT_BACK: Final = "PutBack"
 SAID_CHARS: Final = 512
@@ -426,6 +431,14 @@ class Provider(Protocol):
     @property
     def name(self) -> str:
         """Value of `spec.provider`."""
+        ...
+
+    @property
+    def api_version(self) -> str:
+        """Version of this API that the provider is written for, as a literal: "v1".
+
+        Do not return `API_VERSION`: that is the version of the installed release.
+        """
         ...
 
     @property

@@ -13,14 +13,16 @@ from unbounded.api.spelling import nearest
 from unbounded.kube.logs import Log
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import replacement
-from unbounded.machineops.provider import GROUP, Provider
+from unbounded.machineops.provider import API_VERSION, GROUP, Provider
 from unbounded.operations.memory import ACT_WITHIN_S
 from unbounded.operations.ownership import Executor
 from unbounded.operations.parameters import names
 
 EXTRAS: Final = {"AzureVM": "azure", "OCIInstance": "oci"}
 
-_MEMBERS: Final = [name for name in dir(Provider) if not name.startswith("_")]
+UNDECLARED: Final = "v1"  # what a provider without `api_version` counts as, until the release after 0.1
+
+_MEMBERS: Final = [name for name in dir(Provider) if not name.startswith("_") and name != "api_version"]
 
 log = Log("machine-ops-controller")
 
@@ -49,7 +51,9 @@ def load(name: str) -> Provider:
     if isinstance(provider, type):
         raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a class; it has to lead to an instance")
     try:
-        called, wrong = provider.name, faults(provider)
+        called, wrong = (
+            (provider.name, faults(provider)) if _is_for_us(provider) else (name, [_other_version(provider)])
+        )
     except Exception as error:  # an error of a third-party provider must not stop the others
         told = f"{type(error).__name__}: {error}"
         raise SettingsError(f"the entry point {name!r} of {GROUP} leads to what is no provider ({told})") from error
@@ -83,6 +87,8 @@ def _imported(name: str, entry: EntryPoint) -> Provider:
 
 def faults(provider: Provider) -> list[str]:
     """Return the faults of a provider's description; empty for a valid one."""
+    if not _is_for_us(provider):
+        return [_other_version(provider)]
     if lacking := [name for name in _MEMBERS if not hasattr(provider, name)]:
         return [f"it has no {', '.join(lacking)}"]
     wrong = [] if is_provider_name(provider.name) else [f"{provider.name!r} cannot stand in spec.provider"]
@@ -104,6 +110,14 @@ def faults(provider: Provider) -> list[str]:
     return wrong + (replacement.faults(provider.replacement) if provider.replacement else [])
 
 
+def _is_for_us(provider: Provider) -> bool:
+    return getattr(provider, "api_version", UNDECLARED) == API_VERSION
+
+
+def _other_version(provider: Provider) -> str:
+    return f"it is written for {provider.api_version!r} of the provider API, and this release serves {API_VERSION!r}"
+
+
 @dataclass(frozen=True)
 class Served:
     """Providers by name, and the reasons why other installed ones are not served."""
@@ -112,9 +126,13 @@ class Served:
     unserved: Mapping[str, str]
 
     def say(self) -> None:
-        """Log the providers that are not served, once, as an administrator may have to act."""
+        """Log, once, the providers that are not served now, and those that a later release refuses."""
         for name, why in self.unserved.items():
             log.warning("a provider is not served", provider=name, why=why)
+        for name, provider in self.providers.items():
+            if not hasattr(provider, "api_version"):
+                counts_as = f"it counts as {UNDECLARED!r}, and a later release refuses it"
+                log.warning("a provider declares no api_version", provider=name, why=counts_as)
 
 
 def all_installed() -> Served:

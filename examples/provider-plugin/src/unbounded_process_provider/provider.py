@@ -51,6 +51,7 @@ class LocalProcess:
     """What the controller reads of a provider; it has no login, as the folders are its own."""
 
     name = "LocalProcess"
+    api_version = "v1"
     kinds = frozenset(kind for kind in OperationKind if kind.is_host)
     modes = frozenset({AuthMode.WORKLOAD_IDENTITY})
     secret_keys: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unbounded.machineops import registry
-from unbounded.machineops.provider import Instance, Power, SecretStr, Session
+from unbounded.machineops.provider import API_VERSION, Instance, Power, SecretStr, Session
 from unbounded.machineops.testing.base import Contract
 from unbounded.machineops.testing.budgets import Counted
 from unbounded.machineops.testing.driving import session_of
@@ -16,6 +16,7 @@ from unbounded.machineops.testing.subject import Subject
 
 class Describing(Contract):
     def test_it_describes_itself_soundly(self, subject: Subject) -> None:
+        assert hasattr(subject.provider, "api_version"), f"it does not declare api_version, such as {API_VERSION!r}"
         assert registry.faults(subject.provider) == []
         assert subject.provider.modes
 

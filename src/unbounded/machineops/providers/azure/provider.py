@@ -47,6 +47,7 @@ class AzureVM:
     """
 
     name = "AzureVM"
+    api_version = "v1"
     kinds = frozenset(kind for kind in OperationKind if kind.is_host)
     modes = frozenset({AuthMode.WORKLOAD_IDENTITY, AuthMode.EXTERNAL_PLUGIN})
     secret_keys = ("tenantID", "clientID", "clientSecret")

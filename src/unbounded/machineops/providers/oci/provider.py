@@ -43,6 +43,7 @@ class OciProvider:
 
     calls: Callable[[Login], Calls] = lambda login: Calls(login, Wire())
     name: str = "OCIInstance"
+    api_version: str = "v1"
     kinds: frozenset[OperationKind] = frozenset(kind for kind in OperationKind if kind.is_host)
     modes: frozenset[AuthMode] = frozenset(AuthMode)
     secret_keys: tuple[str, ...] = KEYS
