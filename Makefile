@@ -10,16 +10,27 @@ export PATH := $(CURDIR)/$(VENV)/tools/bin:$(PATH)
 # spend half of its start on that.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run check tools compiled quick test soak bench release lock generate clean
+.PHONY: run check format lint types layers generated tools compiled quick test soak bench release lock generate clean
 
 run: $(STAMP)
 	@exec $(BIN)/unbounded up --lab 3 $(if $(CLOUD),--lab-cloud $(CLOUD) )--data data
 
-check: $(STAMP)
+# .pre-commit-config.yaml runs the quick ones of these.
+check: format lint types layers generated
+
+format: $(STAMP)
 	$(BIN)/ruff format --check .
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
+
+types: $(STAMP)
 	$(BIN)/mypy
+
+layers: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports
+
+generated: $(STAMP)
 	$(BIN)/python -m scripts.generate --check
 
 quick: $(STAMP)
