@@ -1,4 +1,4 @@
-"""Run benchmarks and write what they found into the README: `python -m benchmarks [NAME…] [--quick] [--repeat N]`."""
+"""Run benchmarks and write docs/benchmarks.md: `python -m benchmarks [NAME…] [--quick] [--repeat N]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -61,10 +62,11 @@ MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
     "ssh": ssh.missing,
     "cli": cli.missing,
 }
-README: Final = Path(__file__).parent.parent / "README.md"
+PAGE: Final = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+WIDTH: Final = 120
 BEGIN: Final = "<!-- benchmarks:begin -->"
 END: Final = "<!-- benchmarks:end -->"
-_PART: Final = re.compile(r"^`(\w+)`: .*?(?=^`\w+`: |\Z)", re.MULTILINE | re.DOTALL)  # of the README's table
+_PART: Final = re.compile(r"^`(\w+)`: .*?(?=^`\w+`: |\Z)", re.MULTILINE | re.DOTALL)  # of the page
 
 
 def main() -> None:
@@ -76,8 +78,8 @@ def main() -> None:
     found = {name: part(_run(name, quick=arguments.quick, repeat=arguments.repeat)) for name in names}
     print("\n\n".join(found.values()))
     if not arguments.quick:
-        README.write_text(with_parts(README.read_text(), found))
-        say(f"written to {README.name}")
+        PAGE.write_text(with_parts(PAGE.read_text(), found))
+        say(f"written to docs/{PAGE.name}")
 
 
 def _possible(name: str) -> bool:
@@ -102,7 +104,10 @@ def part(result: Mapping[str, Any]) -> str:
     amount = AMOUNTS[result["name"]].format_map(figures)
     where = f"{machine['cpus']} CPUs ({machine['cpu']}, {machine['memory_gib']} GiB), Python {machine['python']}"
     rows = [_row(figures[key], limit, result.get("spread", {}).get(key)) for key, limit in _limits(result)]
-    head = [f"`{result['name']}`: {amount}, on {where}.", "", "| | measured | aim | limit |", "|---|---:|---:|---:|"]
+    title = textwrap.fill(
+        f"`{result['name']}`: {amount}, on {where}.", WIDTH, break_long_words=False, break_on_hyphens=False
+    )
+    head = [title, "", "| | measured | aim | limit |", "|---|---:|---:|---:|"]
     return "\n".join([*head, *rows])
 
 
@@ -116,12 +121,11 @@ def _row(value: float, limit: Limit, spread: list[float] | None) -> str:
     return f"| {limit.says} | {value:g}{apart} | {aim} | {limit.bound} |"
 
 
-def with_parts(readme: str, found: Mapping[str, str]) -> str:
-    """The README with what these benchmarks found, and with what it has of others; its markers are put at its end if it
-    has none."""
-    if BEGIN not in readme:
-        readme = f"{readme.rstrip()}\n\n## Figures\n\n{BEGIN}\n{END}\n".lstrip()
-    before, _, rest = readme.partition(BEGIN)
+def with_parts(page: str, found: Mapping[str, str]) -> str:
+    """Return the page with the results of these benchmarks and the former ones of others; add missing markers."""
+    if BEGIN not in page:
+        page = f"{page.rstrip()}\n\n{BEGIN}\n{END}\n".lstrip()
+    before, _, rest = page.partition(BEGIN)
     there, _, after = rest.partition(END)
     kept = {each[1]: each[0].strip() for each in _PART.finditer(there)}
     parts = {name: found.get(name) or kept.get(name) for name in LIMITS}
@@ -132,7 +136,7 @@ def with_parts(readme: str, found: Mapping[str, str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LIMITS)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="small counts; the README stays as it is")
+    parser.add_argument("--quick", action="store_true", help="small counts; the page stays as it is")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="tell the median of N runs")
     return parser
 

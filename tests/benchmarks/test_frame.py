@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from benchmarks.__main__ import BEGIN, END, README, part, with_parts
+from benchmarks.__main__ import BEGIN, END, LIMITS, PAGE, part, with_parts
 from benchmarks.frame import Measured, machine, median, percentile
 
 
@@ -36,18 +36,19 @@ def test_the_machine_is_told() -> None:
 
 
 def test_what_was_measured_replaces_what_was_said_of_it_and_nothing_else() -> None:
-    readme = f"# Title\n\n{BEGIN}\n`operations`: old\n\n| a |\n\n`ssh`: kept\n\n| b |\n{END}\n\n## After\n"
+    page = f"# Title\n\n{BEGIN}\n`operations`: old\n\n| a |\n\n`ssh`: kept\n\n| b |\n{END}\n\n## After\n"
     found = {"cli": "`cli`: more", "operations": "`operations`: new"}
     shown = "`operations`: new\n\n`ssh`: kept\n\n| b |\n\n`cli`: more"
-    assert with_parts(readme, found) == f"# Title\n\n{BEGIN}\n{shown}\n{END}\n\n## After\n"
+    assert with_parts(page, found) == f"# Title\n\n{BEGIN}\n{shown}\n{END}\n\n## After\n"
 
 
-def test_the_readme_s_own_table_is_read_whole() -> None:
-    readme = README.read_text()
-    assert with_parts(readme, {}) == readme
+def test_the_page_s_own_tables_are_read_whole() -> None:
+    page = PAGE.read_text()
+    assert with_parts(page, {}) == page
+    assert page.count("| measured |") == len(LIMITS)
 
 
-def test_a_readme_without_markers_gets_them_once() -> None:
+def test_a_page_without_markers_gets_them_once() -> None:
     once = with_parts("# Title\n", {"ssh": "`ssh`: new"})
     assert once.startswith("# Title\n")
     assert with_parts(once, {"ssh": "`ssh`: new"}) == once
@@ -70,3 +71,14 @@ def test_a_table_shows_what_was_promised_beside_what_was_measured() -> None:
     rows = [line for line in part(result).splitlines() if line.startswith("| time for all reboots")]
     assert len(rows) == 1
     assert rows[0].endswith("| 1.3 (1.2 to 1.4) | 1.25 | ≤ 1.6 |")
+
+
+def test_a_long_title_is_wrapped_and_replaced_as_a_whole() -> None:
+    long = {"cpus": 2, "cpu": "A CPU with a name " * 6, "memory_gib": 24, "python": "3.11.7"}
+    figures = dict.fromkeys(LIMITS["templates"], 1.0) | {"renders": 50}
+    made = part({"name": "templates", "figures": figures, "ratios": {}, "machine": long})
+    title = made.partition("\n\n")[0].splitlines()
+    assert len(title) == 2
+    assert max(map(len, title)) <= 120
+    once = with_parts("", {"templates": made})
+    assert with_parts(once, {"templates": "`templates`: new"}) == f"{BEGIN}\n`templates`: new\n{END}\n"
