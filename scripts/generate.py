@@ -19,8 +19,8 @@ from scripts import (
     cli_reference,
     crd_files,
     deploy_files,
-    design_tables,
     manifest_files,
+    operation_reference,
 )
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "Helm chart": chart_files.files,
     "API reference": api_reference.files,
     "command reference": cli_reference.files,
-    "tables of DESIGN.md": design_tables.files,
+    "operation reference": operation_reference.files,
     "requests to Azure": azure_requests.files,
 }
 
