@@ -17,6 +17,7 @@ from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.registry import commands
 
 DOCUMENTS: Final = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+LINKED: Final = (*DOCUMENTS, *sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*/*.md")), ROOT / "images" / "README.md")
 PLUGIN: Final = "kubectl unbounded "
 FINGERPRINT: Final = f"SHA256:{'A' * 43}"
 READ_BY_SHELL: Final = re.compile(r'(?<=--fingerprint )"\$\([^)]*\)"')  # another command prints it
@@ -55,14 +56,23 @@ def test_all_guides_have_commands() -> None:
     assert all(list(calls(DOCS / f"{name}.md")) for name in guides)
 
 
-def test_links_lead_somewhere() -> None:
-    for document in DOCUMENTS:
-        for target in _links(document):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
+def test_links_lead_to_files_and_headings() -> None:
+    for document in LINKED:
+        for target, heading in _links(document):
+            path = document.parent / target if target else document
+            assert path.exists(), f"{document.name}: {target}"
+            if heading:
+                assert heading in _anchors(path), f"{document.name}: {target}#{heading}"
 
 
-def _links(document: Path) -> Iterator[str]:
+def _links(document: Path) -> Iterator[tuple[str, str]]:
     for part in document.read_text().split("](")[1:]:
-        target = part.partition(")")[0].partition("#")[0]
-        if target and "://" not in target:
-            yield target
+        target, _, heading = part.partition(")")[0].partition("#")
+        if "://" not in target:
+            yield target, heading
+
+
+def _anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub and static site generators give to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

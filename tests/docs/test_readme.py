@@ -1,4 +1,4 @@
-"""README.md: its commands from the first to the last, with machines that are simulated and hosts that are SSH servers.
+"""README.md and docs/tour.md: their commands from the first to the last, with simulated machines and SSH servers.
 
 What is there before them: a cluster of its own is `unbounded up`, a rack is a BMC that is simulated, a host is an SSH
 server, and its agent and kubelet have stand-ins. Commands on a host of its own are those of docs/agent.md.
@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from tests.cli.running import KUBECTL
-from tests.docs.runner import RELEASE_URL, ROOT, Shell, Stage, follow, printed_until, running
+from tests.docs.runner import DOCS, RELEASE_URL, ROOT, Shell, Stage, follow, printed_until, running
 from tests.e2e.plane import Plane, plane
 from tests.e2e.standin import SHA256, kubelets, make_node, standin_agent, started
 from tests.support.ssh.sshd import Fleet, missing, sshd_fleet
@@ -32,14 +32,16 @@ pytestmark = [
     pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}"),
 ]
 README: Final = ROOT / "README.md"
+TOUR: Final = DOCS / "tour.md"
 LIMIT_S: Final = 120.0
 
 
-async def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
+async def test_their_commands_do_what_they_say(tmp_path: Path) -> None:
     with sshd_fleet(tmp_path / "fleet", 1) as fleet, standin_agent(tmp_path / "agent") as url:
         async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, Reader(tmp_path, fleet, url, bmc) as reader:
             stages = {"Hosts that become nodes": reader.has_a_node}
-            said = await follow(README, reader.shell, stages, reader.starts())
+            await follow(README, reader.shell, starts={"make run": reader.runs})
+            said = await follow(TOUR, reader.shell, stages, reader.starts())
             assert await reader.machines() == reader.backed_up
     assert "lab-01-host-reboot-" in reader.first_run
     for promised in ("was seen Off", "was seen On", "replace-rack1-02", "unbounded-agent-linux-amd64.tar.gz.sha256"):
@@ -49,7 +51,7 @@ async def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
 
 
 class Reader:
-    """Who has a rack, a host, and a control plane that is started, stopped and started again as README says."""
+    """Who has a rack, a host, and a control plane that is started, stopped and started again as the pages say."""
 
     def __init__(self, folder: Path, fleet: Fleet, url: str, bmc: LabBmc) -> None:
         self.folder = folder / "home"
@@ -80,7 +82,6 @@ class Reader:
 
     def starts(self) -> Mapping[str, Stage]:
         return {
-            "make run": self.runs,
             ".venv/bin/unbounded up": self.begins,
             "# stop `unbounded up` first": self.stops,
         }
@@ -110,5 +111,5 @@ class Reader:
 
     @property
     def _plane(self) -> Plane:
-        assert self._it is not None, "README has not started it"
+        assert self._it is not None, "the tour has not started it"
         return self._it
