@@ -1,14 +1,16 @@
-"""Speaking to a Kubernetes API, and the runtime of level-triggered controllers.
+"""Access to a Kubernetes API, and the runtime of level-triggered controllers.
 
-It owns the way to the server and the time in between: what an object means is for `unbounded.api`, what to do about it
-for the components.
+The package owns the connection to the server, the caches and the reconcile loop. `unbounded.api` owns the meaning of
+objects; the components own the decisions.
 
-- `port`: the Protocol `Api` that everything above asks for; `errors`: what can come of a call, sorted by who acts next.
+- `port`: the Protocol `Api` that all code above uses; `errors`: the failures of a call, sorted by who acts next.
 - `client` (`HttpApi`) on `wire`, `config`, `credentials`, `tls`: the port over HTTP.
-- `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`), `backoff`: the loop.
+- `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`), `backoff`: the reconcile loop.
+- `status_writer` (`StatusWriter`): the writes of a status.
 - `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `health`, `logs` (`Log`, `SecretStr`).
-- `selectors`, `objects`, `clock`: small pure things; `durable`, `threads`, `gather`, `shutdown`: ends of work.
+- `selectors`, `objects`, `clock`: small pure helpers; `durable`, `threads`, `gather`, `shutdown`: files, threads, the
+  end of a process.
 - `gc_tuning`: the garbage collector.
 
-Durations are measured by the event loop's `time()`, so all of it runs in virtual time; the wall clock is only shown.
+The event loop's `time()` measures durations, so tests run all of it in virtual time. The wall clock is only displayed.
 """

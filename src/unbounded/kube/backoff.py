@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait after the n-th failure in a row: doubling from `base_s` up to `max_s`, the last half random."""
+    """Exponential backoff: the pause doubles from `base_s` up to `max_s`, and its second half is random."""
 
     base_s: float
     max_s: float

@@ -30,14 +30,14 @@ log = Log(__name__)
 
 
 class Cache(Generic[T]):
-    """The objects of one kind that a selector picks.
+    """Local copy of the objects of one kind that a selector picks.
 
-    `run` keeps it equal to the store: after a dropped, half-open or expired watch it goes on, or starts over, and
-    subscribers are told of every object that differs from what they knew, deletions included. Objects are shared and
-    must not be changed. Versions in between may be skipped: a subscriber learns that something changed, not how often.
+    `run` keeps it equal to the store: after a dropped, half-open or expired watch it resumes or lists again. It calls
+    subscribers for every object that differs from their last one, deletions included. Objects are shared and must not
+    be changed. The cache may skip versions: a subscriber learns that something changed, not how often.
 
     Args:
-        indexes: for each name, a function that gives the index keys of an object.
+        indexes: for each name, a function that returns the index keys of an object.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class Cache(Generic[T]):
             stop()
 
     def observe(self, item: T) -> None:
-        """Fold in the answer to a write of our own, so that what we wrote is read back before the watch tells it.
+        """Store the answer to a write of this process, so that a read returns it before the watch delivers it.
 
-        An answer that is older than what the watch told already changes nothing.
+        An answer that is older than the watch's last event changes nothing.
         """
         seen = identify(item)
         version = version_number(seen.version)
@@ -182,7 +182,7 @@ class Cache(Generic[T]):
             self._drop(seen.key)
 
     def _replace(self, items: Iterable[T], version: str) -> None:
-        """Make the cache equal to a list, but for what we `observe` after it was made: the watch will tell of that."""
+        """Make the cache equal to a list, except for later writes observed here: the watch delivers those."""
         restarted = version_number(version) < version_number(self._told)
         listed = {identify(item).key: item for item in items}
         for key in [key for key in self._items if key not in listed]:
@@ -219,7 +219,7 @@ class Cache(Generic[T]):
 
     def _put(self, seen: ObjectIdentity, item: T) -> None:
         old = self._items.get(seen.key)
-        if old is not None and identify(old).uid != seen.uid:  # deleted and made again while we did not look
+        if old is not None and identify(old).uid != seen.uid:  # deleted and created again between two lists
             self._drop(seen.key)
             old = None
         if old is not None:

@@ -36,11 +36,11 @@ CONNECT_S: Final = 10.0
 # A watch that is silent for longer may be half open. A server sends a bookmark about every minute, but promises none:
 # kube-apiserver leaves out one now and then.
 SILENCE_S: Final = 100.0
-WATCH_S: Final = (300, 600)  # the server is asked to end a watch after a time between these
+WATCH_S: Final = (300, 600)  # the server is requested to end a watch after a time between these
 PAGE: Final = 500
 CONNECTIONS: Final = 64  # for requests; watches have connections of their own
-BUSY_WAIT_S: Final = 1.0  # where the server does not say how long
-BUSY_LEAST_S: Final = 0.05  # where it says 0
+BUSY_WAIT_S: Final = 1.0  # if the server sends no Retry-After
+BUSY_LEAST_S: Final = 0.05  # if the server sends Retry-After: 0
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 _TOKEN_REQUEST: Final = {"apiVersion": TOKEN_REQUESTS.api_version, "kind": TOKEN_REQUESTS.kind, "spec": {}}
@@ -74,7 +74,7 @@ class HttpApi:
 
     Args:
         call_s: limit of each call (of each page of a list), waiting for a busy server included.
-        silence_s: a watch that says nothing for about this long ends, as it may be half open.
+        silence_s: a watch without data for about this long ends, as its connection may be half open.
     """
 
     def __init__(
@@ -190,14 +190,14 @@ class HttpApi:
     async def apply(
         self, kind: Kind[T], body: Mapping[str, Any], *, manager: str, force: bool = False, dry_run: bool = False
     ) -> T:
-        """Server-side apply: make these fields what `body` says, and `manager` their owner; the object may be new.
+        """Apply an object on the server side: set these fields, and make `manager` their owner. The object may be new.
 
-        Fields that `manager` applied before and that `body` no longer has are taken away.
+        The server removes fields that `manager` applied before and that `body` no longer has.
 
         Args:
             body: plain JSON with metadata.name (and namespace); apiVersion and kind are filled in.
-            force: take fields over that others own, instead of Conflict.
-            dry_run: answer what would come of it, and write nothing.
+            force: take over fields of other owners, instead of a Conflict.
+            dry_run: return the result, and write nothing.
         """
         meta = body["metadata"]
         full = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
@@ -227,9 +227,10 @@ class HttpApi:
         return IssuedToken(status.token, status.expiration_timestamp)
 
     def now(self) -> datetime:
-        """Return the server's time, by its last answer and this process's clock since; this clock's before the first.
+        """Return the server's time, from its last answer and this process's clock; this host's time before the first
+        answer.
 
-        So ages of what the server has stamped are right, whatever the clock of this machine says.
+        The ages of the server's timestamps are right even if this host's clock is wrong.
         """
         if self._began is None:
             return utc_now()
@@ -243,7 +244,7 @@ class HttpApi:
     # ---- one request
 
     async def _call(self, request: _Request[Any]) -> bytes:
-        """The body of a successful answer; a busy server is asked again as long as the call's limit allows."""
+        """Return the body of a successful answer; retry while the server is busy, within the call's limit."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -374,7 +375,7 @@ def _lost(request: _Request[Any], error: Exception) -> ApiError:
 
 
 def _describe(error: Exception) -> str:
-    """What happened, in few words; aiohttp's own for a failed connection hold the address of an object in memory."""
+    """Describe a transport error in a few words; aiohttp's own text for a failed connection holds a memory address."""
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
         refused = isinstance(cause, ConnectionRefusedError)

@@ -1,6 +1,6 @@
-"""The wall clock, which is only for showing: durations are measured by the event loop's own monotonic time.
+"""The wall clock, for display only: the event loop's monotonic time measures durations.
 
-Whoever shows times takes a `WallClock`, `utc_now` unless told otherwise, so that tests turn it with their dial.
+Code that displays times takes a `WallClock`, `utc_now` by default, so that tests can set it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ ALGORITHM: Final = "HS256"
 
 
 class BadSignature(Exception):
-    """Not a signature of this text by this token; the message says why."""
+    """A signature that does not belong to this text and token; the message gives the reason."""
 
 
 def signed(text: str, token_id: str, secret: str) -> str:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: kubeconfig files, and the service account of a Pod."""
+"""Address of the API server and credentials of the client: kubeconfig files, and the service account of a Pod."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANONYMOUS: Final = Impersonation()
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used as it stands; the message names the file and what is wrong in it."""
+    """A configuration that cannot be used; the message names the file and the fault."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,14 @@ def in_cluster(host: str, port: str, *, account: Path = SERVICE_ACCOUNT) -> Clie
 
 
 def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = ANONYMOUS) -> ClientConfig:
-    """The named context of kubeconfig files, else their current one; of what several files define the first counts.
+    """Return the named context of kubeconfig files, else their current one; the first file that defines a name wins.
 
     Args:
-        acting_as: each part that is not empty goes before what the user of the context says of it (`as`, `as-uid`,
-            `as-groups`, `as-user-extra`).
+        acting_as: each part that is not empty overrides that of the context's user (`as`, `as-uid`, `as-groups`,
+            `as-user-extra`).
+
     Raises:
-        ConfigError: a file cannot be read, or what the context names is missing or malformed.
+        ConfigError: a file cannot be read, or a part that the context names is missing or malformed.
     """
     files = [_Source(path, _load(path)) for path in paths]
     wanted = context or next((name for file in files if (name := file.body.get("current-context"))), "")
@@ -138,7 +139,7 @@ def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = 
 
 @dataclass(frozen=True)
 class _Source:
-    """A mapping of a kubeconfig and the file that it stands in: relative paths are relative to that file."""
+    """A mapping of a kubeconfig, and its file: paths are relative to that file."""
 
     path: Path
     body: Mapping[str, Any]
@@ -199,7 +200,7 @@ def _credentials(user: _Source, server: str) -> ClientCredentials:
 
 
 def _impersonation(user: _Source) -> Impersonation:
-    """Whom the user of a kubeconfig acts as."""
+    """Return the impersonation of a kubeconfig's user."""
     extra = user.body.get("as-user-extra") or {}
     if not isinstance(extra, Mapping):
         raise ConfigError(f"{user.path}: as-user-extra: wanted keys, each with a list of texts")
@@ -230,7 +231,7 @@ def _merged(told: Impersonation, there: Impersonation) -> Impersonation:
 
 
 def _impersonating(own: ClientCredentials, other: Impersonation, name: str) -> ClientCredentials:
-    """The credentials of a user who may act as somebody else; in the words of kubectl where that cannot be meant."""
+    """Return the credentials of a user with impersonation; raise with kubectl's message where the parts contradict."""
     if not other.user and other != ANONYMOUS:
         raise ConfigError(f"requesting uid, groups or user-extra for {name} without impersonating a user")
     if not all(value.isprintable() for _, value in other.headers()):

@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class Controller(Generic[K]):
-    """Calls `reconcile(key)` whenever something may have changed for a key.
+    """Controller that calls `reconcile(key)` whenever something may have changed for a key.
 
-    A reconcile looks at the world as it is now, whatever it was woken by, and answers the seconds after which to look
-    again, or None to wait for an event. What it raises never stops other keys: Stale is looked at again at once, every
-    other failure after back-off, and what is no `Failure` is our bug and logged with its traceback.
+    A reconcile reads the current state, whatever woke it. It returns the seconds until the next reconcile, or None to
+    wait for an event. An error never stops other keys. Stale is retried at once, every other Failure after backoff. Any
+    other exception is a bug in this program and is logged with its traceback.
 
     Args:
-        workers: how many keys are looked at at the same time.
+        workers: the number of keys that are reconciled concurrently.
     """
 
     def __init__(
@@ -43,17 +43,18 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._workers = workers
         metrics = metrics or ControllerMetrics()
-        self._results = cache(partial(metrics.reconciles.labels, name))  # found by its labels once, not on every look
+        # looked up by its labels once, not with every reconcile
+        self._results = cache(partial(metrics.reconciles.labels, name))
         self._seconds = metrics.reconcile_seconds.labels(name)
         self._log = Log(__name__).bind(controller=name)
         self.queue.on_depth = metrics.queue_depth.labels(name).set
 
     def enqueue(self, key: K) -> None:
-        """Look at this key soon."""
+        """Reconcile this key soon."""
         self.queue.add(key)
 
     def follow(self, cache: Cache[T], keys: Callable[[T], Iterable[K]]) -> None:
-        """Look at the keys that an object of this cache concerns, before and after each change of it."""
+        """Reconcile the keys that an object of this cache concerns, before and after each of its changes."""
 
         def changed(old: T | None, new: T | None) -> None:
             for item in (old, new):
@@ -98,7 +99,7 @@ class Controller(Generic[K]):
             self._seconds.observe(loop.time() - began)
 
     def _failed(self, key: K, error: Exception) -> str:
-        """Arrange the next look, log what is worth it, and name the result."""
+        """Schedule the retry, log the error if it is worth a line, and return the name of the result."""
         if isinstance(error, Stale):
             delay_s = self.queue.retry(key, soon=True)
             self._log.debug("overtaken by a change", key=str(key), again_in_s=round(delay_s, 2), error=str(error))
@@ -113,7 +114,7 @@ class Controller(Generic[K]):
 
 
 def _only_failure(error: Exception) -> Exception:
-    """What a task group raised because of failures alone counts as the first of them."""
+    """Return the first Failure of a task group in which nothing but Failures was raised."""
     if isinstance(error, ExceptionGroup) and error.split(Failure)[1] is None:
         return _only_failure(error.exceptions[0])
     return error

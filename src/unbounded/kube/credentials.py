@@ -1,4 +1,4 @@
-"""Who we are to the API server: fixed logins, token files that are rotated, exec plugins; and as whom we act."""
+"""Credentials of a client: fixed logins, token files that are rotated, exec plugins; and impersonation."""
 
 from __future__ import annotations
 
@@ -132,11 +132,11 @@ class IssuedToken:
 
 @dataclass
 class AccountToken:
-    """Tokens of a service account, each asked for when a fifth of the life of the one before is left.
+    """Tokens of a service account; the next one is requested when a fifth of the current one's life is left.
 
     Args:
-        account: how failures name it.
-        issue: asks for a new token; raises ApiError.
+        account: the name of the account in errors.
+        issue: requests a new token; raises ApiError.
     """
 
     account: str
@@ -228,7 +228,10 @@ class ExecPlugin:
         return True
 
     def _monotonic(self, expires: str | None) -> float | None:
-        """When to ask again. The plugin's time can only be compared with our wall clock, which is done once, here."""
+        """Return the loop time at which to request the next token.
+
+        The plugin's timestamp is only comparable with this host's wall clock. The comparison happens once, here.
+        """
         if expires is None:
             return None
         left_s = (datetime.fromisoformat(expires) - self.now()).total_seconds()

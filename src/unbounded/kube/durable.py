@@ -77,7 +77,7 @@ def link_durably(path: Path, target: str) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Take away what losses of power have left of writing this file or link. Nobody may be writing it now."""
+    """Remove leftovers of writes of this file or link that a loss of power interrupted. No writer may be active."""
     begin = UNFINISHED + path.name
     for name in os.listdir(path.parent):
         drawn = name.removeprefix(begin)

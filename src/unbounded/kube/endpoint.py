@@ -1,4 +1,4 @@
-"""Where an API server is, as people write it in flags, files and kubeconfigs."""
+"""The address of an API server, as users write it in flags, files and kubeconfigs."""
 
 from __future__ import annotations
 

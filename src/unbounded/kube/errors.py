@@ -1,4 +1,4 @@
-"""What a Kubernetes API can answer, as failures that say who acts next."""
+"""Errors of a Kubernetes API, as failures that name who acts next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
 
-READ_FORBIDDEN: Final = "may not be read"  # how components say that they lack a right
+READ_FORBIDDEN: Final = "may not be read"  # the words of components that lack a right
 
 
 class ApiError(Failure):
@@ -44,7 +44,7 @@ class Forbidden(ApiError, Rejected):
 
 
 class ServerBusy(ApiError, Transient):
-    """429, or 503: nothing was done; `retry_after_s` as the server said, else None."""
+    """429, or 503: the server did nothing; `retry_after_s` is its Retry-After, or None."""
 
     retry_after_s: float | None = None
 

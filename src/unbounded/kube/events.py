@@ -22,13 +22,13 @@ MAX_REMEMBERED: Final = 4096  # written events whose count can still be raised
 WRITE_INTERVAL_S: Final = 0.1  # pause after each write: ten a second at most
 ATTEMPTS: Final = 3
 MESSAGE_CHARACTERS: Final = 1024  # kube-apiserver's limit
-CLUSTER_SCOPED: Final = "default"  # the namespace where Events of cluster-scoped objects are looked for
+CLUSTER_SCOPED: Final = "default"  # the namespace in which clients search for Events of cluster-scoped objects
 
 log = Log(__name__)
 
 
 class _EventKey(NamedTuple):
-    """What makes two events equal."""
+    """The parts that make two events equal."""
 
     namespace: str  # of the object; empty for cluster-scoped kinds
     uid: str
@@ -41,7 +41,7 @@ class _EventKey(NamedTuple):
 
     @property
     def event_namespace(self) -> str:
-        """The namespace that the Event stands in."""
+        """The namespace of the Event."""
         return self.namespace or CLUSTER_SCOPED
 
 
@@ -59,7 +59,7 @@ class _WrittenEvent:
 
 
 def object_reference(kind: Kind[Any], item: object) -> ObjectReference:
-    """What an event about this object refers to."""
+    """Return the reference of an event to its object."""
     seen = identify(item)
     return ObjectReference(
         api_version=kind.api_version,

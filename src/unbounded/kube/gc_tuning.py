@@ -10,7 +10,7 @@ from typing import Final
 FREEZE_THRESHOLD: Final = 20_000  # Python objects; below it a collection costs more than it saves
 YOUNG_THRESHOLD: Final = 5000  # Python begins a collection for every 700 objects: those that 50 requests under way hold
 
-_nesting: list[bool] = []  # one entry for each caller inside; the first says whether the collector was on
+_nesting: list[bool] = []  # one entry for each caller inside; the first one records whether the collector was enabled
 
 
 def raise_gc_threshold() -> None:

@@ -1,4 +1,4 @@
-"""The HTTP server for those who look after a process: /metrics, /healthz and /readyz."""
+"""The HTTP server for operators of a process: /metrics, /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = Log(__name__)
 
 
 class HealthServer:
-    """Serves while it is entered (an async context manager); `port` 0 takes a free one, `port` then says which.
+    """An async context manager that serves health and metrics; with `port` 0 it takes a free one and sets `port`.
 
-    /healthz answers as long as the event loop turns. /readyz answers 200 when every registered check gives None, and
-    else 503 with what the others say.
+    /healthz answers as long as the event loop turns. /readyz answers 200 when every registered check returns None, and
+    else 503 with the messages of the failed checks.
     """
 
     def __init__(self, metrics: ControllerMetrics, *, host: str = "127.0.0.1", port: int = 0) -> None:

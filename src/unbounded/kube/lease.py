@@ -19,7 +19,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 
-RELEASE_S: Final = 2.0  # a leader that stops has this long to say so
+RELEASE_S: Final = 2.0  # the time in which a leader that stops releases its Lease
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class _LeaseObservation:
 
 
 class LeaderElection:
-    """Leads, or waits to lead.
+    """Leader election by a Lease: lead, or wait to lead.
 
-    A lease counts as expired when we have seen it unchanged for its whole duration: nobody's clock is compared with
-    another's. A leader whose renewals fail stops leading `renew_s` after it *sent* the last one that went well, which
-    is before anybody else can take over.
+    A Lease counts as expired when this process has seen it unchanged for its whole duration: clocks of different hosts
+    are never compared. A leader whose renewals fail stops leading `renew_s` after it *sent* the last successful one.
+    That is before another process can take over.
 
     Args:
         identity: of this process; no two that live at the same time may share it.
-        duration_s: how long others respect a lease that is not renewed.
-        renew_s: how long a leader goes on without a renewal; less than `duration_s`.
+        duration_s: how long others respect a Lease that is not renewed.
+        renew_s: how long a leader leads without a renewal; less than `duration_s`.
         retry_s: pause between attempts to acquire, and to renew after a failure.
-        ended: the identity of a process that surely acts no more: its lease is free.
+        ended: the identity of a process that has surely ended: its Lease is free.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LeaderElection:
 
     @property
     def leading(self) -> bool:
-        """Whether we lead at this moment; False at once when time has run out, before anything was cancelled."""
+        """True while this process leads; False as soon as its time has run out, before the work is cancelled."""
         return asyncio.get_running_loop().time() < self._leads_until
 
     async def run(self, lead: Callable[[ProcessEpoch], Awaitable[None]]) -> None:
@@ -132,7 +132,7 @@ class LeaderElection:
         certain = True
         while self.leading and self._is_ours():
             await self._pause(self._renew_s / 2 if certain else self._retry_s)
-            if self.leading:  # else an attempt would have the work go on for as long as it takes
+            if self.leading:  # else an attempt would let the work run for as long as the attempt takes
                 certain = await self._attempt()
         self._leads_until = float("-inf")
 
@@ -156,7 +156,7 @@ class LeaderElection:
                     return False
                 await self._write()
         except (ApiError, TimeoutError) as error:
-            self._in_doubt = True  # whatever went wrong, look before writing again
+            self._in_doubt = True  # after any error, read before the next write
             self._log.debug("lease not written", error=repr(error))
             return False
         self._in_doubt = self._begins = False
@@ -170,7 +170,9 @@ class LeaderElection:
             self._seen = None
 
     def _is_free(self) -> bool:
-        """Whether we may write it: it is nobody's, ours, or has not changed in its whole duration."""
+        """Return whether this process may write the Lease: it has no holder, is ours, or has not changed in its
+        duration.
+        """
         seen = self._seen
         if seen is None or seen.holder in self._free_of:
             return True
@@ -182,7 +184,7 @@ class LeaderElection:
             body = {"metadata": {"name": self._name}, "spec": self._claim(0, taking=True)}
             self._notice(await self._api.create(LEASES, body, namespace=self._namespace))
             return
-        taking = self._begins or seen.holder != self._identity  # a term is counted where nobody had it in between, too
+        taking = self._begins or seen.holder != self._identity  # a term counts even if no other process led in between
         spec = self._claim(seen.transitions + taking, taking=taking)
         patch = {"metadata": {"resourceVersion": seen.version}, "spec": spec}
         self._notice(await self._api.patch(LEASES, self._name, patch, namespace=self._namespace))

@@ -1,4 +1,4 @@
-"""What the system allows this process."""
+"""Limits that the operating system sets for this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 
 def open_files(wanted: int) -> int:
-    """How many files it may have open, after asking for `wanted`; at most that many are told."""
+    """Raise the limit of open files up to `wanted`, and return the limit; at most `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

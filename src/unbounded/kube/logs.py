@@ -1,9 +1,9 @@
-"""Logs as data: a constant text, and the facts as fields beside it. `SecretStr` keeps passwords out of them.
+"""Structured logs: a constant text, and the facts as fields beside it. `SecretStr` keeps passwords out of them.
 
     log = Log(__name__).bind(machine="m1", operation="reboot-m1")
     log.info("power accepted", wanted="Off", attempt=2)
 
-These go through the standard library's logging; `configure` decides in `main` how they are written.
+The records go through the standard library's logging; `configure` sets their format in `main`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIELDS: Final = "fields"  # the attribute of a LogRecord that holds them
 
 
 class SecretStr:
-    """A text that shows itself only when asked: not in a repr, a format string, a log, or JSON."""
+    """A text that only `reveal` shows: not a repr, a format string, a log, or JSON."""
 
     __slots__ = ("_text",)
 
@@ -59,7 +59,7 @@ class Log:
         return Log(self._logger.name, self._fields | fields)
 
     def debug(self, text: str, /, **fields: Any) -> None:
-        """Looked, and waited."""
+        """Log an observation without consequence."""
         self._write(logging.DEBUG, text, fields)
 
     def info(self, text: str, /, **fields: Any) -> None:
@@ -67,7 +67,7 @@ class Log:
         self._write(logging.INFO, text, fields)
 
     def warning(self, text: str, /, error: BaseException | None = None, **fields: Any) -> None:
-        """Will be tried again; `error` is told with its causes."""
+        """Log a failure that will be retried; `error` is logged with its causes."""
         self._write(logging.WARNING, text, fields | ({"error": chain(error)} if error else {}))
 
     def error(self, text: str, /, **fields: Any) -> None:
@@ -127,7 +127,7 @@ def _plain(value: object) -> str:
 
 
 class LogStream(Protocol):
-    """What logs are written to."""
+    """The stream to which logs are written."""
 
     def write(self, text: str, /) -> object: ...
     def flush(self) -> object: ...

@@ -1,4 +1,4 @@
-"""What a process counts, in a registry of its own. No name of an object is ever a label."""
+"""Metrics of a process, in a registry of its own. The name of an object is never a label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runtime needs to know of any object, be it a Struct or plain JSON: its key, UID and version."""
+"""Key, UID and version of any object, be it a Struct or plain JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that stand in three places: flags, then environment variables, then a YAML file, then defaults."""
+"""Settings from three sources: flags, then environment variables, then a YAML file, then defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class SettingsError(ValueError):
-    """A flag, a variable or a file says what cannot be meant; the message names the place and what would be right."""
+    """A flag, a variable or a file with an invalid value; the message names the place and the valid values."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ class OptionValues:
             raise SettingsError(f"--config {self._path}: {key!r} is no option; {_suggestion(key, known)}")
 
     def value(self, option: Option[T]) -> T:
-        """What the flag says, else the variable, else the file, else the default.
+        """Return the value of the flag, else of the variable, else of the file, else the default.
 
         Raises:
-            SettingsError: it cannot be meant; the message names where it stands.
+            SettingsError: the value is invalid; the message names its place.
         """
         place, text = self._place(option)
         try:
@@ -129,7 +129,7 @@ class OptionValues:
             raise SettingsError(f"{place}: {error}") from error
 
     def given(self, option: Option[Any]) -> str:
-        """Where an option was given, as it is called there; the flag for one that was given nowhere."""
+        """Return the name of the place in which an option was given; the flag where it was given nowhere."""
         return self._place(option)[0]
 
     def _place(self, option: Option[Any]) -> tuple[str, str]:
@@ -183,7 +183,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
 
 
 def _suggestion(key: str, known: set[str]) -> str:
-    """What may have been meant by a key that is not known; `cache-dir` and `CACHE_DIR` are near to `cacheDir`."""
+    """Return a known key that resembles an unknown one; `cache-dir` and `CACHE_DIR` resemble `cacheDir`."""
     plain = {one.lower(): one for one in known}
     near = difflib.get_close_matches(key.lower().replace("-", "").replace("_", ""), plain, n=1, cutoff=0.7)
     return f"{plain[near[0]]} is" if near else f"these are: {', '.join(sorted(known))}"
@@ -228,7 +228,7 @@ ELECTION: Final = (_LEASE_DURATION, _RENEW, _RETRY)
 
 
 def election_settings(said: OptionValues) -> Election:
-    """What is said of it.
+    """Return the settings of the leader election.
 
     Raises:
         SettingsError: the times contradict each other.

@@ -1,4 +1,4 @@
-"""What our code needs of a Kubernetes API: one Protocol, met by the HTTP client and by the in-memory API of tests."""
+"""The Protocol of a Kubernetes API for our code; the HTTP client and the in-memory API of tests implement it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True)
 class WatchEvent(Generic[T]):
-    """One change. A BOOKMARK has no object, only a `resource_version`; `synced` says that the initial list is whole."""
+    """One change. A BOOKMARK has no object, only a `resource_version`; `synced` marks the end of the initial list."""
 
     type: EventType
     object: T | None
@@ -69,7 +69,7 @@ class Api(Protocol):
     async def delete(
         self, kind: Kind[T], name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
     ) -> None:
-        """Ask for deletion (background propagation); with `uid` or `resource_version` as preconditions (Conflict)."""
+        """Request a deletion (background propagation); `uid` and `resource_version` are preconditions (Conflict)."""
         ...
 
     async def version(self) -> str:

@@ -1,8 +1,8 @@
-"""The process that led on this machine before, which is known to have ended: its Lease need not expire.
+"""Proof that the process that led on this machine before has ended, so that its Lease need not expire.
 
-A lock on a file lasts as long as its process. Who gets it knows that the process whose identity stands in the file has
-ended, whether it was killed or its container was restarted. The folder is in memory and of this machine alone, as
-`/run` is: a folder that machines share would prove nothing.
+A file lock lasts as long as its process. The process that acquires it knows that the one whose identity the file holds
+has ended, whether by a signal or by a restart of its container. The folder is in memory and belongs to this machine
+alone, as `/run` does: a folder that machines share would prove nothing.
 """
 
 from __future__ import annotations

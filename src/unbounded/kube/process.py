@@ -1,4 +1,4 @@
-"""What every controller process does around its controllers: connect, lead, serve health and metrics, and stop."""
+"""The frame of every controller process: connect, lead, serve health and metrics, and stop."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ log = Log("process")
 
 
 class StartupError(Exception):
-    """The process cannot do what it was told to; the message names what is wrong, and what would be right."""
+    """A process that cannot start as configured; the message names the fault, and what would be right."""
 
 
 def print_startup_error(start: Callable[[], int]) -> int:
-    """The exit status of a process: that of `start`, or 1 where it cannot start, which is said on standard error."""
+    """Return the exit status of a process: that of `start`, or 1 and a message on standard error for a StartupError."""
     try:
         return start()
     except* StartupError as group:
@@ -59,15 +59,15 @@ def _messages(group: BaseExceptionGroup[StartupError]) -> list[str]:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What controllers get from their process.
+    """The services that a process provides to its controllers.
 
     Args:
-        elects: whether leadership is by Lease; False where something else holds others off.
-        checks: told of everything that has to be there before the process counts as ready.
-        serving: called once its controllers work: until then the process is starting.
+        elects: whether a Lease elects the leader; False where another lock excludes other processes.
+        checks: receives everything that has to exist before the process is ready.
+        serving: called once its controllers work; the process is starting until then.
         epoch: of the process, where it does not elect.
-        now: the API server's time, for what is stamped and compared with what that has stamped.
-        runtime_folder: by which a process knows that the one before it on this machine has ended.
+        now: the API server's time, for timestamps and for comparisons with the server's timestamps.
+        runtime_folder: proves to a process that its predecessor on this machine has ended.
     """
 
     api: Api

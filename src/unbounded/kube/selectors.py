@@ -48,7 +48,7 @@ def _requirement(text: str) -> LabelTest:
 
 
 def field_terms(text: str) -> tuple[tuple[str, bool, str], ...]:
-    """The terms of a field selector as (path, whether equality is wanted, value).
+    """Return the terms of a field selector as (path, whether equality is required, value).
 
     Raises:
         SelectorError: it cannot be parsed.
@@ -69,7 +69,7 @@ def _field_term(part: str) -> tuple[str, str, str]:
 
 
 def field_value(body: Mapping[str, Any], path: str) -> str:
-    """What a field selector compares: the value at a dotted path of plain JSON, the empty string where it is absent."""
+    """Return the value at a dotted path of plain JSON, which a field selector compares; "" if it is absent."""
     value: Any = body
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen; an empty host means every address."""
+    """An address to listen on; an empty host means every address."""
 
     host: str
     port: int
@@ -30,7 +30,9 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Election:
-    """How long a Lease is respected, how long its holder goes on that cannot renew it, the pause between attempts."""
+    """Times of a leader election: how long others respect a Lease, how long a holder leads without renewal, the retry
+    pause.
+    """
 
     duration_s: float = 15.0
     renew_s: float = 10.0
@@ -38,9 +40,9 @@ class Election:
 
 
 def lease_name(component: str, *scope: str) -> str:
-    """The Lease of those that look after the same scope, as site and provider; another one for each scope.
+    """Return the name of the Lease of the processes with the same scope, such as site and provider.
 
-    A label may hold what the name of an object may not, and what looks alike as a name is told apart by a digest.
+    A label may hold characters that a name may not. A digest separates scopes whose names would be equal.
     """
     if not any(scope):
         return component
@@ -53,10 +55,10 @@ def lease_name(component: str, *scope: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSettings:
-    """What `main` has read once from flags, environment and file.
+    """Settings that `main` has read once from flags, environment and file.
 
     Attributes:
-        ends_within_s: of a signal to end, whatever still runs in it; None where all that runs in it is ours.
+        ends_within_s: limit of the shutdown after a signal, for code of others; None where all code is ours.
     """
 
     component: str
@@ -67,7 +69,7 @@ class ProcessSettings:
     log_level: str = "info"
     health: tuple[Address, ...] = ()
     leader_election: bool = True
-    heartbeat_fd: int | None = None  # where the event loop says that it turns, to who has started the process
+    heartbeat_fd: int | None = None  # where the event loop reports to its parent process that it turns
 
 
 def add_process_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:

@@ -53,10 +53,10 @@ class StatusWriter(Generic[T]):
         return await self._patch(key.name, {"metadata": {"resourceVersion": version}, "status": self._owned(status)})
 
     async def merge(self, name: str, status: Mapping[str, Any], *, uid: str = "") -> T:
-        """Merge `status` into that of an object, whatever its version: for fields that have one writer.
+        """Merge `status` into that of an object of any version: for fields that have one writer.
 
         Args:
-            uid: of the object that is meant; another one under its name is a Conflict.
+            uid: of the expected object; another one under its name is a Conflict.
         """
         meant = {"metadata": {"uid": uid}} if uid else {}
         return await self._patch(name, {**meant, "status": self._owned(status)})
@@ -64,16 +64,17 @@ class StatusWriter(Generic[T]):
     async def update(
         self, name: str, change: Callable[[Raw], Mapping[str, Any] | None], *, uid: str = "", attempts: int = ATTEMPTS
     ) -> T | None:
-        """Read the object, let `change` compute what to merge into its status, and write that; again after a Conflict.
+        """Read the object, let `change` compute the fields to merge into its status, and write them; retry after a
+        Conflict.
 
         Args:
-            uid: of the object that is meant; another one under its name stays as it is.
+            uid: of the expected object; another one under its name is not changed.
 
         Returns:
-            The object as the server keeps it; None where it is gone, or where there was nothing to write.
+            The object as the server stores it; None if it does not exist, or if there was nothing to write.
 
         Raises:
-            Conflict: others changed it each time.
+            Conflict: other writers changed it each time.
             ValueError: the writer does not own a field.
         """
         for left in range(attempts - 1, -1, -1):

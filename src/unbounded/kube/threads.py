@@ -23,7 +23,7 @@ async def run_stoppable(work: Callable[[], T], stop: Callable[[], object]) -> T:
     Args:
         stop: called at each cancellation. The result or error of the work is dropped after that.
     """
-    # Not asyncio.to_thread: its task would be cancelled with all others when the loop ends, and the thread would go on.
+    # Not asyncio.to_thread: the end of the loop would cancel its task, and the thread would continue.
     ended = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, work)
     cancelled: asyncio.CancelledError | None = None
     while not ended.done():

@@ -9,8 +9,8 @@ from asyncio.sslproto import SSLProtocol
 from dataclasses import dataclass
 from typing import Final
 
-# Where distributions keep the authorities that a host trusts. A packaged program carries an OpenSSL of its own, which
-# looks where the system that it was built on has them.
+# Bundles of the authorities that a host trusts, in the folders of several distributions. The OpenSSL of a packaged
+# program searches only the folders of the system on which it was built.
 SYSTEM_BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL, Azure Linux
@@ -38,12 +38,12 @@ def bound_buffers() -> None:
 def client_context(
     *, ca: bytes | None = None, certificate: ClientCertificate | None = None, verify: bool = True
 ) -> ssl.SSLContext:
-    """The context of a client.
+    """Return the TLS context of a client.
 
     Args:
         ca: PEM of the authorities to trust; None for those of the system.
-        certificate: what the client shows.
-        verify: False accepts any server, as kubeconfig's `insecure-skip-tls-verify` asks.
+        certificate: the client's certificate.
+        verify: False accepts any server, as kubeconfig's `insecure-skip-tls-verify` does.
     """
     bound_buffers()
     context = ssl.create_default_context(cadata=ca.decode("ascii", "replace") if ca else None)

@@ -1,4 +1,4 @@
-"""The flag --version of a process. Light: the version is looked up when it is asked for."""
+"""The flag --version of a process; it reads the version only when it is used."""
 
 from __future__ import annotations
 

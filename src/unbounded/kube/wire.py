@@ -1,4 +1,4 @@
-"""What passes between us and an API server: lists, watch frames and Status objects as bytes. No sockets."""
+"""Codec between objects and the bytes of an API server: lists, watch frames and Status objects. No sockets."""
 
 from __future__ import annotations
 
@@ -146,10 +146,10 @@ def _decode_one_by_one(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
 
 
 def decode_frame(kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
-    """One line of a watch; None for an object that does not fit the kind's type (it is logged).
+    """Decode one line of a watch; return None for an object that does not fit the kind's type (it is logged).
 
     Raises:
-        Expired, another ApiError: an ERROR frame says so.
+        Expired, another ApiError: the line is an ERROR frame.
         ReadFailed: the line is no frame.
     """
     try:
@@ -190,13 +190,13 @@ def _complete(kind: Kind[T], item: T) -> T:
 
 
 def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> ApiError:
-    """The failure that an answer which is not success stands for.
+    """Return the error for an answer that is not a success.
 
     Args:
-        body: a Status object, or what a proxy said in its place.
+        body: a Status object, or the text of a proxy in its place.
         code: the HTTP status; 0 to take the Status object's own.
         writing: whether the request may have changed something.
-        what: names the request, for an answer that does not say anything itself.
+        what: names the request, for an answer without a message.
     """
     status = _status(body)
     code = code or int(status.get("code") or 500)

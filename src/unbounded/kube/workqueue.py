@@ -1,4 +1,4 @@
-"""A queue of keys to look at: each once, by one worker at a time, now, later, or after back-off."""
+"""A queue of keys to reconcile: each once, by one worker at a time; now, later, or after backoff."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CONFLICT_BACKOFF: Final = Backoff(base_s=0.01, max_s=5.0)
 
 
 class WorkQueue(Generic[K]):
-    """Keys that wait for a worker. It holds a key at most once, so it is bounded by the number of objects.
+    """Keys that wait for a worker. The queue holds a key at most once, so the number of objects bounds it.
 
     A key that is added while a worker has it waits until that worker is `done`. A key has at most one timer, the
-    earliest that was asked for; taking the key clears it, as whoever looks says anew when to look again.
+    earliest that was requested. Taking the key clears it, as each reconcile returns the time of the next one.
 
     Args:
-        failed: back-off of `retry`.
-        overtaken: back-off of `retry(soon=True)`, which begins at once.
+        failed: backoff of `retry`.
+        overtaken: backoff of `retry(soon=True)`, which begins without a pause.
     """
 
     def __init__(self, *, failed: Backoff = FAILURE_BACKOFF, overtaken: Backoff = CONFLICT_BACKOFF) -> None:
@@ -37,14 +37,14 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._overtakes: dict[K, int] = {}
         self._takers: deque[asyncio.Future[None]] = deque()
-        self.on_depth: Callable[[int], None] | None = None  # told of every change of the length
+        self.on_depth: Callable[[int], None] | None = None  # called with every change of the length
 
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
         return len(self._waiting)
 
     def add(self, key: K) -> None:
-        """Look at this key as soon as a worker is free."""
+        """Reconcile this key as soon as a worker is free."""
         if key in self._working:
             self._again.add(key)
         elif key not in self._queued:
@@ -54,7 +54,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Look at this key after some seconds, unless something makes that sooner."""
+        """Reconcile this key after some seconds, unless something requests it sooner."""
         if delay_s <= 0:
             self.add(key)
             return
@@ -67,11 +67,11 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(delay_s, self._due, key)
 
     def retry(self, key: K, *, soon: bool = False, least_s: float = 0.0) -> float:
-        """Look again after back-off; answers the seconds.
+        """Reconcile again after backoff, and return its seconds.
 
         Args:
-            soon: the world moved under the look: at once the first time, and soon for some more.
-            least_s: not before this.
+            soon: the object changed during the reconcile: without a pause the first time, then after short ones.
+            least_s: the least pause.
         """
         counts, backoff = (self._overtakes, self._overtaken) if soon else (self._failures, self._failed)
         count = counts[key] = counts.get(key, 0) + 1
@@ -81,11 +81,11 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def failures(self, key: K) -> int:
-        """How many looks in a row have failed."""
+        """Return how many reconciles in a row have failed."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """A look went well: back-off begins anew."""
+        """Reset the backoff after a successful reconcile."""
         self._failures.pop(key, None)
         self._overtakes.pop(key, None)
 
@@ -97,7 +97,8 @@ class WorkQueue(Generic[K]):
             try:
                 await taker
             except asyncio.CancelledError:
-                if taker in self._takers:  # not looked for after each wake, where it never is: takers can be many
+                # no search after each wake, where it is never found: there can be many takers
+                if taker in self._takers:
                     self._takers.remove(taker)
                 elif not taker.cancelled():
                     self._wake()  # it was woken for a key that another one has to take now
