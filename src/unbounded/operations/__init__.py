@@ -1,8 +1,8 @@
-"""The life of a MachineOperation, written once for every executor.
+"""The lifecycle of a MachineOperation, implemented once for every executor.
 
-`ownership` says who carries an operation out. `procedure` is the shape of a kind's state machine, `plan` decides
-its next step, `record` keeps what has to survive a crash in the operation's status; `gates` says what holds a claim
-back, and `admission` adds what only a live read can tell. `engine` is the executor's loop around them, behind the small
-port of `ports`. `steward` writes before a claim and for whatever has no living executor: it validates, explains
-waiting, fans selectors out, reaps and cleans up.
+`ownership` maps an operation to its executor. `procedure` defines the state machine of a kind, `plan` decides its next
+step, and `record` stores in the status what has to survive a crash. `gates` lists the conditions of a claim;
+`admission` adds those that need a live read. `engine` is the executor's loop around them, behind the small port of
+`ports`. `steward` is the supervisor: it writes before a claim and for lost executors. It validates, explains waiting,
+fans selectors out, reaps and cleans up.
 """

@@ -1,4 +1,7 @@
-"""Why executors do not serve now, as told by who starts them: nobody else can know of a process that is not there."""
+"""Unavailable providers and the reasons, as reported by the process that starts the executors.
+
+No other component can observe a process that does not run.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from unbounded.operations.ownership import provider_of
 
 @dataclass(frozen=True)
 class Absence:
-    """Why a provider is not served.
+    """The reason why a provider is not served.
 
     Args:
-        text: what is wrong, and what would be right; the same as long as that is.
-        then: what comes next by itself, and when.
+        text: the problem and its fix; constant as long as the problem lasts.
+        then: the next automatic step and its time.
         is_trouble: False for a process that is starting.
     """
 
@@ -29,14 +32,14 @@ class Absence:
 
 
 class Absences:
-    """Of providers, by name. Where nobody starts executors, nothing is known here."""
+    """Unavailable providers by name; empty where no process starts executors."""
 
     def __init__(self) -> None:
         self._absent: dict[str, Absence] = {}
         self._changed: list[Callable[[str, Absence | None], None]] = []
 
     def tell(self, provider: str, absence: Absence | None) -> None:
-        """Take note that a provider is not served, or that it is."""
+        """Record that a provider is not served, or (None) that it is."""
         if self._absent.get(provider) == absence:
             return
         if absence is None:
@@ -47,16 +50,20 @@ class Absences:
             changed(provider, absence)
 
     def all(self) -> dict[str, Absence]:
-        """Those that are not served now."""
+        """Return the providers that are not served now."""
         return dict(self._absent)
 
     def of(self, executor: str) -> Absence | None:
-        """Return why an executor, as the status names it, does not serve; None where it does, or nothing is known."""
+        """Return the reason why an executor does not serve; None where it serves, or nothing is known.
+
+        Args:
+            executor: as the status names it.
+        """
         return self._absent.get(provider_of(executor) or "")
 
     @contextmanager
     def subscribed(self, changed: Callable[[str, Absence | None], None]) -> Iterator[None]:
-        """Be called while inside with each change: the provider, and its absence."""
+        """Call `changed` with the provider and its absence at each change, while the context is entered."""
         self._changed.append(changed)
         try:
             yield

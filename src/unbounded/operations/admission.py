@@ -1,4 +1,4 @@
-"""Whether an operation may be claimed now: the gates as the caches show them, and what only a live read can tell."""
+"""The check before a claim: gates from the caches, and conditions that need a live read."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from unbounded.operations.ports import Executor, Target
 from unbounded.operations.procedure import Sight, Unseen
 from unbounded.operations.record import run_of
 
-PAUSE_LOOK_S: Final = 5.0  # between looks at a pause that is not watched, while it holds an operation back
-TARGET_LOOK_S: Final = 2.0  # between looks, in memory, at another Machine with the same BMC
-AFRESH_LOOK_S: Final = 5.0  # between looks at a machine whose executor was lost, and which is not seen
+PAUSE_LOOK_S: Final = 5.0  # between reads of a pause that is not watched, while it blocks an operation
+TARGET_LOOK_S: Final = 2.0  # between checks, in memory, of another Machine with the same BMC
+AFRESH_LOOK_S: Final = 5.0  # between observations of a machine whose executor was lost, until one succeeds
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
-LEAST_S: Final = 0.01  # of waits: one that a clock can tell from none
+LEAST_S: Final = 0.01  # the shortest wait that a clock can measure
 
 Look = Callable[[Target, Memory], Awaitable[Sight | Unseen | None]]
 Count = Callable[[Machine, int], Awaitable[None]]
 
 
 class Admission:
-    """Asked by an engine before it claims.
+    """The check that an engine makes before it claims.
 
     Args:
-        look: at what the executor acts on; None where there is no answer yet.
-        epoch: of this process, which knows what other processes have ended.
+        look: observes the executor's target; None where there is no answer yet.
+        epoch: of this process; knows the ended epochs of other processes.
         count: stores the seconds since an executor was lost.
     """
 
@@ -60,7 +60,7 @@ class Admission:
         self._count = count
 
     async def closed_gate(self, target: Target, memory: Memory) -> Gate | None:
-        """What holds the operation back; None when it may be claimed."""
+        """Return the gate that blocks the operation; None when it may be claimed."""
         operation, machine = target.operation, target.machine
         others = self._caches.operations.by(INDEX_MACHINE, machine.name)
         watched = self._caches.pause
@@ -73,7 +73,7 @@ class Admission:
         return gate or self._executor.claim_gate(operation, machine)
 
     def opens_s(self, gate: Gate, target: Target, memory: Memory) -> float | None:
-        """When to look again at a gate that no event may open."""
+        """Return the seconds until the next check of a gate that no event may open; None where an event opens it."""
         if self._caches.pause is None and gate.reason == reasons.PAUSED:
             return PAUSE_LOOK_S
         if gate.reason == reasons.TARGET_IN_USE:
@@ -87,11 +87,12 @@ class Admission:
     async def looked_afresh(
         self, active: ActiveOperation, holder: MachineOperation | None, target: Target, memory: Memory
     ) -> Sight | None:
-        """Return what was read of the machine after a lost executor could no longer act on it; None before that.
+        """Return an observation of the machine once the calls of a lost executor can no longer arrive; None before
+        that.
 
         Args:
-            active: the slot of the Machine, which is lost.
-            holder: its operation, which has ended; None where that is gone.
+            active: the lock of the Machine, which is lost.
+            holder: its operation, which has ended; None where the object is gone.
         """
         now = _loop_time()
         lost = memory.count_lost(active, now, ended=holder is not None and self._has_ended(holder))
@@ -103,14 +104,17 @@ class Admission:
         return None
 
     def _has_ended(self, holder: MachineOperation) -> bool:
-        """Return whether each process acts no more for an operation whose call may still arrive."""
+        """Return whether all processes have ended whose calls for the operation may still arrive."""
         run = run_of(holder)
         epochs = [] if run is None else [run.incarnation, *(call.epoch for call in run.late)]
         own = self._epoch.identity  # it has ended the operation, and sends nothing more for it
         return bool(epochs) and all(epoch == own or self._epoch.has_ended(epoch) for epoch in epochs)
 
     def afresh_s(self, memory: Memory) -> float | None:
-        """When to look again at a slot that was lost: once it has settled, and then until the machine is seen."""
+        """Return the seconds until the next check of a lost lock; None for a lock that is not lost.
+
+        The first check is due once no call can arrive any more; later ones repeat until an observation succeeds.
+        """
         if memory.lost is None:
             return None
         left_s = memory.lost.left_s(_loop_time(), self.settle_s, self.landing_s)
@@ -118,29 +122,29 @@ class Admission:
 
     @property
     def landing_s(self) -> float:
-        """How long a call of a process that has ended may still arrive."""
+        """The seconds for which a call of an ended process may still arrive."""
         return self._executor.call_limit_s + MARGIN_S
 
     @property
     def settle_s(self) -> float:
-        """How long a process that is not known to have ended could still act on its intent, from its first sight."""
+        """The seconds from first sight for which a process that is not known to have ended may act on its intent."""
         return ACT_WITHIN_S + self.landing_s
 
     async def _pause(self) -> ConfigMap | None:
-        """What pauses all operations, read now: whoever claims seldom does not watch it."""
+        """Read the ConfigMap that pauses all operations; processes that seldom claim do not watch it."""
         try:
             return await self._api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
         except NotFound:
             return None
 
     async def _slot_freed(self, gate: Gate, target: Target, memory: Memory) -> bool:
-        """Whether a live read shows that the slot's holder is gone; a lost one only after a fresh look."""
+        """Return whether a live read shows that the holder is gone; a lost lock also needs a fresh observation."""
         holder = target.machine.status.active_operation
         if holder is None:
             return True
-        if holder.kind == PROVISIONING:  # machina gives it back, or whoever takes up its work
+        if holder.kind == PROVISIONING:  # machina, or the process that resumes its work, releases the lock
             return False
-        if is_recreation(holder):  # its agent gives it back; the host's own operations need not wait for one that hangs
+        if is_recreation(holder):  # its agent releases it; host operations need not wait for an agent that hangs
             return is_host(target.operation) and self._recreation_still_s(target.machine, memory) >= NO_PROGRESS_S
         try:
             live: MachineOperation | None = await self._api.get(MACHINE_OPERATIONS, gate.held_by)

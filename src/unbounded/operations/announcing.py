@@ -1,4 +1,4 @@
-"""Events for people: what `kubectl describe` shows of how an operation ended."""
+"""Kubernetes Events about operations: `kubectl describe` shows the end of an operation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.events import EventRecorder, object_reference
 
 Announce = Callable[[MachineOperation | Machine, str, str, str], None]
-"""(object, Normal or Warning, reason, message): an Event for people."""
+"""A function that creates an Event: (object, Normal or Warning, reason, message)."""
 
 
 def silence(_about: MachineOperation | Machine, _type: str, _reason: str, _message: str) -> None:
-    """Announce nothing."""
+    """Create no Event."""
 
 
 def announcer(events: EventRecorder | None) -> Announce:
-    """Announce through the recorder of a process, if it has one."""
+    """Return a function that creates Events through the process's recorder; one without effect where there is none."""
     if events is None:
         return silence
 

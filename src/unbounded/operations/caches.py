@@ -1,4 +1,4 @@
-"""What engine and steward read: caches that their process owns and runs, and the indexes that these need."""
+"""Caches that the engine and the supervisor read, with their indexes. The process owns and runs the caches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ INDEX_BMC: Final = "bmc"
 
 @dataclass(frozen=True)
 class Caches:
-    """What an engine reads.
+    """Caches that an engine reads.
 
     Args:
         operations: indexed by INDEX_MACHINE.
-        pause: at least ConfigMap `unbounded-operations`; None for a process that does not watch it: the engine reads
-            it before each claim, and again as long as it holds one back.
+        pause: contains at least ConfigMap `unbounded-operations`; None for a process that does not watch it. The engine
+            then reads the ConfigMap before each claim, and again while it blocks one.
     """
 
     operations: Cache[MachineOperation]
@@ -34,13 +34,13 @@ class Caches:
 
     @property
     def followed(self) -> tuple[Cache[Any], ...]:
-        """Those that have to be run."""
+        """The caches that the process has to run."""
         return (self.operations, self.machines, *((self.pause,) if self.pause is not None else ()))
 
 
 @dataclass(frozen=True)
 class StewardCaches:
-    """What the steward reads."""
+    """Caches that the supervisor reads."""
 
     operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE, INDEX_PARENT and INDEX_EXECUTOR
     machines: Cache[Machine]  # indexed by INDEX_BMC
@@ -49,23 +49,23 @@ class StewardCaches:
 
 
 def by_machine(operation: MachineOperation) -> tuple[str, ...]:
-    """Operations by the Machine that they act on."""
+    """Index operations by the Machine that they act on."""
     return (operation.spec.machine_ref,) if operation.spec.machine_ref else ()
 
 
 def by_parent(operation: MachineOperation) -> tuple[str, ...]:
-    """Operations by the UID of their owner."""
+    """Index operations by the UID of their owner."""
     return tuple(owner.uid for owner in operation.metadata.owner_references)
 
 
 def by_executor(operation: MachineOperation) -> tuple[str, ...]:
-    """Operations by who is carrying them out."""
+    """Index operations in progress by their executor."""
     execution = operation.status.execution
     return (execution.executor,) if execution is not None and not operation.terminal else ()
 
 
 def by_bmc(machine: Machine) -> tuple[str, ...]:
-    """Machines by the BMC and the system that their host operations go to."""
+    """Index Machines by the BMC and the system of their host operations."""
     bmc = bmc_of(machine)
     return () if bmc is None else (bmc,)
 
@@ -82,11 +82,11 @@ def sharing_bmc(machines: Cache[Machine], machine: Machine) -> tuple[Machine, ..
 
 
 def node_by_machine(node: Node) -> tuple[str, ...]:
-    """Nodes by the Machine that their label names."""
+    """Index Nodes by the Machine that their label names."""
     machine = node.metadata.labels.get(LABEL_MACHINE)
     return (machine,) if machine else ()
 
 
 def pause_of(cache: Cache[ConfigMap]) -> ConfigMap | None:
-    """The ConfigMap whose annotation pauses all operations."""
+    """Return the ConfigMap whose annotation pauses all operations."""
     return cache.get(CONFIGMAP_OPERATIONS, NAMESPACE)

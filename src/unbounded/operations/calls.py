@@ -1,7 +1,7 @@
-"""The last call to the outside: what is known of it, as one value, and the table of what changes that.
+"""The last call to the outside: its known state as one value, and the transitions of that state.
 
-The value is stored with the status, so a process leaves it to its successor. A call of a process that has ended may
-still arrive for as long as a call can last: `LateCall` keeps that time, counted over all processes since.
+The status stores the value for the next process. A call of an ended process may still arrive until the call limit has
+passed: `LateCall` stores the remaining time, counted over all processes since.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ Intent = tuple[str, str | None, int, str]
 
 
 class Reply(StrEnum):
-    """The state of a call. The first four are not stored: the epoch tells the reader of a record without an answer."""
+    """The state of a call. The first four are not stored: the reader of a record without an answer derives them from
+    the epoch.
+    """
 
-    NONE = "None"  # the stage asks for nothing
+    NONE = "None"  # the stage has no action
     WRITTEN = "Written"  # the intent is stored, and its own process has not sent it
     SENT = "Sent"  # on its way, without an answer yet
     OPEN = "Open"  # another process has written the intent: perhaps sent, perhaps done
@@ -31,7 +33,7 @@ class Reply(StrEnum):
 
 
 class CallEvent(Enum):
-    """What happens to a call."""
+    """An event of a call, which changes its state."""
 
     SEND = "its process sends it"
     ACCEPT = "the outside accepts it"
@@ -62,11 +64,11 @@ TRANSITIONS: Final[Mapping[tuple[Reply, CallEvent], Reply]] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of a call.
+    """The known state of a call.
 
     Attributes:
-        lost: an earlier call for the same action was left open, or this one was accepted of a process that has ended:
-            it may have been done with no process looking.
+        lost: the action may have taken effect while no process observed it. An earlier call for the same action has no
+            known outcome, or this one was accepted from a process that has ended.
     """
 
     reply: Reply
@@ -76,22 +78,22 @@ class Answer:
     cause: Cause | None = None
 
     def after(self, event: CallEvent, reason: str = "", text: str = "", cause: Cause | None = None) -> Answer:
-        """Return what is known after an event."""
+        """Return the state after an event."""
         return replace(self, reply=TRANSITIONS[self.reply, event], reason=reason, text=text, cause=cause)
 
     @property
     def is_open(self) -> bool:
-        """Whether the last call was perhaps done."""
+        """Return whether the last call may have taken effect."""
         return self.reply in (Reply.SENT, Reply.OPEN, Reply.UNKNOWN)
 
     @property
     def is_not_done(self) -> bool:
-        """Whether the last call surely had no effect."""
+        """Return whether the last call certainly had no effect."""
         return self.reply in (Reply.WRITTEN, Reply.NOT_DONE)
 
     @property
     def leaves_open(self) -> bool:
-        """Whether this call or one before it for the same action was perhaps done."""
+        """Return whether this call, or an earlier one for the same action, may have taken effect."""
         return self.is_open or (self.lost and self.reply is not Reply.ACCEPTED)
 
 
@@ -103,7 +105,7 @@ TAKEN_OVER: Final = "an earlier process was about to ask for it"
 
 @dataclass(frozen=True)
 class LateCall:
-    """A call of a process that has ended, and for how many seconds it may still arrive."""
+    """A call of an ended process, and the seconds for which it may still arrive."""
 
     epoch: str
     action: str
@@ -111,5 +113,5 @@ class LateCall:
 
 
 def longest(late: Iterable[LateCall], most: int) -> tuple[LateCall, ...]:
-    """Return the calls that may still arrive, those of the longest time first; so many at most."""
+    """Return the calls that may still arrive, longest remaining time first; `most` at most."""
     return tuple(sorted((call for call in late if call.left_s > 0), key=lambda call: -call.left_s)[:most])

@@ -1,4 +1,4 @@
-"""Counters go through the same door: `spec.operations` ahead of `status.operations` is an operation with a set name."""
+"""Counters as operations: `spec.operations` ahead of `status.operations` creates an operation with a fixed name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS: Final = {"reboot": OperationKind.HOST_REBOOT, "repave": OperationKind.HO
 
 @dataclass(frozen=True)
 class Due:
-    """A counter that is ahead: the operation that stands for it."""
+    """The operation that a counter requests."""
 
     name: str
     kind: OperationKind
@@ -34,7 +34,7 @@ class Due:
 
 
 def _values(machine: Machine) -> Iterable[tuple[str, int, int]]:
-    """(word, wanted, reached); the repave comes first, as it reboots the machine as well."""
+    """Yield (word, desired, reached) for each counter; the repave comes first, as it reboots the machine as well."""
     wanted = machine.spec.operations or OperationsStatus()
     reached = machine.status.operations or OperationsStatus()
     yield "repave", wanted.repave_counter, reached.repave_counter
@@ -42,7 +42,7 @@ def _values(machine: Machine) -> Iterable[tuple[str, int, int]]:
 
 
 def due(machine: Machine) -> Due | None:
-    """The operation that the counters ask for now; the repave before the reboot."""
+    """Return the operation that the counters request now; the repave before the reboot."""
     for word, wanted, reached in _values(machine):
         if wanted > reached:
             return Due(f"{machine.name}-{word}-{wanted}", _KINDS[word])
@@ -50,7 +50,7 @@ def due(machine: Machine) -> Due | None:
 
 
 def counters_of(operation: MachineOperation, machine: Machine) -> OperationsStatus | None:
-    """The counter values that the end of this operation reaches; None for one that nobody counts."""
+    """Return the counter values that the end of this operation reaches; None where no counter requested it."""
     reached = machine.status.operations or OperationsStatus()
     if _counts(operation, machine, "reboot"):
         value = _number(operation)

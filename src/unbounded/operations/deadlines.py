@@ -1,4 +1,4 @@
-"""Defaults of `spec.deadlineSeconds`, from the claim: shared by the procedures and by the steward that reaps."""
+"""Defaults of `spec.deadlineSeconds`, which counts from the claim; shared by the procedures and the supervisor."""
 
 from typing import Final
 
@@ -16,5 +16,5 @@ DEADLINE_S: Final = {
 
 
 def deadline_s(operation: MachineOperation) -> int:
-    """Seconds from the claim after which the operation ends, whatever its stage."""
+    """Return the seconds from the claim after which the operation ends in any stage."""
     return operation.spec.deadline_seconds or DEADLINE_S[OperationKind(operation.spec.operation_kind)]

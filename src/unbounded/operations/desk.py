@@ -1,4 +1,4 @@
-"""Everything that the steward writes on operations, and on Machines for their sake."""
+"""Writes of the supervisor to operations, and to Machines on their behalf."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ log = Log("steward")
 
 
 class Desk:
-    """The steward's writes. Each rests on the resourceVersion that was read: a change in between is a Conflict.
+    """The supervisor's status writes. Each fails with Conflict if the object changed since it was read.
 
     Args:
-        ended: told of each operation that was ended here.
+        ended: called with each operation that the supervisor ends.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Desk:
             await self._mark_lost(operation)
         try:
             await self._end(operation, end)
-        except Stale:  # its executor has said something since
+        except Stale:  # its executor has written to the status meanwhile
             if end.lost:
                 await self._mark_lost(operation, lost=False)
             raise
@@ -133,7 +133,7 @@ class Desk:
         log.info("operation ended", operation=operation.name, phase=str(phase), reason=reason)
 
     async def note(self, operation: MachineOperation, what: str, where: str) -> None:
-        """Add a piece of evidence to an operation that has ended."""
+        """Add evidence to an operation that has ended."""
         seen = Evidence(what=what, at=self.now(), where=where)
         evidence = [msgspec.to_builtins(one) for one in (*operation.status.evidence, seen)][-MAX_EVIDENCE:]
         await self.write(operation, {"evidence": evidence})
@@ -157,7 +157,7 @@ class Desk:
             return
 
     async def write(self, operation: MachineOperation, status: Mapping[str, Any]) -> MachineOperation | None:
-        """The operation as the server keeps it; None when it is gone."""
+        """Write the status and return the operation as the server stored it; None when it is gone."""
         try:
             return await self._operation_status.write(operation, status)
         except NotFound:
@@ -168,7 +168,7 @@ class Desk:
         return completed_condition(old, status=status, reason=reason, message=text, now=self.now())
 
     async def _make_sure_of(self, name: str) -> None:
-        """A watch can lag behind, and an end cannot be taken back: raise Stale if the Machine is not as it was seen."""
+        """Raise Stale if the Machine differs from the cached one: a watch can lag, and an end is final."""
         seen = self._caches.machines.get(name)
         try:
             live = await self._api.get(MACHINES, name)
@@ -181,7 +181,7 @@ class Desk:
             raise Stale(f"Machine {name} has changed since it was looked at")
 
     async def _mark_lost(self, operation: MachineOperation, *, lost: bool = True) -> None:
-        """Keep the slot of a lost executor, before anything says that its operation has ended."""
+        """Keep the lock of a lost executor, before any write ends its operation."""
         try:
             machine = await self._api.get(MACHINES, operation.spec.machine_ref or "")
         except NotFound:
@@ -190,7 +190,7 @@ class Desk:
             await self._machine_status.write(machine, slot.lost_change(lost=lost))
 
     async def leave_result(self, operation: MachineOperation) -> None:
-        """Before an operation may go: its result, if its executor did not leave it in the Machine's history."""
+        """Write the result to the Machine's history before an operation is deleted, if its executor has not."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         if machine is None or not operation.terminal or operation.status.execution is None:
             return

@@ -1,7 +1,7 @@
-"""The executor's loop: look at the world, let `plan` decide, write the intent, act, and say what is waited for.
+"""The executor's loop: observe, let `plan` decide, write the intent, act, and report the wait.
 
-Nothing outside is asked for before the intent stands in the operation's status, and nothing later than ACT_WITHIN_S
-after it. `outside` looks and acts, `ledger` writes; here is the order in which they come.
+No action is called before its intent is in the operation's status, nor more than ACT_WITHIN_S after that. `outside`
+observes and acts, `ledger` writes; this module orders the calls.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ from unbounded.operations.ports import Executor, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight, Stage, Unseen
 from unbounded.operations.record import Run, run_of
 
-RESOLUTION_S: Final = 0.01  # of waits: what is due within it is due now
-# A host may be off while its operation waits: it must not stay so for minutes when the API is back.
+RESOLUTION_S: Final = 0.01  # a wait that ends within this is due now
+# A host may be off while its operation waits: it must not stay off for minutes once the API is back.
 AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=15.0)
-ANSWERS_S: Final = 3.0  # that a process which stops waits for answers to what it has sent
-STORES_S: Final = 2.0  # and for these to be stored
-TURN_S: Final = 60.0  # who waits for its turn is woken; this is for what it says
+ANSWERS_S: Final = 3.0  # for which a stopping process waits for the answers to its calls
+STORES_S: Final = 2.0  # and for their writes
+TURN_S: Final = 60.0  # an operation is woken when its turn comes; this refreshes its message
 
 
 class _NoFact(StrEnum):
-    """A kind that is not supported is never looked at."""
+    """The facts of an unsupported kind, which is never observed."""
 
 
 log = Log("operations")
@@ -77,14 +77,15 @@ _NOT_LOOKED_AT: Final = Unseen(reasons.NO_ANSWER, "not looked at")
 
 
 class Engine:
-    """Carries out the operations that one executor owns.
+    """The controller of the operations that one executor owns.
 
     Args:
-        epoch: of this process: fences its calls, and knows which other processes have ended.
-        concurrent: how many operations are worked on at once.
-        alone: an earlier process has surely ended when this one runs, and so has all that it asked for, as a host sees
-            to it that there is one agent.
-        brief_s: how long an operation keeps its place, and a worker, while it waits for one answer.
+        epoch: of this process; fences its calls, and knows the ended epochs of other processes.
+        concurrent: the number of operations that are worked on at once.
+        alone: an earlier process, and all its calls, have ended before this process runs. A host guarantees that for
+            its
+            agent.
+        brief_s: the seconds for which an operation keeps its capacity, and a worker, while it waits for one answer.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Engine:
         self._running: Outside | None = None
 
     async def run(self) -> None:
-        """Work until cancelled; then wait for the answers to what was sent, a moment, and store them."""
+        """Run until cancelled; then wait briefly for the answers to open calls, and store them."""
         caches = self._caches
         pause = (
             nullcontext() if caches.pause is None else caches.pause.subscribed(lambda _old, _new: self._look_at_all())
@@ -146,7 +147,7 @@ class Engine:
                     raise
 
     async def _leave_answers(self) -> None:
-        """Store the answers that are not in the status yet: a successor then knows what this process knows."""
+        """Store the answers that the status lacks, so that the next process has them."""
         calls = [memory.call for memory in self._memories.values() if memory.call is not None]
         if calls:
             await asyncio.wait(calls, timeout=ANSWERS_S)
@@ -158,7 +159,7 @@ class Engine:
     async def _leave_answer(self, name: str, memory: Memory) -> None:
         try:
             await self._store_answer(name, memory)
-        except Conflict:  # also by a write of this process, whose answer the stop has cut off
+        except Conflict:  # also from a write of this process whose response the stop has cut off
             await self._ledger.see_anew(name)
             await self._leave_answer(name, memory)
         except Failure as failure:
@@ -230,7 +231,9 @@ class Engine:
             self._places.leave(memory.uid)
 
     async def _advance_when_due(self, operation: MachineOperation, run: Run, memory: Memory) -> float | None:
-        """Most events are echoes of our own writes: look again early only if what decides has changed."""
+        """Skip a pass that an echo of this process's own writes causes: nothing that the decision depends on has
+        changed.
+        """
         left_s = memory.due - self._loop_time()
         if memory.decided_on == self._decides(operation, run.intent, run.machine) and left_s > RESOLUTION_S:
             return None if left_s == math.inf else left_s
@@ -239,7 +242,7 @@ class Engine:
     async def _pass(
         self, operation: MachineOperation, memory: Memory, machine: str, work: Coroutine[Any, Any, float | None]
     ) -> float | None:
-        """Do the work of a pass, and remember what it rested on and when the next one is due."""
+        """Run a pass; record its inputs and the time at which the next one is due."""
         memory.decided_on, memory.nudged = None, False
         again_s = await work
         if memory.nudged:
@@ -251,7 +254,7 @@ class Engine:
         return again_s
 
     def _rests_in(self, operation: MachineOperation, stage: str) -> bool:
-        """Whether others have the place of an operation while it waits in this stage."""
+        """Return whether the operation yields its capacity while it waits in a stage."""
         procedure, _refused = self._procedure(operation)
         return stage in procedure.stages and _gives_way(procedure.stages[stage])
 
@@ -288,16 +291,16 @@ class Engine:
         memory.begin_anew()
         try:
             return await self._pass(operation, memory, machine.name, self._decide(seen, TargetState.SAME))
-        except Stale:  # the steward says at that moment what is waited for, or somebody else has written
+        except Stale:  # the supervisor, or another client, has written at the same time
             memory.unused = memory.looked
             await self._ledger.see_anew(operation.name)
             raise
 
     def _takes(self, operation: MachineOperation, machine: Machine) -> bool:
-        """Whether to claim it at all; what is cancelled, deleted or invalid is the steward's."""
+        """Return whether to claim an operation; the supervisor handles cancelled, deleted and invalid ones."""
         kind = OperationKind(operation.spec.operation_kind)
         given_up = operation.spec.cancel or operation.spec.abandon or operation.metadata.deletion_timestamp
-        # With the slot it has begun: the slot keeps a Machine that is being deleted.
+        # An operation that holds the lock has begun: the lock keeps a Machine that is being deleted.
         starts = starts_on(operation, machine) or slot.holds_slot(operation, machine)
         if given_up or not starts or not is_meant_for(operation, machine):
             return False
@@ -306,7 +309,7 @@ class Engine:
         return invalid(operation, executor_of(kind, machine)) is None
 
     def _procedure(self, operation: MachineOperation) -> tuple[Procedure, Finish | None]:
-        """How to carry the operation out, or how it ends because that is not supported."""
+        """Return the operation's procedure, and the failure with which an unsupported kind ends."""
         try:
             return self._executor.procedure(operation), None
         except Refusal as refusal:
@@ -339,7 +342,7 @@ class Engine:
     def _timing(self, memory: Memory) -> Timing:
         return memory.timing(self._loop_time())
 
-    # Carry on
+    # Advance
 
     async def _advance(self, operation: MachineOperation, run: Run, memory: Memory) -> float | None:
         machine = self._caches.machines.get(run.machine) or await self._ledger.find(run.machine)
@@ -359,7 +362,7 @@ class Engine:
         return await self._decide(seen, target_state(self._executor, run, machine))
 
     async def _decide(self, seen: Pass, target: TargetState) -> float | None:
-        """Look, decide, and carry the decision out."""
+        """Observe the machine, decide, and execute the decision."""
         memory = seen.memory
         run = seen.run if seen.run.stage else replace(seen.run, stage=seen.procedure.start)
         seen = replace(seen, run=run)
@@ -368,7 +371,7 @@ class Engine:
         if target is TargetState.SAME:
             memory.machine = seen.machine
         elif run.action is None:
-            memory.machine = None  # nothing can have come of it since the last look
+            memory.machine = None  # without an action, nothing can have changed since the last observation
         waits_s = PATIENCE_S if target is TargetState.SAME else self._executor.call_limit_s
         sight = await self._sight(seen, waits_s)
         if sight is None:
@@ -391,7 +394,7 @@ class Engine:
             return await self._finish(seen, Finish(OperationPhase.FAILED, reasons.CRD_OUTDATED, str(outdated)))
 
     async def _sight(self, seen: Pass, waits_s: float) -> Sight | Unseen | None:
-        """What there is of the Machine as it was claimed; None where that is not known yet, and not worth a word."""
+        """Observe the Machine as it was claimed; None while the answer is out and `waits_s` has not passed."""
         machine = seen.memory.machine
         if machine is None:
             return _NOT_LOOKED_AT
@@ -405,20 +408,20 @@ class Engine:
         if sight is None:
             no_answer = Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(machine)}")
             return None if self._outside.patience_s(seen.memory, waits_s) > 0 else no_answer
-        if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
+        if isinstance(sight, Unseen):  # also where it failed at once: the outside may stay unreadable for long
             self._places.lend(seen.memory.uid)
         elif not _gives_way(seen.stage) and not seen.memory.settles:
             self._places.resume(seen.memory.uid)
         return sight
 
     def _ends_at(self, seen: Pass) -> float:
-        """When its stage is given up, or all of it; the loop's time."""
+        """Return the loop time at which the stage, or the operation, reaches its limit."""
         stage, timing = seen.procedure.stages[seen.run.stage], self._timing(seen.memory)
         deadline_in_s = math.inf if stage.last else deadline_s(seen.operation) - timing.spent_s
         return self._loop_time() + min(stage.limit_s - timing.in_stage_s, deadline_in_s)
 
     def _with_place(self, seen: Pass, decision: Decision) -> Decision:
-        """What a stage that gives its place to others may do now: go on when it has one again."""
+        """Return the decision, or the wait for capacity where the operation has yielded its own."""
         memory = seen.memory
         if isinstance(decision, Finish | Wait) or not (_gives_way(seen.stage) or memory.settles):
             return decision
@@ -443,7 +446,7 @@ class Engine:
                 run = self._moved(seen, decision, where)
                 entered = await self._ledger.enter(seen, run, decision.text, decision.until_s)
                 stage = seen.procedure.stages[run.stage]
-                dwell_s = 0.0 if stage.last else stage.dwell_s  # there, something may have to be put right at once
+                dwell_s = 0.0 if stage.last else stage.dwell_s  # in a cleanup stage, an action may be due at once
                 wanted_s = dwell_s or seen.procedure.poll_s(0)
                 return max(min(wanted_s, self._ends_at(entered.seen) - self._loop_time()), 0.0)
             case Ask():
@@ -452,14 +455,14 @@ class Engine:
                 return await self._finish(seen, decision, where)
 
     def _lend_while_settling(self, memory: Memory, wait: Wait) -> None:
-        """Let others in while there is nothing to do but to wait for what another process may have sent."""
+        """Yield capacity while the operation only waits for calls of other processes to arrive."""
         if wait.reason != reasons.WAITING_FOR_TURN:
             memory.settles = wait.reason == reasons.SETTLING
         if memory.settles:
             self._places.lend(memory.uid)
 
     def _moved(self, seen: Pass, step: Move | Ask, where: str) -> Run:
-        """The record of the stage that a step leads to."""
+        """Return the record of the stage that a step leads to."""
         memory = seen.memory
         if shows_arrival(seen.procedure, seen.run, memory.answer, step):
             memory.has_arrived(seen.run.incarnation)
@@ -476,7 +479,7 @@ class Engine:
         )
 
     async def _ask(self, seen: Pass, step: Ask, sight: Sight | Unseen) -> float | None:
-        """Write the intent, and act on it if that did not take too long."""
+        """Write the intent, and act on it if the write did not take too long."""
         looked, is_again = sight if isinstance(sight, Sight) else None, step.stage == seen.run.stage
         is_again &= step.action == seen.run.action
         run = replace(
@@ -490,7 +493,8 @@ class Engine:
         entered = await self._ledger.enter(seen, run, step.text, step.until_s, blind=blind)
         machine = self._caches.machines.get(run.machine)
         before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())
-        same = target_state(self._executor, run, machine) is TargetState.SAME  # it may have changed since it was held
+        # it may have changed since the lock was checked
+        same = target_state(self._executor, run, machine) is TargetState.SAME
         if machine is None or not same or self._loop_time() > before:
             return 0.0
         self._outside.call(Target(entered.seen.operation, machine, run), step.action, seen.memory, before=before)
@@ -522,7 +526,7 @@ class Engine:
         return await self._settle(written, seen.run)
 
     async def _settle(self, operation: MachineOperation, run: Run | None) -> float | None:
-        """After the terminal write: give the place and the slot back, and leave the result in the history."""
+        """Release capacity and lock after the terminal write, and add the result to the history."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         mine = run is not None and run.executor == self._executor.name
         if run is None or machine is None or not mine or not slot.holds_slot(operation, machine):
@@ -543,7 +547,7 @@ class Engine:
             self._announce(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)
         return None
 
-    # Small parts
+    # Helpers
 
     @property
     def _outside(self) -> Outside:
@@ -563,5 +567,7 @@ def _gives_way(stage: Stage) -> bool:
 
 
 def _is_cancelled(operation: MachineOperation) -> bool:
-    """Deleting a running operation is a cancel that its finalizer holds."""
+    """Return whether the operation is cancelled; the deletion of a running operation, which its finalizer delays, is a
+    cancel.
+    """
     return operation.spec.cancel or operation.metadata.deletion_timestamp is not None

@@ -1,4 +1,4 @@
-"""A selector operation: its targets are snapshotted, each gets a child operation, and the parent mirrors them. Pure."""
+"""Plans of selector operations: snapshot the targets, create a child operation for each, mirror the children. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from unbounded.operations.ownership import Executor, executor_name, executor_of
 from unbounded.operations.parameters import invalid
 
 MAX_TARGETS: Final = 1000
-MIRRORED_MESSAGE: Final = 256  # so that a parent of a thousand stays within what etcd takes; the child has it whole
+MIRRORED_MESSAGE: Final = 256  # limits the size of a parent of a thousand for etcd; the child has the whole message
 _ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.value})
 
 
@@ -36,7 +36,7 @@ class Refused:
 
 
 def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[TargetStatus, ...] | Refused:
-    """The targets of a selector operation, sorted by name; or why it cannot be started."""
+    """Return the targets of a selector operation, sorted by name; or the reason why it cannot start."""
     selector = parent.spec.machine_selector
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return Refused(
@@ -66,7 +66,10 @@ def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[Tar
 
 
 def _mixed_executors(kind: OperationKind, machines: Sequence[Machine]) -> str | None:
-    """What is wrong when host operations would go to several executors; agents may be many."""
+    """Return an error where host operations would go to several executors; None where they would not.
+
+    Agent operations may go to many agents.
+    """
     if not kind.is_host:
         return None
     owners = ((executor_of(kind, m), executor_name(kind, m)) for m in machines)
@@ -77,7 +80,7 @@ def _mixed_executors(kind: OperationKind, machines: Sequence[Machine]) -> str | 
 
 
 def pinned_site(selector: LabelSelector) -> str | None:
-    """The one site that a selector names; None when it leaves the site open."""
+    """Return the one site that a selector names; None when it does not name exactly one."""
     site = selector.match_labels.get(LABEL_SITE)
     if site:
         return site
@@ -88,7 +91,7 @@ def pinned_site(selector: LabelSelector) -> str | None:
 
 
 def child_name(parent: MachineOperation, machine: str) -> str:
-    """The same for the same parent and Machine, so that a child is never made twice."""
+    """Return the child's name: a function of parent and Machine, so that no child is created twice."""
     plain = f"{parent.name}-{machine}"
     if len(plain) <= 253:
         return plain
@@ -125,14 +128,14 @@ def is_child_of(operation: MachineOperation, parent_uid: str) -> bool:
 
 @dataclass(frozen=True)
 class Fan:
-    """What a running parent needs next.
+    """The next step of a running parent.
 
     Attributes:
         targets: the mirror of the children.
-        start: Machines whose children are to be made now.
-        cancel: children that are to be told to stop.
-        abandon: children that are given up.
-        end: how the parent ends, when all its targets have ended: phase, reason.
+        start: Machines whose children are to be created now.
+        cancel: children to cancel.
+        abandon: children to abandon.
+        end: phase and reason of the parent, once all its targets have ended.
     """
 
     targets: tuple[TargetStatus, ...]
@@ -144,7 +147,7 @@ class Fan:
 
 
 def fan(parent: MachineOperation, children: Mapping[str, MachineOperation], *, now: str) -> Fan:
-    """The next step of a parent, from its recorded targets and its children by Machine."""
+    """Return the next step of a parent, from its recorded targets and its children by Machine."""
     mirrored = [_mirror(target, children.get(target.machine_ref), now) for target in parent.status.targets]
     cancelled, abandoned = bool(parent.spec.cancel or parent.metadata.deletion_timestamp), parent.spec.abandon
     stopping = cancelled or abandoned
@@ -164,7 +167,7 @@ def fan(parent: MachineOperation, children: Mapping[str, MachineOperation], *, n
 
 
 def _open(target: TargetStatus, children: Mapping[str, MachineOperation]) -> bool:
-    """Whether the target has no child yet."""
+    """Return whether the target has no child yet."""
     return target.phase not in _ENDED and target.operation is None and target.machine_ref not in children
 
 
@@ -193,7 +196,7 @@ def _mirror(target: TargetStatus, child: MachineOperation | None, now: str) -> T
 
 
 def not_made(targets: Sequence[TargetStatus], refused: Mapping[str, Refused], *, now: str) -> tuple[TargetStatus, ...]:
-    """The targets, with those failed whose children could not be made, by Machine."""
+    """Return the targets, failed where their child, by Machine, could not be created."""
     return tuple(
         failed_target(t, refused[t.machine_ref].reason, refused[t.machine_ref].text, now)
         if t.machine_ref in refused
@@ -203,7 +206,7 @@ def not_made(targets: Sequence[TargetStatus], refused: Mapping[str, Refused], *,
 
 
 def failed_target(target: TargetStatus, reason: str, text: str, now: str) -> TargetStatus:
-    """A target that has ended without its executor."""
+    """Return a target that has ended without its executor."""
     return msgspec.structs.replace(
         target, phase=OperationPhase.FAILED, reason=reason, message=text[:MIRRORED_MESSAGE], completed_at=now
     )

@@ -1,4 +1,4 @@
-"""What holds a claim back: pause, older operations, and the Machine's slot. The gate that holds is the wait reason."""
+"""Gates of a claim: pause, older operations, and the Machine's lock. The closed gate is the wait reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
 
 @dataclass(frozen=True)
 class Gate:
-    """A closed gate: why, in words, and who holds it."""
+    """A closed gate: reason, message and holder."""
 
     reason: str
     text: str
@@ -28,7 +28,7 @@ class Gate:
 
 
 def order(operation: MachineOperation) -> tuple[str, str]:
-    """Fairness: creation time, then name."""
+    """Return the sort key of fairness: creation time, then name."""
     return (operation.metadata.creation_timestamp or "", operation.name)
 
 
@@ -37,7 +37,7 @@ def is_host(operation: MachineOperation) -> bool:
 
 
 def overtakes(operation: MachineOperation, older: MachineOperation) -> bool:
-    """Whether an older operation does not hold this one back: an agent's that nobody has started."""
+    """Return whether an operation overtakes an older one: a host operation overtakes an unclaimed agent operation."""
     return is_host(operation) and not is_host(older) and not older.claimed
 
 
@@ -48,7 +48,7 @@ def closed_gate(
     pause: ConfigMap | None,
     sharing: Iterable[Machine] = (),
 ) -> Gate | None:
-    """The first gate that holds the operation back; None when it may be claimed.
+    """Return the first gate that blocks the operation; None when it may be claimed.
 
     Args:
         others: the operations on the same Machine.
@@ -64,14 +64,16 @@ def closed_gate(
 
 
 def starts_on(operation: MachineOperation, machine: Machine) -> bool:
-    """Whether anything may start on the Machine at all: on one that is being deleted, the reset that it stays for."""
+    """Return whether an operation may start on the Machine; one that is being deleted admits only the reset it waits
+    for.
+    """
     if not machine.metadata.deletion_timestamp:
         return True
     return FINALIZER_RESET in machine.metadata.finalizers and operation.spec.operation_kind == OperationKind.AGENT_RESET
 
 
 def paused(machine: Machine, pause: ConfigMap | None) -> Gate | None:
-    """The gate of a pause, of the Machine or of all operations."""
+    """Return the gate of a pause, of the Machine or of all operations; None where nothing is paused."""
     if is_paused(machine.metadata.annotations):
         holder = f"Machine {machine.name}"
         return Gate(reasons.PAUSED, f"paused by annotation {ANNOTATION_PAUSED} on {holder}", holder)
@@ -82,17 +84,23 @@ def paused(machine: Machine, pause: ConfigMap | None) -> Gate | None:
 
 
 def is_paused(annotations: dict[str, str]) -> bool:
-    """The annotation pauses, whatever its value, unless that says `false`."""
+    """Return whether the annotation pauses: any value except `false` does."""
     return annotations.get(ANNOTATION_PAUSED, "false").lower() != "false"
 
 
 def is_meant_for(operation: MachineOperation, machine: Machine) -> bool:
-    """Whether an operation that says of which Machine it is means this one, and not one that had its name before."""
+    """Return whether the operation may act on this Machine: its UID annotation, if it has one, matches.
+
+    A mismatch names an earlier Machine of the same name.
+    """
     return operation.metadata.annotations.get(ANNOTATION_MACHINE_UID, machine.metadata.uid) == machine.metadata.uid
 
 
 def _older(operation: MachineOperation, machine: Machine, others: Iterable[MachineOperation]) -> Gate | None:
-    """One that has the slot already waits for no other that is yet to take it: that one waits for the slot."""
+    """Return the gate of an older operation; None where none blocks.
+
+    An operation that holds the lock already does not wait for unclaimed ones: those wait for the lock.
+    """
     holder = machine.status.active_operation
     has_slot = holder is not None and holder.uid == operation.metadata.uid
     older = [
@@ -124,16 +132,16 @@ def _slot(operation: MachineOperation, machine: Machine, others: Iterable[Machin
 
 
 def slot_gate(machine: Machine, holder: ActiveOperation) -> Gate:
-    """The gate of a slot that somebody else has."""
+    """Return the gate of a lock that another holder has."""
     lost = "; its executor was lost, so the machine is looked at afresh first" if holder.lost else ""
     text = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {machine.name} since {holder.since}{lost}"
     return Gate(reasons.SLOT_HELD, text, holder.name)
 
 
 def target_in_use(operation: MachineOperation, machine: Machine, sharing: Iterable[Machine]) -> Gate | None:
-    """Return the gate of a host operation at work on another Machine with the same BMC and system.
+    """Return the gate of a host operation in progress on another Machine with the same BMC and system.
 
-    A lost one has no executor that acts any more, and the BMC is read before anything is sent to it.
+    A lost operation does not block: its executor no longer acts, and the next one reads the BMC before it acts.
     """
     if not is_host(operation):
         return None
@@ -151,12 +159,14 @@ def target_in_use(operation: MachineOperation, machine: Machine, sharing: Iterab
 
 
 def is_recreation(holder: ActiveOperation) -> bool:
-    """Whether the slot is held by an agent that makes its node anew: there is no MachineOperation of that name, and
-    it is the agent that gives the slot back."""
+    """Return whether an agent that recreates its node holds the lock.
+
+    No MachineOperation has that name, and the agent releases the lock.
+    """
     return holder.kind == NODE_RECREATION
 
 
 def recreation_state(machine: Machine) -> object:
-    """What is another one whenever a recreation that has the slot makes progress."""
+    """Return a value that changes whenever the recreation that holds the lock makes progress."""
     said = [one for one in machine.status.conditions if one.type == ConditionType.NODE_UPDATED]
     return (machine.status.active_operation, [(one.status, one.reason, one.message) for one in said])

@@ -1,5 +1,7 @@
-"""What the steward keeps on Machines: `status.phase` of those without `ssh`, slots that nobody gives back, and a
-finalizer, so that none goes in the middle of a host operation.
+"""The supervisor's reconciler of Machines.
+
+It writes `status.phase` of Machines without `ssh`, and clears locks that no executor will release. Its finalizer
+delays the deletion of a Machine during a host operation.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
 
 
 def _finalizers(machine: Machine) -> list[str] | None:
-    """Return the finalizers that a Machine is to have; None where it has them.
+    """Return the finalizers that a Machine should have; None where it has them.
 
-    It gets one with its first host operation, and loses it when it is to be deleted and none has it. An executor that
-    was lost holds nothing up: nobody could say for how long.
+    A Machine gets the finalizer with its first host operation. A deleted Machine loses it once no host operation holds
+    the
+    lock. A lost executor does not count, as it could delay the deletion without limit.
     """
     have, active = machine.metadata.finalizers, machine.status.active_operation
     is_used = active is not None and active.kind in _HOST_KINDS and not active.lost
@@ -42,10 +45,11 @@ def _finalizers(machine: Machine) -> list[str] | None:
 
 
 def _marks_left(machine: Machine) -> tuple[Mark, ...]:
-    """Return what a Machine is to show once the slot of an operation that nobody ends is taken away.
+    """Return the condition updates of a Machine whose stale lock is cleared.
 
-    The first marks are written with the slot. An operation without a claim has called nothing: a host that was about to
-    be switched on is off. One that the history tells of has acted, and what became of the host was not read.
+    The claim writes the first conditions with the lock. An operation without a claim has called nothing, so a host that
+    was
+    about to be switched on is off. An operation in the history has acted, and the resulting power state was not read.
     """
     active = machine.status.active_operation
     off = next((one for one in machine.status.conditions if one.type == ConditionType.POWERED_OFF), None)
@@ -65,7 +69,7 @@ _FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "reason")
 
 
 class MachineKeeper:
-    """Looks at one Machine at a time.
+    """The reconciler of one Machine at a time.
 
     Args:
         now: for timestamps, RFC 3339.
@@ -78,7 +82,7 @@ class MachineKeeper:
         self._now = now
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring one Machine up to date; there is never a reason to look again by the clock."""
+        """Reconcile one Machine; it needs no later pass by the clock."""
         machine = self._caches.machines.get(name)
         if machine is None:
             return None
@@ -92,7 +96,9 @@ class MachineKeeper:
         return None
 
     async def _slot_is_left_behind(self, machine: Machine) -> bool:
-        """Whether no executor will give it back: its operation is gone, or ended before the claim was written."""
+        """Return whether no executor will release the lock: its operation is gone, or ended before the claim was
+        written.
+        """
         active = machine.status.active_operation
         if active is None or active.lost or active.kind not in _KINDS:
             return False
@@ -106,7 +112,7 @@ class MachineKeeper:
         return live.metadata.uid != active.uid
 
     async def _set_phase(self, machine: Machine) -> None:
-        """Keep Machine.status.phase of Machines without `ssh`."""
+        """Write `status.phase` of a Machine without `ssh`."""
         status = machine.status
         wanted = machine_phase(
             machine.spec, conditions=status.conditions, node=self._node(machine.name), slot=status.active_operation
