@@ -1,6 +1,6 @@
-"""Everything that the engine writes: slot and finalizer, the record of each stage, the words of a wait, the end.
+"""The engine's writes: lock and finalizer, the record of each stage, the message of a wait, and the end.
 
-Whatever is written rests on what was read: a change in between is a Conflict, and the pass is made again.
+Each write fails with Conflict if the object changed since it was read; the engine then repeats the pass.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from unbounded.operations.record import (
 )
 
 SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
-COUNT_S: Final = 5.0  # between two writes for the sake of a count that a successor needs
-SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
-UNTIL_S: Final = 10.0  # who waits for longer than was said, is not told anew before it is longer by that
-PROGRESS_S: Final = 10.0  # how far a stage is, is not worth a write before it has taken this long
+COUNT_S: Final = 5.0  # between two writes of nothing but a count that the next process needs
+SAY_AGAIN_S: Final = 5.0  # between two writes that change only the message of a wait
+UNTIL_S: Final = 10.0  # a wait is written again only if it ends later than reported by this
+PROGRESS_S: Final = 10.0  # progress is not written before the stage has taken this long
 
 log = Log("operations")
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One look at one operation: what it was decided on, and what is written on top of it."""
+    """The input of one pass over one operation: the objects that the decision and the writes are based on."""
 
     operation: MachineOperation
     machine: Machine | None
@@ -64,14 +64,14 @@ class Pass:
 
 @dataclass(frozen=True)
 class Entered:
-    """A stage whose record stands in the status."""
+    """A stage whose record is stored in the status."""
 
     seen: Pass
-    sent_at: float  # loop time at which the write was sent: no later than that, others could know of the intent
+    sent_at: float  # loop time of the write's request: other clients can know of the intent no earlier
 
 
 class Outdated(Exception):
-    """The server stored less than was written; `operation` is what it holds now."""
+    """The server stored less than was written; `operation` is the stored object."""
 
     def __init__(self, operation: MachineOperation) -> None:
         super().__init__(reasons.CRD_OUTDATED_TEXT)
@@ -79,12 +79,12 @@ class Outdated(Exception):
 
 
 def _recorded(run: Run) -> object:
-    """What of a stage's record a server must have kept, or nobody could go on from it."""
+    """Return the part of a record that the server must store for another process to resume the operation."""
     return run.intent, run.binding, run.failing is None
 
 
 def target_state(executor: Executor, run: Run, machine: Machine | None) -> TargetState:
-    """Whether a Machine still is the one that was claimed."""
+    """Return whether a Machine still is the one that was claimed."""
     if machine is None:
         return TargetState.GONE
     same = machine.metadata.uid == run.machine_uid
@@ -93,7 +93,7 @@ def target_state(executor: Executor, run: Run, machine: Machine | None) -> Targe
 
 
 class Ledger:
-    """The writes of one engine."""
+    """The status writes of one engine."""
 
     def __init__(self, api: Api, executor: Executor, caches: Caches, *, identity: str, now: WallClock) -> None:
         self._api = api
@@ -118,14 +118,14 @@ class Ledger:
         cause: Cause | None = None,
         blind: bool = False,
     ) -> Entered:
-        """Write the record of a stage, the slot being ours and the Machine the same.
+        """Write the record of a stage, once this engine holds the lock and the Machine is unchanged.
 
         Args:
-            blind: what is asked for rests on no look, as nothing can be read.
+            blind: the action needs no observation, as the outside cannot be read.
 
         Raises:
-            Stale: something has changed since the look, or the look is too old to act on.
-            Outdated: the server's CRD does not keep the record.
+            Stale: the Machine has changed since the observation, or the observation is too old to act on.
+            Outdated: the server's CRD does not store the record.
         """
         operation = await self._hold(seen, run)
         sent_at, looked = _loop_time(), seen.memory.looked
@@ -143,7 +143,7 @@ class Ledger:
         return Entered(replace(seen, operation=written, run=run, claimed=True), sent_at)
 
     async def say(self, seen: Pass, wait: Wait) -> float:
-        """Write what is waited for, if that is not what the status says already; gives back when to look again."""
+        """Write the wait if the status differs; return the seconds until the next pass."""
         status, now = seen.operation.status, _loop_time()
         if not seen.claimed:
             await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason, cause=wait.cause)
@@ -161,16 +161,16 @@ class Ledger:
         return wait.look_again_s
 
     def _counts(self, memory: Memory, now: float) -> bool:
-        """Whether to write for the sake of the count alone of what may still arrive: the next process counts on."""
+        """Return whether to write the remaining time of late calls alone: the next process resumes the count."""
         return bool(memory.late_calls(now)) and now - memory.stored_at >= COUNT_S
 
     async def store_answer(self, seen: Pass) -> None:
-        """Store the answer to the last call, with the handle of a long one before its first poll."""
+        """Store the answer to the last call; the handle of a long call is stored before its first poll."""
         status = seen.operation.status
         await self._write_run(seen, status.message or "", status.waiting, status.cause)
 
     async def finish(self, seen: Pass, decision: Finish, where: str = "") -> MachineOperation:
-        """The terminal write."""
+        """Write the terminal status."""
         now = self.now()
         run = seen.memory.recorded(seen.run, _loop_time(), now)
         run = replace(run, evidence=run.with_evidence(decision.seen, at=now, where=where))
@@ -197,7 +197,7 @@ class Ledger:
         return written
 
     async def keep_slot(self, seen: Pass) -> None:
-        """Keep the slot beyond the end of the operation, until what was sent for it can no longer arrive."""
+        """Keep the lock beyond the end of the operation, until its calls can no longer arrive."""
         try:
             machine = msgspec.convert(await self._live(seen.run.machine), Machine)
         except NotFound:
@@ -237,7 +237,7 @@ class Ledger:
     # The Machine
 
     async def find(self, name: str) -> Machine | None:
-        """A Machine that the cache does not have: the watch may lag behind, and an end cannot be taken back."""
+        """Read a Machine that the cache lacks: the watch may lag, and an end is final."""
         try:
             machine = await self._api.get(MACHINES, name)
         except NotFound:
@@ -246,7 +246,7 @@ class Ledger:
         return machine
 
     async def show(self, seen: Pass) -> None:
-        """Let the Machine carry the mark of a stage that lasts; one that is over in a moment leaves no trace."""
+        """Set the stage's condition on the Machine once the stage lasts; a short stage sets none."""
         mark = seen.procedure.stages[seen.run.stage].mark
         lasts = _loop_time() - seen.memory.stage_since >= SHOW_AFTER_S
         if mark is None or not lasts or seen.machine is None or not seen.claimed:
@@ -256,7 +256,7 @@ class Ledger:
             await self._machine_status.write(seen.machine, shown)
 
     async def _hold(self, seen: Pass, run: Run) -> MachineOperation:
-        """Make sure of the Machine before the record is written: our slot, and the same binding."""
+        """Verify lock and target digest on the live Machine before the record is written; take a free lock."""
         has_slot = seen.machine is not None and slot.holds_slot(seen.operation, seen.machine)
         if not seen.claimed and not has_slot:
             return await self._take(seen, run)
@@ -272,7 +272,7 @@ class Ledger:
         return seen.operation if seen.claimed else await self._hold_deletion(seen.operation)
 
     async def _take(self, seen: Pass, run: Run) -> MachineOperation:
-        """Finalizer and slot. It is taken on the Machine as it was looked at, so that nobody had it in between."""
+        """Set the finalizer and take the lock, on the Machine as observed: no other holder had the lock in between."""
         machine = seen.machine
         if machine is None or target_state(self._executor, run, machine) is not TargetState.SAME:
             raise Stale(f"Machine {run.machine} has changed since it was looked at")
@@ -292,7 +292,7 @@ class Ledger:
     # The operation
 
     async def see_anew(self, name: str) -> None:
-        """Read an operation that another client has written to: the watch may lag, and the next write fail too."""
+        """Read an operation that another client has written: the watch may lag, and the next write would fail."""
         with suppress(Failure):
             self._caches.operations.observe(await self._api.get(MACHINE_OPERATIONS, name))
 
@@ -306,7 +306,9 @@ class Ledger:
         return held
 
     def _waiting(self, operation: MachineOperation, reason: str, until_s: float | None, *, renew: bool) -> Waiting:
-        """What is waited for, as the status has it where that still holds: after a restart it may be until later."""
+        """Return the wait for the status; keep the stored one while it holds, as `until` may only move later after a
+        restart.
+        """
         before = operation.status.waiting
         until = None if until_s is None else self._wall() + timedelta(seconds=until_s)
         if before is None or before.reason != reason or renew:
@@ -317,12 +319,12 @@ class Ledger:
         return msgspec.structs.replace(before, until=rfc3339(until))
 
     async def _write_run(self, seen: Pass, text: str, waiting: Waiting | None, cause: Cause | None) -> None:
-        """Write the record as it is, with what is known by now of times and of the last call."""
+        """Write the record with the current times and the known state of the last call."""
         memory, now, handle = seen.memory, _loop_time(), seen.memory.handle
         run = memory.recorded(seen.run, now, self.now())
         run = replace(run, handle=run.handle if handle is None else handle)
         await self._write(seen.operation, self._running(seen.operation, run, text, waiting, cause))
-        if handle is not None:  # else one may have come while this was written
+        if handle is not None:  # a handle may have come during the write
             memory.handle = None
         memory.stored, memory.stored_at = run.answer, now
 

@@ -1,4 +1,4 @@
-"""What one incarnation of an executor knows of an operation beyond its status: times, answers, calls under way."""
+"""The in-memory state of an operation in one process of an executor, beyond its status: times, answers, open calls."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from unbounded.operations.plan import Timing
 from unbounded.operations.procedure import Sight, Unseen
 from unbounded.operations.record import Run
 
-ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of writing it, or not at all
-FRESH_S: Final = 2.0  # a sight older than this is taken again before anything is decided on it
-DOWN_S: Final = 60.0  # of a deadline, by the wall clock, while no process counted: a clock that jumped ends nothing
-ACT_ON_S: Final = 5.0  # and nothing is asked for on one that is older than this when the intent is written
+ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of the write, or not at all
+FRESH_S: Final = 2.0  # no decision uses an older observation: the machine is observed again
+DOWN_S: Final = 60.0  # at most so much downtime counts against the deadline: a jump of the wall clock ends no operation
+ACT_ON_S: Final = 5.0  # no action uses an observation that is older than this when its intent is written
 
 
 @dataclass(frozen=True)
 class Looked:
-    """An observation with its times: what it found was true at some moment between them.
+    """An observation with its times; its fact held at some moment between them.
 
     Args:
-        on: the Machine and what was wanted of it, as they were then.
-        version: of the Machine, which nobody has had as long as it is the same.
+        on: identity of Machine and request at that time.
+        version: resourceVersion of the Machine; no other holder has had the lock while it is unchanged.
     """
 
     began_at: float
@@ -51,10 +51,10 @@ class Looked:
 
 @dataclass(frozen=True)
 class Asked:
-    """What this process itself asked for last: it knows that better than any record, which may be read late.
+    """The last call of this process: more current than any record, which may be read late.
 
     Args:
-        at: when it was answered; when it was sent, before that.
+        at: loop time of the answer; of the request, before there is one.
     """
 
     intent: Intent
@@ -64,10 +64,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Late:
-    """A call of another process which may still arrive, until a time of the loop.
+    """A call of another process that may still arrive until a loop time.
 
     Args:
-        acts: its process is not known to have ended, and may still be about to send it.
+        acts: its process is not known to have ended, and may still send it.
     """
 
     epoch: str
@@ -78,13 +78,13 @@ class Late:
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads a record, when, and what that says of the process that has written it.
+    """The reader of a record: its identity, its time, and its knowledge of the process that wrote the record.
 
     Args:
-        has_ended: of another process: whether it surely acts no more.
-        landing_s: how long a call of one that has ended may still arrive.
-        settle_s: how long one of which that is not known may still act, with the arrival of its call.
-        down_s: how long before `now` the record was written, by the wall clock.
+        has_ended: returns whether another process certainly acts no more.
+        landing_s: seconds for which a call of an ended process may still arrive.
+        settle_s: seconds for which a process that is not known to have ended may still act, including its call.
+        down_s: age of the record at `now`, by the wall clock.
     """
 
     identity: str
@@ -97,13 +97,13 @@ class Reader:
 
 @dataclass(frozen=True)
 class LostSlot:
-    """The slot of a lost executor, and the seconds since, counted over all processes that have waited.
+    """The lock of a lost executor, and the seconds since, counted over all processes that have waited.
 
     Args:
-        uid: of the operation that has the slot.
-        began_at: when this process first saw that, by the loop.
+        uid: of the operation that holds the lock.
+        began_at: loop time at which this process first observed the lost lock.
         counted_s: the count at `since`.
-        ended: no process that may have acted for the operation acts any more, as was known at `began_at`.
+        ended: all processes that may have acted for the operation have ended, as known at `began_at`.
     """
 
     uid: str
@@ -117,9 +117,9 @@ class LostSlot:
         return self.counted_s + now - self.since
 
     def left_s(self, now: float, settle_s: float, landing_s: float) -> float:
-        """Return for how long a call of the executor may still arrive.
+        """Return the seconds for which a call of the executor may still arrive.
 
-        One that has ended may have sent it at its end: `landing_s` runs from when this process first knew of that.
+        An ended process may have sent it at its end: `landing_s` runs from when this process first knew of that end.
         """
         left_s = settle_s - self.count_s(now)
         return min(left_s, self.began_at + landing_s - now) if self.ended else left_s
@@ -127,63 +127,65 @@ class LostSlot:
 
 @dataclass
 class Memory:
-    """One operation, as this process has seen it. Lost in a crash, and nothing rests on it then."""
+    """The state of one operation in this process; a crash loses it, and recovery does not need it."""
 
     uid: str
     stage: str = ""
     stage_since: float = 0.0
     looks: int = 0
     progress: str = ""
-    read: tuple[str, str, str] | None = None  # what the last look found: detail, fact, and when that was
-    moved_at: float = 0.0  # when the progress was another one for the last time, or the stage began
+    read: tuple[str, str, str] | None = None  # detail, fact and time of the last observation
+    moved_at: float = 0.0  # loop time of the last change of progress, or of the stage's begin
     intent: Intent | None = None
     asked: Asked | None = None
-    asked_at: float = 0.0  # when our ask was answered, or somebody else's was first seen
+    asked_at: float = 0.0  # when our call was answered, or the call of another process was first seen
     answer: Answer = NO_ANSWER
-    late: dict[str, Late] = field(default_factory=dict)  # by epoch: of each at most the last call has no answer
-    stored: Answer = NO_ANSWER  # what the status says of the last call
-    stored_at: float = -math.inf  # when it was last written by this process
+    late: dict[str, Late] = field(default_factory=dict)  # by epoch: only the last call of a process can lack an answer
+    stored: Answer = NO_ANSWER  # the last call as the status has it
+    stored_at: float = -math.inf  # when this process last wrote it
     spent_s: int = -1
     spent_since: float = 0.0
     call: asyncio.Task[None] | None = None
     look: asyncio.Task[Looked] | None = None
-    look_of: str = ""  # the binding of the host that it is of
-    looked: Looked | None = None  # the last one that ended
-    machine: Machine | None = None  # as it was at the last look; it may be gone, or another one, by now
-    unused: Looked | None = None  # one that a claim rested on which came to nothing
-    handle: str | None = None  # came with an answer, not yet stored
+    look_of: str = ""  # target digest of the observation under way
+    looked: Looked | None = None  # the last completed one
+    machine: Machine | None = None  # as of the last observation; it may be gone or replaced by now
+    unused: Looked | None = None  # observation of a claim that failed
+    handle: str | None = None  # came with an answer; not stored yet
     said_at: float = -math.inf
     lost: LostSlot | None = None
-    recreation: object = None  # the state of a recreation that has the slot, and since when it is that one
+    # state of the recreation that holds the lock; the next field is the time of its last change
+    recreation: object = None
     recreation_since: float = 0.0
     decided_on: tuple[object, ...] | None = None
     nudged: bool = False
     left_alone: bool = False
-    settles: bool = False  # nothing is done but to wait for what another process may have sent: others have its place
-    beside_since: float = 0.0  # when the look or call began that a pass waits for
+    settles: bool = False  # waits only for calls of another process to arrive, and yields its capacity
+    beside_since: float = 0.0  # begin of the observation or call that a pass waits for
     due: float = -math.inf
 
     def follow(self, run: Run, reader: Reader) -> None:
-        """Take note of the record as it stands in the status."""
+        """Update from the record in the status."""
         now, is_first = reader.now, self.intent is None
         if run.stage != self.stage:
             self.stage, self.stage_since, self.looks = run.stage, now - (run.stage_s if is_first else 0), 0
             self.moved_at = now
         if self.spent_s < 0:
             self.spent_s, self.spent_since = run.spent_s, now - min(max(reader.down_s, 0.0), DOWN_S)
-        elif run.spent_s > self.spent(now):  # what is recorded is rounded up, each time
+        elif run.spent_s > self.spent(now):  # each write rounds the stored seconds up
             self.spent_s, self.spent_since = run.spent_s, now
         self.stored = run.answer
         if run.intent != self.intent:
             self._begin_to_follow(run, reader)
         elif self._is_news(run):
-            self._take_stored(run, reader, lost=self.answer.lost)  # what was read before was older
+            self._take_stored(run, reader, lost=self.answer.lost)  # the record that was read before was older
 
     def _begin_to_follow(self, run: Run, reader: Reader) -> None:
         self.drop_calls()
         again = self.intent is not None and self.intent[:2] == run.intent[:2]
         lost, self.intent = again and self.answer.leaves_open, run.intent
-        self.late.pop(run.incarnation, None)  # that of its call before: it would not have gone on without an answer
+        # the process's earlier call: it was answered, else the process would not have continued
+        self.late.pop(run.incarnation, None)
         self._take_late(run, reader)
         if self.asked is not None and self.asked.intent == run.intent:
             self._take_answer(self.asked.answer, self.asked.at)
@@ -191,13 +193,13 @@ class Memory:
         self._take_stored(run, reader, lost=lost)
 
     def _is_news(self, run: Run) -> bool:
-        """Whether the record says more of the same call than was known: its process has stored that late."""
+        """Return whether the record has a newer state of the same call: its process has stored that late."""
         if run.action is None or self.answer.reply is Reply.ACCEPTED:
             return False
         return run.handle is not None or (self.answer.reply is Reply.OPEN and run.answer.reply in STORED)
 
     def _take_stored(self, run: Run, reader: Reader, *, lost: bool) -> None:
-        """Take what the record says of the last call; one of another process without an answer may still arrive."""
+        """Take the recorded state of the last call; an unanswered call of another process may still arrive."""
         answer = _stored_answer(run, is_own=run.incarnation == reader.identity)
         self._take_answer(replace(answer, lost=answer.lost or lost), reader.now)
         if answer.reply is not Reply.OPEN:
@@ -221,15 +223,15 @@ class Memory:
         self.answer, self.asked_at = answer, at
 
     def has_arrived(self, epoch: str) -> None:
-        """Take note that the effect of the last call of a process was seen, so that it arrives no more."""
+        """Drop the last call of a process from the late calls: its effect was observed."""
         self.late.pop(epoch, None)
 
     def late_calls(self, at: float) -> tuple[LateCall, ...]:
-        """Return the calls that may still arrive after a time of the loop."""
+        """Return the calls that may still arrive after a loop time."""
         return longest((LateCall(one.epoch, one.action, one.until - at) for one in self.late.values()), MAX_LATE)
 
     def recorded(self, run: Run, now: float, at: str) -> Run:
-        """Return the record with all that is known by now of times and of the last call."""
+        """Return the record with the current times and the known state of the last call."""
         known = run.intent == self.intent
         return replace(
             run,
@@ -242,34 +244,35 @@ class Memory:
 
     @property
     def keeps_answer(self) -> bool:
-        """Whether this process knows an answer to its own call that the status does not have."""
+        """Return whether this process knows an answer to its own call that the status lacks."""
         own = self.asked is not None and self.asked.intent == self.intent
         return own and self.answer.reply in STORED and self.answer != self.stored
 
     def wrote(self, run: Run, identity: str, now: float) -> None:
-        """Take note of the record of a stage that this process has just written: nothing was asked for by that yet.
+        """Update after this process has written the record of a stage; its action is not called yet.
 
-        Another process can write no intent beside it. What is left of that one is the call it was about to send.
+        Another process can no longer write an intent; only a call that it was about to send remains.
         """
         self.asked, self.stored_at = None, now
         self.late = {epoch: replace(one, acts=False) for epoch, one in self.late.items()}
         self.follow(run, Reader(identity, now))
 
     def slot_taken(self, before: str, version: str) -> None:
-        """The slot is ours: a look at the Machine as it was just before is one at the Machine as it is now."""
+        """Update after the lock was taken: an observation of the Machine just before counts for the new version."""
         if self.looked is not None and self.looked.version == before:
             self.looked = replace(self.looked, version=version)
 
     def take_unused(self, on: tuple[object, ...], version: str, now: float) -> Looked | None:
-        """The look of a claim that came to nothing, where the next one can rest on it: it may still be acted on, and
-        nobody else has had the Machine since.
+        """Return the observation of a failed claim if the next claim can use it; None where it cannot.
+
+        It must be recent enough to act on, and no other holder may have had the Machine since.
         """
         unused, self.unused = self.unused, None
         good = unused is not None and (unused.on, unused.version) == (on, version) and now - unused.ended_at <= ACT_ON_S
         return unused if good else None
 
     def count_lost(self, active: ActiveOperation, now: float, *, ended: bool) -> LostSlot:
-        """Count how long ago an executor was lost, on from what another process has counted."""
+        """Count the seconds since an executor was lost, continuing another process's count."""
         lost = self.lost
         if lost is None or lost.uid != active.uid:
             lost = LostSlot(active.uid, now, active.lost_seconds, now, ended)
@@ -279,17 +282,20 @@ class Memory:
         return lost
 
     def recreation_stands_still(self, state: object, now: float) -> float:
-        """Seconds since the recreation that has the slot was last seen to move."""
+        """Return the seconds since the recreation that holds the lock last made progress."""
         if state != self.recreation:
             self.recreation, self.recreation_since = state, now
         return now - self.recreation_since
 
     def begin_anew(self) -> None:
-        """Nothing has been claimed yet: what an attempt to do so took counts for nothing."""
+        """Reset stage and spent time: an earlier attempt to claim does not count."""
         self.stage, self.spent_s = "", -1
 
     def timing(self, now: float) -> Timing:
-        """Return the times to decide by. An ask is repeated, a dwell is over, on a look that began when it was due."""
+        """Return the times to decide by.
+
+        A retry, or the end of a dwell, needs an observation that began when it was due.
+        """
         began_at = now if self.looked is None else self.looked.began_at
         acts = [one.until - began_at for one in self.late.values() if one.acts]
         return Timing(
@@ -304,14 +310,14 @@ class Memory:
         )
 
     def saw(self, sight: Sight | Unseen, now: float) -> None:
-        """Take note of how far it is."""
+        """Update the progress from an observation."""
         if not isinstance(sight, Sight):
             return
         if sight.progress != self.progress:
             self.progress, self.moved_at = sight.progress, now
 
     def with_sight(self, run: Run, sight: Sight | Unseen, now: Callable[[], str]) -> Run:
-        """Return the record with what was read last, and when."""
+        """Return the record with detail, fact and time of the last observation."""
         if isinstance(sight, Sight):
             self.read = (sight.detail, str(sight.fact), now())
         if self.read is None:
@@ -320,22 +326,24 @@ class Memory:
         return replace(run, standing=standing or run.standing, fact=fact, read_at=read_at)
 
     def asks(self, now: float) -> None:
-        """Take note that what the record says is being asked for, by this process."""
+        """Record that this process calls the action of the intent."""
         if self.intent is None:
             raise ValueError("nothing was written down that could be asked for")
         answer = self.answer.after(CallEvent.SEND, text=NO_ANSWER_YET)
         self.asked, self.answer = Asked(self.intent, answer, now), answer
 
     def answered(self, event: CallEvent, reason: str, text: str, now: float, cause: Cause | None = None) -> None:
-        """Take note of the answer to our own ask: what it asked for begins to come true now."""
-        if self.asked is None:  # it came after the record of the next one was written
+        """Record the answer to this process's call; the wait for its effect begins now."""
+        if self.asked is None:  # it came after the record of the next call was written
             return
         self.asked = replace(self.asked, answer=self.asked.answer.after(event, reason, text, cause), at=now)
         if self.asked.intent == self.intent:
             self._take_answer(self.asked.answer, now)
 
     def spent(self, now: float) -> int:
-        """Seconds of the deadline that are gone, rounded up, so that restarts cannot make it last for ever."""
+        """Return the seconds of the deadline that are spent, rounded up, so that restarts cannot extend it without
+        limit.
+        """
         return max(self.spent_s, 0) + math.ceil(now - self.spent_since)
 
     @property
@@ -343,17 +351,17 @@ class Memory:
         return self.call is not None and not self.call.done()
 
     def drop_calls(self) -> None:
-        """Stop looking; a call that was sent is left to end by itself."""
+        """Cancel the observation; a call that was sent ends by itself."""
         if self.look is not None:
             self.look.cancel()
             self.look = None
 
 
 def _stored_answer(run: Run, *, is_own: bool) -> Answer:
-    """Return what a record says of its last call."""
+    """Return the recorded state of the last call."""
     if run.action is None:
         return NO_ANSWER
-    if run.handle is not None:  # it came with the answer
+    if run.handle is not None:  # the handle came with the answer
         return Answer(Reply.ACCEPTED, lost=run.answer.lost or not is_own)
     if run.answer.reply in STORED:
         accepted = run.answer.reply is Reply.ACCEPTED

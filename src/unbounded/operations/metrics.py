@@ -1,4 +1,4 @@
-"""Operations as figures: how many ended how, and how long they took. No machine names: labels stay few."""
+"""Metrics of operations: results and durations. Without machine names, which would make too many series."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unbounded.api.operation import MachineOperation
 
 
 class OperationMetrics:
-    """What engines and the steward count; a process has one of it, in its registry."""
+    """Metrics of the engines and the supervisor; a process has one instance, in its registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry()
@@ -30,7 +30,7 @@ class OperationMetrics:
         """Count an operation whose status is terminal.
 
         Args:
-            seconds: from its claim, by the clock of who ended it; None for one that was never claimed.
+            seconds: from its claim, by the clock of the component that ended it; None for one that was never claimed.
         """
         kind, status = operation.spec.operation_kind, operation.status
         self._ended.labels(kind, status.phase or "", status.reason or "").inc()

@@ -1,7 +1,7 @@
-"""Looks and calls that go on beside the loop: no pass waits for a slow outside for longer than the engine's `brief_s`.
+"""Observations and calls that run beside the loop: no pass waits longer than the engine's `brief_s` for a slow outside.
 
-What ends after its pass has given up waiting brings on another pass; what does not is said after PATIENCE_S.
-Trouble becomes words or answers here, once.
+A task that ends after its pass stopped waiting triggers another pass; after PATIENCE_S the wait is reported. Only this
+module turns an executor's errors into observations and answers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ log = Log("operations")
 
 
 class Outside:
-    """The executor's port, as the engine uses it. Valid as long as its task group.
+    """The executor's port as the engine calls it; valid as long as its task group.
 
     Args:
         slow: called with the UID of an operation that has waited for one answer for `brief_s`.
-        brief_s: how long a pass waits; PATIENCE_S at most.
+        brief_s: seconds for which a pass waits; PATIENCE_S at most.
     """
 
     def __init__(
@@ -49,9 +49,10 @@ class Outside:
         self._brief_s = brief_s
 
     async def look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
-        """What one observation finds; None when it does not come in a pass's time, and goes on."""
+        """Observe the target; None when the observation outlasts the pass's wait, and continues."""
         bound = self._executor.binding(target.machine)
-        if memory.look is not None and memory.look_of != bound:  # another host answers, and not for this one
+        # the target is another host, whose state the old observation does not show
+        if memory.look is not None and memory.look_of != bound:
             memory.drop_calls()
         if memory.look is not None and memory.look.done() and _loop_time() - memory.look.result().ended_at > FRESH_S:
             memory.look = None
@@ -65,7 +66,7 @@ class Outside:
         return memory.looked.sight
 
     async def _look_out(self, target: Target) -> Looked:
-        """Observe to the end, however long that takes."""
+        """Observe without a time limit."""
         began_at = _loop_time()
         sight: Sight | Unseen
         try:
@@ -80,12 +81,12 @@ class Outside:
         return Looked(began_at, _loop_time(), sight, looked_on(target), target.machine.metadata.resource_version)
 
     def call(self, target: Target, action: str, memory: Memory, *, before: float) -> None:
-        """Ask for an action; `answer_in_time` waits for it."""
+        """Start the call of an action; `answer_in_time` waits for it."""
         memory.asks(_loop_time())
         memory.call = self._beside(self._perform(target, action, memory, before), memory, target.operation.name)
 
     async def answer_in_time(self, memory: Memory) -> bool:
-        """Whether the call that was sent has been answered."""
+        """Return whether the last call has been answered."""
         if memory.call is not None and not await self._in_time(memory.call, memory):
             return False
         memory.call = None
@@ -111,11 +112,14 @@ class Outside:
         log.info("action answered", reply=event.value, text=text, **facts)
 
     def patience_s(self, memory: Memory, waits_s: float) -> float:
-        """How much of the time is left that the answer may be out."""
+        """Return the seconds that are left of `waits_s` since the observation or call began."""
         return max(memory.beside_since + waits_s - _loop_time(), 0.0)
 
     async def _in_time(self, task: asyncio.Task[Any], memory: Memory) -> bool:
-        """Whether it ends soon; who was left alone once is not waited for again, as its end brings on a pass."""
+        """Return whether the task ends within `brief_s`.
+
+        A pass waits for a task only once: the end of a task that outlasted the wait triggers a pass.
+        """
         done, _pending = await asyncio.wait({task}, timeout=0 if memory.left_alone else self._brief_s)
         memory.left_alone = not done
         if not done:
@@ -130,7 +134,7 @@ class Outside:
 
 
 def looked_on(target: Target) -> tuple[object, ...]:
-    """What a look is taken of."""
+    """Return the identity of Machine and request that an observation is valid for."""
     of, machine = target.operation.metadata, target.machine.metadata
     return (of.uid, of.generation, of.deletion_timestamp, machine.uid)
 

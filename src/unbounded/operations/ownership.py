@@ -1,4 +1,4 @@
-"""Who carries an operation out: one pure function over the kind and the Machine."""
+"""Ownership of operations: a pure function from kind and Machine to the executor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unbounded.api.names import ANNOTATION_PROVIDER, BUILT_IN_PROVIDERS
 from unbounded.api.operation import OperationKind
 from unbounded.api.spelling import nearest
 
-AUTHORITIES: Final = 16_384  # as many BMCs as one site has; each is looked up with every change of its Machine
+AUTHORITIES: Final = 16_384  # the number of BMCs of a large site; each change of a Machine parses its BMC's URL
 
 
 class Executor(StrEnum):
@@ -27,7 +27,7 @@ class Executor(StrEnum):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the ownership table: the first one that matches names the executor (None: nobody)."""
+    """A row of the ownership table; the first matching row names the executor (None: unsupported)."""
 
     kinds: frozenset[OperationKind]
     the_machine_has: str
@@ -49,7 +49,10 @@ def _has_agent(machine: Machine) -> bool:
 
 
 def _is_misnamed(machine: Machine) -> bool:
-    """The server checks spec.provider, and no annotation; a name with a / in it would be taken for a site's."""
+    """Return whether the provider's name is invalid: the server validates spec.provider, but not the annotation.
+
+    A name with a slash would be parsed as one with a site.
+    """
     return machine.provider is not None and not is_provider_name(machine.provider)
 
 
@@ -74,14 +77,14 @@ TABLE: Final = (
 
 
 def executor_of(kind: OperationKind, machine: Machine) -> Executor | None:
-    """The component that carries `kind` out on this Machine; None when nobody can."""
+    """Return the component that executes `kind` on this Machine; None when there is none."""
     return next(row.executor for row in TABLE if kind in row.kinds and row.matches(machine))
 
 
 def bmc_of(machine: Machine) -> str | None:
-    """Return the BMC and the system on it that metalman's operations on the Machine go to; None where it has none.
+    """Return BMC and system of the Machine's metalman operations; None where it has none.
 
-    Machines that mean the same system give the same text, however their URLs are spelled.
+    Machines with the same system return the same text, in any spelling of their URLs.
     """
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return None
@@ -93,7 +96,7 @@ def bmc_of(machine: Machine) -> str | None:
 
 @lru_cache(maxsize=AUTHORITIES)
 def _authority(url: str) -> str:
-    """Return host, port and path of a BMC's URL; the URL itself where it is none."""
+    """Return host, port and path of a BMC's URL; the text itself where it is no URL."""
     try:
         parts = urlsplit(url.strip())
         host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
@@ -101,14 +104,14 @@ def _authority(url: str) -> str:
         return url
     try:
         host = ip_address(host).compressed
-    except ValueError:  # a name
+    except ValueError:  # a host name
         host = host.removesuffix(".")
     path = parts.path.rstrip("/").removesuffix("/v1").removesuffix("/redfish")
     return f"{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 def executor_name(kind: OperationKind, machine: Machine) -> str | None:
-    """The executor as the status and the slot name it: `metalman/lab`, `machine-ops-controller/site/AzureVM`."""
+    """Return the executor as status and lock name it: `metalman/lab`, `machine-ops-controller/site/AzureVM`."""
     match executor_of(kind, machine):
         case Executor.CLOUD:
             return "/".join(part for part in (Executor.CLOUD, machine.site, machine.provider) if part)
@@ -121,13 +124,13 @@ def executor_name(kind: OperationKind, machine: Machine) -> str | None:
 
 
 def provider_of(executor: str) -> str | None:
-    """The provider whose Machines an executor, as the status names it, looks after."""
+    """Return the provider that an executor, as the status names it, serves; None where it serves none."""
     component, _, place = executor.partition("/")
     return place.rpartition("/")[2] or None if component == Executor.CLOUD else None
 
 
 def why_nobody(kind: OperationKind, machine: Machine) -> str:
-    """What the Machine would need so that somebody could carry `kind` out."""
+    """Return the message for an unsupported kind: the fields that the Machine lacks."""
     nobody = f"nobody can carry out {kind} on Machine {machine.name}"
     field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
     if _is_misnamed(machine):

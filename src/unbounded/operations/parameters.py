@@ -1,4 +1,4 @@
-"""What may stand in `spec.parameters`, for which kinds and executors: a table, and the words of a refusal."""
+"""Validation of `spec.parameters` by kind and executor: a table of parameters, and the error messages."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def _keys(value: str) -> str | None:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: where it has a meaning, and a check that gives back what would be right."""
+    """One parameter: the kinds and executors that accept it, and a check that returns the valid form for an invalid
+    value.
+    """
 
     name: str
     kinds: frozenset[OperationKind]
@@ -97,7 +99,7 @@ TABLE: Final = (
 
 
 def names(kind: OperationKind, executor: Executor | None) -> frozenset[str]:
-    """Of the parameters that mean something for a kind, to this executor or to any."""
+    """Return the parameters that a kind accepts, with this executor or with any."""
     fitting = (one for one in TABLE if kind in one.kinds and (executor is None or executor in one.executors))
     return frozenset(one.name for one in fitting)
 
@@ -105,11 +107,11 @@ def names(kind: OperationKind, executor: Executor | None) -> frozenset[str]:
 def invalid(
     operation: MachineOperation, executor: Executor | None = None, heeded: Collection[str] | None = None
 ) -> str | None:
-    """What is wrong with the parameters, naming the field and what would be right; None when nothing is.
+    """Return an error that names the field and the valid form; None for valid parameters.
 
     Args:
-        executor: whose operation it is, when that is known; some parameters mean something to clouds only.
-        heeded: the names that mean something to this one cloud, when that is known.
+        executor: of the operation, when that is known; only cloud executors accept some parameters.
+        heeded: the names that this provider accepts, when that is known.
     """
     kind = OperationKind(operation.spec.operation_kind)
     fitting = names(kind, executor)
@@ -128,7 +130,7 @@ def invalid(
 
 
 def _choices(known: Collection[str], executor: Executor | None, heeded: Collection[str] | None) -> str:
-    """What could be given instead, as far as that is known."""
+    """Return the accepted names for an error message, as far as they are known."""
     choices = ", ".join(sorted(known)) or "none"
     if executor is None:
         return f"; there are, on the Machines that take them: {choices}"
@@ -142,5 +144,5 @@ def is_forced(operation: MachineOperation) -> bool:
 
 
 def grace_s(operation: MachineOperation) -> int:
-    """How long the host's own shutdown may take before it is switched off."""
+    """Return the seconds that the host's own shutdown may take before it is powered off."""
     return int(operation.spec.parameters.get("graceSeconds", GRACE_DEFAULT_S))

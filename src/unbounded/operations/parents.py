@@ -1,4 +1,7 @@
-"""Selector operations: the loop around `fanout`. A parent starts its children, mirrors them, and ends with them."""
+"""The controller of selector operations: a parent starts its children, mirrors them, and ends with them.
+
+`fanout` plans, this module executes.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ _NAME_TAKEN: Final = Refused(reasons.NAME_TAKEN, "another MachineOperation has t
 
 @dataclass
 class Fanned:
-    """When a parent was last looked at and written."""
+    """Loop times of a parent's last pass and last mirror write."""
 
     mirrored_at: float = -math.inf
     fanned_at: float = -math.inf
 
 
 class Parents:
-    """What the steward does about operations with a machineSelector, until they have ended."""
+    """The supervisor's handling of operations with a machineSelector, until they have ended."""
 
     def __init__(self, api: Api, caches: StewardCaches, desk: Desk) -> None:
         self._api = api
@@ -41,7 +44,7 @@ class Parents:
         self._desk = desk
 
     async def advance(self, operation: MachineOperation, fanned: Fanned) -> Verdict:
-        """Carry a parent on, and say what is left to do about it, or when to look again."""
+        """Advance a parent; return the remaining verdict, or the seconds until the next pass."""
         if not operation.status.targets:
             return await self._start(operation)
         soon_s = FAN_EVERY_S - (_loop_time() - fanned.fanned_at)
@@ -74,7 +77,7 @@ class Parents:
             return End(reasons.CANCELLED, "cancelled before it was started")
         if operation.spec.abandon:
             return End(reasons.CANCELLED, "abandoned before it was started")
-        # Not from the cache, which can lag behind: the snapshot counts for good.
+        # Not from the cache, which can lag: the snapshot is final.
         targets = snapshot(operation, (await self._api.list(MACHINES)).items)
         if isinstance(targets, Refused):
             return End(targets.reason, targets.text)
@@ -96,7 +99,7 @@ class Parents:
         return Nothing(0.0)
 
     async def _start_child(self, parent: MachineOperation, machine: str) -> Refused | None:
-        """Make the child of one target; or why that cannot be."""
+        """Create the child of one target; return the reason where that fails."""
         manifest = child_manifest(parent, machine)
         try:
             child = await self._api.create(MACHINE_OPERATIONS, manifest)

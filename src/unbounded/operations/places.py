@@ -1,4 +1,4 @@
-"""How many operations an executor carries out at once, and who is next."""
+"""A fair limit on the operations that an executor works on at once."""
 
 from __future__ import annotations
 
@@ -14,64 +14,66 @@ Turn = tuple[Order, str]
 
 
 class Places:
-    """A bounded number of places. Whoever waits for a slow outside lends its place, so that it slows only itself.
+    """A concurrency limit that operations acquire in order of age.
 
-    What shares a lane is slowed by the same: no more of a lane are worked on or wait for answers than there are places.
+    An operation that waits for a slow outside yields its capacity, so that only this operation is slow. Operations of
+    one
+    lane share a bottleneck: at most `count` of a lane run or wait for an answer at once.
 
     Args:
-        count: how many operations are worked on at once.
+        count: the number of operations that run at once.
         wake: called with the name of the operation whose turn has come.
     """
 
     def __init__(self, count: int, wake: Callable[[str], None]) -> None:
         self.count = count
         self._wake = wake
-        self._inside: dict[str, str] = {}  # uid: its lane; empty for one of its own
-        self._lent: set[str] = set()  # of those inside
-        self._busy: dict[str, set[str]] = {}  # lane: who of it is worked on or waits for an answer
-        self._waiting: dict[str, tuple[str, Turn]] = {}  # uid: its lane and turn
-        self._in_order: dict[str, list[Turn]] = {}  # the turns of each lane, as there may be thousands
-        self._woken: set[Turn] = set()  # of those that wait: who has not come since
+        self._inside: dict[str, str] = {}  # lane by UID; empty for an operation without a shared bottleneck
+        self._lent: set[str] = set()  # of those inside: UIDs that have yielded
+        self._busy: dict[str, set[str]] = {}  # by lane: UIDs that run or wait for an answer
+        self._waiting: dict[str, tuple[str, Turn]] = {}  # lane and turn by UID
+        self._in_order: dict[str, list[Turn]] = {}  # the turns of each lane; there may be thousands
+        self._woken: set[Turn] = set()  # of those that wait: woken, and not back since
 
     @property
     def taken(self) -> int:
         return len(self._inside) - len(self._lent)
 
     def take(self, uid: str, name: str, order: Order, lane: str = "") -> bool:
-        """Take a place, or be woken when it is this operation's turn: the oldest first."""
+        """Return whether the operation has acquired capacity; else `wake` calls it at its turn, oldest first."""
         return uid in self._inside or self._queue(uid, (order, name), lane)
 
     def enter(self, uid: str, lane: str = "") -> None:
-        """Be inside without asking: it was claimed before this process started."""
+        """Adopt an operation that was claimed before this process started, even beyond the limit."""
         if uid not in self._inside:
             self._come_in(uid, lane)
             self._wake_next()
 
     def lend(self, uid: str) -> None:
-        """Let somebody else in while there is nothing to do for this one."""
+        """Yield the capacity of an operation that has nothing to do."""
         self._busy_no_longer(uid)
         self._lend(uid)
         self._wake_next()
 
     def wait(self, uid: str) -> None:
-        """Let somebody else in while this one waits for an answer."""
+        """Yield the capacity of an operation that waits for an answer; it still counts in its lane."""
         self._lend(uid)
         if uid in self._inside:
             self._busy.setdefault(self._inside[uid], set()).add(uid)
         self._wake_next()
 
     def resume(self, uid: str) -> None:
-        """Go on; for a moment there may be more inside than places."""
+        """Run again at once; for a moment, more than `count` operations may run."""
         if uid in self._lent:
             self._come_in(uid, self._inside[uid])
             self._wake_next()
 
     def retake(self, uid: str, name: str, order: Order) -> bool:
-        """Go on from a place that may be lent for long: when there is one again, or be woken when it is its turn."""
+        """Return whether the operation may run again after it yielded; else `wake` calls it at its turn."""
         return uid not in self._lent or self._queue(uid, (order, name), self._inside[uid])
 
     def leave(self, uid: str) -> None:
-        """Give the place back, or stop waiting for one."""
+        """Release the capacity, or stop waiting for it."""
         self._busy_no_longer(uid)
         self._wait_no_longer(uid)
         self._inside.pop(uid, None)
@@ -79,7 +81,7 @@ class Places:
         self._wake_next()
 
     def _queue(self, uid: str, turn: Turn, lane: str) -> bool:
-        """Be inside now where there is a place that nobody older could have; else wait for it."""
+        """Acquire capacity where no older operation could use it; else wait for it."""
         self._wait_no_longer(uid)
         older = sum(bisect_left(turns, turn[0], key=itemgetter(0)) for turns in self._open())
         has_place = not self._is_full(lane) and self.taken + older < self.count
@@ -101,11 +103,11 @@ class Places:
         return lane != "" and len(self._busy.get(lane, ())) >= self.count
 
     def _open(self) -> list[list[Turn]]:
-        """The turns of those that a place would help."""
+        """Return the turns of the lanes that free capacity would help."""
         return [turns for lane, turns in self._in_order.items() if not self._is_full(lane)]
 
     def _lend(self, uid: str) -> None:
-        """Lend its place, or give up waiting for one."""
+        """Yield the capacity, or stop waiting for it."""
         self._wait_no_longer(uid)
         if uid in self._inside:
             self._lent.add(uid)
@@ -129,10 +131,11 @@ class Places:
             del self._in_order[lane]
 
     def _wake_next(self) -> None:
-        """Wake who could come in by now, after whatever has changed.
+        """Wake the operations that could acquire capacity now.
 
-        Not those alone to whom a place was given back: who was woken for one and did not take it leaves it to the next,
-        and who fills a lane leaves the rest to other lanes.
+        Each change wakes them, not only a release: a woken operation that does not come leaves its turn to the next,
+        and
+        one that fills a lane leaves the rest to other lanes.
         """
         free = self.count - self.taken
         for turn in list(islice(merge(*self._open()), max(free, 0))):

@@ -1,8 +1,9 @@
-"""What an operation needs next: one pure function of its record, the latest sight of the world, and the time.
+"""The next step of an operation: a pure function of its record, the latest observation, and the time.
 
-Order of the rules: the right machine first, then cancel, the deadline, a refusal, and last the procedure's table.
-A failure goes through the aftermath of its stage where there is one, and is said at the end of that.
-A decision is held back where a call of another process, sent or about to be, could undo or destroy what it leads to.
+Rules in order: target check, cancel, deadline, rejection, and last the procedure's table. A failure first passes
+through
+the cleanup stage of its stage, if any, and is reported at its end. A decision is delayed while a call of another
+process, sent or about to be sent, could undo or destroy its result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from unbounded.operations.record import Failing, Run
 
 BACKOFF_S: Final = 2.0
 _LAST_FAILED: Final = "the last attempt failed"
-KEYED_AGAIN_S: Final = 1.0  # what was done may be over soon, and then nothing shows it any more
+KEYED_AGAIN_S: Final = 1.0  # the effect may end soon, and leaves no trace then
 
 _CANCEL_WORDS: Final = {
     Cancel.AT_ONCE: "being cancelled",
@@ -48,12 +49,12 @@ class TargetState(Enum):
 
 @dataclass(frozen=True)
 class Orders:
-    """What the operation's owner wants now, and whether the target still is the one that was claimed."""
+    """The owner's current request, and the state of the target."""
 
     deadline_s: float
     cancel: bool = False
     target: TargetState = TargetState.SAME
-    was: str = ""  # where the host was that was claimed, where that is known
+    was: str = ""  # endpoint of the host that was claimed, where it is known
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,12 @@ class Timing:
 
     Attributes:
         in_stage_s: since this observer first saw the operation in its stage.
-        since_ask_s: since its ask was answered, or somebody else's was first seen.
-        spent_s: of the deadline, with what earlier observers had recorded.
-        settles_in_s: until another process that is not known to have ended can no longer act; 0 when there is none.
-        late: calls of other processes that may still arrive after the look that is decided on began.
-        looks: how often it has looked in this stage.
-        look_began_s: when the look that is decided on began, in the stage.
+        since_ask_s: since its call was answered, or another process's call was first seen.
+        spent_s: of the deadline, including the time that earlier observers recorded.
+        settles_in_s: until a process that is not known to have ended can no longer act; 0 when there is none.
+        late: calls of other processes that may still arrive after the begin of the current observation.
+        looks: the number of observations in this stage.
+        look_began_s: begin of the current observation, in the stage.
         still_s: since this observer saw the progress change, or the stage begin.
     """
 
@@ -83,10 +84,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do but to look again; `until_s` is when something else happens by itself.
+    """Observe again later; `until_s` is the time of the next change without an observation.
 
     Attributes:
-        bare: the text without how far it is, where it says that.
+        bare: the text without its progress, where it has one.
     """
 
     reason: str
@@ -99,7 +100,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Ask:
-    """Write the intent, then ask for it."""
+    """Write the intent, then call the action."""
 
     stage: str
     action: str
@@ -121,9 +122,10 @@ class Move:
 
 @dataclass(frozen=True)
 class Finish:
-    """
+    """End the operation.
+
     Attributes:
-        is_undone: it fails as it was cancelled, and all that was done is seen to be undone.
+        is_undone: it fails because it was cancelled, and the observation shows that all its effects are undone.
     """
 
     phase: OperationPhase
@@ -140,14 +142,14 @@ Decision = Wait | Ask | Move | Finish
 def decide(
     procedure: Procedure, run: Run, sight: Sight | Unseen, timing: Timing, answer: Answer, orders: Orders
 ) -> Decision:
-    """The next step of one operation."""
+    """Return the next step of an operation."""
     planner = _Planner(procedure, run, sight, timing, _come_of(procedure, run, sight, answer), orders)
     wanted = planner.decide()
     return _with_cause(planner.held_back(wanted) or wanted, planner)
 
 
 def _with_cause(decision: Decision, planner: _Planner) -> Decision:
-    """Add what a reason is about: it came with the failure, the answer or the sight that the reason came with."""
+    """Add the cause of the decision's reason, from the failure, answer or observation that has the reason."""
     sight = planner.sight if isinstance(planner.sight, Unseen) else None
     known = {one.reason: one.cause for one in (planner.run.failing, planner.answer, sight) if one and one.cause}
     if not known:
@@ -159,13 +161,13 @@ def _with_cause(decision: Decision, planner: _Planner) -> Decision:
 
 
 def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Decision) -> bool:
-    """Return whether a decision rests on the effect of the last call, which was sent once, and has no other cause."""
+    """Return whether a decision depends on the effect of the last call, which was sent once and has no other cause."""
     seen = None if isinstance(decision, Wait) else decision.seen
     return seen is not None and run.action in procedure.settled and not answer.lost
 
 
 def _come_of(procedure: Procedure, run: Run, sight: Sight | Unseen, answer: Answer) -> Answer:
-    """The answer to the last ask, unless it is seen that nothing has come of that."""
+    """Return the answer to the last call; NOT_DONE where the observation proves that the call had no effect."""
     if isinstance(sight, Unseen) or sight.failed is None or not (answer.reply is Reply.ACCEPTED or answer.is_open):
         return answer
     if procedure.table[run.stage, sight.fact].ask != run.action:
@@ -175,7 +177,7 @@ def _come_of(procedure: Procedure, run: Run, sight: Sight | Unseen, answer: Answ
 
 
 def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:
-    """What an operation says while nothing but time is needed; equal as long as nothing has changed."""
+    """Return the message of a wait; it is constant until the state changes."""
     stage = procedure.stages[run.stage]
     text = f"waiting for {stage.waits_for}"
     text = f"{_asked(stage, run, answer)}; {text}" if run.action else text
@@ -226,10 +228,11 @@ class _Planner:
         return self._take(step)
 
     def held_back(self, wanted: Decision) -> Wait | None:
-        """Return the wait that comes before a decision, for the sake of what other processes have sent or may send.
+        """Return the wait that delays a decision because of calls that other processes have sent or may send.
 
-        A failure is not held back by what was sent, nor the end at the deadline by anything: the lock of the Machine
-        outlasts them for as long as something may arrive.
+        A sent call does not delay a failure, and nothing delays the end at the deadline: the lock of the Machine
+        outlasts the
+        operation while a call may arrive.
         """
         is_due = isinstance(wanted, Finish) and self.timing.spent_s >= self.orders.deadline_s
         if isinstance(wanted, Wait) or is_due:
@@ -240,7 +243,7 @@ class _Planner:
         return self._until_none_arrives(late, wanted) if late else None
 
     def _harmful(self, wanted: Decision) -> list[LateCall]:
-        """Return the late calls whose arrival after a decision was carried out would undo or destroy something."""
+        """Return the late calls that would undo or destroy the result of a decision if they arrived after it."""
         late = [one for one in self.timing.late if not self._has_arrived(one, wanted)]
         match wanted:
             case Ask():
@@ -250,7 +253,7 @@ class _Planner:
         return []
 
     def _harmless(self, wanted: Finish) -> frozenset[str]:
-        """Return the actions that change nothing when they arrive after an end."""
+        """Return the actions without effect when they arrive after an end."""
         actions = self.procedure.actions
         again = {self.run.action or ""} if self._repeat is not Repeat.ONCE else set()
         keyed = {action for action, repeat in actions.items() if repeat is Repeat.KEYED}
@@ -276,7 +279,7 @@ class _Planner:
         return Wait(reasons.SETTLING, text, self._look_in(last.left_s), last.left_s)
 
     def _ends_when_cancelled(self) -> bool:
-        """Whether a cancel ends it in this stage, after its aftermath if there is one."""
+        """Return whether a cancel ends the operation in this stage, after its cleanup stage if there is one."""
         return self.stage.cancel is Cancel.AT_ONCE or (self.stage.cancel is Cancel.UNDO and self.stage.undo is None)
 
     def _too_late(self) -> Decision:
@@ -286,23 +289,26 @@ class _Planner:
         return self._give_up(reasons.DEADLINE_EXCEEDED, text)
 
     def _only_repeats(self, wanted: Decision) -> bool:
-        """Whether it is an ask that may be sent beside the one of somebody else: both together do it once."""
+        """Return whether the decision is a call that may be sent beside the same call of another process.
+
+        Both together take effect once.
+        """
         same = isinstance(wanted, Ask) and (wanted.stage, wanted.action) == (self.run.stage, self.run.action)
         return same and self._repeat is Repeat.KEYED
 
     @property
     def _repeat(self) -> Repeat | None:
-        """Whether what was asked for may be asked for again; None where nothing was."""
+        """The repeatability of the last action; None where there is none."""
         return self.procedure.actions.get(self.run.action or "")
 
     def _cancelled(self) -> str:
-        """What there is of an operation that is left off."""
+        """Return the message of a cancelled operation."""
         if self.run.action is None:
             return "cancelled before anything was done"
         return f"cancelled after {self.run.action} was asked for{self._last_seen()}"
 
     def _is_past_return(self, step: Step) -> bool:
-        """Whether the world has gone on to a stage that cannot be undone, before anybody wrote that down."""
+        """Return whether the observation shows a stage that cannot be undone, before the record has it."""
         following = self.procedure.stages.get(step.stage)
         return following is not None and step.stage != self.run.stage and following.cancel is Cancel.TOO_LATE
 
@@ -322,7 +328,7 @@ class _Planner:
         return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_seen()}{self._left()}")
 
     def _left(self) -> str:
-        """How a host is left on which nothing may be done any more, where what was begun on it would be put right."""
+        """Return the state in which the host stays where its cleanup stage may not run or has not finished."""
         name = self.run.stage if self.stage.last else self.stage.aftermath or ""
         after = self.procedure.stages.get(name)
         if after is None or not after.left or (self.run.action is None and not self.stage.last):
@@ -343,11 +349,12 @@ class _Planner:
         if self.timing.in_stage_s >= limit_s:
             return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s{self._last_seen()}")
         left_s = limit_s - self.timing.in_stage_s
-        known = self._last_seen() if unseen.final else ""  # somebody has to act, and needs the names of what there is
+        # only a person can fix it, and needs the names of existing resources
+        known = self._last_seen() if unseen.final else ""
         return Wait(unseen.reason, f"{unseen.text}{known}; {self._waiting()}", self._look_in(left_s), left_s)
 
     def _take(self, step: Step) -> Decision:
-        """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""
+        """Follow a step, unless its dwell is not over, or its action was called already."""
         ends = step.stage in ENDS or (step.fail is not None and self.run.failing is not None)
         left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.look_began_s)
         if ends and left_s > 0:
@@ -360,7 +367,7 @@ class _Planner:
 
     def _fail(self, step: Step, reason: str) -> Decision:
         if (failing := self.run.failing) is not None:
-            # What it failed with says how things stood then: that comes second, as the past it is.
+            # The text of the failure describes the state at its time: it follows the current state.
             now = f"by now {step.seen}{self._last_seen()}; before that: " if step.seen else ""
             return _failed(failing.reason, f"{now}{failing.text}", step.seen)
         words = step.words or f"while {self._waiting_for()}"
@@ -382,7 +389,7 @@ class _Planner:
     def _complete(self, step: Step, but: str = "") -> Finish:
         have = {evidence.what for evidence in self.run.evidence} | {step.seen}
         missing = self.procedure.proof - have
-        if missing:  # a hole in a table must never become a claim that something happened
+        if missing:  # a gap in a table must never report an effect without evidence
             return _failed(reasons.OUTCOME_UNKNOWN, f"no proof of: {', '.join(sorted(missing))}")
         return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._seen()}{but}", step.seen)
 
@@ -400,17 +407,20 @@ class _Planner:
             return self._wait_or_limit()
         if is_over or (self._has_used_its_attempts() and self.answer.is_not_done):
             return self._otherwise(*self._in_vain())
-        if self._has_used_its_attempts():  # of what was sent something may come until the limit
+        if self._has_used_its_attempts():  # a call that was sent may take effect until the limit
             return self._wait_or_limit()
         return self._ask(ask, self.run.attempt + 1)
 
     def _has_used_its_attempts(self) -> bool:
-        """Whether no more may be asked for; a call that a process has left open is not counted against the outside."""
+        """Return whether the attempts are used up; a call of unknown outcome from another process does not count."""
         most = self.stage.attempts
         return most is not None and self.run.attempt >= most and self.answer.reply is not Reply.OPEN
 
     def _unanswered(self) -> str | None:
-        """What is asked for again whatever is seen: not before it is answered is what is seen of it its own."""
+        """Return the keyed action that needs an answer; None where there is none.
+
+        It is called again whatever is observed: without an answer, no observation proves that the effect is its own.
+        """
         return self.run.action if self._repeat is Repeat.KEYED and self.answer.leaves_open else None
 
     def _is_left_at_that(self) -> bool:
@@ -422,7 +432,7 @@ class _Planner:
         return False
 
     def _has_passed_by(self) -> bool:
-        """Whether what was done before there was an answer is over by now: what comes after it would be seen."""
+        """Return whether the effect of an unanswered call is over by now: the observation would show a running one."""
         keyed = self._repeat is Repeat.KEYED and self.stage.otherwise is None
         return keyed and self.answer.lost and self.timing.since_ask_s >= self.stage.ask_again_s
 
@@ -439,7 +449,7 @@ class _Planner:
         return Ask(self.run.stage, action, attempt, text, None, until_s)
 
     def _ask_again_s(self) -> float:
-        if self.answer.reply is Reply.OPEN:  # its process may have asked for nothing
+        if self.answer.reply is Reply.OPEN:  # its process may not have sent it
             return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             return min(KEYED_AGAIN_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
@@ -450,7 +460,7 @@ class _Planner:
         return self.stage.ask_again_s
 
     def _in_vain(self) -> tuple[str, str]:
-        """Why asking was of no use, by the last answer."""
+        """Return reason and message for an action without effect, by the last answer."""
         asked, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             text = f"{asked} was asked {times}, whether it was done is not known: {self.answer.text}"
@@ -470,7 +480,8 @@ class _Planner:
             return self._otherwise(reasons.TIMED_OUT, text)
         if left_s > 0:
             failed = self.answer.is_not_done
-            named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)  # else it is nobody's to put right
+            # without a specific reason, no one can act on it
+            named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)
             reason = self.answer.reason if named else reasons.IN_PROGRESS
             return Wait(reason, self._waiting(), self._look_in(left_s), left_s, "" if failed else self._waiting_for())
         if self.run.action is not None and self._has_used_its_attempts():
@@ -495,7 +506,7 @@ class _Planner:
         return self._complete_all_the_same() if self._completes_all_the_same() else self._leave(otherwise)
 
     def _completes_all_the_same(self) -> bool:
-        """Whether nothing of what the operation is for rests on this stage."""
+        """Return whether the operation completes although this stage fails: its purpose does not need the stage."""
         otherwise = self.stage.otherwise
         return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.sight, Sight)
 
@@ -504,7 +515,7 @@ class _Planner:
         return self._complete(Step(COMPLETE), f"; gave up waiting for {self.stage.waits_for}{why}")
 
     def _give_up(self, reason: str, text: str, seen: str | None = None) -> Decision:
-        """Fail, or go to the stage that takes away what would stay behind; there, fail as was said before it."""
+        """Fail, or enter the cleanup stage; in a cleanup stage, fail with the earlier failure."""
         failing = self.run.failing
         if failing is not None:
             left = f"; it is {self.stage.left}" if self.stage.left else ""
@@ -538,7 +549,7 @@ class _Planner:
         return f"{text}: {progress}" if progress else text
 
     def _last_seen(self) -> str:
-        """What there is when it fails, for who has to go on by hand."""
+        """Return the last observed state for the message of a failure, as a person may have to continue by hand."""
         if isinstance(self.sight, Sight):
             return f"; {self.sight.detail}" if self.sight.detail else ""
         return f"; when it was last seen: {self.run.standing}" if self.run.standing else ""
@@ -548,7 +559,7 @@ class _Planner:
 
 
 def _is_by_table(finish: Finish) -> bool:
-    """Whether it says that things are as they were asked for, or as they were before."""
+    """Return whether the end reports that the host has the requested state, or its former one."""
     return finish.phase is OperationPhase.COMPLETE or finish.is_undone
 
 

@@ -1,4 +1,4 @@
-"""What the engine needs of an executor, in the engine's words."""
+"""The engine's port to an executor."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from unbounded.operations.record import Run
 
 
 class Refusal(Rejected):
-    """It cannot be done as things stand, for a reason that users can script against.
+    """The request cannot be executed in the current state, for a reason that users can script against.
 
     Args:
-        cause: what the reason is about, where programs can make use of that.
+        cause: the objects or values that the reason is about, for programs.
     """
 
     def __init__(self, reason: str, message: str, cause: Cause | None = None) -> None:
@@ -28,7 +28,7 @@ class Refusal(Rejected):
 
 
 class NotDone(Transient):
-    """Surely not done, and worth another attempt; the reason stands in the status if that was the last one."""
+    """The call certainly had no effect, and a retry may succeed; the last attempt's reason goes to the status."""
 
     def __init__(self, reason: str, message: str, cause: Cause | None = None) -> None:
         super().__init__(message)
@@ -38,10 +38,10 @@ class NotDone(Transient):
 
 @dataclass(frozen=True)
 class Target:
-    """One operation, the Machine it acts on, and how far it is.
+    """One operation, the Machine it acts on, and its record.
 
     Args:
-        ends_at: the time of the loop at which its stage or its deadline ends: from then on only what is seen counts.
+        ends_at: loop time at which the stage or the deadline ends; from then on, only observations count.
     """
 
     operation: MachineOperation
@@ -51,60 +51,63 @@ class Target:
 
 
 class Executor(Protocol):
-    """One component that carries operations out. It decides nothing: procedures do.
+    """A component that executes operations. Its procedures make the decisions.
 
-    `observe` and `perform` raise Refusal for what only a person can change, Transient (or NotDone, with a reason) when
-    surely nothing was done, Uncertain when the answer was lost. Both may take long; the engine keeps that from delaying
-    anybody else.
+    `observe` and `perform` raise Refusal where only a person can help, and Uncertain when the answer was lost. They
+    raise
+    Transient, or NotDone with a reason, when the call certainly had no effect. Both may take long: the engine runs them
+    beside other operations.
     """
 
     @property
     def name(self) -> str:
-        """As the status names it, e.g. `metalman/lab`."""
+        """The name in the status, e.g. `metalman/lab`."""
         ...
 
     @property
     def call_limit_s(self) -> float:
-        """The longest that one call of `perform` can last."""
+        """The longest duration of one call of `perform`, in seconds."""
         ...
 
     def claims(self, kind: OperationKind, machine: Machine) -> bool:
-        """Whether this executor owns operations of this kind on this Machine."""
+        """Return whether this executor owns operations of this kind on this Machine."""
         ...
 
     def procedure(self, operation: MachineOperation) -> Procedure:
-        """How to carry it out; raises Refusal for a kind that is not supported."""
+        """Return the operation's procedure; raise Refusal for an unsupported kind."""
         ...
 
     def place(self, machine: Machine) -> str:
-        """Where it looks and acts, as people know it: `https://bmc-01 Systems/1`."""
+        """Return the endpoint of observations and actions, for messages: `https://bmc-01 Systems/1`."""
         ...
 
     def lane(self, machine: Machine) -> str:
-        """What slows many Machines alike, such as the rate limits of an account; empty where each has its own."""
+        """Return the name of a bottleneck that several Machines share, such as the rate limits of an account; else
+        empty.
+        """
         ...
 
     def binding(self, machine: Machine) -> str:
-        """A digest of what actions on this Machine go to; another one is another target."""
+        """Return a digest of the target of actions on this Machine; another digest is another target."""
         ...
 
     def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
-        """Return what the executor itself holds a claim back for; None where the operation may be claimed now.
+        """Return the executor's own gate of a claim; None where the operation may be claimed now.
 
-        Asked once all other gates are open: the executor may hold others back from then on.
+        The engine calls it once all other gates are open: from then on, the executor may block other operations.
         """
         ...
 
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
-        """What a look takes from the Machine itself; another one, as by `==`, brings on another look at once."""
+        """Return the part of the Machine that an observation depends on; a change, by `==`, triggers an observation."""
         ...
 
     async def observe(self, target: Target) -> Sight: ...
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
-        """Ask for an action; returns once it is accepted, with the handle of a long one (at most 4 KiB).
+        """Call an action; return once it is accepted, with the handle of a long one (at most 4 KiB).
 
         Args:
-            before: the loop time after which the ask must no longer be sent (then Transient).
+            before: loop time after which the call must no longer be sent (then Transient).
         """
         ...

@@ -1,7 +1,7 @@
-"""The shape of an operation kind's state machine: stages, facts, and a table that maps them to the next step.
+"""The state machine of an operation kind: stages, facts, and a table that maps them to the next step.
 
-What holds for every operation (deadline, attempts, spacing of repeated asks, cancel, settling after a crash) is not
-in the tables; `plan` adds it around them.
+Rules of all operations are not in the tables: deadline, attempts, backoff, cancel, and recovery after a crash. `plan`
+adds them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from unbounded.api.operation import Cause
 
 COMPLETE: Final = "Complete"
 CANCELLED: Final = "Cancelled"
-ATTEMPTS: Final = 3  # where a stage has no number of its own
+ATTEMPTS: Final = 3  # of a stage without its own number
 ENDS: Final = frozenset({COMPLETE, CANCELLED})
 
 
 class Repeat(Enum):
-    """Whether an action whose outcome is open may be asked for again."""
+    """The repeatability of an action whose outcome is unknown."""
 
     SETS_STATE = "sets a state, or carries an idempotency key: asking twice does it once"
     ONCE = "must not be sent twice"
@@ -30,13 +30,13 @@ class Repeat(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """What follows from a fact: the stage to be in, what to ask for on the way, and what the fact proves.
+    """The consequence of a fact: the next stage, the action on the way, and the evidence.
 
     Attributes:
-        ask: the action to ask for; None only looks on.
-        seen: evidence that this fact is, in words; recorded when the stage is left.
+        ask: the action to call; None only observes.
+        seen: the evidence that this fact is, in words; recorded when the stage is left.
         fail: the reason with which the operation fails here instead.
-        words: what went wrong then; left out, what was waited for.
+        words: the message of that failure; empty for the text of the wait.
     """
 
     stage: str
@@ -47,7 +47,7 @@ class Step:
 
 
 class Cancel(Enum):
-    """What `spec.cancel` does in a stage."""
+    """The effect of `spec.cancel` in a stage."""
 
     AT_ONCE = "ends the operation: nothing was done yet, or nothing that lasts"
     UNDO = "undoes what was done, then ends the operation"
@@ -61,10 +61,10 @@ class MarkStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Mark:
-    """A condition that the Machine carries while the operation is in a stage, or (status None) no longer carries.
+    """A condition that is set on the Machine while the operation is in a stage, or (status None) removed.
 
     Attributes:
-        where: set it only where the condition has this status now; others write it too, and what they say stays.
+        where: update only a condition that has this status now; other writers' values stay.
         text: the condition's message.
     """
 
@@ -81,25 +81,27 @@ class Stage:
 
     Attributes:
         waits_for: ends the sentence "waiting for …".
-        limit_s: how long one observer stays; then `otherwise`, else Failed.
-        late_s: and how much longer where what is seen is on its way then, and nothing is to be asked for.
-        still_s: and how long without a change in `Sight.progress`; None for as long as it stays.
-        attempts: how often an action may be asked for in this stage; None for as often as its limit allows.
-        ask_again_s: the wait between two asks that had no effect.
-        dwell_s: how long the stage has to last before it may lead to an end.
-        otherwise: where the limit, spent attempts or a refusal lead; None fails for that reason. Where it completes,
-            the deadline leads there, too, and the end says why the stage came to nothing.
-        undo: with Cancel.UNDO, the step that starts the undoing; None where the aftermath does that.
-        mark: what the Machine shows while the operation is here.
-        lends: nothing is worked on here: others have its place, and it takes one again before it goes on.
-        idles: while it waits here, the work is somebody else's: others have its place, and it goes on beside them.
-        aftermath: the stage that a failure here goes through, so that nothing of it stays behind; the operation then
-            ends as that failure. None fails at once.
-        last: it is there for an aftermath, which it ends or leads on to another last stage: neither the deadline nor an
-            outside that cannot be read ends it, but its limit.
-        blind: what a last stage asks for at its beginning where the outside cannot be read.
-        lingers: what a failure here says of the action, as that can still take effect.
-        left: ends the message of a failure whose last stage has come to nothing, or could not be entered: "it is …".
+        limit_s: the time limit of one observer; then `otherwise`, else Failed.
+        late_s: extends the limit while the observation shows that the effect is on its way, and no action is due.
+        still_s: the limit without a change of `Sight.progress`; None for no such limit.
+        attempts: the limit of calls of an action in this stage; None for any number within the time limit.
+        ask_again_s: the wait between two calls without effect.
+        dwell_s: the least duration of the stage before it may lead to an end.
+        otherwise: the step on limit, spent attempts or rejection; None fails with that reason. Where it completes, the
+            deadline takes it, too, and the message has the reason why the stage failed.
+        undo: with Cancel.UNDO, the step that starts the undoing; None where the cleanup stage undoes.
+        mark: the condition of the Machine in this stage.
+        lends: no work is due here: the operation yields its capacity, and acquires it again before it continues.
+        idles: another party works while the operation waits: it yields its capacity, and continues without a wait.
+        aftermath: the cleanup stage, which a failure here passes through; the operation then ends with that failure.
+            None
+            fails at once.
+        last: this is a cleanup stage: it ends the operation or leads to another cleanup stage. Neither the deadline nor
+            an
+            unreadable outside ends it, but its limit does.
+        blind: the action with which a cleanup stage begins where the outside cannot be read.
+        lingers: added to the message of a failure here, as the action can still take effect.
+        left: ends the message of a failure whose cleanup stage has failed, or could not be entered: "it is …".
     """
 
     waits_for: str
@@ -124,23 +126,24 @@ class Stage:
 
 @dataclass(frozen=True)
 class Procedure:
-    """How one kind of operation is carried out by one executor.
+    """The state machine of one operation kind on one executor.
 
     Attributes:
         start: the stage of an operation that has just been claimed.
-        facts: what an observation can be.
-        table: for every stage and fact, the step that follows.
-        actions: what may be asked for, and whether again.
-        proof: the evidence without which it is never Complete.
+        facts: the possible results of an observation.
+        table: the next step for every stage and fact.
+        actions: the actions, and their repeatability.
+        proof: the evidence that Complete requires.
         unseen_limit_s: how long the outside may be unreadable in one stage.
-        start_marks: what the Machine shows from the claim on; written together with the slot.
-        end_marks: what the Machine shows when it is Complete.
-        failed_marks: and when it has failed; None takes away whatever the stages may have set.
-        read_marks: what it shows of the fact that was read last, however the operation has ended.
-        polls_s: seconds between looks in a stage; the last one repeats.
-        settled: the actions that would destroy what later ones make, if they arrived after those, as a delete before a
-            create under the same name does. Where a process has ended that may have sent one, nothing else is asked
-            for until it can no longer arrive, or its effect is seen. The effect has no other cause.
+        start_marks: the conditions of the Machine from the claim on; written together with the lock.
+        end_marks: the conditions of the Machine when the operation is Complete.
+        failed_marks: and when it has failed; None removes all that the stages may have set.
+        read_marks: the condition for the fact that was read last, however the operation has ended.
+        polls_s: seconds between observations in a stage; the last one repeats.
+        settled: the actions that would destroy the results of later ones by a late arrival, as a delete before a create
+            under the same name does. If an ended process may have sent one, no other action is called until it can no
+            longer arrive, or its effect is observed. The effect has no other cause.
+        final: the actions without effect when they arrive after Complete.
     """
 
     start: str
@@ -162,7 +165,9 @@ class Procedure:
         return self.polls_s[min(looks, len(self.polls_s) - 1)]
 
     def tuned(self, *, attempts: int, longest_pause_s: float) -> Procedure:
-        """The same with another usual number of attempts, and looks at least so often; own numbers of stages stay."""
+        """Return the procedure with another default of attempts and a shortest poll interval; stages keep their own
+        numbers.
+        """
         stages = {
             name: replace(stage, attempts=attempts) if stage.attempts == ATTEMPTS else stage
             for name, stage in self.stages.items()
@@ -170,7 +175,7 @@ class Procedure:
         return replace(self, stages=stages, polls_s=tuple(min(one, longest_pause_s) for one in self.polls_s))
 
     def faults(self) -> list[str]:
-        """Why this procedure could get stuck or lie; empty for a sound one."""
+        """Return the defects by which this procedure could hang or report falsely; empty for a sound one."""
         return [*self._holes(), *self._dangling(), *self._traps(), *self._ways_out(), *self._unprovable()]
 
     def _steps(self) -> Iterable[tuple[str, Step]]:
@@ -218,7 +223,7 @@ class Procedure:
             yield f"{stage.aftermath} begins with the unknown action {after.blind}"
 
     def _traps(self) -> Iterable[str]:
-        """Stages that `otherwise` leads round in a circle: a limit must lead to an end."""
+        """Yield the stages whose `otherwise` steps form a cycle: a limit must lead to an end."""
         for name in self.stages:
             passed: list[str] = []
             here: str | None = name
@@ -230,7 +235,7 @@ class Procedure:
                 yield f"{name}: its limits lead in a circle over {passed}"
 
     def _ways_out(self) -> Iterable[str]:
-        """Steps of last stages by which it would not end as the failure it came with."""
+        """Yield the steps of cleanup stages that would not end with the failure that led there."""
         last = {name for name, stage in self.stages.items() if stage.last}
         leading_on = {here for (here, _fact), step in self.table.items() if step.stage != here and step.fail is None}
         rows = ((f"({here}, {fact})", here, step) for (here, fact), step in self.table.items())
@@ -248,7 +253,7 @@ class Procedure:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why something that was accepted has come to nothing."""
+    """The reason why an accepted call had no effect."""
 
     reason: str
     text: str
@@ -257,18 +262,18 @@ class Failed:
 
 @dataclass(frozen=True)
 class Sight:
-    """What one observation found: the fact, in the procedure's words, and where it was read.
+    """One observation: the fact, in the procedure's terms, and its source.
 
     Attributes:
-        detail: what was read, for messages: `PowerState is PoweringOff`.
-        where: the place, for evidence: `Redfish https://bmc-1 Systems/1`.
+        detail: the value that was read, for messages: `PowerState is PoweringOff`.
+        where: the source, for evidence: `Redfish https://bmc-1 Systems/1`.
         boot_id: of the host, where an action of the procedure concerns it.
-        binding: the binding after a hand-over of identity that the executor is about to make.
+        binding: the target digest after a hand-over of identity that the executor is about to make.
         facts: further findings for messages or conditions.
-        progress: how far it is, for the message of a wait: `42 % of the image is written`.
-        again_s: before that, a look would find nothing else; None where that is not known.
-        more: what was asked for has come to its end, and there is more of the same to ask for.
-        failed: what was asked for last has provably come to nothing: it is as if that had been refused for now.
+        progress: for the message of a wait: `42 % of the image is written`.
+        again_s: an earlier observation would find no change; None where that is not known.
+        more: the last call has completed, and more of the same is to be called.
+        failed: the last call provably had no effect: it counts as rejected for now.
     """
 
     fact: StrEnum
@@ -285,7 +290,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class Unseen:
-    """An observation that did not come about: why, and whether only a person can change that."""
+    """A failed observation: its reason, and whether only a person can fix it."""
 
     reason: str
     text: str

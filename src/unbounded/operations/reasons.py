@@ -1,6 +1,6 @@
-"""Why an operation ended or waits, as users script against it (`status.reason`, condition Completed).
+"""Reasons of ends and waits, for users' scripts (`status.reason`, condition Completed).
 
-An executor has reasons of its own besides; each set has a table of what they mean, which the reference page shows.
+An executor has additional reasons. Each set has a table of meanings, which the reference page includes.
 """
 
 from collections.abc import Mapping

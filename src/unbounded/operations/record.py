@@ -1,7 +1,7 @@
-"""What survives a crash: the running operation's record, as it stands in `status`, and the patches that write it.
+"""The record of a running operation in `status`, which survives a crash, and the patches that write it.
 
-An executed operation has one entry in `status.targets`, which carries the fields that the seeds name (stage,
-attempts, times); `status.execution` carries what only an executor needs.
+An executed operation has one entry in `status.targets` with the public fields (stage, attempts, times);
+`status.execution` has the fields that only an executor needs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_MESSAGE: Final = 4096
 
 @dataclass(frozen=True)
 class Failing:
-    """The failure that an operation ends as, once its aftermath is over."""
+    """The failure with which an operation ends after its cleanup stage."""
 
     reason: str
     text: str
@@ -48,13 +48,13 @@ class Failing:
 
 @dataclass(frozen=True)
 class Run:
-    """One operation from its claim on: where it is, what was asked last, and by which process.
+    """The record of one operation from its claim on: its stage, its last call, and the calling process.
 
     Attributes:
-        answer: what was stored of the last call; NO_ANSWER where nothing was.
-        late: calls of processes that have ended which may still arrive, as of the last write.
-        spent_s, stage_s: how long the operation and its stage had lasted at the last write.
-        recorded_at: when that was, RFC 3339.
+        answer: the stored answer to the last call; NO_ANSWER where there is none.
+        late: calls of ended processes that may still arrive, as of the last write.
+        spent_s, stage_s: duration of the operation and of its stage at the last write.
+        recorded_at: the time of that write, RFC 3339.
     """
 
     machine: str
@@ -79,17 +79,17 @@ class Run:
     counters: OperationsStatus | None = None
     evidence: tuple[Evidence, ...] = ()
     failing: Failing | None = None
-    standing: str = ""  # what the last look found
-    fact: str = ""  # the same, in the words of the procedure
+    standing: str = ""  # detail of the last observation
+    fact: str = ""  # its fact, in the procedure's terms
     read_at: str | None = None
 
     @property
     def intent(self) -> Intent:
-        """What two observers compare to know whether they see the same ask."""
+        """The identity of a call, by which two observers compare it."""
         return (self.stage, self.action, self.attempt, self.incarnation)
 
     def with_evidence(self, what: str | None, *, at: str, where: str) -> tuple[Evidence, ...]:
-        """The evidence so far and one more piece of it; the newest replaces an older one of the same words."""
+        """Return the evidence with one more entry, which replaces an older one of the same words."""
         if what is None:
             return self.evidence
         kept = [evidence for evidence in self.evidence if evidence.what != what]
@@ -97,7 +97,7 @@ class Run:
 
 
 def run_of(operation: MachineOperation) -> Run | None:
-    """The record in an operation's status; None before its claim."""
+    """Return the record in an operation's status; None before its claim."""
     execution, targets = operation.status.execution, operation.status.targets
     if execution is None or len(targets) != 1:
         return None
@@ -153,7 +153,7 @@ def _stored(answer: Answer) -> CallAnswer | None:
 
 
 def whole(struct: ApiStruct) -> dict[str, Any]:
-    """A Struct as JSON with null for what is absent, so that a merge patch also clears."""
+    """Return a Struct as JSON with null for absent fields, so that a merge patch clears them."""
     given: dict[str, Any] = msgspec.to_builtins(struct)
     return dict.fromkeys(_names(type(struct))) | given
 
@@ -164,7 +164,7 @@ def _names(struct: type[ApiStruct]) -> tuple[str, ...]:
 
 
 def told(text: str, waiting: Waiting | None) -> str:
-    """What the message says of a wait: what for, held by whom, since when, until when."""
+    """Return the message of a wait with its holder, begin and end."""
     if waiting is None:
         return text
     times = f"since {waiting.since}" + (f", until {waiting.until}" if waiting.until else "")
@@ -172,7 +172,7 @@ def told(text: str, waiting: Waiting | None) -> str:
 
 
 def _change(before: Cause | None, now: Cause | None) -> dict[str, Any] | None:
-    """Return what a merge patch has of a cause, so that nothing of an earlier one stays."""
+    """Return the merge patch of a cause, which removes the keys of an earlier one."""
     if now is None:
         return None
     gone = dict.fromkeys(before.about if before is not None else ())
@@ -188,10 +188,10 @@ def running_patch(
     cause: Cause | None = None,
     before: MachineOperationStatus = NOTHING,
 ) -> dict[str, Any]:
-    """The status of an operation in progress.
+    """Return the status of an operation in progress.
 
     Args:
-        before: what is patched.
+        before: the status that is patched.
     """
     return {
         **_common(run, OperationPhase.IN_PROGRESS, reasons.IN_PROGRESS, message, conditions, cause, before),
@@ -210,10 +210,10 @@ def terminal_patch(
     cause: Cause | None = None,
     before: MachineOperationStatus = NOTHING,
 ) -> dict[str, Any]:
-    """The last status of an operation that was executed.
+    """Return the terminal status of an operation that was executed.
 
     Args:
-        before: what is patched.
+        before: the status that is patched.
     """
     status = _common(run, phase, reason, message, conditions, cause, before, completed_at=now)
     return {**status, "completedAt": now, "waiting": None}
@@ -283,7 +283,7 @@ def _common(
 def completed_condition(
     old: Sequence[Condition], *, status: str, reason: str, message: str, now: str
 ) -> list[dict[str, Any]]:
-    """The operation's conditions with `Completed` set; lastTransitionTime moves with the status only."""
+    """Return the conditions with `Completed` set; lastTransitionTime changes only with the status."""
     before = next((condition for condition in old if condition.type == "Completed"), None)
     since = before.last_transition_time if before is not None and before.status == status else now
     completed = Condition(

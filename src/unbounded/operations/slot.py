@@ -1,4 +1,4 @@
-"""The changes of a Machine's status that go with an operation: its slot, its marks, and the history that it leaves.
+"""Changes of a Machine's status for an operation: its lock, its conditions, and its entry in the history.
 
 Each function returns the status fields to merge; a `StatusWriter` with `FIELDS` writes them.
 """
@@ -24,7 +24,7 @@ Raw = Mapping[str, Any]
 
 
 def as_read(machine: Machine) -> Raw:
-    """What taking the slot rests on, from a Machine that was read before: its version, and its conditions whole."""
+    """Return the part of a read Machine that taking the lock depends on: its version, and all its conditions."""
     conditions = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
     version = {"name": machine.name, "resourceVersion": machine.metadata.resource_version}
     return {"metadata": version, "status": {"conditions": conditions}}
@@ -33,7 +33,7 @@ def as_read(machine: Machine) -> Raw:
 def take_change(
     machine: Raw, operation: MachineOperation, executor: str, marks: Iterable[Mark | None], *, now: str
 ) -> dict[str, Any]:
-    """Take the slot of a Machine as it was read, with the first marks."""
+    """Take the lock of a Machine as it was read, with the first conditions."""
     active = ActiveOperation(
         uid=operation.metadata.uid,
         name=operation.name,
@@ -45,22 +45,22 @@ def take_change(
 
 
 def lost_change(*, lost: bool = True) -> dict[str, Any]:
-    """Keep the slot of an operation that ends, until the machine was looked at afresh; or take that back."""
+    """Mark the lock of an ended operation as lost until the machine is observed again; or reverse that."""
     return {"activeOperation": {"lost": lost, "lostSeconds": None}}
 
 
 def count_change(seconds: int) -> dict[str, Any]:
-    """Store for how long the slot has been that of a lost executor, so that the next process counts on."""
+    """Store the seconds since the lock's executor was lost, so that the next process continues the count."""
     return {"activeOperation": {"lostSeconds": seconds}}
 
 
 def release_change(
     machine: Raw, operation: MachineOperation, procedure: Procedure | None, read: Sight | None = None, *, now: str
 ) -> dict[str, Any]:
-    """Give the slot back, leave the operation's result in the history, and move the counters it stood for.
+    """Release the lock, add the operation's result to the history, and set the counters that it reaches.
 
     Args:
-        read: what was seen after the end of the operation; None where that was not looked at again.
+        read: an observation after the end of the operation; None where there was none.
     """
     marks = marked(machine, _marks_at_end(operation, procedure, read, now), now=now)
     gone = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
@@ -68,7 +68,7 @@ def release_change(
 
 
 def forgotten_key(machine: Raw, operation: MachineOperation) -> str | None:
-    """The SSH host key that was trusted on first use, where the host is another one since the operation."""
+    """Return the SSH host key that was trusted on first use, if the operation has replaced the host; else None."""
     made_anew = operation.spec.operation_kind == OperationKind.HOST_REPLACE
     if not made_anew or operation.status.phase != OperationPhase.COMPLETE:
         return None
@@ -77,7 +77,7 @@ def forgotten_key(machine: Raw, operation: MachineOperation) -> str | None:
 
 
 def result_change(machine: Raw, operation: MachineOperation) -> dict[str, Any] | None:
-    """Leave the result of an operation whose executor will not; None when it is there already."""
+    """Add the result of an operation whose executor will not; None when the history has it already."""
     history = machine.get("status", {}).get("recentOperations", ())
     if any(entry.get("uid") == operation.metadata.uid for entry in history):
         return None
@@ -85,17 +85,18 @@ def result_change(machine: Raw, operation: MachineOperation) -> dict[str, Any] |
 
 
 def _result(machine: Raw, operation: MachineOperation) -> dict[str, Any]:
-    """The history with the operation as its newest entry, and the counters that it stood for."""
+    """Return the history with the operation as its newest entry, and the counters that the operation reaches."""
     history = machine.get("status", {}).get("recentOperations", ())
     newest = msgspec.to_builtins(_recent(operation))
     return {"recentOperations": with_newest(history, newest), **_counters(machine, operation)}
 
 
 def with_newest(history: Iterable[Raw], newest: Raw) -> list[Raw]:
-    """The history with one more entry, and so many at most.
+    """Return the history with one more entry, and KEPT entries at most.
 
-    The oldest one goes. What says how the host came to be what it is stays, however long ago that was: decisions rest
-    on it for as long as there is nothing newer of its kind.
+    The oldest one is dropped. The newest entry of a kind that determines the state of the host stays at any age:
+    decisions
+    depend on it until a newer one of its kind exists.
     """
     entries = [*(one for one in history if one.get("uid") != newest.get("uid")), newest]
     lasting = {one["kind"]: one for one in entries if _lasts(one)}
@@ -112,7 +113,7 @@ _LASTING: Final = frozenset({OperationKind.AGENT_RESET, OperationKind.HOST_REPLA
 
 
 def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str, Any]:
-    """The status fields that change when the marks are set; empty when all of them are there."""
+    """Return the status fields that change when the conditions are updated; empty when all are up to date."""
     before = list(machine.get("status", {}).get("conditions", ()))
     conditions, changed = before, False
     for mark in marks:
@@ -147,7 +148,7 @@ def _marks_at_end(
 
 
 def _read_mark(operation: MachineOperation, procedure: Procedure, read: Sight | None, now: str) -> Mark | None:
-    """What the Machine shows of what was read last."""
+    """Return the condition of the Machine for the fact that was read last."""
     if read is not None:
         mark = procedure.read_marks.get(read.fact)
         return None if mark is None else replace(mark, text=f"{read.detail or read.fact}, read at {now}")

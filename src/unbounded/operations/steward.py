@@ -1,4 +1,4 @@
-"""The steward's loop: one leader at a time carries out what `steward_plan` and `fanout` decide."""
+"""The supervisor's loop: one leader at a time executes the decisions of `steward_plan` and `fanout`."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ NODE_LEASES: Final = "kube-node-lease"
 
 @dataclass
 class Known:
-    """What this steward knows of one operation: when it first saw what."""
+    """In-memory state of one operation: the times of this supervisor's first sights."""
 
     uid: str
     seen_at: float
-    created_at: float = 0.0  # and `ended_at`: on this steward's clock, also where that was before its start
+    created_at: float = 0.0  # and `ended_at`: on this supervisor's clock, also for times before its start
     missing_since: float | None = None
     claimed_at: float | None = None
     ended_at: float | None = None
     changed_at: float = 0.0
     status: object = None
     fanned: Fanned = field(default_factory=Fanned)
-    heard: str | None = None  # of a host that listens_for names: when its lease was renewed last
+    heard: str | None = None  # last lease renewal of a host that listens_for selects
     heard_at: float | None = None
-    told: set[str] = field(default_factory=set)  # reasons of Events
+    told: set[str] = field(default_factory=set)  # reasons of the Events created
 
     def silent_s(self, heard: str | None, now: float) -> float:
-        """How long a host has been saying the same."""
+        """Return the seconds since the host's lease last changed."""
         if self.heard_at is None or heard != self.heard:
             self.heard, self.heard_at = heard, now
         return now - self.heard_at
@@ -108,17 +108,17 @@ class Known:
 
 @dataclass(frozen=True)
 class AtWork:
-    """When an operation of an executor was last seen to move: on our clock, and to show."""
+    """The last change of an executor's operations: on this process's clock, and as a timestamp for messages."""
 
     seen_at: float
     shown: str
 
 
 class Steward:
-    """Runs while its process leads (Lease `unbounded-operations`).
+    """The supervisor; it runs while its process leads (Lease `unbounded-operations`).
 
     Args:
-        absences: of executors that are started by the same process.
+        absences: of executors that the same process starts.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Steward:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         caches = self._caches
         with (
             caches.operations.subscribed(self._operation_changed),
@@ -189,7 +189,7 @@ class Steward:
                 self._operations.enqueue(child.name)
 
     def _note_at_work(self, operation: MachineOperation | None) -> None:
-        """When an executor is seen at work after a silence, what waits for it has another reason to wait."""
+        """Record that an executor is at work; after a silence, wake the operations that wait for it."""
         execution = operation.status.execution if operation is not None and not operation.terminal else None
         if execution is None:
             return
@@ -202,7 +202,9 @@ class Steward:
                     self._operations.enqueue(other.name)
 
     def _absence_changed(self, provider: str, absence: Absence | None) -> None:
-        """What waits for the provider says why; the status of what was claimed is its executor's, and gets an Event."""
+        """Enqueue the operations that wait for the provider; create an Event for claimed ones, whose executor owns the
+        status.
+        """
         for operation in self._caches.operations.all():
             execution, waiting = operation.status.execution, operation.status.waiting
             if operation.terminal:
@@ -279,10 +281,10 @@ class Steward:
         try:
             return known.silent_s(await self._renewed(machine), now)
         except Failure:
-            return 0.0  # nothing can be heard now, which says nothing
+            return 0.0  # without a read, no silence is known
 
     async def _renewed(self, machine: Machine) -> str | None:
-        """When the lease of a Machine's Node was renewed last; None where it has none."""
+        """Return the time of the last renewal of the lease of a Machine's Node; None where it has none."""
         try:
             return (await self._api.get(LEASES, machine.name, namespace=NODE_LEASES)).spec.renew_time or ""
         except NotFound:
@@ -295,7 +297,9 @@ class Steward:
         return any(one is not None and now - one.changed_at < BUSY_FOR_S for one in known)
 
     async def _last_heard(self, machine: Machine | None, kind: OperationKind, executor: str | None) -> str:
-        """What is known of an executor that does not claim: its last write, and for an agent the lease of its Node."""
+        """Return the last signs of life of an executor that does not claim: its last write, and for an agent its Node's
+        lease.
+        """
         if machine is None or executor is None:
             return ""
         wrote = self._at_work.get(executor)
@@ -311,7 +315,7 @@ class Steward:
         return f"{heard}; the lease of its Node was last renewed at {renewed}"
 
     def _recorded(self, operation: MachineOperation) -> bool:
-        """Whether the parent, if there is one, has noted how this child ended."""
+        """Return whether the parent, if there is one, has recorded the end of this child."""
         for owner in operation.metadata.owner_references:
             parent = self._caches.operations.get(owner.name)
             if parent is None or parent.metadata.uid != owner.uid or parent.terminal:
@@ -360,5 +364,5 @@ class Steward:
 
 
 def _at_least(seconds: float | None) -> float | None:
-    """A wait that a clock can tell from none: what is due by a rounding error is not due yet."""
+    """Return at least the shortest wait that a clock can measure: a rounding error must not make a pass early."""
     return None if seconds is None else max(seconds, 0.01)

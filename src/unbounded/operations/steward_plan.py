@@ -1,7 +1,8 @@
-"""What the steward does about one operation that has one Machine: pure, values in and a verdict out.
+"""The supervisor's decision about one operation that has one Machine: pure, values in and a verdict out.
 
-Before a claim it is the only writer: it validates, explains waiting, and ends what nobody starts. After the claim it
-only reaps: an executor that went silent past the deadline, and an agent that holds up the host's own operations.
+Before a claim the supervisor is the only writer: it validates, explains waiting, and ends operations that no executor
+starts. After the claim it only reaps: executors that are silent past the deadline, and agents that block the host's own
+operations.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, is_m
 from unbounded.operations.ownership import executor_name, executor_of, why_nobody
 from unbounded.operations.parameters import invalid
 
-HOLD_BACK_S: Final = 4.0  # an executor that has room claims sooner than this, and nothing has to be explained
+HOLD_BACK_S: Final = 4.0  # an executor with free capacity claims sooner than this, and needs no explanation
 MACHINE_WAIT_S: Final = 60.0
-QUIET_S: Final = 5.0  # after this, an executor that has not claimed is asked after
-BUSY_FOR_S: Final = 60.0  # an executor whose operations have moved within this is at work
-LOST_AFTER_S: Final = 240.0  # beyond the deadline: its own end of it: settling, an aftermath, and one call
+QUIET_S: Final = 5.0  # then the message reports the executor that has not claimed
+BUSY_FOR_S: Final = 60.0  # an executor whose operations have changed within this is at work
+# beyond the deadline, for the executor's own end: late calls, a cleanup stage, and one call
+LOST_AFTER_S: Final = 240.0
 AFTERMATH_S: Final = 60.0
-LOST_SLOT_S: Final = 180.0  # an executor that comes back has given a lost slot back by then: calls last 120 s at most
-ABANDON_AFTER_S: Final = 60.0  # of silence; an executor that is at work is asked to stop by a cancel
+LOST_SLOT_S: Final = 180.0  # a returning executor has released a lost lock by then: calls last 120 s at most
+ABANDON_AFTER_S: Final = 60.0  # of silence; an executor that is at work is stopped by a cancel instead
 SILENT_AFTER_S: Final = 60.0  # kubelet renews its lease every 10 s
-LISTEN_FOR_S: Final = 600.0  # a host that is heard for so long after its reset has joined again, or was never reset
+LISTEN_FOR_S: Final = 600.0  # a host whose lease is still renewed then has joined again, or was never reset
 LISTEN_EVERY_S: Final = 15.0
 SEEN_SILENT: Final = "nothing was heard of the host again"
 
 
 @dataclass(frozen=True)
 class Ages:
-    """Seconds on the steward's own clock.
+    """Seconds on the supervisor's own clock.
 
     Attributes:
         known_s: since the operation was first seen.
-        created_s: since its creation, and `ended_s` since its end, by the server's timestamps where this steward has
-            not seen that happen: a restart makes neither longer.
-        machine_missing_s: since its Machine was first missed; 0 when it is there.
+        created_s: since its creation. For this and `ended_s`, since its end, the server's timestamps count where this
+            supervisor has not seen the event: a restart makes neither longer.
+        machine_missing_s: since its Machine was first missing; 0 when it exists.
         claimed_s: since its claim was first seen.
         unchanged_s: since its status last changed.
     """
@@ -58,19 +60,19 @@ class Ages:
 
 @dataclass(frozen=True)
 class View:
-    """What the steward sees of one operation."""
+    """The supervisor's view of one operation."""
 
     operation: MachineOperation
     machine: Machine | None
     others: Sequence[MachineOperation]  # on the same Machine
     pause: ConfigMap | None
     ages: Ages
-    busy: bool = False  # its executor has been seen to work within the last minute
+    busy: bool = False  # its executor has written within the last minute
     last_heard: str = ""  # of the executor, for the message: "last wrote at …"
-    recorded: bool = True  # a child: its parent's targets say how it ended
-    silent_s: float | None = None  # how long nothing was heard of a host that listens_for names; None for all others
+    recorded: bool = True  # of a child: its parent's targets have the result
+    silent_s: float | None = None  # silence of a host that listens_for selects; None for all others
     under_way: int = 0  # operations that its executor has claimed and not ended
-    absent: Absence | None = None  # why its executor does not serve now, where that is known
+    absent: Absence | None = None  # the reason why its executor does not serve now, where it is known
     sharing: Sequence[Machine] = ()  # other Machines with the same BMC and system
 
 
@@ -90,7 +92,7 @@ class Say:
 
 @dataclass(frozen=True)
 class End:
-    """Failed, before or instead of the executor; `lost` keeps the slot until somebody has looked afresh."""
+    """Fail the operation before or instead of its executor; `lost` keeps the lock until a fresh observation."""
 
     reason: str
     text: str
@@ -99,7 +101,7 @@ class End:
 
 @dataclass(frozen=True)
 class Unhold:
-    """Take the finalizer off."""
+    """Remove the finalizer."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,14 @@ class LeaveResult:
 
 @dataclass(frozen=True)
 class Note:
-    """Add to the evidence of an operation that has ended."""
+    """Add evidence to an operation that has ended."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Tell:
-    """An Event about an operation whose status is its executor's; told once."""
+    """Create one Event about an operation whose status its executor owns."""
 
     reason: str
     text: str
@@ -132,7 +134,7 @@ Verdict = Nothing | Say | End | Unhold | Delete | LeaveResult | Note | Tell
 
 
 def verdict(view: View) -> Verdict:
-    """What to do about an operation with a machineRef."""
+    """Decide about an operation with a machineRef."""
     if view.operation.terminal:
         return _ended(view)
     return _claimed(view) if view.operation.claimed else _unclaimed(view)
@@ -143,7 +145,7 @@ def held(operation: MachineOperation) -> bool:
 
 
 def clean_up(operation: MachineOperation, ended_s: float) -> Verdict:
-    """The end of an ended operation: the finalizer goes, and the object when its time is over."""
+    """Clean up an ended operation: remove the finalizer, then delete the object after its TTL."""
     if held(operation):
         return Unhold()
     ttl = operation.spec.ttl_seconds_after_finished
@@ -172,10 +174,11 @@ def _ended(view: View) -> Verdict:
 
 
 def listens_for(operation: MachineOperation, machine: Machine | None, ended_s: float) -> bool:
-    """Whether it is to be seen that a host falls silent: after a reset of its agent, while nobody else acts on it.
+    """Return whether to detect that a host falls silent: after its agent was reset, while no operation acts on it.
 
-    Each steward counts from its own first sight. What the Machine says tells it that a reset is long over: something
-    else was done since, or the host has joined again by it; should that host fall silent one day, it is another matter.
+    Each supervisor counts from its own first sight. The Machine's status shows that a reset is long over: a later
+    operation,
+    or a new join of the host. A later silence of such a host has another cause.
     """
     status = operation.status
     return (
@@ -190,7 +193,7 @@ def listens_for(operation: MachineOperation, machine: Machine | None, ended_s: f
 
 
 def _nothing_since(reset: MachineOperation, machine: Machine) -> bool:
-    """Whether a reset is the last that happened to a Machine, as far as its history says."""
+    """Return whether a reset is the last event of a Machine, by its history."""
     uid, history = reset.metadata.uid, machine.status.recent_operations
     used = () if machine.status.join is None else machine.status.join.used
     joined = any(use.cause == f"{OperationKind.AGENT_RESET}/{uid}" for use in used)
@@ -286,7 +289,7 @@ def _claimed(view: View) -> Verdict:
 
 
 def _abandoned(view: View) -> Verdict:
-    """The end of what somebody has given up, once its executor says nothing about it any more."""
+    """End an abandoned operation once its executor no longer writes its status."""
     executor, left_s = _executor(view), ABANDON_AFTER_S - view.ages.unchanged_s
     if left_s <= 0:
         silent = f"abandoned, as nothing was heard of {executor} for {ABANDON_AFTER_S:.0f} s"
@@ -304,7 +307,7 @@ def _executor(view: View) -> str:
 
 
 def _overtaken(view: View) -> MachineOperation | None:
-    """The host operation that has the Machine although this agent operation is older and was never started."""
+    """Return the host operation that holds the Machine although this agent operation is older and was never started."""
     if is_host(view.operation):
         return None
     hosts = (other for other in view.others if is_host(other) and other.claimed and not other.terminal)
@@ -316,7 +319,7 @@ def _overtaken_text(by: MachineOperation) -> str:
 
 
 def _preempting(view: View) -> MachineOperation | None:
-    """The host operation that waits for a claimed agent operation which makes no progress."""
+    """Return the host operation that waits for a claimed agent operation without progress."""
     if is_host(view.operation) or view.ages.unchanged_s < NO_PROGRESS_S:
         return None
     waiting = [other for other in view.others if is_host(other) and not other.terminal and not other.claimed]
