@@ -43,7 +43,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli import beside
+from unbounded.cli import child
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.kube.client import HttpApi
@@ -338,7 +338,7 @@ def controller_command(kubeconfig: Path, *, concurrent: int, address: str = "0")
         "--health-probe-bind-address": address,
         "--log-level": LOG_LEVEL,
     }
-    return beside.command("unbounded.machineops.main", "controller", *itertools.chain(*flags.items()))
+    return child.command("unbounded.machineops.main", "controller", *itertools.chain(*flags.items()))
 
 
 def environment(kubeconfig: Path, azure: Ready) -> dict[str, str]:

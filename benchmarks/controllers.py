@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import children
-from unbounded.cli.identities import acting_as
+from unbounded.cli.identities import component_runtime
 from unbounded.kube import logs
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -28,8 +28,8 @@ async def main(kubeconfig: Path, settings: Settings) -> None:
     metrics = ControllerMetrics()
     async with (
         HttpApi(from_kubeconfig(kubeconfig)) as admin,
-        acting_as("machina", admin, metrics=metrics, elects=True) as as_machina,
-        acting_as("metalman", admin, metrics=metrics, elects=True) as as_metalman,
+        component_runtime("machina", admin, metrics=metrics, elects=True) as as_machina,
+        component_runtime("metalman", admin, metrics=metrics, elects=True) as as_metalman,
         asyncio.TaskGroup() as group,
     ):
         caches = machina_controller.caches_of(as_machina.api)

@@ -37,7 +37,7 @@ from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.cli import beside
+from unbounded.cli import child
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound
@@ -181,7 +181,7 @@ async def _operate(
         if failed:
             raise RuntimeError(f"{len(failed)} operations failed: {failed[0]}")
     finally:
-        await beside.end(metalman)
+        await child.end(metalman)
 
 
 async def _register(api: Api, emulator: Sushy) -> None:
@@ -282,7 +282,7 @@ async def _plane() -> AsyncIterator[tuple[Path, str, Api]]:
             kubeconfig = server.ready["kubeconfig"]
             async with HttpApi(from_kubeconfig(Path(kubeconfig))) as api:
                 machina = await asyncio.create_subprocess_exec(
-                    *beside.command(
+                    *child.command(
                         "unbounded.machina.main",
                         "controller",
                         "--kubeconfig",
@@ -298,7 +298,7 @@ async def _plane() -> AsyncIterator[tuple[Path, str, Api]]:
                 try:
                     yield folder, kubeconfig, api
                 finally:
-                    await beside.end(machina)
+                    await child.end(machina)
 
 
 async def _start_metalman(kubeconfig: str) -> Process:
@@ -311,7 +311,7 @@ async def _start_metalman(kubeconfig: str) -> Process:
         "--log-level": "warning",
     }
     options = [word for flag in flags.items() for word in flag]
-    return await asyncio.create_subprocess_exec(*beside.command("unbounded.metalman.main", "controller", *options))
+    return await asyncio.create_subprocess_exec(*child.command("unbounded.metalman.main", "controller", *options))
 
 
 async def _kept_killed(start: Any, every_s: float) -> None:

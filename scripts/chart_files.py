@@ -17,9 +17,16 @@ from scripts import crd_files, deploy_files, manifest_files
 from scripts.crd_files import as_yaml
 from scripts.deploy_files import HEADER, ROOT
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploying import workloads
-from unbounded.cli.deploying.namespace import MODES, PRIVILEGED, RESTRICTED
-from unbounded.cli.deploying.workloads import CONFIG_DIGEST, CONFIG_FILE, MACHINE_OPS, Machina, MachineOps, Metalman
+from unbounded.cli.deploy import workloads
+from unbounded.cli.deploy.namespace import MODES, PRIVILEGED, RESTRICTED
+from unbounded.cli.deploy.workloads import (
+    CONFIG_DIGEST,
+    CONFIG_FILE,
+    MACHINE_OPS,
+    MachinaWorkload,
+    MachineOpsWorkload,
+    MetalmanWorkload,
+)
 
 Raw = dict[str, Any]
 
@@ -106,13 +113,13 @@ def _documents(texts: Iterable[str]) -> str:
 
 
 def _machina() -> str:
-    bodies = workloads.machina_objects(Machina(IMAGE, workloads.machina_config()))
+    bodies = workloads.machina_objects(MachinaWorkload(IMAGE, workloads.machina_config()))
     return HEADER + _written(bodies, "machina", lambda text: text)
 
 
 def _machine_ops() -> str:
     def of(site: str, provider: str) -> str:
-        one = MachineOps(IMAGE, site, provider)
+        one = MachineOpsWorkload(IMAGE, site, provider)
         bodies = workloads.machine_ops_objects((one,), workloads.machine_ops_config())
         if not site and not provider:
             return _written((body for body in bodies if body["kind"] != "ConfigMap"), MACHINE_OPS, lambda text: text)
@@ -122,7 +129,9 @@ def _machine_ops() -> str:
             lambda text: _scoped(text.replace(one.name, "{{ $name }}")),
         )
 
-    config = [body for body in workloads.machine_ops_objects((MachineOps(IMAGE),), {}) if body["kind"] == "ConfigMap"]
+    config = [
+        body for body in workloads.machine_ops_objects((MachineOpsWorkload(IMAGE),), {}) if body["kind"] == "ConfigMap"
+    ]
     cases = (("and .site .provider", SITE, PROVIDER), (".site", SITE, ""), (".provider", "", PROVIDER), ("", "", ""))
     head = '{{- with include "unbounded.machineOpsFault" $ }}{{ fail . }}{{ end }}\n'
     text = f"{HEADER}{head}{{{{- if $.Values.machineOps.deployments }}}}\n"
@@ -133,7 +142,9 @@ def _machine_ops() -> str:
 
 def _metalman() -> str:
     def of(site: str) -> str:
-        return _written(workloads.metalman_objects(Metalman(IMAGE, site, INTERFACE, (RELAYS,))), "metalman", _scoped)
+        return _written(
+            workloads.metalman_objects(MetalmanWorkload(IMAGE, site, INTERFACE, (RELAYS,))), "metalman", _scoped
+        )
 
     cases = _cases(((".site", of(SITE)), ("", of(""))))
     head = '{{- with include "unbounded.metalmanFault" $ }}{{ fail . }}{{ end }}\n'

@@ -8,8 +8,8 @@ from typing import Final
 
 from scripts.api_reference import table
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE, Command
-from unbounded.cli.plugin.flags import Boolean
+from unbounded.cli.plugin.command import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE, CliCommand
+from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.cli.plugin.main import PROGRAM
 from unbounded.cli.plugin.registry import commands
 
@@ -56,7 +56,7 @@ def _exits_part() -> str:
     return f"## Exit status\n\n{table(('Status', 'Meaning'), rows)}"
 
 
-def command_part(command: Command) -> str:
+def command_part(command: CliCommand) -> str:
     """What it does, its arguments, its examples."""
     parser = parsing.parser_of(command, program=PROGRAM)
     name = " ".join(command.path)
@@ -78,7 +78,7 @@ def _row(action: argparse.Action) -> tuple[str, str]:
     flags = ", ".join(f"`{flag}`" for flag in action.option_strings)
     if action.nargs == 0:
         return flags, _meaning(action)
-    equals = "=" if isinstance(action, Boolean) else " "
+    equals = "=" if isinstance(action, BooleanFlag) else " "
     return f"{flags[:-1]}{equals}{metavar or action.dest.upper()}`", _meaning(action)
 
 

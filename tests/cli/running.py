@@ -113,7 +113,7 @@ class Up:
         await self.apply({"kind": "MachineOperation", "metadata": {"name": name}, "spec": spec})
         await self.says(f"operation {name}: Complete")
 
-    def children(self, module: str = "unbounded.cli.beside") -> list[int]:
+    def children(self, module: str = "unbounded.cli.child") -> list[int]:
         """The pids of what it has started of a module, however it has ended itself."""
         found = []
         for entry in Path("/proc").iterdir():
@@ -122,7 +122,7 @@ class Up:
                     command = (entry / "cmdline").read_bytes().decode(errors="replace")
                 except OSError:
                     continue
-                if f"unbounded.cli.beside\0{self.process.pid}\0" in command and module in command:
+                if f"unbounded.cli.child\0{self.process.pid}\0" in command and module in command:
                     found.append(int(entry.name))
         return found
 

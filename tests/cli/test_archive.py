@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.running import KUBECTL, LIMIT_S, ROOT, up
 from unbounded.api.names import ANNOTATION_PAUSED
-from unbounded.cli.archive import OPERATIONS, PAUSE, open_operations, paused
+from unbounded.cli.backup_commands import OPERATIONS, PAUSE, open_operations, paused
 from unbounded.cli.main import main as unbounded
 
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import Command, Told
+from unbounded.cli.plugin.command import CliCommand, Invocation
 from unbounded.cli.plugin.registry import commands
-from unbounded.cli.plugin.running import ended
+from unbounded.cli.plugin.runner import run_command
 
 ROWS = {command.path: command for command in commands()}
 ZERO_IS_NO_LIMIT = frozenset({"--timeout"})
@@ -23,7 +23,7 @@ CONFIG = ["config", "create", "c", "--agent-image", "registry.example.com/i:v1"]
 REGISTER = ["machine", "register", "--site", "s", "--host", "h", "--ssh-username", "u"]
 
 
-def _durations() -> Iterator[tuple[Command, str]]:
+def _durations() -> Iterator[tuple[CliCommand, str]]:
     for command in commands():
         for action in parsing.parser_of(command, program="kubectl unbounded")._actions:
             if action.metavar == "DURATION" and command.path != ("site", "serve-pxe"):
@@ -49,8 +49,8 @@ def _run(words: list[str], environ: dict[str, str], capsys: pytest.CaptureFixtur
     except SystemExit as refused:
         return int(refused.code or 0), capsys.readouterr().err
     out, err = io.StringIO(), io.StringIO()
-    told = Told(args, environ, out, err, io.StringIO(), colour=False, terminal=False)
-    return asyncio.run(ended(command, told)), err.getvalue()
+    told = Invocation(args, environ, out, err, io.StringIO(), colour=False, terminal=False)
+    return asyncio.run(run_command(command, told)), err.getvalue()
 
 
 def test_no_duration_is_left_out_here() -> None:
@@ -60,7 +60,7 @@ def test_no_duration_is_left_out_here() -> None:
 
 @pytest.mark.parametrize(("command", "flag"), list(_durations()), ids=lambda one: str(getattr(one, "path", one)))
 def test_each_duration_knows_what_0_means(
-    command: Command, flag: str, nowhere: dict[str, str], capsys: pytest.CaptureFixture[str]
+    command: CliCommand, flag: str, nowhere: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     if flag in ZERO_IS_NO_LIMIT | ZERO_IS_MEANT:
         actions = parsing.parser_of(command, program="")._actions
@@ -126,6 +126,6 @@ def test_a_limit_is_taken_with_what_it_limits(wait: list[str]) -> None:
 def test_a_version_is_an_object_for_programs(output: str, nowhere: dict[str, str]) -> None:
     command, args = parsing.parse(commands(), ["version", "--client", "-o", output], program="p", others={})
     out, err = io.StringIO(), io.StringIO()
-    told = Told(args, nowhere, out, err, io.StringIO(), colour=False, terminal=False)
-    assert asyncio.run(ended(command, told)) == 0
+    told = Invocation(args, nowhere, out, err, io.StringIO(), colour=False, terminal=False)
+    assert asyncio.run(run_command(command, told)) == 0
     assert list(yaml.safe_load(out.getvalue())) == ["unbounded"]

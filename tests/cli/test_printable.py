@@ -14,15 +14,15 @@ from unbounded.api.machine import MACHINES, Machine, MachineSpec, MachineStatus,
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
 from unbounded.cli import printable, screen, view
-from unbounded.cli.planning import show
-from unbounded.cli.planning.model import Change
+from unbounded.cli.explain.links import ExplainLink, Fix
+from unbounded.cli.explain.render import lines
+from unbounded.cli.forecast import render
+from unbounded.cli.forecast.model import PlannedChange
 from unbounded.cli.plugin import errors, progress
-from unbounded.cli.plugin.command import CliError, Told
+from unbounded.cli.plugin.command import CliError, Invocation
 from unbounded.cli.plugin.liveview import picture
 from unbounded.cli.plugin.output import TextPrinter, printer_for, table
-from unbounded.cli.plugin.views import PlainView
-from unbounded.cli.why.links import Fix, Link
-from unbounded.cli.why.say import lines
+from unbounded.cli.plugin.progress_views import PlainProgressView
 
 HOSTILE = "all is well\x1b]0;pwn\x07\x1b[2J\x9b2J\r\nerror: fake \u202egnp"
 STEERS = frozenset("\x1b\x07\x9b\r\u202e")
@@ -39,7 +39,7 @@ MACHINE = Machine(
     spec=MachineSpec(),
     status=MachineStatus(phase="Failed", message=HOSTILE, recent_operations=(RECENT,)),
 )
-LINK = Link(
+LINK = ExplainLink(
     about="Machine m", what=HOSTILE, held_by=HOSTILE, next_step=HOSTILE, fixes=(Fix(f"run {HOSTILE}", HOSTILE),)
 )
 
@@ -59,10 +59,10 @@ def _drawn(drawn: object) -> str:
 
 def _told(error: Exception) -> str:
     out = io.StringIO()
-    told = Told(Namespace(), {}, out, out, io.StringIO(), colour=False, terminal=False)
-    shown = errors.shown(error, told)
+    told = Invocation(Namespace(), {}, out, out, io.StringIO(), colour=False, terminal=False)
+    shown = errors.message_of(error, told)
     assert shown is not None
-    errors.tell(shown, out)
+    errors.print_error(shown, out)
     return out.getvalue()
 
 
@@ -84,11 +84,13 @@ SHOWN: dict[str, Callable[[], str]] = {
     "warn": lambda: _printed(lambda printer: printer.warn(HOSTILE.replace("\n", ""))),
     "name": lambda: _printed(lambda printer: printer.name(MACHINES, HOSTILE, "changed")),
     "error": lambda: _told(CliError(HOSTILE.replace("\n", ""), next_step=HOSTILE.replace("\n", ""))),
-    "view": lambda: _printed(lambda printer: PlainView(printer).show(progress.of_operation(OPERATION), HOSTILE)),
+    "view": lambda: _printed(
+        lambda printer: PlainProgressView(printer).show(progress.of_operation(OPERATION), HOSTILE)
+    ),
     "live view": lambda: _drawn(picture(progress.of_operation(OPERATION), HOSTILE, width=2000, height=50)),
     "end": _end,
     "why": lambda: "\n".join(lines((LINK, LINK), NOW)),
-    "plan": lambda: "\n".join(show.lines((Change(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
+    "plan": lambda: "\n".join(render.lines((PlannedChange(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
     "screen": lambda: _drawn(screen.tables([MACHINE], [OPERATION], width=2000)),
     "lines": lambda: "\n".join(view.line(row) for row in (view.machine_row(MACHINE), view.operation_row(OPERATION))),
 }
@@ -121,6 +123,6 @@ def test_controls_are_shown_and_letters_stay(text: str, line: str, several: str)
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_json_and_yaml_keep_what_was_written(output: str) -> None:
     out = io.StringIO()
-    told = Told(Namespace(output=output), {}, out, out, io.StringIO(), colour=False, terminal=False)
+    told = Invocation(Namespace(output=output), {}, out, out, io.StringIO(), colour=False, terminal=False)
     printer_for(told).objects(MACHINES.raw(), [{"metadata": {"name": "m"}, "status": {"message": HOSTILE}}], alone=True)
     assert "\\u001b[2J" in out.getvalue() or "\\e[2J" in out.getvalue()

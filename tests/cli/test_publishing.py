@@ -18,9 +18,9 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.kinds import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.apiserver.server import ApiServer
-from unbounded.cli import providing, up
-from unbounded.cli.deploying import components
-from unbounded.cli.deploying.live import live_machina
+from unbounded.cli import provider_processes, up
+from unbounded.cli.deploy import components
+from unbounded.cli.deploy.live_machina import live_machina
 from unbounded.cli.screen import PlainScreen
 from unbounded.cli.settings import UpSettings
 from unbounded.join.install import AgentOrigin
@@ -74,7 +74,7 @@ def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
     assert [one.name for one in fields(hosts) if getattr(hosts, one.name) == ""] == []
     parser = argparse.ArgumentParser()
     machineops_settings.add_arguments(parser, {})
-    told, _ = machineops_settings.told(parser.parse_args(providing._told(hosts)), {})
+    told, _ = machineops_settings.told(parser.parse_args(provider_processes._host_flags(hosts)), {})
     assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url, "a" * 64)
     assert told.agent_public_key == PUBLIC_KEY
     assert (told.agent_image, told.artifact_mirror) == (hosts.agent_image, hosts.artifact_mirror)

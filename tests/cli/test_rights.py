@@ -14,7 +14,7 @@ import pytest
 
 from tests.apiserver.support import Client, eventually
 from tests.cli.deployed import deployed
-from tests.cli.why.staging import commands, typed
+from tests.cli.explain.staging import commands, typed
 from tests.support.installer import FakeInstaller, FakeInstalls
 from tests.support.machina import FakeHost, FakeSsh
 from unbounded.api.core import SECRETS
@@ -22,9 +22,9 @@ from unbounded.api.machine import MACHINES
 from unbounded.apiserver.auth import Attributes, Decision, Guard, User
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
-from unbounded.cli.identities import acting_as
-from unbounded.cli.why.links import Topic
-from unbounded.cli.why.run import explained
+from unbounded.cli.explain.links import Topic
+from unbounded.cli.explain.run import explained
+from unbounded.cli.identities import component_runtime
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.client import HttpApi
@@ -60,7 +60,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
 async def as_account(server: ApiServer, name: str) -> AsyncIterator[HttpApi]:
     async with (
         HttpApi(from_kubeconfig(server.kubeconfig_path)) as admin,
-        acting_as(name, admin, metrics=ControllerMetrics(), health=HealthServers(())) as runtime,
+        component_runtime(name, admin, metrics=ControllerMetrics(), health=HealthServers(())) as runtime,
     ):
         assert isinstance(runtime.api, HttpApi)
         yield runtime.api

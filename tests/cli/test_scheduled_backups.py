@@ -26,7 +26,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.apiserver import backup
 from unbounded.apiserver.backup import BackupFailed, verify
 from unbounded.apiserver.restore import restore
-from unbounded.cli import beside
+from unbounded.cli import child
 from unbounded.cli.backup_schedule import NAME, BackupMetrics, BackupSchedule
 from unbounded.cli.scheduled_backup import file_name, outdated, time_of, write
 from unbounded.cli.settings import BackupSettings
@@ -136,7 +136,7 @@ async def test_what_is_cut_off_leaves_nothing_that_looks_like_a_back_up(tmp_path
         left = 0
         for delay_s in (0.3, 0.5, 0.7, 0.9, 1.2):
             process = await asyncio.create_subprocess_exec(
-                *beside.command("unbounded.cli.scheduled_backup", *arguments), stdout=asyncio.subprocess.DEVNULL
+                *child.command("unbounded.cli.scheduled_backup", *arguments), stdout=asyncio.subprocess.DEVNULL
             )
             await asyncio.sleep(delay_s)
             if process.returncode is None:
@@ -193,7 +193,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def scheduled(
-    world: World, settings: BackupSettings, command: Callable[..., Sequence[str]] = beside.command
+    world: World, settings: BackupSettings, command: Callable[..., Sequence[str]] = child.command
 ) -> AsyncIterator[None]:
     world.registry = CollectorRegistry()
     schedule = BackupSchedule(settings, world.data, world.api, BackupMetrics(world.registry), command=command)

@@ -6,15 +6,15 @@ import os
 
 import pytest
 
-from unbounded.cli.watchdog import LOOK_S, MOST_S, SILENT_S, START_S, Vital, Watchdog, seen
+from unbounded.cli.watchdog import LOOK_S, MOST_S, SILENT_S, START_S, ProcessState, Watchdog, read_process_state
 
-IDLE = Vital("S", 1.0)
+IDLE = ProcessState("S", 1.0)
 
 
 def _noticed_after(dog: Watchdog, *, state: str = "S", cpu_share: float = 0.0, elapsed_s: float = LOOK_S) -> float:
     """Seconds of silence after which it is taken to hang, which it is some day."""
     for look in range(1, 10_000):
-        if dog.unheard(elapsed_s, Vital(state, 1.0 + cpu_share * look * elapsed_s)):
+        if dog.unheard(elapsed_s, ProcessState(state, 1.0 + cpu_share * look * elapsed_s)):
             return look * elapsed_s
     raise AssertionError("it is never noticed")
 
@@ -50,8 +50,8 @@ def test_a_large_sdk_may_be_imported_for_long_and_a_process_that_was_stopped_mea
 def test_a_turn_of_the_loop_ends_the_silence_and_what_was_used_before_counts_no_more() -> None:
     dog = _alive()
     for _ in range(9):
-        assert not dog.unheard(LOOK_S, Vital("R", 30.0))
-    dog.heard(Vital("R", 30.0))
+        assert not dog.unheard(LOOK_S, ProcessState("R", 30.0))
+    dog.heard(ProcessState("R", 30.0))
     assert _noticed_after(dog, state="R") == MOST_S
 
 
@@ -72,8 +72,8 @@ def test_where_the_kernel_does_not_tell_it_has_the_most_time() -> None:
 
 
 def test_the_kernel_tells_of_this_process_and_of_none_that_is_gone() -> None:
-    vital = seen(os.getpid())
+    vital = read_process_state(os.getpid())
     assert vital is not None
     assert vital.state in "RS"
     assert vital.cpu_s > 0
-    assert seen(2**22 + 1) is None
+    assert read_process_state(2**22 + 1) is None

@@ -7,13 +7,13 @@ import os
 
 import pytest
 
-from unbounded.cli import beside, watchdog, watching
-from unbounded.cli.watching import Ended, watched
+from unbounded.cli import child, child_watch, watchdog
+from unbounded.cli.child_watch import ProcessEnd, run_watched
 
 
-async def _lives(how: str, serves: list[str], hangs: list[str]) -> Ended:
+async def _lives(how: str, serves: list[str], hangs: list[str]) -> ProcessEnd:
     async with asyncio.timeout(30):
-        return await watched(
+        return await run_watched(
             "tests.cli.ailing", how, environment=os.environ, serves=lambda: serves.append(how), hangs=hangs.append
         )
 
@@ -30,13 +30,13 @@ async def _lives(how: str, serves: list[str], hangs: list[str]) -> Ended:
 )
 async def test_what_it_says_last_is_known(how: str, status: int, last_words: str) -> None:
     hangs: list[str] = []
-    assert await _lives(how, [], hangs) == Ended(status, "", last_words)
+    assert await _lives(how, [], hangs) == ProcessEnd(status, "", last_words)
     assert hangs == []
 
 
 @pytest.mark.slow
 async def test_one_whose_loop_turns_serves_once_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "LOOK_S", 0.1)
+    monkeypatch.setattr(child_watch, "LOOK_S", 0.1)
     for how, serves in (("starts", []), ("serves", ["serves"])):
         served: list[str] = []
         assert (await _lives(how, served, [])).status == 0
@@ -50,8 +50,8 @@ async def test_one_whose_loop_turns_serves_once_it_says_so(monkeypatch: pytest.M
 async def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, how: str, why: str) -> None:
     monkeypatch.setattr(watchdog, "SILENT_S", 0.4)
     monkeypatch.setattr(watchdog, "MOST_S", 0.4)  # on a busy machine it is given little
-    monkeypatch.setattr(watching, "LOOK_S", 0.1)
-    monkeypatch.setattr(beside, "STOP_S", 0.2)
+    monkeypatch.setattr(child_watch, "LOOK_S", 0.1)
+    monkeypatch.setattr(child, "STOP_S", 0.2)
     served: list[str] = []
     hangs: list[str] = []
     ended = await _lives(how, served, hangs)

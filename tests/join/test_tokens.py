@@ -13,7 +13,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.token_groups import machine_of
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES
-from unbounded.cli.identities import acting_as
+from unbounded.cli.identities import component_runtime
 from unbounded.join.tokens import Tokens
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -71,7 +71,10 @@ async def test_a_token_that_is_gone_already_does_not_stand_in_the_way() -> None:
 async def test_metalman_makes_tokens_for_certificates_and_no_other_secrets(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (server, _):
         config = from_kubeconfig(server.kubeconfig_path)
-        async with HttpApi(config) as root, acting_as("metalman", root, metrics=ControllerMetrics()) as metalman:
+        async with (
+            HttpApi(config) as root,
+            component_runtime("metalman", root, metrics=ControllerMetrics()) as metalman,
+        ):
             machine = await root.create(MACHINES, {"metadata": {"name": "m1"}})
             await root.create(SECRETS, {"metadata": {"name": "other"}}, namespace="kube-system")
             api = metalman.api

@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.apiserver.support import eventually
-from tests.cli.why.staging import commands, typed
+from tests.cli.explain.staging import commands, typed
 from tests.machina.asking import asked_for, body, recent
 from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, NODES, SECRETS, CertificateRequest
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_BOOTSTRAP
-from unbounded.cli.identities import acting_as
-from unbounded.cli.why.links import Link, Topic
-from unbounded.cli.why.run import explained
+from unbounded.cli.explain.links import ExplainLink, Topic
+from unbounded.cli.explain.run import explained
+from unbounded.cli.identities import component_runtime
 from unbounded.join.csr import Files, Held, agent_identity, certificate, kubelet_identity, request_name
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import Tokens
@@ -49,7 +49,9 @@ NAMES: Final = (f"m{number}" for number in itertools.count(1))
 async def approving(admin: HttpApi, wrap: Callable[[Api], Api] = lambda api: api) -> AsyncIterator[None]:
     """An approver at work as machina, with its rights."""
     async with AsyncExitStack() as stack:
-        runtime: Runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=ControllerMetrics()))
+        runtime: Runtime = await stack.enter_async_context(
+            component_runtime("machina", admin, metrics=ControllerMetrics())
+        )
         requests, machines = Cache(runtime.api, CERTIFICATE_REQUESTS), Cache(runtime.api, MACHINES)
         nodes, facts = Cache(runtime.api, NODES), FactsFollower(runtime.api, runtime.api.version)
         await stack.enter_async_context(running_caches(runtime, requests, machines, nodes))
@@ -215,7 +217,7 @@ async def test_a_join_and_a_refusal_are_told_at_the_machine(admin: HttpApi) -> N
         assert {event.reason for event in events} <= {"JoinAllowed", "JoinRefused"}
         return len(events) == count
 
-    async def answer() -> Link:
+    async def answer() -> ExplainLink:
         links, _, unread = await explained(admin, Topic.MACHINE, machine.name)
         assert unread == ()
         return links[0]
@@ -372,7 +374,7 @@ async def test_of_many_requests_to_several_approvers_one_is_granted(admin: HttpA
 async def test_machina_approves_nobody_else_whatever_it_is_made_to_try(admin: HttpApi) -> None:
     request, _ = await Host(admin).ask("m-admin")
     patch = {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}
-    async with acting_as("machina", admin, metrics=ControllerMetrics()) as runtime:
+    async with component_runtime("machina", admin, metrics=ControllerMetrics()) as runtime:
         with pytest.raises(Forbidden, match="machina decides about requests of agents and kubelets only"):
             await runtime.api.patch(CERTIFICATE_REQUESTS, request.name, patch, subresource="approval")
         with pytest.raises(NotFound):

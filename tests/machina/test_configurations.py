@@ -22,7 +22,7 @@ from unbounded.api.configuration import (
 )
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.definitions import CRDS
-from unbounded.cli.identities import acting_as
+from unbounded.cli.identities import component_runtime
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import Forbidden, InvalidObject, NotFound
 from unbounded.kube.metrics import ControllerMetrics
@@ -42,7 +42,7 @@ T = TypeVar("T")
 async def keeping(admin: HttpApi) -> AsyncIterator[None]:
     """machina's controllers of configurations at work, as its service account."""
     async with AsyncExitStack() as stack:
-        runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=ControllerMetrics()))
+        runtime = await stack.enter_async_context(component_runtime("machina", admin, metrics=ControllerMetrics()))
         caches = caches_of(runtime.api)
         await stack.enter_async_context(
             running_caches(runtime, caches.configurations, caches.versions, caches.machines)
@@ -309,7 +309,7 @@ def _bare(schema: Any) -> Any:
 
 async def test_of_a_machine_machina_writes_the_binding_and_nothing_else(admin: HttpApi) -> None:
     host = await machine(admin)
-    async with acting_as("machina", admin, metrics=ControllerMetrics()) as runtime:
+    async with component_runtime("machina", admin, metrics=ControllerMetrics()) as runtime:
         for patch, words in (
             ({"spec": {"joinCounter": 1}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
             (

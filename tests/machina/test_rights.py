@@ -19,7 +19,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_HOST_OPERATION, FINALIZER_RESET, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.cluster_info import publish_cluster_info
-from unbounded.cli.identities import acting_as
+from unbounded.cli.identities import component_runtime
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
@@ -44,7 +44,7 @@ SSH: Final = {"host": "10.0.0.1", "privateKeyRef": {"name": "ssh-rights", "names
 
 @asynccontextmanager
 async def machina(admin: HttpApi) -> AsyncIterator[HttpApi]:
-    async with acting_as("machina", admin, metrics=ControllerMetrics()) as runtime:
+    async with component_runtime("machina", admin, metrics=ControllerMetrics()) as runtime:
         assert isinstance(runtime.api, HttpApi)
         yield runtime.api
 

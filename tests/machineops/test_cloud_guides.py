@@ -23,7 +23,7 @@ from tests.cli.deployed import deployed
 from tests.cli.running import KUBECTL
 from tests.docs.runner import DOCS, Shell, Stage, blocks, commands, follow, plain
 from tests.machineops.test_process import controller, kubeconfig
-from unbounded.cli.deploying import components
+from unbounded.cli.deploy import components
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 

@@ -18,11 +18,11 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS, LEASES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.cli import providing
-from unbounded.cli.deploying import components
+from unbounded.cli import provider_processes
+from unbounded.cli.child_watch import ProcessEnd
+from unbounded.cli.deploy import components
 from unbounded.cli.epochs import EpochFile
 from unbounded.cli.screen import PlainScreen
-from unbounded.cli.watching import Ended
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -54,10 +54,10 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, provider: str, told: str
 ) -> None:
     """Its package is gone by the time that it is started; its kubeconfig is not there."""
-    monkeypatch.setattr(providing, "installed", lambda: {provider: []})
+    monkeypatch.setattr(provider_processes, "installed", lambda: {provider: []})
     api, out, absences = MemoryApi(), io.StringIO(), Absences()
     await components.publish(api, {})
-    providers = providing.Providers(
+    providers = provider_processes.ProviderProcesses(
         cast("HttpApi", api),
         tmp_path,
         PlainScreen(out),
@@ -87,7 +87,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
 async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> None:
     api, absences = MemoryApi(), Absences()
     await components.publish(api, {})
-    providers = providing.Providers(
+    providers = provider_processes.ProviderProcesses(
         cast("HttpApi", api),
         tmp_path,
         PlainScreen(io.StringIO()),
@@ -114,15 +114,15 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
 async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that hangs at its first operation is there for a moment each time."""
 
-    async def lived(*_: object, serves: Callable[[], None], **_others: object) -> Ended:
+    async def lived(*_: object, serves: Callable[[], None], **_others: object) -> ProcessEnd:
         serves()
-        return Ended(-9, "a signal has stopped it", "")
+        return ProcessEnd(-9, "a signal has stopped it", "")
 
-    monkeypatch.setattr(providing, "watched", lived)
-    monkeypatch.setattr(providing, "installed", lambda: {"Acme": []})
-    monkeypatch.setattr(providing, "AGAIN", Backoff(0.0, 0.0))
+    monkeypatch.setattr(provider_processes, "watched", lived)
+    monkeypatch.setattr(provider_processes, "installed", lambda: {"Acme": []})
+    monkeypatch.setattr(provider_processes, "AGAIN", Backoff(0.0, 0.0))
     absences, screen = Absences(), PlainScreen(io.StringIO())
-    providers = providing.Providers(
+    providers = provider_processes.ProviderProcesses(
         cast("HttpApi", MemoryApi()),
         tmp_path,
         screen,

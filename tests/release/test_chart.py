@@ -16,12 +16,12 @@ from scripts.deploy_files import REGISTRY
 
 from tests.cli.running import KUBECTL, PATH, ROOT
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploying.images import image_of
-from unbounded.cli.deploying.workloads import (
+from unbounded.cli.deploy.images import image_of
+from unbounded.cli.deploy.workloads import (
     CONFIG_DIGEST,
     MACHINE_OPS,
-    MachineOps,
-    Metalman,
+    MachineOpsWorkload,
+    MetalmanWorkload,
     machine_ops_config,
     machine_ops_objects,
     metalman_objects,
@@ -103,12 +103,12 @@ def test_with_all_components_too(tmp_path: Path) -> None:
 )
 def test_with_a_site_and_a_provider_it_is_what_install_brings(site: str, provider: str, tmp_path: Path) -> None:
     relays = ("10.0.0.1", "10.1.0.0/24") if site == "rack1" else ()
-    one = MachineOps(image_of(MACHINE_OPS, REGISTRY), site, provider)
+    one = MachineOpsWorkload(image_of(MACHINE_OPS, REGISTRY), site, provider)
     wanted = by_name(machine_ops_objects((one,), machine_ops_config()))
     values: Raw = {"machineOps": {"deployments": [{"site": site, "provider": provider}]}}
     if site and site != "Rack.1":
         values["metalman"] = {"sites": [{"site": site, "interface": "eth1", "relays": list(relays)}]}
-        wanted |= by_name(metalman_objects(Metalman(image_of("metalman", REGISTRY), site, "eth1", relays)))
+        wanted |= by_name(metalman_objects(MetalmanWorkload(image_of("metalman", REGISTRY), site, "eth1", relays)))
     rendered = objects(helm(HERE | values, tmp_path))
     for key, body in wanted.items():
         if key[0] == "ConfigMap":

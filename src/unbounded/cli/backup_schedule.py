@@ -23,8 +23,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES
 from unbounded.api.failures import Failure
 from unbounded.api.names import NAMESPACE
-from unbounded.cli import beside
-from unbounded.cli.scheduled_backup import Written
+from unbounded.cli import child
+from unbounded.cli.scheduled_backup import BackupResult
 from unbounded.cli.settings import BackupSettings
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.errors import NotFound
@@ -38,7 +38,7 @@ LEAVE_S: Final = 5.0  # for a killed process to end; one that is blocked on a hu
 log = Log("backups")
 
 
-class BackupFailed(Exception):
+class ScheduledBackupFailed(Exception):
     """No back-up was written; the message has the cause."""
 
 
@@ -80,7 +80,7 @@ class BackupSchedule:
         api: Api,
         metrics: BackupMetrics,
         *,
-        command: Command = beside.command,
+        command: Command = child.command,
     ) -> None:
         self._settings = settings
         self._data = data
@@ -122,7 +122,7 @@ class BackupSchedule:
         """Make one back-up and report its result; returns the seconds until the next one."""
         try:
             written = await self._written()
-        except BackupFailed as error:
+        except ScheduledBackupFailed as error:
             why = str(error)
         else:
             await self._succeeded(written)
@@ -136,7 +136,7 @@ class BackupSchedule:
         log.error("no back-up was made", folder=str(self._settings.folder), why=why, since=self._failing_since)
         await self._publish({"failingSince": self._failing_since, "trouble": why})
 
-    async def _succeeded(self, written: Written) -> None:
+    async def _succeeded(self, written: BackupResult) -> None:
         folder = str(self._settings.folder)
         self._metrics.done.labels("success").inc()
         self._metrics.last.set(written.created.timestamp())
@@ -150,7 +150,7 @@ class BackupSchedule:
         said["elsewhere"] = "false" if written.same_disk else "true"
         await self._publish({**said, "failingSince": None, "trouble": None})
 
-    async def _written(self) -> Written:
+    async def _written(self) -> BackupResult:
         settings = self._settings
         flags = ("--keep", str(settings.keep), *(("--elsewhere",) if self._elsewhere else ()))
         arguments = (str(self._data), str(settings.folder), self._identity, *flags)
@@ -162,13 +162,13 @@ class BackupSchedule:
             async with asyncio.timeout(settings.limit_s):
                 output, errors = await process.communicate()
         except TimeoutError:
-            raise BackupFailed(f"it was not done after {settings.limit_s:g} s; a share may hang") from None
+            raise ScheduledBackupFailed(f"it was not done after {settings.limit_s:g} s; a share may hang") from None
         finally:
             await _end(process)
         if process.returncode != 0:
             said = errors.decode(errors="replace").strip().splitlines()
-            raise BackupFailed(said[-1] if said else f"its process ended with status {process.returncode}")
-        return msgspec.json.decode(output, type=Written)
+            raise ScheduledBackupFailed(said[-1] if said else f"its process ended with status {process.returncode}")
+        return msgspec.json.decode(output, type=BackupResult)
 
     async def _publish(self, said: Mapping[str, str | None]) -> None:
         data = {"folder": str(self._settings.folder), **said}
@@ -199,7 +199,7 @@ async def _end(process: Process) -> None:
 
 
 @asynccontextmanager
-async def backing_up(
+async def scheduled_backups(
     settings: BackupSettings | None, data: Path, api: Api, registry: CollectorRegistry
 ) -> AsyncIterator[None]:
     """Make back-ups inside the context, if settings for them are given."""

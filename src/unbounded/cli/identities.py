@@ -17,7 +17,7 @@ from unbounded.kube.process import HealthServers, Runtime
 
 
 @asynccontextmanager
-async def acting_as(
+async def component_runtime(
     component: str,
     admin: HttpApi,
     *,

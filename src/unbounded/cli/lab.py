@@ -24,14 +24,14 @@ from unbounded.lab.listener import HOST
 from unbounded.lab.machines import SITE, manifests
 
 PORTS: Final = range(20000, 30000)  # below the range from which systems assign ephemeral ports
-KEPT: Final = "lab.json"  # in the data directory
+IDENTITY_FILE: Final = "lab.json"  # in the data directory
 SETTLE_S: Final = 3.0  # simulators of an earlier run that was killed need this long to release their ports
 LOOK_EVERY_S: Final = 0.1
 MACHINES_FOR_A_PROCESS: Final = 100
 
 
 @dataclass(frozen=True)
-class Kept:
+class LabIdentity:
     """Stored identity of the simulated machines: passwords and certificates are derived from the seed."""
 
     seed: int
@@ -46,7 +46,7 @@ async def running_lab(data: Path, count: int, profile: str) -> AsyncIterator[Fle
         ValueError: there is no such profile.
         FleetFailed: a simulator did not start.
     """
-    kept = await same_as_before(data, count)
+    kept = await load_identity(data, count)
     processes = -(-count // MACHINES_FOR_A_PROCESS)
     async with start_fleet(
         count, profile=profile, processes=processes, seed=kept.seed, port_base=kept.port_base
@@ -108,24 +108,24 @@ def _url(machine: Machine) -> str:
     return machine.spec.pxe.redfish.url if machine.spec.pxe and machine.spec.pxe.redfish else ""
 
 
-async def same_as_before(data: Path, count: int) -> Kept:
+async def load_identity(data: Path, count: int) -> LabIdentity:
     """Return the identity stored in the data directory, with new ports if another process uses the stored ones."""
-    path = data / KEPT
-    kept = _read(path) or Kept(seed=secrets.randbelow(2**31), port_base=0)
+    path = data / IDENTITY_FILE
+    kept = _read(path) or LabIdentity(seed=secrets.randbelow(2**31), port_base=0)
     if not kept.port_base or not await _become_free(kept.port_base, count):
         kept = replace(kept, port_base=_free_ports(count))
     _write(path, kept)
     return kept
 
 
-def _read(path: Path) -> Kept | None:
+def _read(path: Path) -> LabIdentity | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Kept)
+        return msgspec.json.decode(path.read_bytes(), type=LabIdentity)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
-def _write(path: Path, kept: Kept) -> None:
+def _write(path: Path, kept: LabIdentity) -> None:
     """Replace the file atomically: a torn one would give the old Machines' names to new machines."""
     beside = path.with_suffix(".new")
     beside.write_bytes(msgspec.json.encode(kept))

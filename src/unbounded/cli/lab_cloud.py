@@ -23,9 +23,9 @@ from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_SITE
-from unbounded.cli import beside, lab
-from unbounded.cli.deploying.token_writing import tokens_for
-from unbounded.cli.standing import UpFailed
+from unbounded.cli import child, lab
+from unbounded.cli.deploy.token_store import tokens_for
+from unbounded.cli.servers import UpFailed
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 
@@ -47,7 +47,7 @@ def site_of(cloud: str) -> str:
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedCloud:
     """A simulated cloud that serves.
 
     Args:
@@ -80,13 +80,13 @@ class Simulated:
 
 
 @asynccontextmanager
-async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> AsyncIterator[Simulated]:
+async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> AsyncIterator[SimulatedCloud]:
     """Simulate a cloud inside the context.
 
     Raises:
         UpFailed: it did not start.
     """
-    kept = await lab.same_as_before(data, 1)
+    kept = await lab.load_identity(data, 1)
     folder = data / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     manifests, environment = folder / "machines.yaml", folder / "environment"
@@ -94,7 +94,7 @@ async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> Asy
     told = ("--count", count, "--name", site_of(cloud), "--profile", profile)
     same = ("--seed", kept.seed, "--port", kept.port_base)
     process = await asyncio.create_subprocess_exec(
-        *beside.command("unbounded.lab.cloud.command", cloud, *map(str, (*told, *same, *files))),
+        *child.command("unbounded.lab.cloud.command", cloud, *map(str, (*told, *same, *files))),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,
@@ -102,17 +102,17 @@ async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> Asy
     )
     try:
         shown = await _shown(process, cloud)
-        yield Simulated(
+        yield SimulatedCloud(
             cloud=cloud,
             shown=shown,
             environment=_environment(environment.read_text()),
             objects=list(yaml.safe_load_all(manifests.read_text())),
         )
     finally:
-        await asyncio.shield(beside.end(process))
+        await asyncio.shield(child.end(process))
 
 
-async def apply(api: Api, simulated: Simulated) -> list[str]:
+async def apply(api: Api, simulated: SimulatedCloud) -> list[str]:
     """Create the machines' objects and the tokens with which replacements join; returns the Machines' names."""
     for manifest in simulated.objects:
         if manifest["kind"] == "Machine":

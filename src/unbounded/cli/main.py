@@ -122,22 +122,22 @@ def _simulate(simulator: str, arguments: Sequence[str]) -> int:
 
 
 def _backup(args: argparse.Namespace, _: Mapping[str, str]) -> int:
-    from unbounded.cli.archive import run_backup  # noqa: PLC0415
+    from unbounded.cli.backup_commands import run_backup  # noqa: PLC0415
 
     return run_backup(args.data, args.file, force=args.force)
 
 
 def _restore(args: argparse.Namespace, _: Mapping[str, str]) -> int:
-    from unbounded.cli.archive import run_restore  # noqa: PLC0415
+    from unbounded.cli.backup_commands import run_restore  # noqa: PLC0415
 
     return run_restore(args.data, args.file)
 
 
 def _migrate(args: argparse.Namespace, _: Mapping[str, str]) -> int:
-    from unbounded.cli.migrating.settings import migrate_settings_of  # noqa: PLC0415
+    from unbounded.cli.migrate.settings import migrate_settings_of  # noqa: PLC0415
 
     settings = migrate_settings_of(args)
-    from unbounded.cli.migrating.run import run  # noqa: PLC0415  # not before the arguments are known to be right
+    from unbounded.cli.migrate.run import run  # noqa: PLC0415  # not before the arguments are known to be right
 
     return run(settings)
 

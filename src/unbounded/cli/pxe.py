@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from unbounded.cli.deploying.reaching import is_local
+from unbounded.cli.deploy.reachability import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
 from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url
@@ -110,7 +110,7 @@ def deployed_as(wanted: Netboot) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def at(wanted: Netboot, address: str) -> Netboot:
+def on_address(wanted: Netboot, address: str) -> Netboot:
     """Listen on the interface's address alone: no booting machine uses the others."""
     return replace(wanted, bind_address=address)
 

@@ -20,14 +20,14 @@ import msgspec
 
 from unbounded.apiserver.backup import BackupFailed, back_up, verify
 from unbounded.apiserver.disk import DataUnusable
-from unbounded.cli.archive import EXTRAS
+from unbounded.cli.backup_commands import EXTRAS
 
 NICE: Final = 10
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SHOWN: Final = 8  # characters of an identity
 
 
-class Written(msgspec.Struct, frozen=True):
+class BackupResult(msgspec.Struct, frozen=True):
     """A back-up that was written.
 
     Args:
@@ -64,7 +64,7 @@ def outdated(names: Iterable[str], identity: str, keep: int) -> list[str]:
     return sorted((name for name in names if time_of(name, identity) is not None), reverse=True)[keep:]
 
 
-def write(data: Path, folder: Path, identity: str, *, keep: int, elsewhere: bool, now: datetime) -> Written:
+def write(data: Path, folder: Path, identity: str, *, keep: int, elsewhere: bool, now: datetime) -> BackupResult:
     """Write a back-up into a folder, read it back, and remove what is outdated.
 
     Args:
@@ -89,7 +89,9 @@ def write(data: Path, folder: Path, identity: str, *, keep: int, elsewhere: bool
         size = target.stat().st_size
     except OSError as error:
         raise BackupFailed(f"{folder}: {error.strerror or error}") from error
-    return Written(target.name, manifest.created, manifest.objects, manifest.revision, size, tuple(removed), same_disk)
+    return BackupResult(
+        target.name, manifest.created, manifest.objects, manifest.revision, size, tuple(removed), same_disk
+    )
 
 
 def _prefix(identity: str) -> str:

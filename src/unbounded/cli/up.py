@@ -17,19 +17,19 @@ from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli import hints, lab, lab_cloud, pxe
-from unbounded.cli.backup_schedule import backing_up
+from unbounded.cli.backup_schedule import scheduled_backups
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
-from unbounded.cli.deploying import components
+from unbounded.cli.deploy import components
 from unbounded.cli.epochs import EpochFile
-from unbounded.cli.identities import acting_as
+from unbounded.cli.identities import component_runtime
 from unbounded.cli.manifests import install_manifests
-from unbounded.cli.migrating.marker import migrated_words
+from unbounded.cli.migrate.marker import migrated_reason
 from unbounded.cli.printable import one_line
-from unbounded.cli.providing import Providers
+from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import LogStream, Screen, screen_for
+from unbounded.cli.servers import LOOPBACK, UpFailed, health_endpoint, local_config, serving_api, storage_errors
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings
-from unbounded.cli.standing import LOOPBACK, UpFailed, healthy, local_config, serving, storing
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
@@ -90,14 +90,14 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         _check_profile(settings.lab_profile)
     reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
     if settings.netboot is not None and reached is not None:
-        settings = replace(settings, netboot=pxe.at(settings.netboot, shown(reached.server)))
+        settings = replace(settings, netboot=pxe.on_address(settings.netboot, shown(reached.server)))
     metrics = ControllerMetrics()
     async with (
-        serving(settings) as server,
-        healthy(metrics, settings.health_port) as health,
+        serving_api(settings) as server,
+        health_endpoint(metrics, settings.health_port) as health,
         HttpApi(local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
     ):
-        with storing(settings):
+        with storage_errors(settings):
             await _install(admin, screen)
             await _publish(admin, server, settings, screen)
         health.check("storage", lambda: server.registry.store.trouble)
@@ -105,12 +105,12 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         epochs = EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)
         async with (
-            backing_up(settings.backups, settings.data, admin, metrics.registry),
-            acting_as("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
-            acting_as("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
+            scheduled_backups(settings.backups, settings.data, admin, metrics.registry),
+            component_runtime("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
+            component_runtime("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
         ):
             absences = Absences()
-            providers = Providers(
+            providers = ProviderProcesses(
                 admin,
                 settings.data / "providers",
                 screen,
@@ -161,7 +161,7 @@ async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
         return await plane.look_after(partial(plane.wait_for_users, settings))
     begin = _begin_cloud if settings.lab_cloud else _begin_lab
     async with AsyncExitStack() as stack:
-        with storing(settings):
+        with storage_errors(settings):
             try:
                 names = await begin(stack, settings, plane)
             except (Forbidden, InvalidObject) as error:
@@ -201,7 +201,7 @@ class ControlPlane:
         as_machina: Runtime,
         as_metalman: Runtime,
         screen: Screen,
-        providers: Providers,
+        providers: ProviderProcesses,
         absences: Absences,
         netboot: Netboot | None = None,
         machines: MachineSettings | None = None,
@@ -256,7 +256,7 @@ class ControlPlane:
         self._screen.say(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
         return await _for_ever()
 
-    async def join_cloud(self, simulated: lab_cloud.Simulated) -> list[str]:
+    async def join_cloud(self, simulated: lab_cloud.SimulatedCloud) -> list[str]:
         """Create the objects of a simulated cloud, and connect its provider; returns the names of the Machines."""
         self._screen.say(simulated.said)
         self._providers.surround(simulated.provider, simulated.environment)
@@ -347,7 +347,7 @@ def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, rea
 def _check_not_migrated(settings: UpSettings) -> None:
     """Refuse to start on migrated data: two control planes must never act on one machine."""
     try:
-        words = migrated_words(settings.data)
+        words = migrated_reason(settings.data)
     except Rejected as error:
         raise UpFailed(f"--data {settings.data}: {error}") from error
     if words:

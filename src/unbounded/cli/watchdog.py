@@ -1,5 +1,5 @@
 """Hang detection for child processes of `unbounded up`: each event loop sends a heartbeat every HEARTBEAT_S. Pure but
-`seen`.
+`read_process_state`.
 
 - A busy process does not hang.
 - Time counts as it passes for the watcher. Where both stood still, as in a closed laptop or a stopped terminal job,
@@ -28,7 +28,7 @@ _WAITS: Final = frozenset("RD")  # for a CPU, or for a disk; swapped-out memory 
 
 
 @dataclass(frozen=True)
-class Vital:
+class ProcessState:
     """State of a process according to the kernel.
 
     Args:
@@ -40,13 +40,13 @@ class Vital:
     cpu_s: float
 
 
-def seen(pid: int, *, ticks_per_s: int = 100) -> Vital | None:
+def read_process_state(pid: int, *, ticks_per_s: int = 100) -> ProcessState | None:
     """Read the state of a process; None where the kernel has none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return Vital(fields[0], (int(fields[11]) + int(fields[12])) / ticks_per_s)
+    return ProcessState(fields[0], (int(fields[11]) + int(fields[12])) / ticks_per_s)
 
 
 @dataclass
@@ -57,12 +57,12 @@ class Watchdog:
     beats: bool = False  # it has sent a heartbeat
     cpu_s: float = 0.0  # CPU time used at the last heartbeat
 
-    def heard(self, vital: Vital | None) -> None:
+    def heard(self, vital: ProcessState | None) -> None:
         """Record a heartbeat."""
         self.silent_s, self.beats = 0.0, True
         self.cpu_s = self.cpu_s if vital is None else vital.cpu_s
 
-    def unheard(self, elapsed_s: float, vital: Vital | None) -> str:
+    def unheard(self, elapsed_s: float, vital: ProcessState | None) -> str:
         """Record that no heartbeat came since the last check; returns the reason if the process hangs, else an empty
         string.
 
@@ -77,6 +77,6 @@ class Watchdog:
             return ""
         return f"its event loop has not turned for {self.silent_s:.0f} s"
 
-    def _is_kept_waiting(self, vital: Vital | None) -> bool:
+    def _is_kept_waiting(self, vital: ProcessState | None) -> bool:
         """Return whether the silence may be due to a lack of CPU or disk."""
         return vital is None or (vital.state in _WAITS and vital.cpu_s - self.cpu_s < BUSY_CPU_S)

@@ -32,10 +32,10 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
-from unbounded.cli.migrating import flow
-from unbounded.cli.migrating.hand_over import hand_over, relay
-from unbounded.cli.migrating.marker import MarkerFile
-from unbounded.cli.migrating.sides import Source, Target
+from unbounded.cli.migrate import steps
+from unbounded.cli.migrate.hand_over import hand_over, relay
+from unbounded.cli.migrate.marker import MarkerFile
+from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.join.csr import Files, certificate
 from unbounded.join.successor import Successor, encoded, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.cache import Cache
@@ -92,7 +92,7 @@ class Move:
     here: HttpApi
     there: HttpApi
     target: ApiServer
-    source: Source
+    source: MigrationSource
 
     def parts(self, service: Service) -> Parts:
         return replace(self.host.parts(), units=cast("Units", service), access=self.kubelets)
@@ -124,7 +124,7 @@ async def move(tmp_path: Path) -> AsyncIterator[Move]:
             HttpApi(from_kubeconfig(here.kubeconfig_path)) as here_api,
             HttpApi(from_kubeconfig(there.kubeconfig_path)) as there_api,
         ):
-            source = Source(here_api, MarkerFile(here.data_dir), "test")
+            source = MigrationSource(here_api, MarkerFile(here.data_dir), "test")
             yield Move(host, Kubelets(host), here_api, there_api, there, source)
 
 
@@ -143,14 +143,14 @@ def quiet(_text: str) -> None:
 
 
 async def migrated(it: Move) -> None:
-    target = Target(it.there)
-    planned = await flow.plan(it.source, target)
+    target = MigrationTarget(it.there)
+    planned = await steps.plan(it.source, target)
     assert planned.obstacles == ()
-    await flow.move(it.source, target, planned, quiet)
+    await steps.move(it.source, target, planned, quiet)
 
 
 async def successor_of(it: Move, **changes: Any) -> Successor:
-    access = await Target(it.there).access()
+    access = await MigrationTarget(it.there).access()
     machine, node = await it.there.get(MACHINES, "m1"), await it.there.get(NODES, "m1")
     right = Successor(
         server=access.server,
@@ -172,7 +172,7 @@ async def test_an_agent_moves_with_its_node_and_nothing_is_recreated(move: Move)
         acts = len(move.host.host.acts)
         await migrated(move)
         async with asyncio.timeout(60):
-            await hand_over(move.source, Target(move.there), quiet)
+            await hand_over(move.source, MigrationTarget(move.there), quiet)
         node = await move.there.get(NODES, "m1")
         assert move.host.host.applied.node_uid == node.metadata.uid != was
         assert move.kubelets.moves == [(move.target.url, node.metadata.uid, True)]
@@ -259,7 +259,7 @@ async def test_why_an_agent_does_not_follow_is_said_where_somebody_waits(move: M
         await move.here.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_SUCCESSOR: wrong}}})
         async with relaying(move):
             await eventually(lambda: refused(move))
-        async with beside(hand_over(move.source, Target(move.there), told.append)):
+        async with beside(hand_over(move.source, MigrationTarget(move.there), told.append)):
             await eventually(said)
 
 

@@ -17,10 +17,10 @@ from tests.support.embedded_server import embedded_server, install_crds
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import Told
+from unbounded.cli.plugin.command import Invocation
 from unbounded.cli.plugin.main import run
 from unbounded.cli.plugin.registry import commands
-from unbounded.cli.plugin.running import ended
+from unbounded.cli.plugin.runner import run_command
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 
@@ -46,11 +46,11 @@ class Cli:
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
 
-    def told(self, *words: str, **environ: str) -> tuple[Any, Told, io.StringIO, io.StringIO]:
+    def told(self, *words: str, **environ: str) -> tuple[Any, Invocation, io.StringIO, io.StringIO]:
         command, args = parsing.parse(commands(), [*words], program="kubectl unbounded", others={})
         out, err = io.StringIO(), io.StringIO()
         where = {"KUBECONFIG": str(self.kubeconfig), **environ}
-        return command, Told(args, where, out, err, io.StringIO(), colour=False, terminal=False), out, err
+        return command, Invocation(args, where, out, err, io.StringIO(), colour=False, terminal=False), out, err
 
     def now(self, *words: str, **environ: str) -> Ran:
         command, told, out, err = self.told(*words, **environ)
@@ -65,7 +65,7 @@ class Running:
 
     def __init__(self, cli: Cli, *words: str) -> None:
         command, told, self.out, self.err = cli.told(*words)
-        self.task = asyncio.create_task(ended(command, told))
+        self.task = asyncio.create_task(run_command(command, told))
 
     async def prints(self, text: str) -> None:
         """Wait until it has printed this."""

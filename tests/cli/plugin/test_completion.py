@@ -14,14 +14,14 @@ import pytest
 
 from tests.cli.plugin.conftest import Cli
 from unbounded.api.machine import MACHINES
-from unbounded.cli.operating.about import BASH
+from unbounded.cli.operate.about import BASH
 from unbounded.cli.plugin import completion
-from unbounded.cli.plugin.completion import FILES, NO_FILES, Names, named_by, offers
+from unbounded.cli.plugin.completion import FILES, NO_FILES, NameLookup, named_by, offers
 from unbounded.cli.plugin.registry import commands
 from unbounded.kube.client import HttpApi
 
 
-class Known(Names):
+class Known(NameLookup):
     """Names without a server."""
 
     def __init__(self, **names: list[str]) -> None:

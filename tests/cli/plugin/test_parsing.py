@@ -8,8 +8,8 @@ import importlib
 import pytest
 
 from unbounded.cli.plugin import flags, parsing
-from unbounded.cli.plugin.command import Command
-from unbounded.cli.plugin.parsing import Listed, Typed, Unknown, find, overview
+from unbounded.cli.plugin.command import CliCommand
+from unbounded.cli.plugin.parsing import CommandMatch, GroupMatch, UnknownCommand, find, overview
 from unbounded.cli.plugin.registry import commands, loaded
 
 
@@ -19,8 +19,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_force(parser, "it")
 
 
-ONE = Command(("machine", "look"), "look at it", (("machine look m1", "why"),), _arguments, "json:dumps")
-TWO = Command(("machine", "operation", "list"), "list them", (), lambda _: None, "json:dumps")
+ONE = CliCommand(("machine", "look"), "look at it", (("machine look m1", "why"),), _arguments, "json:dumps")
+TWO = CliCommand(("machine", "operation", "list"), "list them", (), lambda _: None, "json:dumps")
 ROWS = (ONE, TWO)
 
 
@@ -104,9 +104,9 @@ def test_help_goes_to_stdout(words: list[str], shown: str, capsys: pytest.Captur
 
 
 def test_finding_says_what_it_found() -> None:
-    assert find(ROWS, ["machine", "look", "-o", "name", "x"]) == Typed(ONE, ("-o", "name", "x"))
-    assert find(ROWS, ["machine", "operation"]) == Listed(("machine", "operation"))
-    assert find(ROWS, ["machine", "x"]) == Unknown(("machine",), "x", ())
+    assert find(ROWS, ["machine", "look", "-o", "name", "x"]) == CommandMatch(ONE, ("-o", "name", "x"))
+    assert find(ROWS, ["machine", "operation"]) == GroupMatch(("machine", "operation"))
+    assert find(ROWS, ["machine", "x"]) == UnknownCommand(("machine",), "x", ())
 
 
 def test_the_overview_has_every_command_and_those_of_the_caller() -> None:
@@ -133,7 +133,7 @@ def test_seconds_are_whole_and_not_below_0(text: str) -> None:
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: "-".join(command.path))
-def test_every_row_can_be_run_and_planned_and_helps(command: Command) -> None:
+def test_every_row_can_be_run_and_planned_and_helps(command: CliCommand) -> None:
     assert callable(loaded(command.run))
     assert not command.intend or callable(loaded(command.intend))
     assert command.examples, "an example is worth more than a description"
@@ -144,7 +144,7 @@ def test_every_row_can_be_run_and_planned_and_helps(command: Command) -> None:
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: "-".join(command.path))
-def test_every_example_is_a_command_line_that_is_taken(command: Command) -> None:
+def test_every_example_is_a_command_line_that_is_taken(command: CliCommand) -> None:
     import shlex
 
     for line, why in command.examples:

@@ -23,7 +23,7 @@ from unbounded.api.operation import (
 )
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.liveview import picture
-from unbounded.cli.plugin.progress import Row
+from unbounded.cli.plugin.progress import ProgressRow
 
 THEN = "2025-11-22T10:00:00Z"
 NOW = datetime(2025, 11, 22, 10, 1, 5, tzinfo=UTC)
@@ -74,7 +74,7 @@ def test_the_targets_of_a_selector_operation_are_counted_and_each_has_its_line()
 @pytest.mark.slow
 @given(st.lists(PHASES, max_size=40), st.integers(0, 20))
 def test_what_failed_and_what_runs_has_room_first(phases: list[str], room: int) -> None:
-    rows = [Row(f"m{at}", phase, "", "", "") for at, phase in enumerate(phases)]
+    rows = [ProgressRow(f"m{at}", phase, "", "", "") for at, phase in enumerate(phases)]
     shown, more = progress.shown_rows(rows, room)
     assert len(shown) + more == len(rows)
     assert len(shown) == min(room, len(rows))
@@ -113,6 +113,6 @@ def test_the_history_of_a_machine_knows_how_an_operation_ended() -> None:
         RecentOperation(name="op", uid="new", kind="HostReboot", phase="Complete", message="on"),
     )
     machine = Machine(metadata=ObjectMeta(name="m"), spec=MachineSpec(), status=MachineStatus(recent_operations=recent))
-    assert progress.end_in_history(machine, uid="old") == progress.End(False, "X", "")
-    assert progress.end_in_history(machine, name="op") == progress.End(True, "", "on")
+    assert progress.end_in_history(machine, uid="old") == progress.OperationResult(False, "X", "")
+    assert progress.end_in_history(machine, name="op") == progress.OperationResult(True, "", "on")
     assert progress.end_in_history(machine, uid="other") is None

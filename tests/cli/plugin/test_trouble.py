@@ -20,14 +20,14 @@ from tests.support.proxy import proxy
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.plugin.command import INTERRUPTED, CliError, Told
-from unbounded.cli.plugin.errors import shown
-from unbounded.cli.plugin.running import ended
+from unbounded.cli.plugin.command import INTERRUPTED, CliError, Invocation
+from unbounded.cli.plugin.errors import message_of
+from unbounded.cli.plugin.runner import run_command
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Conflict, ResponseLost, ServerBusy, ServerError, ServerUnreachable
 
-TOLD = Told(Namespace(), {}, StringIO(), StringIO(), StringIO(), colour=False, terminal=False)
+TOLD = Invocation(Namespace(), {}, StringIO(), StringIO(), StringIO(), colour=False, terminal=False)
 CLUSTER_ROLE_BINDINGS: Kind[dict[str, Any]] = Kind(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", dict
 )
@@ -144,15 +144,15 @@ async def test_version_tells_the_clusters_too(cli: Cli) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_every_failure_says_what_to_do_next(error: Exception, says: str) -> None:
-    found = shown(error, TOLD)
+    found = message_of(error, TOLD)
     assert found is not None
     assert says in found.next_step
     assert str(error) in found.text
 
 
 def test_a_bug_of_ours_is_not_dressed_up() -> None:
-    assert shown(KeyError("x"), TOLD) is None
-    assert shown(ssl.SSLError("x"), TOLD) is None
+    assert message_of(KeyError("x"), TOLD) is None
+    assert message_of(ssl.SSLError("x"), TOLD) is None
 
 
 async def test_a_reader_that_has_had_enough_ends_it_quietly(cli: Cli, api: HttpApi) -> None:
@@ -161,7 +161,7 @@ async def test_a_reader_that_has_had_enough_ends_it_quietly(cli: Cli, api: HttpA
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
-        assert await ended(command, replace(told, out=closed)) == INTERRUPTED
+        assert await run_command(command, replace(told, out=closed)) == INTERRUPTED
     assert err.getvalue() == ""
 
 

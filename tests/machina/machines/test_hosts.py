@@ -21,7 +21,7 @@ from unbounded.api.core import EVENTS, NODES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE
 from unbounded.cli.cluster_info import publish_cluster_info
-from unbounded.cli.identities import acting_as
+from unbounded.cli.identities import component_runtime
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
@@ -75,7 +75,7 @@ class Site:
     async def machina(self) -> AsyncIterator[None]:
         """The whole process, under its own account."""
         async with (
-            acting_as("machina", self.admin, metrics=ControllerMetrics()) as runtime,
+            component_runtime("machina", self.admin, metrics=ControllerMetrics()) as runtime,
             asyncio.TaskGroup() as group,
         ):
             tasks = [group.create_task(run(runtime, settings=self.settings))]

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.apiserver.support import Client, client_with, eventually
 from tests.apiserver.test_certificates import REQUESTS, decide, identity, node_asking, signed
 from tests.cli.deployed import deployed
+from tests.cli.explain.staging import commands
 from tests.cli.running import KUBECTL
-from tests.cli.why.staging import commands
 from tests.fetch.registries import served
 from tests.support.software_tpm import SoftwareTpm, needs_tpm, software_tpm
 from tests.support.token_groups import machine_of
@@ -29,9 +29,9 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
-from unbounded.cli.identities import acting_as
-from unbounded.cli.why.links import Topic
-from unbounded.cli.why.run import explained
+from unbounded.cli.explain.links import Topic
+from unbounded.cli.explain.run import explained
+from unbounded.cli.identities import component_runtime
 from unbounded.join.attest_client import attest
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
@@ -63,7 +63,10 @@ class Site:
 async def site(folder: Path) -> AsyncIterator[Site]:
     async with deployed(folder) as (server, admin):
         config = from_kubeconfig(server.kubeconfig_path)
-        async with HttpApi(config) as root, acting_as("metalman", root, metrics=ControllerMetrics()) as metalman:
+        async with (
+            HttpApi(config) as root,
+            component_runtime("metalman", root, metrics=ControllerMetrics()) as metalman,
+        ):
             await publish_cluster_info(root, server.url, config.ca or b"")
             for name in ("m1", "m2"):
                 await root.create(MACHINES, {"metadata": {"name": name}})

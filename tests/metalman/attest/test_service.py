@@ -23,8 +23,8 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import EVENTS, SECRETS, Secret
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.cli.why.links import Topic
-from unbounded.cli.why.run import explained
+from unbounded.cli.explain.links import Topic
+from unbounded.cli.explain.run import explained
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.errors import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder

@@ -17,14 +17,14 @@ import pytest
 from aiohttp import web
 
 from tests.apiserver.support import eventually
-from tests.cli.why.staging import commands
+from tests.cli.explain.staging import commands
 from tests.fetch.layers import Built, files, image
 from tests.fetch.registries import HASTY, Registry, docker_config, docker_registry, push
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.cli.why.links import Link, Topic
-from unbounded.cli.why.run import explained
+from unbounded.cli.explain.links import ExplainLink, Topic
+from unbounded.cli.explain.run import explained
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
 from unbounded.kube.backoff import Backoff
@@ -114,7 +114,7 @@ class Lab:
         found: str = await eventually(said, within_s=10)
         return found
 
-    async def why(self) -> Link:
+    async def why(self) -> ExplainLink:
         """What `why machine/m1` answers."""
         (link,), _, _ = await explained(self.api, Topic.MACHINE, "m1")
         return link

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from tests.cli.why.staging import commands
+from tests.cli.explain.staging import commands
 from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.net_book import asked, pxe
 from tests.metalman.support.netboot_objects import ADDRESS, IMAGE, MAC, REDFISH, lease, machine_body
@@ -19,8 +19,8 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine, NetbootStatus
-from unbounded.cli.why.links import Topic
-from unbounded.cli.why.run import explained
+from unbounded.cli.explain.links import Topic
+from unbounded.cli.explain.run import explained
 from unbounded.kube.errors import Forbidden
 from unbounded.metalman.dhcp import lease as dhcp
 from unbounded.metalman.dhcp import options as opt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 
 
 def _version_arguments(parser: ArgumentParser) -> None:
@@ -17,20 +17,20 @@ def _completion_arguments(parser: ArgumentParser) -> None:
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         ("version",),
         "print the version of this program, and of the cluster",
         (("version --client", "of this program only"),),
         _version_arguments,
-        "unbounded.cli.operating.about:version",
+        "unbounded.cli.operate.about:version",
         needs_api=False,
     ),
-    Command(
+    CliCommand(
         ("completion",),
         "print what a shell needs to complete the commands of `unbounded`",
         (("completion bash", "for ~/.bashrc: source <(unbounded completion bash)"),),
         _completion_arguments,
-        "unbounded.cli.operating.about:completion",
+        "unbounded.cli.operate.about:completion",
         needs_api=False,
         text=(
             "Print what a shell needs to complete the commands of `unbounded`. For `kubectl unbounded …` nothing is"

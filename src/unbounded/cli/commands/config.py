@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Final
 
 from unbounded.cli.commands.install import add_dry_run
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import checked, integer
 
 
@@ -65,7 +65,7 @@ def _number(text: str) -> int:
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         path=("config", "create"),
         help="make a MachineConfiguration: what nodes of some machines are made from",
         examples=(
@@ -76,24 +76,24 @@ COMMANDS: Final = (
             ),
         ),
         arguments=_create,
-        run="unbounded.cli.deploying.configurations:create",
-        intend="unbounded.cli.deploying.configurations:intend_create",
+        run="unbounded.cli.deploy.configurations:create",
+        intend="unbounded.cli.deploy.configurations:intend_create",
     ),
-    Command(
+    CliCommand(
         path=("config", "get"),
         help="show MachineConfigurations",
         examples=(("config get", "all of them"), ("config get workers -o yaml", "one, whole")),
         arguments=_get,
-        run="unbounded.cli.deploying.configurations:get",
+        run="unbounded.cli.deploy.configurations:get",
     ),
-    Command(
+    CliCommand(
         path=("config", "versions"),
         help="show the versions of a MachineConfiguration, and how many machines use each",
         examples=(("config versions workers", "the newest last"),),
         arguments=_versions,
-        run="unbounded.cli.deploying.configurations:versions",
+        run="unbounded.cli.deploy.configurations:versions",
     ),
-    Command(
+    CliCommand(
         path=("config", "assign"),
         help="bind machines to a MachineConfiguration, or to one version of it",
         examples=(
@@ -101,7 +101,7 @@ COMMANDS: Final = (
             ("config assign workers rack1-01 --version 3", "to that version"),
         ),
         arguments=_assign,
-        run="unbounded.cli.deploying.configurations:assign",
-        intend="unbounded.cli.deploying.configurations:intend_assign",
+        run="unbounded.cli.deploy.configurations:assign",
+        intend="unbounded.cli.deploy.configurations:intend_assign",
     ),
 )

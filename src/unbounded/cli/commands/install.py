@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import add_boolean, checked, limit
 
 MINUTES_5: Final = 300.0
@@ -88,7 +88,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         path=("install",),
         help="bring definitions, rights, policies and controllers to a cluster, or up to this version",
         examples=(
@@ -109,6 +109,6 @@ COMMANDS: Final = (
             ("install --artifact-mirror https://mirror.example.com", "hosts download from there from now on"),
         ),
         arguments=_arguments,
-        run="unbounded.cli.deploying.installing:run",
+        run="unbounded.cli.deploy.install:run",
     ),
 )

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from typing import Final
 
 from unbounded.cli.commands.install import add_dry_run
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import add_boolean, add_force, add_wait, checked
 
 # Each artifact of a node, and the flag for its version.
@@ -110,7 +110,7 @@ def _fingerprint(text: str) -> str:
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         path=("machine", "register"),
         help="add a host that is reached over SSH; machina makes it a node",
         examples=(
@@ -126,10 +126,10 @@ COMMANDS: Final = (
             ),
         ),
         arguments=_register,
-        run="unbounded.cli.deploying.registering:run",
-        intend="unbounded.cli.deploying.registering:intend",
+        run="unbounded.cli.deploy.register:run",
+        intend="unbounded.cli.deploy.register:intend",
     ),
-    Command(
+    CliCommand(
         path=("machine", "manual-bootstrap"),
         help="print what makes a host a node that nobody logs in to; it holds a token",
         examples=(
@@ -137,21 +137,21 @@ COMMANDS: Final = (
             ("machine manual-bootstrap web8 --site rack1 --variant cloud-init", "user data of a new VM"),
         ),
         arguments=_by_hand,
-        run="unbounded.cli.deploying.bootstrapping:run",
+        run="unbounded.cli.deploy.manual_bootstrap:run",
     ),
-    Command(
+    CliCommand(
         path=("machine", "allow-join"),
         help="let a machine get certificates once more, such as after its disk was lost",
         examples=(("machine allow-join rack1-01", "its agent and its kubelet each get one"),),
         arguments=_allow_join,
-        run="unbounded.cli.deploying.joining:run",
-        intend="unbounded.cli.deploying.joining:intend",
+        run="unbounded.cli.deploy.allow_join:run",
+        intend="unbounded.cli.deploy.allow_join:intend",
         text=(
             "Let a machine get certificates once more, such as after its disk was lost. Where machina has set its host"
             " up over SSH, it runs the install there again; of a Machine that is Ready the name has to be typed first."
         ),
     ),
-    Command(
+    CliCommand(
         path=("machine", "trust-host-key"),
         help="have another SSH host key count for a Machine, such as after its host was installed anew",
         examples=(
@@ -162,7 +162,7 @@ COMMANDS: Final = (
             ),
         ),
         arguments=_trust_host_key,
-        run="unbounded.cli.deploying.trusting:run",
-        intend="unbounded.cli.deploying.trusting:intend",
+        run="unbounded.cli.deploy.trust_host_key:run",
+        intend="unbounded.cli.deploy.trust_host_key:intend",
     ),
 )

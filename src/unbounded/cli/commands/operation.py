@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Final
 
 from unbounded.cli.plugin import flags
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 
 TTL_S: Final = 300  # of the operations that the short verbs make
 DRY_RUNS: Final = ("none", "client", "server")
 _VERBS: Final = ("verbs:run", "verbs:intend")
-_COUNTING: Final = ("counting:run", "counting:intend")
-_PAUSING: Final = ("pausing:run", "pausing:intend")
+_COUNTING: Final = ("counters:run", "counters:intend")
+_PAUSING: Final = ("pause:run", "pause:intend")
 
 
 def _machine_argument(parser: ArgumentParser) -> None:
@@ -166,17 +166,17 @@ def _row(
     *examples: tuple[str, str],
     needs_api: bool = True,
     text: str = "",
-) -> Command:
+) -> CliCommand:
     """Return the row of a command below `machine`.
 
     Args:
-        functions: its `run` and, if it can be planned, its `intend`, below cli.operating.
+        functions: its `run` and, if it can be planned, its `intend`, below cli.operate.
         examples: without the words of the command.
     """
     path = ("machine", *words.split())
-    run, intend = (*(f"unbounded.cli.operating.{name}" for name in functions), "")[:2]
+    run, intend = (*(f"unbounded.cli.operate.{name}" for name in functions), "")[:2]
     lines = tuple((f"{' '.join(path)} {line}", why) for line, why in examples)
-    return Command(path, help_, lines, arguments, run, intend, needs_api, text)
+    return CliCommand(path, help_, lines, arguments, run, intend, needs_api, text)
 
 
 COMMANDS: Final = (
@@ -266,7 +266,7 @@ COMMANDS: Final = (
         "operation create",
         "ask for an operation on one Machine, or on those that labels select",
         _create_arguments,
-        ("creating:run", "creating:intend"),
+        ("create:run", "create:intend"),
         (
             "reboot-rack1 --kind HostReboot -l unbounded-cloud.io/site=rack1 --max-concurrent 2 --wait",
             "reboot a whole site, two at a time",
@@ -280,7 +280,7 @@ COMMANDS: Final = (
         "operation list",
         "list operations",
         _list_arguments,
-        ("listing:run",),
+        ("list_operations:run",),
         ("--phase InProgress", "what is being done now"),
         ("--machine web-01 -o wide", "what was done to a Machine, with reasons"),
         needs_api=False,
@@ -289,21 +289,21 @@ COMMANDS: Final = (
         "operation wait",
         "wait until an operation has ended",
         _wait_arguments,
-        ("ending:wait",),
+        ("cancel:wait",),
         ("reboot-rack1 --timeout 30m", "exit status 0 done, 1 failed, 3 not in time"),
     ),
     _row(
         "operation cancel",
         "ask an operation to stop where it can",
         _cancel_arguments,
-        ("ending:cancel", "ending:intend_cancel"),
+        ("cancel:cancel", "cancel:intend_cancel"),
         ("reboot-rack1", "targets that have begun are brought to a safe end"),
     ),
     _row(
         "operation abandon",
         "give an operation up whose executor is lost",
         _abandon_arguments,
-        ("ending:abandon", "ending:intend_abandon"),
+        ("cancel:abandon", "cancel:intend_abandon"),
         ("web-01-host-reboot-20250301-120000", "asks for its name"),
         text=(
             "Give an operation up whose executor is lost. It ends as Failed; nobody knows how far it came, so that the"

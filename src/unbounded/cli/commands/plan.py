@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import REMAINDER, ArgumentParser
 from typing import Final
 
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -13,7 +13,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         path=("plan",),
         help="what a command would do: to which Machines, in which order, and what would hold it up",
         examples=(
@@ -30,7 +30,7 @@ COMMANDS: Final = (
             ),
         ),
         arguments=_arguments,
-        run="unbounded.cli.planning.run:run",
+        run="unbounded.cli.forecast.run:run",
         needs_api=False,  # it opens the API that the planned command's own flags select
         text=(
             "What a command would do, computed by the functions that act; nothing is changed. The server is asked in a"

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Final
 
 from unbounded.cli.commands.install import add_cluster_arguments, add_dry_run, add_image_registry
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import add_boolean, add_force, checked, limit
 
 DAY_S: Final = 86400.0
@@ -78,13 +78,13 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
 
 
 def _serve_pxe(parser: ArgumentParser) -> None:
-    from unbounded.cli.deploying.serving import add_pxe_arguments  # noqa: PLC0415  # metalman's flags come with it
+    from unbounded.cli.deploy.serve_pxe import add_pxe_arguments  # noqa: PLC0415  # metalman's flags come with it
 
     add_pxe_arguments(parser)
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         path=("site", "init"),
         help="have all that hosts of a site need to join: controllers, and a bootstrap token",
         examples=(
@@ -92,9 +92,9 @@ COMMANDS: Final = (
             ("site init --name rack1 --token-ttl 168h", "for a week"),
         ),
         arguments=_init,
-        run="unbounded.cli.deploying.sites:init",
+        run="unbounded.cli.deploy.sites:init",
     ),
-    Command(
+    CliCommand(
         path=("site", "delete"),
         help="delete the controllers and tokens of a site that has no Machine left",
         text=(
@@ -103,21 +103,21 @@ COMMANDS: Final = (
         ),
         examples=(("site delete --name rack1 --force", "without asking for the name of the site"),),
         arguments=_delete,
-        run="unbounded.cli.deploying.revoking:delete_site",
+        run="unbounded.cli.deploy.revoke:delete_site",
     ),
-    Command(
+    CliCommand(
         path=("site", "deploy-pxe"),
         help="run metalman on a node of a site, which its machines boot from",
         examples=(("site deploy-pxe --site rack1 --dry-run server -o yaml", "what would be deployed"),),
         arguments=_deploy_pxe,
-        run="unbounded.cli.deploying.sites:deploy_pxe",
+        run="unbounded.cli.deploy.sites:deploy_pxe",
     ),
-    Command(
+    CliCommand(
         path=("site", "serve-pxe"),
         help="be the metalman of a site on this machine; its flags are those of `metalman serve-pxe`",
         examples=(("site serve-pxe --site rack1 --dhcp-interface eth1", "until it is stopped with Ctrl-C"),),
         arguments=_serve_pxe,
-        run="unbounded.cli.deploying.serving:serve_pxe",
+        run="unbounded.cli.deploy.serve_pxe:serve_pxe",
         needs_api=False,
     ),
 )

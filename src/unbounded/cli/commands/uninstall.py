@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import add_force
 
 
@@ -25,7 +25,7 @@ def _revoke(parser: ArgumentParser) -> None:
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         path=("uninstall",),
         help="take back what `install` and `site` brought to a cluster that has no Machine left",
         text=(
@@ -38,9 +38,9 @@ COMMANDS: Final = (
             ("uninstall --delete-data --force", "definitions, Secrets and the namespace too, without asking"),
         ),
         arguments=_uninstall,
-        run="unbounded.cli.deploying.uninstalling:run",
+        run="unbounded.cli.deploy.uninstall:run",
     ),
-    Command(
+    CliCommand(
         path=("token", "revoke"),
         help="delete bootstrap tokens, so that no other host joins with them",
         text=(
@@ -52,6 +52,6 @@ COMMANDS: Final = (
             ("token revoke --site rack1", "all tokens of a site"),
         ),
         arguments=_revoke,
-        run="unbounded.cli.deploying.revoking:revoke",
+        run="unbounded.cli.deploy.revoke:revoke",
     ),
 )

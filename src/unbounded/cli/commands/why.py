@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         path=("why",),
         help="what a Machine or an operation waits for, who holds it, until when, and what would unblock it",
         examples=(
@@ -27,6 +27,6 @@ COMMANDS: Final = (
             ("why web-01 --watch", "the same, again and again until nothing holds it up"),
         ),
         arguments=_arguments,
-        run="unbounded.cli.why.run:run",
+        run="unbounded.cli.explain.run:run",
     ),
 )

@@ -25,7 +25,7 @@ Raw = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Command:
+class CliCommand:
     """A command.
 
     Args:
@@ -50,7 +50,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Told:
+class Invocation:
     """Arguments and streams of a running command.
 
     Attributes:
@@ -101,16 +101,16 @@ class Printer(Protocol):
 
 
 @dataclass(frozen=True)
-class Session:
+class CommandSession:
     """Context of a running command, with an open API."""
 
-    told: Told
+    told: Invocation
     api: HttpApi
     printer: Printer
 
 
 @dataclass(frozen=True)
-class Patch:
+class IntentPatch:
     """A merge patch, for an Intent. `metadata.resourceVersion` in its body limits it to that version.
 
     Args:
@@ -140,7 +140,7 @@ class Intent:
     """
 
     creates: tuple[Raw, ...] = ()
-    patches: tuple[Patch, ...] = ()
+    patches: tuple[IntentPatch, ...] = ()
     destroys: tuple[str, ...] = ()
     dry_run: str = "none"
     notes: tuple[str, ...] = field(default=())
@@ -148,11 +148,11 @@ class Intent:
     made: str = "created"
 
 
-Run = Callable[[Session], Coroutine[Any, Any, int]]
-Intend = Callable[[Session], Coroutine[Any, Any, Intent]]
+Run = Callable[[CommandSession], Coroutine[Any, Any, int]]
+Intend = Callable[[CommandSession], Coroutine[Any, Any, Intent]]
 
 
-def refuse_output(told: Told, *forms: str, what: str) -> None:
+def refuse_output(told: Invocation, *forms: str, what: str) -> None:
     """Raise CliError where -o names a format that the command lacks: an empty output would be misleading."""
     output = getattr(told.args, "output", "")
     if output in forms:

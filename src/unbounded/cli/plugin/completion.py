@@ -19,9 +19,9 @@ from functools import partial
 from typing import Final
 
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import Command
-from unbounded.cli.plugin.flags import Boolean
-from unbounded.cli.plugin.parsing import Listed, Typed
+from unbounded.cli.plugin.command import CliCommand
+from unbounded.cli.plugin.flags import BooleanFlag
+from unbounded.cli.plugin.parsing import CommandMatch, GroupMatch
 from unbounded.cli.plugin.registry import commands
 
 LOOKUP_S: Final = 1.0
@@ -45,14 +45,14 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {  # resources whose names NAME t
 
 
 @dataclass(frozen=True)
-class Offer:
+class Completions:
     """Candidates, each with a description, and the directive."""
 
     words: tuple[tuple[str, str], ...] = ()
     directive: int = NO_FILES
 
 
-class Names:
+class NameLookup:
     """Lookup of the names of objects. May raise any exception, after which no names are offered."""
 
     def __init__(self, environ: Mapping[str, str], kubeconfig: str = "", context: str = "") -> None:
@@ -63,7 +63,7 @@ class Names:
         """Return the names of a resource. Raises TimeoutError after LOOKUP_S; a blocked thread is abandoned."""
         import asyncio  # noqa: PLC0415  # most words are completed without a server
 
-        from unbounded.cli.plugin.reader import Reader  # noqa: PLC0415
+        from unbounded.cli.plugin.reader import ListReader  # noqa: PLC0415
         from unbounded.kube.config import find_config  # noqa: PLC0415
 
         config = find_config(self._environ, kubeconfig=self._kubeconfig, context=self._context)
@@ -73,7 +73,7 @@ class Names:
         def look() -> None:
             with suppress(Exception):
                 login = asyncio.run(config.credentials.login())
-                with Reader(config, login, answer_s=LOOKUP_S) as reader:
+                with ListReader(config, login, answer_s=LOOKUP_S) as reader:
                     found.append([str(row[0]) for row in reader.table(plural).rows])
 
         thread = threading.Thread(target=look, daemon=True)  # no signal interrupts a resolver of names
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def named_by(words: Sequence[str], environ: Mapping[str, str]) -> Names:
+def named_by(words: Sequence[str], environ: Mapping[str, str]) -> NameLookup:
     """Return the names of the cluster that the flags on the line select."""
 
     def value(flag: str) -> str:
@@ -111,45 +111,45 @@ def named_by(words: Sequence[str], environ: Mapping[str, str]) -> Names:
                 return word.partition("=")[2]
         return ""
 
-    return Names(environ, value("--kubeconfig"), value("--context"))
+    return NameLookup(environ, value("--kubeconfig"), value("--context"))
 
 
-def offers(rows: Sequence[Command], words: Sequence[str], *, names: Names) -> Offer:
+def offers(rows: Sequence[CliCommand], words: Sequence[str], *, names: NameLookup) -> Completions:
     """Return the candidates for the last of the words."""
     before, last = list(words[:-1]), words[-1]
     found = parsing.find(rows, before)
-    if isinstance(found, Listed):
+    if isinstance(found, GroupMatch):
         if before and before[-1] in parsing.WITH_VALUE:
             return _of_common(before[-1], last, names)
         if last.startswith("-"):
             return _fitting(last, [("--help", "what there is"), ("--kubeconfig", ""), ("--context", "")])
         return _fitting(last, _below(rows, found.path))
-    if not isinstance(found, Typed):
-        return Offer()
+    if not isinstance(found, CommandMatch):
+        return Completions()
     if found.command.path == ("plan",):  # another command follows
         planned = [row for row in rows if row.intend]
         return offers(planned, [*_without_common(found.words), last], names=names)
     return _arguments(found.command, found.words, last, names)
 
 
-def _of_common(flag: str, last: str, names: Names) -> Offer:
+def _of_common(flag: str, last: str, names: NameLookup) -> Completions:
     """Return the candidates for the value of a flag before the command."""
     match flag:
         case "--kubeconfig":
-            return Offer(directive=FILES)
+            return Completions(directive=FILES)
         case "--context":
             return _fitting(last, [(name, "") for name in _quietly(names.contexts)])
         case "-o" | "--output":
             return _fitting(last, [(output, "") for output in parsing.OUTPUTS])
         case _:
-            return Offer()
+            return Completions()
 
 
 def _without_common(words: Iterable[str]) -> list[str]:
     return [word for word in words if word != "--help"]
 
 
-def _below(rows: Iterable[Command], path: tuple[str, ...]) -> list[tuple[str, str]]:
+def _below(rows: Iterable[CliCommand], path: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the next words, with the help line of those that complete a command."""
     found: dict[str, str] = {}
     for row in rows:
@@ -159,7 +159,7 @@ def _below(rows: Iterable[Command], path: tuple[str, ...]) -> list[tuple[str, st
     return list(found.items())
 
 
-def _arguments(command: Command, words: Sequence[str], last: str, names: Names) -> Offer:
+def _arguments(command: CliCommand, words: Sequence[str], last: str, names: NameLookup) -> Completions:
     """Return the candidates for a flag, its value, or an argument of a command."""
     actions = parsing.parser_of(command, program="")._actions
     flags = {flag: action for action in actions for flag in action.option_strings}
@@ -169,9 +169,9 @@ def _arguments(command: Command, words: Sequence[str], last: str, names: Names) 
     if last.startswith("-") and "=" in last:
         flag, _equals, typed = last.partition("=")
         if flag not in flags:
-            return Offer()
+            return Completions()
         offer = _values(command, flags[flag], words, typed, names)
-        return Offer(tuple((f"{flag}={word}", about) for word, about in offer.words), offer.directive)
+        return Completions(tuple((f"{flag}={word}", about) for word, about in offer.words), offer.directive)
     if last.startswith("-"):
         used = {word.partition("=")[0] for word in words}
         free = [(flag, action.help or "") for flag, action in flags.items() if flag not in used and flag[:2] == "--"]
@@ -179,12 +179,12 @@ def _arguments(command: Command, words: Sequence[str], last: str, names: Names) 
     places = [action for action in actions if not action.option_strings]
     at = _typed_places(words, flags)
     action = places[at] if at < len(places) else _endless(places)
-    return Offer() if action is None else _values(command, action, words, last, names)
+    return Completions() if action is None else _values(command, action, words, last, names)
 
 
 def takes_value(action: Action) -> bool:
     """Return whether the next word is this flag's value."""
-    return action.nargs != 0 and not isinstance(action, Boolean)
+    return action.nargs != 0 and not isinstance(action, BooleanFlag)
 
 
 def _typed_places(words: Sequence[str], flags: Mapping[str, Action]) -> int:
@@ -204,14 +204,14 @@ def _endless(places: Sequence[Action]) -> Action | None:
     return places[-1] if places and places[-1].nargs in ("*", "+") else None
 
 
-def _values(command: Command, action: Action, words: Sequence[str], last: str, names: Names) -> Offer:
+def _values(command: CliCommand, action: Action, words: Sequence[str], last: str, names: NameLookup) -> Completions:
     """Return the candidates for an argument or the value of a flag."""
     metavar = str(action.metavar or action.dest.upper())
     if action.choices is not None:
         return _fitting(last, [(str(choice), "") for choice in action.choices])
     if metavar in {"FILE", "DIR"}:
-        return Offer(directive=FILES)
-    if isinstance(action, Boolean):
+        return Completions(directive=FILES)
+    if isinstance(action, BooleanFlag):
         return _fitting(last, [("true", ""), ("false", "")])
     if metavar in _WORDS:
         return _fitting(last, _WORDS[metavar](command, words))
@@ -221,24 +221,24 @@ def _values(command: Command, action: Action, words: Sequence[str], last: str, n
     return _fitting(last, [(name, "") for plural in plurals for name in _quietly(partial(names.of, plural))])
 
 
-def _named(command: Command) -> tuple[str, ...]:
+def _named(command: CliCommand) -> tuple[str, ...]:
     line = " ".join(command.path)
     return next((plurals for words, plurals in _NAMES.items() if line.startswith(words)), ())
 
 
-def _kinds(_command: Command, _words: Sequence[str]) -> list[tuple[str, str]]:
+def _kinds(_command: CliCommand, _words: Sequence[str]) -> list[tuple[str, str]]:
     from unbounded.api.operation import OperationKind  # noqa: PLC0415
 
     return [(kind.value, "") for kind in OperationKind]
 
 
-def _phases(_command: Command, _words: Sequence[str]) -> list[tuple[str, str]]:
+def _phases(_command: CliCommand, _words: Sequence[str]) -> list[tuple[str, str]]:
     from unbounded.api.operation import OperationPhase  # noqa: PLC0415
 
     return [(phase.value, "") for phase in OperationPhase]
 
 
-def _parameters(_command: Command, words: Sequence[str]) -> list[tuple[str, str]]:
+def _parameters(_command: CliCommand, words: Sequence[str]) -> list[tuple[str, str]]:
     """Return the parameters of the kind on the line, else of all kinds."""
     from unbounded.operations.parameters import TABLE  # noqa: PLC0415
 
@@ -247,7 +247,7 @@ def _parameters(_command: Command, words: Sequence[str]) -> list[tuple[str, str]
     return [(f"{parameter.name}=", "") for parameter in fitting]
 
 
-_WORDS: Final[Mapping[str, Callable[[Command, Sequence[str]], list[tuple[str, str]]]]] = {
+_WORDS: Final[Mapping[str, Callable[[CliCommand, Sequence[str]], list[tuple[str, str]]]]] = {
     "KIND": _kinds,
     "PHASE": _phases,
     "KEY=VALUE": _parameters,
@@ -261,8 +261,8 @@ def _quietly(look: Callable[[], list[str]]) -> list[str]:
         return []
 
 
-def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Offer:
-    return Offer(tuple((word, about) for word, about in words if word.startswith(typed)))
+def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Completions:
+    return Completions(tuple((word, about) for word, about in words if word.startswith(typed)))
 
 
 if __name__ == "__main__":

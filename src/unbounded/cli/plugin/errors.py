@@ -9,7 +9,7 @@ from typing import Final, TextIO
 from unbounded.api.failures import Failure
 from unbounded.api.names import GROUP
 from unbounded.cli import printable
-from unbounded.cli.plugin.command import FAILED, CliError, Told
+from unbounded.cli.plugin.command import FAILED, CliError, Invocation
 from unbounded.cli.plugin.style import PLAIN, RED, Style
 from unbounded.kube.config import ConfigError
 from unbounded.kube.errors import (
@@ -31,28 +31,28 @@ PERHAPS: Final = "it may have been done all the same: look before you run the co
 
 
 @dataclass(frozen=True)
-class Shown:
+class ErrorMessage:
     text: str
     next_step: str = ""
     status: int = FAILED
 
 
-def shown(error: Exception, told: Told) -> Shown | None:
+def message_of(error: Exception, told: Invocation) -> ErrorMessage | None:
     """Return the message of an error; None for a bug."""
     match error:
         case CliError():
-            return Shown(str(error), error.next_step, error.status)
+            return ErrorMessage(str(error), error.next_step, error.status)
         case ConfigError():
-            return Shown(str(error), "name a kubeconfig with --kubeconfig or $KUBECONFIG")
+            return ErrorMessage(str(error), "name a kubeconfig with --kubeconfig or $KUBECONFIG")
         case ApiError():
-            return Shown(*_of_api(error, told))
+            return ErrorMessage(*_of_api(error, told))
         case Failure():
-            return Shown(str(error))
+            return ErrorMessage(str(error))
         case _:
             return None
 
 
-def _of_api(error: ApiError, told: Told) -> tuple[str, str]:
+def _of_api(error: ApiError, told: Invocation) -> tuple[str, str]:
     match error:
         case NotFound() if missing_kind(error):
             kinds = f"the server does not serve {GROUP} here: its CustomResourceDefinitions are not installed"
@@ -99,7 +99,7 @@ def _reach_hint(text: str) -> str:
     return "does it run, and is this the right cluster? `kubectl config view --minify` shows the address"
 
 
-def tell(error: Shown, to: TextIO, style: Style = PLAIN) -> int:
+def print_error(error: ErrorMessage, to: TextIO, style: Style = PLAIN) -> int:
     """Print an error; returns the exit status."""
     print(f"{style.paint('error:', RED)} {printable.lines(error.text)}", file=to)
     if error.next_step:

@@ -13,7 +13,7 @@ _TRUE: Final = frozenset({"true", "1", "t", "yes"})
 _FALSE: Final = frozenset({"false", "0", "f", "no"})
 
 
-class Boolean(argparse.Action):
+class BooleanFlag(argparse.Action):
     """A flag that is true without a value; another value has to follow a `=`, as in `--wait=false`."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **others: Any) -> None:
@@ -30,7 +30,7 @@ class Boolean(argparse.Action):
 
 
 def add_boolean(parser: argparse.ArgumentParser, flag: str, *, default: bool, help: str) -> None:
-    parser.add_argument(flag, action=Boolean, default=default, help=f"{help} ({str(default).lower()})")
+    parser.add_argument(flag, action=BooleanFlag, default=default, help=f"{help} ({str(default).lower()})")
 
 
 def add_wait(parser: argparse.ArgumentParser, *, default: bool, help: str = "wait until it has ended") -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unbounded.cli.plugin import progress
-from unbounded.cli.plugin.progress import Row, Seen
+from unbounded.cli.plugin.progress import Progress, ProgressRow
 from unbounded.cli.printable import one_line
 from unbounded.kube.clock import utc_now
 
@@ -40,12 +40,12 @@ class LiveView:
     ) -> None:
         self._live.__exit__(kind, error, traceback)
 
-    def show(self, seen: Seen | None, trouble: str) -> None:
+    def show(self, seen: Progress | None, trouble: str) -> None:
         size = self._console.size
         self._live.update(picture(seen, trouble, width=size.width, height=size.height), refresh=True)
 
 
-def picture(seen: Seen | None, trouble: str, *, width: int, height: int) -> RenderableType:
+def picture(seen: Progress | None, trouble: str, *, width: int, height: int) -> RenderableType:
     """Return the table for a terminal of this size."""
     parts: list[RenderableType] = []
     if seen is None:
@@ -58,7 +58,7 @@ def picture(seen: Seen | None, trouble: str, *, width: int, height: int) -> Rend
     return Group(*parts)
 
 
-def _seen(seen: Seen, *, width: int, height: int) -> list[RenderableType]:
+def _seen(seen: Progress, *, width: int, height: int) -> list[RenderableType]:
     narrow = width < NARROW
     room = height - AROUND
     shown, more = progress.shown_rows(seen.rows, room // (2 if narrow else 1))
@@ -72,11 +72,11 @@ def _seen(seen: Seen, *, width: int, height: int) -> list[RenderableType]:
     return parts
 
 
-def _said(row: Row) -> str:
+def _said(row: ProgressRow) -> str:
     return f"{row.why}: {row.message}".rstrip(": ") if row.why else row.message
 
 
-def _table(shown: Sequence[Row]) -> Table:
+def _table(shown: Sequence[ProgressRow]) -> Table:
     now = utc_now()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     for head in ("MACHINE", "PHASE", "STAGE", "TIME"):
@@ -88,7 +88,7 @@ def _table(shown: Sequence[Row]) -> Table:
     return table
 
 
-def _below_each_other(shown: Sequence[Row], *, width: int, room: int) -> Iterator[Text]:
+def _below_each_other(shown: Sequence[ProgressRow], *, width: int, room: int) -> Iterator[Text]:
     """Yield each row with its message below, on as many lines as there are."""
     now = utc_now()
     heads = ("MACHINE", "PHASE", "STAGE", "TIME")

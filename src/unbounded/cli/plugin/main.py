@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import INTERRUPTED, Command, Told
+from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, Invocation
 from unbounded.cli.plugin.registry import commands
 
 PROGRAM: Final = "kubectl unbounded"
@@ -31,15 +31,15 @@ def main(
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     command, args = parsing.parse(commands(), given, program=program, others=others or {})
-    return run(command, told_of(args, program=program))
+    return run(command, invocation_of(args, program=program))
 
 
-def told_of(args: Namespace, *, program: str = PROGRAM) -> Told:
+def invocation_of(args: Namespace, *, program: str = PROGRAM) -> Invocation:
     environ = dict(os.environ)
     terminal = sys.stdout.isatty() and environ.get("TERM") != "dumb"
     colour = terminal and not args.no_color and not environ.get("NO_COLOR")
     columns = shutil.get_terminal_size().columns if terminal else 0
-    return Told(
+    return Invocation(
         args,
         environ,
         sys.stdout,
@@ -52,17 +52,17 @@ def told_of(args: Namespace, *, program: str = PROGRAM) -> Told:
     )
 
 
-def run(command: Command, told: Told) -> int:
+def run(command: CliCommand, told: Invocation) -> int:
     """Run a command to its end; returns the exit status."""
     import asyncio  # noqa: PLC0415  # --help does not wait for it
     import logging  # noqa: PLC0415
 
-    from unbounded.cli.plugin.running import ended  # noqa: PLC0415
+    from unbounded.cli.plugin.runner import run_command  # noqa: PLC0415
 
     logging.getLogger().addHandler(logging.NullHandler())  # messages for the user are printed
 
     try:
-        return asyncio.run(ended(command, told))
+        return asyncio.run(run_command(command, told))
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from unbounded.cli import printable
-from unbounded.cli.plugin.command import Raw, Told
+from unbounded.cli.plugin.command import Invocation, Raw
 from unbounded.cli.plugin.style import PLAIN, Style
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TextPrinter:
         print(printable.lines(text), file=self._err, flush=True)
 
 
-def printer_for(told: Told) -> TextPrinter:
+def printer_for(told: Invocation) -> TextPrinter:
     return TextPrinter(told.out, told.err, output=getattr(told.args, "output", ""), style=told.style)
 
 

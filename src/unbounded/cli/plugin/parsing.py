@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from unbounded.cli.plugin.command import USAGE, Command
-from unbounded.cli.plugin.flags import Boolean
+from unbounded.cli.plugin.command import USAGE, CliCommand
+from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.kube.version_flag import add_version, installed_version
 
 OUTPUTS: Final = ("name", "json", "yaml", "wide")
@@ -31,15 +31,15 @@ OTHERS: Final = "Other"
 
 
 @dataclass(frozen=True)
-class Typed:
+class CommandMatch:
     """The words name a command; `words` are the others."""
 
-    command: Command
+    command: CliCommand
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Listed:
+class GroupMatch:
     """The words are the common `path` of several commands; `help` and `version` tell whether the flags were given."""
 
     path: tuple[str, ...]
@@ -48,7 +48,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownCommand:
     """No command has this word here."""
 
     path: tuple[str, ...]
@@ -56,7 +56,7 @@ class Unknown:
     near: tuple[str, ...]
 
 
-def find(commands: Iterable[Command], words: Sequence[str]) -> Typed | Listed | Unknown:
+def find(commands: Iterable[CliCommand], words: Sequence[str]) -> CommandMatch | GroupMatch | UnknownCommand:
     """Find the command that the words name."""
     if words and words[0] == "help":
         return find(commands, [*words[1:], "--help"])
@@ -74,25 +74,25 @@ def find(commands: Iterable[Command], words: Sequence[str]) -> Typed | Listed | 
         fitting = tuple(command for command in left if command.path[len(path)] == word)
         if not fitting:
             there = sorted({command.path[len(path)] for command in left})
-            return Unknown(path, word, tuple(difflib.get_close_matches(word, there, n=3)))
+            return UnknownCommand(path, word, tuple(difflib.get_close_matches(word, there, n=3)))
         left, path = fitting, (*path, word)
         if fitting[0].path == path:
-            return Typed(fitting[0], (*others, *rest))
-    return Listed(path, help=not _HELP.isdisjoint(others), version=_VERSION in others)
+            return CommandMatch(fitting[0], (*others, *rest))
+    return GroupMatch(path, help=not _HELP.isdisjoint(others), version=_VERSION in others)
 
 
 def parse(
-    commands: Sequence[Command], words: Sequence[str], *, program: str, others: Mapping[str, str]
-) -> tuple[Command, argparse.Namespace]:
+    commands: Sequence[CliCommand], words: Sequence[str], *, program: str, others: Mapping[str, str]
+) -> tuple[CliCommand, argparse.Namespace]:
     """Return the command and its arguments; exits for help and --version (0) and for invalid arguments (2).
 
     Args:
         others: further commands to be listed, each with its line of help.
     """
     found = find(commands, words)
-    if isinstance(found, Typed):
+    if isinstance(found, CommandMatch):
         return found.command, arguments_of(found.command, found.words, program=program)
-    if isinstance(found, Unknown):
+    if isinstance(found, UnknownCommand):
         _refuse(" ".join((program, *found.path)), found.word, found.near)
     if found.version and not found.help:
         print(f"{program} {installed_version()}")
@@ -108,16 +108,16 @@ def _refuse(program: str, word: str, near: tuple[str, ...]) -> NoReturn:
     raise SystemExit(USAGE)
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser whose errors have one line with the flag, and one with the command for help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"error: {message}\n  `{self.prog} --help` shows how it is used\n")
 
 
-def parser_of(command: Command, *, program: str) -> Parser:
+def parser_of(command: CliCommand, *, program: str) -> CommandParser:
     """Return the parser of one command, with the flags of all commands."""
-    parser = Parser(
+    parser = CommandParser(
         prog=" ".join((program, *command.path)),
         description=command.text or sentence(command.help),
         epilog=_examples(command, program),
@@ -147,7 +147,7 @@ def parser_of(command: Command, *, program: str) -> Parser:
     return parser
 
 
-def _needed(parser: Parser) -> Iterable[str]:
+def _needed(parser: CommandParser) -> Iterable[str]:
     """Yield the required arguments by their names in help."""
     for action in parser._actions:
         name = str(action.metavar or action.dest.upper())
@@ -173,10 +173,10 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return "".join(f"{indent}{line}\n" for line in lines)
 
 
-def arguments_of(command: Command, words: Sequence[str], *, program: str) -> argparse.Namespace:
+def arguments_of(command: CliCommand, words: Sequence[str], *, program: str) -> argparse.Namespace:
     """Return the arguments of a command, and its `path`; exits for --help, and with 2 for invalid arguments."""
     parser = parser_of(command, program=program)
-    alone = {flag for action in parser._actions if isinstance(action, Boolean) for flag in action.option_strings}
+    alone = {flag for action in parser._actions if isinstance(action, BooleanFlag) for flag in action.option_strings}
     args = parser.parse_args(list(_with_values(words, alone)), argparse.Namespace(path=command.path))
     if getattr(args, "wait", True) is False and getattr(args, "timeout", None) != parser.get_default("timeout"):
         parser.error("argument --timeout: without --wait nothing is waited for")
@@ -191,14 +191,14 @@ def _with_values(words: Sequence[str], alone: set[str]) -> Iterable[str]:
         yield f"{word}=true" if word in alone and not ended else word
 
 
-def _examples(command: Command, program: str) -> str:
+def _examples(command: CliCommand, program: str) -> str:
     if not command.examples:
         return ""
     return "examples:\n" + "\n".join(f"  # {why}\n  {program} {line}" for line, why in command.examples)
 
 
 def overview(
-    commands: Sequence[Command], path: tuple[str, ...], *, program: str, others: Mapping[str, str] | None = None
+    commands: Sequence[CliCommand], path: tuple[str, ...], *, program: str, others: Mapping[str, str] | None = None
 ) -> str:
     """Return the help of a group: its commands by topic, with a line for each."""
     below = [command for command in commands if command.path[: len(path)] == path]

@@ -19,7 +19,7 @@ ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.v
 
 
 @dataclass(frozen=True)
-class Row:
+class ProgressRow:
     """One Machine of an operation.
 
     Attributes:
@@ -37,35 +37,35 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Progress:
     """Progress of an operation or a Machine, for display."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[ProgressRow, ...]
 
 
-def of_operation(operation: MachineOperation) -> Seen:
+def of_operation(operation: MachineOperation) -> Progress:
     head = f"{operation.spec.operation_kind} {operation.name}"
     counted = counts(operation)
-    return Seen(one_line(f"{head}: {counted}" if counted else head), rows(operation))
+    return Progress(one_line(f"{head}: {counted}" if counted else head), rows(operation))
 
 
-def of_machine(machine: Machine) -> Seen:
+def of_machine(machine: Machine) -> Progress:
     status = machine.status
     since = machine.metadata.creation_timestamp or ""
-    row = Row(machine.name, status.phase or NOT_SEEN, "", "", status.message or "", since)
-    return Seen(f"machine/{machine.name}", (Row(*map(one_line, astuple(row))),))
+    row = ProgressRow(machine.name, status.phase or NOT_SEEN, "", "", status.message or "", since)
+    return Progress(f"machine/{machine.name}", (ProgressRow(*map(one_line, astuple(row))),))
 
 
-def rows(operation: MachineOperation) -> tuple[Row, ...]:
+def rows(operation: MachineOperation) -> tuple[ProgressRow, ...]:
     """Return the Machine of an operation, or the targets of a selector operation, as escaped text."""
-    return tuple(Row(*map(one_line, astuple(row))) for row in _rows(operation))
+    return tuple(ProgressRow(*map(one_line, astuple(row))) for row in _rows(operation))
 
 
-def _rows(operation: MachineOperation) -> tuple[Row, ...]:
+def _rows(operation: MachineOperation) -> tuple[ProgressRow, ...]:
     if operation.spec.machine_ref is None:
         return tuple(
-            Row(
+            ProgressRow(
                 target.machine_ref,
                 target.phase or PENDING,
                 target.stage or "",
@@ -80,7 +80,7 @@ def _rows(operation: MachineOperation) -> tuple[Row, ...]:
     stage = status.targets[0].stage if status.targets else None
     since = status.started_at or operation.metadata.creation_timestamp or ""
     shown_stage = "" if operation.terminal else stage or ""
-    row = Row(
+    row = ProgressRow(
         operation.spec.machine_ref,
         status.phase or PENDING,
         shown_stage,
@@ -102,7 +102,7 @@ def _why(operation: MachineOperation) -> str:
     return f"{waiting.reason}, held by {waiting.held_by}" if waiting.held_by else waiting.reason
 
 
-def shown_rows(all_rows: Sequence[Row], room: int) -> tuple[Sequence[Row], int]:
+def shown_rows(all_rows: Sequence[ProgressRow], room: int) -> tuple[Sequence[ProgressRow], int]:
     """Return the rows that fit, in their order, and the number left out; failed and running ones have precedence."""
     if len(all_rows) <= room:
         return all_rows, 0
@@ -111,7 +111,7 @@ def shown_rows(all_rows: Sequence[Row], room: int) -> tuple[Sequence[Row], int]:
     return [all_rows[at] for at in sorted(best)], len(all_rows) - len(best)
 
 
-def lines(rows: Iterable[Row]) -> dict[str, str]:
+def lines(rows: Iterable[ProgressRow]) -> dict[str, str]:
     """Return a line for each Machine, without times: equal as long as nothing has changed."""
     found = {}
     for row in rows:
@@ -130,7 +130,7 @@ def counts(operation: MachineOperation) -> str:
     return f"{', '.join(parts)} of {len(phases)}"
 
 
-def elapsed(row: Row, now: datetime) -> str:
+def elapsed(row: ProgressRow, now: datetime) -> str:
     """Return the duration of a row in kubectl's format; clocks that disagree never give a negative one."""
     if not row.since:
         return ""
@@ -138,7 +138,7 @@ def elapsed(row: Row, now: datetime) -> str:
 
 
 @dataclass(frozen=True)
-class End:
+class OperationResult:
     """Result of an operation."""
 
     complete: bool
@@ -150,7 +150,7 @@ class End:
         return not self.complete and self.reason == reasons.CANCELLED
 
 
-def end_of(operation: MachineOperation) -> End | None:
+def end_of(operation: MachineOperation) -> OperationResult | None:
     """Return the result of an operation; None until it has ended."""
     if not operation.terminal:
         return None
@@ -158,7 +158,7 @@ def end_of(operation: MachineOperation) -> End | None:
     return _end(status.phase, status.reason, status.message)
 
 
-def end_in_history(machine: Machine, *, uid: str = "", name: str = "") -> End | None:
+def end_in_history(machine: Machine, *, uid: str = "", name: str = "") -> OperationResult | None:
     """Return the result from the Machine's history, for an operation that may be deleted, by its UID or name."""
     for recent in reversed(machine.status.recent_operations):
         if (recent.uid == uid or recent.name == name) and recent.phase in ENDED:
@@ -166,5 +166,5 @@ def end_in_history(machine: Machine, *, uid: str = "", name: str = "") -> End | 
     return None
 
 
-def _end(phase: str | None, reason: str | None, message: str | None) -> End:
-    return End(phase == OperationPhase.COMPLETE, one_line(reason or ""), one_line(message or ""))
+def _end(phase: str | None, reason: str | None, message: str | None) -> OperationResult:
+    return OperationResult(phase == OperationPhase.COMPLETE, one_line(reason or ""), one_line(message or ""))

@@ -51,7 +51,7 @@ class _Items(msgspec.Struct):
 
 
 @dataclass
-class Table:
+class ServerTable:
     """Rows of cells from the server; `wide` marks the columns for -o wide alone."""
 
     heads: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Table:
     rows: list[list[Any]] = field(default_factory=list)
 
 
-class Reader:
+class ListReader:
     """One connection; a context manager that closes it. Its calls block.
 
     Args:
@@ -79,10 +79,10 @@ class Reader:
         if self._connection is not None:
             self._connection.close()
 
-    def table(self, plural: str, *, labels: str = "", fields: str = "") -> Table:
+    def table(self, plural: str, *, labels: str = "", fields: str = "") -> ServerTable:
         """Return all objects of a kind of the project as a Table. Raises an ApiError."""
         query = {"includeObject": "None", "labelSelector": labels, "fieldSelector": fields}
-        table = Table()
+        table = ServerTable()
         for page in self._pages(plural, query, TABLE, msgspec.json.Decoder(_Page), table.rows.clear):
             if page.column_definitions:  # the server omits them where nothing has changed since the page before
                 table.heads = [column.name.upper() for column in page.column_definitions]

@@ -6,15 +6,15 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.command import CliCommand
 
 FILES: Final = ("install", "uninstall", "site", "config", "machine", "operation", "why", "plan", "about")
 
 
 @cache
-def commands() -> tuple[Command, ...]:
+def commands() -> tuple[CliCommand, ...]:
     """Return every row, in the order of help."""
-    found: list[Command] = []
+    found: list[CliCommand] = []
     for name in FILES:
         found += import_module(f"unbounded.cli.commands.{name}").COMMANDS
     return tuple(found)

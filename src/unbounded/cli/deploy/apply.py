@@ -1,0 +1,241 @@
+"""Application of stages of objects to a cluster, with a report of the changes: for `install` and for `site`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.definitions import wait_served
+from unbounded.cli.deploy import components, validation
+from unbounded.cli.deploy.agent_source import warn_of_no_digest
+from unbounded.cli.deploy.desired import InstallStage
+from unbounded.cli.deploy.kinds import DEPLOYMENTS, kind_of
+from unbounded.cli.deploy.live_machina import LiveMachina, pod_security
+from unbounded.cli.deploy.namespace import MODES, PRIVILEGED, RESTRICTED, namespace
+from unbounded.cli.deploy.reachability import is_local
+from unbounded.cli.deploy.rollout import Rollout, pod_problems, wait_rolled_out
+from unbounded.cli.deploy.server_side_apply import AppliedChange, Applier, ApplyOutcome
+from unbounded.cli.deploy.settings import SETTINGS
+from unbounded.cli.deploy.workloads import MACHINA_CONFIG, machina_config
+from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, CommandSession
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+Raw = dict[str, Any]
+
+DEFINITIONS: Final = "definitions"
+NAMED: Final = 4  # up to so many changes of a stage are named in a summary
+SERVER: Final = "server"
+CLIENT: Final = "client"
+CLUSTER_INFO: Final = "cluster-info"
+CLUSTER_INFO_NAMESPACE: Final = "kube-public"
+NO_DEPLOYMENTS: Final = "the server knows no Deployments (apps/v1), and no ConfigMap says where the controllers run"
+
+
+def show(session: CommandSession, bodies: Iterable[Raw]) -> int:
+    """Print the objects without a call to a server: their names, or all of them with -o yaml and json."""
+    wanted = list(bodies)
+    match getattr(session.told.args, "output", ""):
+        case "yaml":
+            session.told.out.write(yaml.dump_all(wanted, Dumper=yaml.CSafeDumper, sort_keys=False, width=110))
+        case "json":
+            whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
+            session.told.out.write(json.dumps(whole, indent=4) + "\n")
+        case _:
+            for body in wanted:
+                kind = kind_of(body)
+                if kind is not None:
+                    session.printer.name(kind, body["metadata"]["name"], "created (dry run)")
+    return DONE
+
+
+async def apply_stages(
+    session: CommandSession,
+    stages: Sequence[InstallStage],
+    *,
+    dry_run: bool = False,
+    diff: bool = False,
+    terse: bool = False,
+    summary: bool = False,
+) -> list[AppliedChange]:
+    """Apply stage after stage and print the changes.
+
+    Args:
+        dry_run: print the changes that the server would make; write nothing.
+        diff: print the differences in place of the changes; write nothing.
+        terse: omit unchanged objects.
+        summary: print a line for each stage in place of one for each object.
+    """
+    applier = Applier(session.api)
+    changes: list[AppliedChange] = []
+    for stage in stages:
+        brought = await applier.bring(stage.objects, dry_run=dry_run or diff)
+        if summary and not diff:
+            session.printer.say(_summary(stage.name, brought, dry_run=dry_run))
+        else:
+            for change in brought:
+                if not (terse and change.outcome is ApplyOutcome.UNCHANGED):
+                    _tell(session, change, dry_run=dry_run, diff=diff)
+        if stage.name == DEFINITIONS and not (dry_run or diff):
+            await wait_served(session.api)
+        changes += brought
+    return changes
+
+
+def _summary(stage: str, changes: Sequence[AppliedChange], *, dry_run: bool) -> str:
+    """Return the numbers of created, configured and unchanged objects of a stage; with names where they are few."""
+    counts = Counter(change.outcome for change in changes)
+    parts = []
+    for outcome in (one for one in ApplyOutcome if counts[one]):
+        few = counts[outcome] <= NAMED and outcome is not ApplyOutcome.UNCHANGED
+        named = [change.what for change in changes if change.outcome is outcome] if few else []
+        parts.append(f"{counts[outcome]} {outcome}" + (f" ({', '.join(named)})" if named else ""))
+    return f"{stage}: {', '.join(parts)}{' (server dry run)' if dry_run else ''}"
+
+
+def _tell(session: CommandSession, change: AppliedChange, *, dry_run: bool, diff: bool) -> None:
+    if diff:
+        if change.difference:
+            session.told.out.write(f"{change.difference}\n")
+        return
+    session.printer.name(change.kind, change.name, f"{change.outcome}{' (server dry run)' if dry_run else ''}")
+
+
+async def restrict_namespace(session: CommandSession) -> None:
+    """Make the namespace enforce `restricted` again where a metalman needed `privileged`, and none is left."""
+    if await pod_security(session.api) != RESTRICTED:
+        return
+    try:
+        there: Raw = await session.api.get(NAMESPACES.raw(), NAMESPACE)
+    except NotFound:
+        return
+    labels = there["metadata"].get("labels") or {}
+    if PRIVILEGED in {labels.get(mode) for mode in MODES}:  # another level is an administrator's choice
+        await apply_stages(session, (InstallStage("namespace", (namespace(),)),), terse=True)
+
+
+async def wait_available(session: CommandSession, names: Sequence[str], timeout_s: float | None) -> int:
+    """Wait until all Pods of these Deployments are available; returns the exit status.
+
+    Args:
+        timeout_s: for all Deployments together; None for no limit.
+    """
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    for name in names:
+        left = 1e9 if until is None else max(0.0, until - time.monotonic())
+
+        def tell(text: str, name: str = name) -> None:
+            session.printer.say(f"deployment.apps/{name}: {text}")
+
+        found = await wait_rolled_out(session.api, name, NAMESPACE, within_s=left, tell=tell)
+        if not found.done:
+            await _tell_why(session, name, found)
+            return FAILED if found.failed else TIMED_OUT
+        tell(found.says)
+    return DONE
+
+
+async def _tell_why(session: CommandSession, name: str, found: Rollout) -> None:
+    session.printer.warn(f"deployment.apps/{name}: {found.says}")
+    try:
+        deployment = await session.api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
+    except NotFound:
+        return
+    for trouble in await pod_problems(session.api, deployment):
+        session.printer.warn(f"  {trouble}")
+    session.printer.warn(f"  next: kubectl --namespace {NAMESPACE} describe deployment {name}")
+
+
+async def embedded_controllers(api: Api) -> dict[str, str]:
+    """Return where controllers without a Deployment run, by their names; empty for a cluster with Deployments.
+
+    Raises:
+        CliError: the server does not serve Deployments either.
+    """
+    where = dict(await components.running(api))
+    if not where and not await _knows_deployments(api):
+        raise CliError(NO_DEPLOYMENTS, next_step="run `machina controller` and `metalman` beside it yourself")
+    return where
+
+
+def report_embedded(session: CommandSession, where: dict[str, str], given: Mapping[str, str]) -> None:
+    """Print where controllers without a Deployment run, and warn of flags that do not reach them."""
+    for name, place in sorted(where.items()):
+        session.printer.say(f"{name} runs: {place}")
+    typed = vars(session.told.args)
+    images = [flag for flag, name in (("--image", "image"), ("--image-registry", "image_registry")) if typed.get(name)]
+    if where and images:
+        session.printer.warn(f"{' and '.join(images)}: for controllers that the cluster starts; changes nothing here")
+    for setting in (one for one in SETTINGS if where and one.key in given):
+        telling = setting.telling(given[setting.key], session.told.program, beside=True)
+        session.printer.warn(
+            f"{setting.flag} is for a machina that the cluster starts, and changes nothing here: `{telling}` tells this"
+            " one"
+        )
+
+
+async def _knows_deployments(api: Api) -> bool:
+    try:
+        await api.list(DEPLOYMENTS, namespace=NAMESPACE)
+    except NotFound:
+        return False
+    return True
+
+
+async def config_for(session: CommandSession, live: LiveMachina, given: Mapping[str, str]) -> Raw:
+    """Return machina's configuration: the flags over the existing configuration over the defaults.
+
+    Without a ConfigMap cluster-info, hosts need the address of the API server from this configuration. It is the
+    kubeconfig's server unless another one is configured.
+    """
+    config = machina_config(live.config, given)
+    warn_of_no_digest(session, config)
+    if live.config_map != MACHINA_CONFIG:
+        session.printer.warn(
+            f"machina is told by ConfigMap {live.config_map} now, and by {MACHINA_CONFIG} from here on:"
+            " change what brought the former too, such as its kustomization, or it is taken back"
+        )
+    if not config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
+        own = _own_endpoint(session.api.config.server)
+        config["apiServerEndpoint"] = own
+        session.printer.warn(
+            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}: hosts will look for the API server at {own}"
+        )
+        if is_local(own):
+            session.printer.warn("  hosts cannot reach that: give --api-server-endpoint HOST:PORT")
+    return config
+
+
+def _own_endpoint(server: str) -> str:
+    try:
+        return validation.endpoint(server)
+    except ValueError as error:
+        raise CliError(
+            f"hosts cannot be told what the kubeconfig says: {error}",
+            next_step="give --api-server-endpoint HOST:PORT, where they find the API server",
+        ) from None
+
+
+async def warn_unknown_endpoint(session: CommandSession, live: LiveMachina) -> None:
+    """Warn where neither machina nor the cluster has an address of the API server for hosts."""
+    if not live.config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
+        session.printer.warn(
+            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, and no apiServerEndpoint in {live.config_map}:"
+            " hosts are not told where the API server is; --api-server-endpoint HOST:PORT has machina tell them"
+        )
+
+
+async def _publishes_itself(api: Api) -> bool:
+    """Return whether the cluster publishes the address of its API server."""
+    try:
+        await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,165 @@
+"""`kubectl unbounded config …`: MachineConfigurations, their versions, and their Machines."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from unbounded.api.configuration import (
+    MACHINE_CONFIGURATION_VERSIONS,
+    MACHINE_CONFIGURATIONS,
+    MAX_CONFIGURATION_NAME,
+)
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
+from unbounded.api.node_settings import NodeSettings
+from unbounded.cli.deploy import validation
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.intents import execute_intent
+from unbounded.kube.gather import gather
+from unbounded.kube.selectors import selector_of
+
+Raw = dict[str, Any]
+
+CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()
+VERSIONS: Final = MACHINE_CONFIGURATION_VERSIONS.raw()
+SETTINGS: Final = tuple(field.encode_name for field in msgspec.structs.fields(NodeSettings))
+TAKES: Final = "A node is made from it when it is made next: at its HostReplace, or when its Node is deleted."
+
+
+def configuration_of(args: Namespace) -> Raw:
+    """Return the MachineConfiguration that the flags describe.
+
+    Raises:
+        BadFlag
+    """
+    kubernetes: Raw = {}
+    if args.kubernetes_version:
+        kubernetes["version"] = validation.flagged("--kubernetes-version", validation.release, args.kubernetes_version)
+    if args.node_labels:
+        kubernetes["nodeLabels"] = validation.flagged("--node-labels", validation.labels, args.node_labels)
+    if args.taints:
+        found = validation.flagged("--taints", validation.taints, args.taints)
+        kubernetes["registerWithTaints"] = [validation.taint_fields(taint) for taint in found]
+    image = validation.flagged("--agent-image", validation.image, args.agent_image)
+    settings = validation.flagged("--settings", _settings, args.settings) if args.settings else {}
+    template = {"agent": {"image": image}} | ({"kubernetes": kubernetes} if kubernetes else {}) | settings
+    spec: Raw = {
+        "template": template,
+        "priority": args.priority,
+        "updateStrategy": {"type": args.update_strategy},
+    }
+    if args.selector:
+        spec["machineSelector"] = msgspec.to_builtins(validation.flagged("--selector", selector_of, args.selector))
+    return {
+        "apiVersion": CONFIGURATIONS.api_version,
+        "kind": CONFIGURATIONS.kind,
+        "metadata": {"name": validation.flagged("NAME", _name, args.name)},
+        "spec": spec,
+    }
+
+
+def _settings(path: str) -> Raw:
+    """Return the node settings in a file; the API server checks their values."""
+    try:
+        found = yaml.load(Path(path).read_bytes(), Loader=yaml.CSafeLoader)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except yaml.YAMLError:
+        raise ValueError(f"{path}: not YAML") from None
+    if not isinstance(found, dict) or not found or found.keys() - SETTINGS:
+        raise ValueError(f"{path}: a mapping with some of {', '.join(SETTINGS)}")
+    return found
+
+
+def _name(text: str) -> str:
+    if len(validation.object_name(text)) > MAX_CONFIGURATION_NAME:
+        raise ValueError(f"{text!r}: it becomes a label of its versions, and has at most {MAX_CONFIGURATION_NAME}")
+    return text
+
+
+async def intend_create(session: CommandSession) -> Intent:
+    try:
+        body = configuration_of(session.told.args)
+    except validation.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+    return Intent(creates=(body,), dry_run=session.told.args.dry_run)
+
+
+async def create(session: CommandSession) -> int:
+    return await execute_intent(session, await intend_create(session), wait=False, timeout_s=None)
+
+
+async def get(session: CommandSession) -> int:
+    """Print one MachineConfiguration, or all."""
+    name = session.told.args.name
+    if name:
+        session.printer.objects(CONFIGURATIONS, [await session.api.get(CONFIGURATIONS, name)], alone=True)
+    else:
+        found = (await session.api.list(CONFIGURATIONS)).items
+        session.printer.objects(CONFIGURATIONS, sorted(found, key=lambda one: str(one["metadata"]["name"])))
+    return DONE
+
+
+async def versions(session: CommandSession) -> int:
+    """Print the versions of a MachineConfiguration, the newest last."""
+    name = session.told.args.name
+    await session.api.get(CONFIGURATIONS, name)  # raises for a mistyped name, which has no versions either
+    found = (await session.api.list(VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")).items
+    session.printer.objects(VERSIONS, sorted(found, key=lambda one: int(one["spec"]["version"])))
+    return DONE
+
+
+async def intend_assign(session: CommandSession) -> Intent:
+    """Return a patch for each Machine that is not yet bound in this way."""
+    args = session.told.args
+    await session.api.get(CONFIGURATIONS, args.name)
+    if args.version is not None:
+        await _check_version(session, args.name, args.version)
+    machines: dict[str, Raw] = {}
+
+    async def read(name: str) -> None:
+        machines[name] = await session.api.get(MACHINES.raw(), name)
+
+    names = list(dict.fromkeys(args.machines))
+    await gather(read(name) for name in names)
+    patches = [patch for name in names if (patch := _binding(machines[name], args.name, args.version)) is not None]
+    return Intent(patches=tuple(patches), notes=(TAKES,))
+
+
+async def _check_version(session: CommandSession, name: str, version: int) -> None:
+    found = (await session.api.list(VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")).items
+    there = sorted(int(one["spec"]["version"]) for one in found)
+    if version not in there:
+        shown = ", ".join(map(str, there)) or "none"
+        raise CliError(
+            f"--version: MachineConfiguration {name} has no version {version}; it has: {shown}", status=USAGE
+        )
+
+
+def _binding(machine: Raw, configuration: str, version: int | None) -> IntentPatch | None:
+    """Return the patch that binds a Machine by hand, so that no selector rebinds it; None if it is bound so."""
+    meta = machine["metadata"]
+    there = (machine.get("spec") or {}).get("configurationRef") or {}
+    bound = (meta.get("annotations") or {}).get(ANNOTATION_BOUND)
+    if (there.get("name"), there.get("version"), bound) == (configuration, version, None):
+        return None
+    patch = {
+        "metadata": {"resourceVersion": meta["resourceVersion"], "annotations": {ANNOTATION_BOUND: None}},
+        "spec": {"configurationRef": {"name": configuration, "version": version}},
+    }
+    return IntentPatch(MACHINES, meta["name"], patch)
+
+
+async def assign(session: CommandSession) -> int:
+    intent = await intend_assign(session)
+    status = await execute_intent(session, intent, wait=False, timeout_s=None)
+    changed = {patch.name for patch in intent.patches}
+    for name in dict.fromkeys(session.told.args.machines):
+        if name not in changed:
+            session.printer.name(MACHINES, name, "unchanged")
+    return status

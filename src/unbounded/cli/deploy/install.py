@@ -1,0 +1,78 @@
+"""`kubectl unbounded install`: installation of definitions, rights, policies and controllers on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploy import machine_ops
+from unbounded.cli.deploy.apply import (
+    CLIENT,
+    SERVER,
+    apply_stages,
+    config_for,
+    embedded_controllers,
+    report_embedded,
+    show,
+    wait_available,
+)
+from unbounded.cli.deploy.desired import Raw, stages
+from unbounded.cli.deploy.images import chosen_image, require_usable
+from unbounded.cli.deploy.live_machina import live_machina, pod_security
+from unbounded.cli.deploy.settings import settings_from_flags
+from unbounded.cli.deploy.workloads import MACHINA, MachinaWorkload, MachineOpsWorkload, machina_config
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
+
+
+async def run(session: CommandSession) -> int:
+    args = session.told.args
+    if args.namespace != NAMESPACE:
+        raise CliError(
+            f"--namespace: {args.namespace!r} cannot be had: rights, policies and Machines name {NAMESPACE}",
+            next_step="leave --namespace out",
+            status=USAGE,
+        )
+    if args.diff:
+        refuse_output(session.told, "json", "yaml", what="--diff prints differences, not objects")
+    if args.diff and args.dry_run == CLIENT:
+        text = "--diff: with --dry-run client no server is asked, and there is nothing to differ from"
+        raise CliError(text, status=USAGE)
+    require_usable(args)
+    given = settings_from_flags(args)
+    asked = machine_ops.requested_scope(args)
+    if args.dry_run == CLIENT:
+        alone = MachinaWorkload(_image(session), machina_config(given=given))
+        wanted = stages(alone, machine_ops.without_cluster(args, asked, alone))
+        return show(session, (body for stage in wanted for body in stage.objects))
+    where = await embedded_controllers(session.api)
+    machina = None if where else await _machina(session, given)
+    clouds: tuple[MachineOpsWorkload, ...] = ()
+    others: tuple[Raw, ...] = ()
+    if machina is not None:
+        clouds, others = await machine_ops.desired_deployments(session, asked, machina)
+    wanted = stages(machina, others, level=await pod_security(session.api))
+    whole = args.verbose or getattr(args, "output", "") not in ("", "wide")
+    await apply_stages(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not whole)
+    if session.printer.whole and not args.diff:
+        show(session, (body for stage in wanted for body in stage.objects))
+    if args.diff or args.dry_run == SERVER:
+        return DONE
+    report_embedded(session, where, given)
+    if machina is not None and args.wait:
+        status = await wait_available(session, [MACHINA, *(one.name for one in clouds)], args.timeout)
+        if status != DONE:
+            return status
+    init = f"{session.told.program} site init --name SITE"
+    session.printer.say(f"Next: `{init}` makes the token with which hosts of a site join.")
+    return DONE
+
+
+async def _machina(session: CommandSession, given: Mapping[str, str]) -> MachinaWorkload:
+    """Return the desired machina: its present image source and configuration, unless flags override them."""
+    live = await live_machina(session.api)
+    return MachinaWorkload(_image(session, live.image), await config_for(session, live, given))
+
+
+def _image(session: CommandSession, there: str = "") -> str:
+    args = session.told.args
+    return chosen_image("machina", image=args.image, registry=args.image_registry, there=there)

@@ -1,0 +1,175 @@
+"""Secrets with the SSH keys of Machines: created from files, or expected to exist where no file is given."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import signal
+from argparse import Namespace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from unbounded.api.core import SECRETS
+from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.cli.deploy.flags import bastion_secret_of, secret_of
+from unbounded.cli.deploy.ssh_keys import (
+    CERTIFICATE,
+    KEY,
+    PASSPHRASE,
+    PassphrasePrompt,
+    PrivateKey,
+    UnusableKey,
+    certificate_beside,
+    key_secret,
+    read_key,
+)
+from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, CommandSession, Invocation
+from unbounded.kube import logs
+from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
+
+Raw = dict[str, Any]
+
+FORCE: Final = "--force replaces it, for every Machine that names it; --ssh-secret-name takes another Secret"
+
+
+@dataclass(frozen=True)
+class KeySecret:
+    """A Secret that a login needs.
+
+    Args:
+        file: the private key for it; None where the Secret must exist.
+        flag: the flag that names the file.
+    """
+
+    name: str
+    file: Path | None
+    flag: str
+
+
+def required_secrets(args: Namespace) -> tuple[KeySecret, ...]:
+    """Return the Secrets that a registered Machine needs, each once.
+
+    Raises:
+        CliError: the flags give two keys for one Secret.
+    """
+    host = KeySecret(secret_of(args), _path(args.ssh_private_key), "--ssh-private-key")
+    if not args.bastion_host:
+        return (host,)
+    bastion = KeySecret(bastion_secret_of(args), _path(args.bastion_ssh_private_key), "--bastion-ssh-private-key")
+    if bastion.name != host.name:
+        return (host, bastion)
+    if host.file is not None and bastion.file is not None and host.file != bastion.file:
+        raise CliError(
+            f"{host.flag} and {bastion.flag} cannot both stand in Secret {host.name}",
+            next_step="name another one with --bastion-ssh-secret-name",
+            status=USAGE,
+        )
+    return (host if host.file is not None else bastion,)
+
+
+def _path(text: str) -> Path | None:
+    return Path(text).expanduser() if text else None
+
+
+def read_keys(told: Invocation, wanted: tuple[KeySecret, ...]) -> dict[str, PrivateKey]:
+    """Read the keys that are given as files; returns them by the names of their Secrets.
+
+    Raises:
+        CliError: a file is no key, or the passphrase is wrong.
+    """
+    found: dict[str, PrivateKey] = {}
+    ask = _asker(told)
+    for one in wanted:
+        if one.file is not None:
+            try:
+                found[one.name] = read_key(one.file, ask)
+            except UnusableKey as error:
+                raise CliError(f"{one.flag}: {error}", status=USAGE) from None
+    return found
+
+
+def _asker(told: Invocation) -> PassphrasePrompt | None:
+    if not told.stdin.isatty():
+        return None
+
+    def ask(prompt: str) -> logs.SecretStr:
+        # with the event loop's handler, Ctrl-C would wait for the input
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return logs.SecretStr(getpass.getpass(prompt, told.err))
+        except EOFError:
+            raise UnusableKey("no passphrase was given") from None
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    return ask
+
+
+def kubectl_command(name: str, file: Path, key: PrivateKey) -> str:
+    """Return the kubectl command that creates the Secret. A passphrase, which is in no file, needs one."""
+    words = ["kubectl", "create", "secret", "generic", name, "--namespace", NAMESPACE, f"--from-file={KEY}={file}"]
+    if key.certificate is not None:
+        words.append(f"--from-file={CERTIFICATE}={certificate_beside(file)}")
+    if key.passphrase is not None:
+        words.append(f"--from-file={PASSPHRASE}=FILE")
+    return shlex.join(words)
+
+
+async def apply_secrets(
+    session: CommandSession, wanted: tuple[KeySecret, ...], keys: Mapping[str, PrivateKey], *, dry_run: bool
+) -> AsyncIterator[tuple[str, str]]:
+    """Check the Secrets without a file and write the others; yields the name and the outcome of each.
+
+    Raises:
+        CliError: one is missing, or has another key and may not be replaced.
+    """
+    for one in wanted:
+        if one.name not in keys:
+            await _check_there(session, one)
+    for name, key in keys.items():
+        body = key_secret(name, key, {LABEL_SITE: session.told.args.site})
+        yield name, await _bring(session, body, dry_run=dry_run)
+
+
+async def _check_there(session: CommandSession, wanted: KeySecret) -> None:
+    try:
+        found = await session.api.get(SECRETS, wanted.name, namespace=NAMESPACE)
+    except NotFound:
+        raise CliError(
+            f"there is no Secret {NAMESPACE}/{wanted.name} with an SSH key",
+            next_step=f"give the key with {wanted.flag} FILE",
+            status=USAGE,
+        ) from None
+    except Forbidden:
+        session.printer.warn(f"whether Secret {NAMESPACE}/{wanted.name} is there cannot be seen by this user")
+        return
+    if KEY not in found.data:
+        has = ", ".join(sorted(found.data)) or "none"
+        raise CliError(f"Secret {NAMESPACE}/{wanted.name} has no key {KEY}; it has: {has}")
+
+
+async def _bring(session: CommandSession, body: Raw, *, dry_run: bool) -> str:
+    """Write a Secret unless an equal one exists; returns `created`, `configured` or `unchanged`."""
+    name = body["metadata"]["name"]
+    kind = SECRETS.raw()
+    try:
+        await session.api.create(kind, body, namespace=NAMESPACE, manager=MANAGER, dry_run=dry_run)
+    except AlreadyExists:
+        pass
+    else:
+        return "created"
+    there: Raw = await session.api.get(kind, name, namespace=NAMESPACE)
+    before: Raw = there.get("data") or {}
+    if all(before.get(key) == value for key, value in body["data"].items()):
+        return "unchanged"
+    if not session.told.args.force:
+        raise CliError(f"Secret {NAMESPACE}/{name} holds another key", next_step=FORCE)
+    gone = dict.fromkeys(key for key in ("passphrase", "ssh-certificate") if key in before)
+    patch = {
+        "metadata": {"resourceVersion": there["metadata"]["resourceVersion"]},
+        "data": gone | body["data"],  # they belong to the replaced key
+    }
+    await session.api.patch(kind, name, patch, namespace=NAMESPACE, manager=MANAGER, dry_run=dry_run)
+    return "configured"

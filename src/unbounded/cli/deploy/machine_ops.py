@@ -1,0 +1,180 @@
+"""machine-ops-controller on a cluster: its existing Deployments and the desired ones."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploy import validation
+from unbounded.cli.deploy.images import chosen_image, repository
+from unbounded.cli.deploy.kinds import DEPLOYMENTS
+from unbounded.cli.deploy.live_machina import config_in, containers, image_in, mounted_config
+from unbounded.cli.deploy.settings import SETTINGS
+from unbounded.cli.deploy.workloads import (
+    MACHINE_OPS,
+    MACHINE_OPS_CONFIG,
+    MachinaWorkload,
+    MachineOpsWorkload,
+    machine_ops_config,
+    machine_ops_objects,
+)
+from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+Raw = dict[str, Any]
+
+ENABLE: Final = "--enable-machine-ops-controller"
+LABEL: Final = f"app.kubernetes.io/name={MACHINE_OPS}"
+
+
+@dataclass(frozen=True)
+class RunningController:
+    """An existing Deployment.
+
+    Args:
+        name: of the Deployment.
+        config_map: its configuration; kustomize appends to its name.
+    """
+
+    name: str
+    scope: MachineOpsWorkload
+    config_map: str
+
+    @property
+    def ours(self) -> bool:
+        """True if `install` created it; others belong to their creators."""
+        return (self.name, self.config_map) == (self.scope.name, MACHINE_OPS_CONFIG)
+
+
+def requested_scope(args: Namespace) -> MachineOpsWorkload | None:
+    """Return the Deployment that the flags request, its image empty where no flag gives it; None for none.
+
+    Raises:
+        CliError: a flag is invalid.
+    """
+    given = {"--site": args.site, "--provider": args.provider, "--machine-ops-image": args.machine_ops_image}
+    if not args.enable_machine_ops_controller:
+        for flag in (flag for flag, value in given.items() if value):
+            raise CliError(f"{flag} is for machine-ops-controller", next_step=f"give {ENABLE} too", status=USAGE)
+        return None
+    checked = {"--site": validation.site, "--provider": validation.provider, "--machine-ops-image": validation.image}
+    try:
+        said = {flag: validation.flagged(flag, checked[flag], value) if value else "" for flag, value in given.items()}
+    except validation.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+    asked = MachineOpsWorkload(said["--machine-ops-image"], said["--site"], said["--provider"])
+    if len(asked.name) > validation.LONGEST_LABEL:
+        raise CliError(
+            f"--site, --provider: {asked.name} would be the name of a Service, and has {len(asked.name)} characters of"
+            f" at most {validation.LONGEST_LABEL}",
+            next_step="have one for the provider in all sites, or a Deployment of your own (examples/kustomize)",
+            status=USAGE,
+        )
+    return asked
+
+
+def without_cluster(args: Namespace, asked: MachineOpsWorkload | None, machina: MachinaWorkload) -> tuple[Raw, ...]:
+    """Return the objects for a cluster that has no Deployment yet. Raises CliError."""
+    if asked is None:
+        return ()
+    return machine_ops_objects((_with_image(args, asked, "", machina),), machine_ops_config(None, _hosts(machina)))
+
+
+async def desired_deployments(
+    session: CommandSession, asked: MachineOpsWorkload | None, machina: MachinaWorkload, *, as_it_is: bool = False
+) -> tuple[tuple[MachineOpsWorkload, ...], tuple[Raw, ...]]:
+    """Return the desired Deployments, and all their objects: the requested one, and those of earlier `install` runs.
+
+    They get the settings that machina passes to new hosts.
+
+    Args:
+        machina: the desired one.
+        as_it_is: do not update running Deployments to this version.
+
+    Raises:
+        CliError: another Deployment serves Machines of the requested one.
+    """
+    args, there = session.told.args, await running(session.api)
+    wanted = {one.name: one.scope if as_it_is else _kept(args, one.scope) for one in there if one.ours}
+    if asked is not None:
+        _refuse_two(asked, there, session.told.program)
+        before = next((one.scope.image for one in there if one.name == asked.name), "")
+        wanted[asked.name] = _with_image(args, asked, before, machina)
+    for one in there:
+        if not one.ours:
+            text = f"deployment.apps/{one.name} is told by ConfigMap {one.config_map}: it was not brought by `install`"
+            after = f"is told by {MACHINE_OPS_CONFIG} from here on" if one.name in wanted else "is left as it is"
+            session.printer.warn(f"{text}, and {after}")
+    config = await config_in(session.api, MACHINE_OPS_CONFIG) if wanted else {}
+    found = tuple(wanted[name] for name in sorted(wanted))
+    return found, machine_ops_objects(found, machine_ops_config(config, _hosts(machina)))
+
+
+async def running(api: Api) -> tuple[RunningController, ...]:
+    """Return the Deployments of the cluster; none where the server does not serve Deployments."""
+    try:
+        found = await api.list(DEPLOYMENTS, namespace=NAMESPACE, labels=LABEL)
+    except NotFound:
+        return ()
+    return tuple(running_as(body) for body in found.items)
+
+
+def running_as(deployment: Raw) -> RunningController:
+    """Return the scope of a Deployment, from its arguments."""
+    words = [str(word) for one in containers(deployment) for word in one.get("args") or ()]
+    scope = MachineOpsWorkload(image_in(deployment, MACHINE_OPS), _told(words, "--site"), _told(words, "--provider"))
+    return RunningController(
+        deployment["metadata"]["name"], scope, mounted_config(deployment, MACHINE_OPS, MACHINE_OPS_CONFIG)
+    )
+
+
+def _told(words: Sequence[str], flag: str) -> str:
+    """Return the value of a flag, after a = or as the next word; empty where the flag is not given."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == flag:
+            return after
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _refuse_two(asked: MachineOpsWorkload, there: Sequence[RunningController], program: str) -> None:
+    """Raise CliError if two Deployments would serve the same Machines, as each would elect its own leader.
+
+    Nor may one replace another: the names of two scopes can be the same.
+    """
+    for one in there:
+        namesake = one.name == asked.name and (one.scope.site, one.scope.provider) != (asked.site, asked.provider)
+        if namesake or (one.name != asked.name and one.scope.shares_with(asked)):
+            sites = f"site {one.scope.site}" if one.scope.site else "all sites"
+            providers = f"provider {one.scope.provider}" if one.scope.provider else "all providers"
+            why = "it would be replaced by one for others" if namesake else "both would work on the same Machines"
+            raise CliError(
+                f"deployment.apps/{one.name} looks after {providers} of {sites}: {why}",
+                next_step=f"`kubectl --namespace {NAMESPACE} delete deployment {one.name}`, then `{program} install"
+                f" {ENABLE} …` for each part of what it did",
+                status=USAGE,
+            )
+
+
+def _with_image(args: Namespace, one: MachineOpsWorkload, there: str, machina: MachinaWorkload) -> MachineOpsWorkload:
+    image = chosen_image(MACHINE_OPS, image=one.image, registry=args.image_registry, there=there, beside=machina.image)
+    return replace(one, image=image)
+
+
+def _kept(args: Namespace, one: MachineOpsWorkload) -> MachineOpsWorkload:
+    """Return a running Deployment with the image of this version. An image of the user's own, with more providers,
+    stays.
+    """
+    if repository(one.image).rpartition("/")[2] != MACHINE_OPS:
+        return one
+    return replace(one, image=chosen_image(MACHINE_OPS, registry=args.image_registry, there=one.image))
+
+
+def _hosts(machina: MachinaWorkload) -> Mapping[str, Any]:
+    """Return machina's settings of new hosts, which machine-ops-controller passes to new hosts, too."""
+    return {setting.key: machina.config[setting.key] for setting in SETTINGS if setting.key in machina.config}

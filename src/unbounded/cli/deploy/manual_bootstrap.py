@@ -1,0 +1,135 @@
+"""`kubectl unbounded machine manual-bootstrap`: hosts that machina cannot log in to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.machine import MACHINES, ConfigurationRef, Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.api.node_settings import NodeSettings, node_settings
+from unbounded.cli.deploy import flags, validation
+from unbounded.cli.deploy.agent_source import host_defaults, require_origin
+from unbounded.cli.deploy.live_machina import LiveMachina, live_machina
+from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
+from unbounded.cli.deploy.reachability import warn_unreachable
+from unbounded.cli.deploy.token_store import token_of
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
+from unbounded.join.bootstrap import UsableToken
+from unbounded.join.cloud_config import cloud_config
+from unbounded.join.configurations import NoVersion, bound_version
+from unbounded.join.facts import ClusterFacts, FactsFollower
+from unbounded.join.install import host_setup, standalone_script
+from unbounded.kube.endpoint import endpoint_url
+from unbounded.kube.errors import NotFound
+from unbounded.machina.configurations.binding import candidate_of, in_order, selecting
+
+FACTS_S: Final = 20.0
+NO_DNS: Final = "the cluster has no Service kube-system/kube-dns: the node gets no DNS server; `{telling}` names one"
+CLOUD_INIT: Final = "cloud-init"
+SCRIPT: Final = "script"
+
+
+async def run(session: CommandSession) -> int:
+    """Print a script or user data that makes a host a node; it contains a token."""
+    args = session.told.args
+    refuse_output(session.told, "name", "json", "yaml", "wide", what="a script or user data is printed, see --variant")
+    try:
+        described = flags.manual_description_of(args)
+    except validation.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+    live = await live_machina(session.api)
+    facts, token = await asyncio.gather(_facts(session, live), _token(session, described.site))
+    machine = await _machine(session, described)
+    if not facts.cluster_dns:
+        session.printer.warn(NO_DNS.format(telling=live.telling_dns(session.told.program)))
+    require_origin(session, machine, live)
+    settings = await _settings(session, machine)
+    setup = host_setup(machine, facts, host_defaults(live.told), token=token.text.reveal(), settings=settings)
+    warn_unreachable(session, facts.apiserver_url, live)
+    session.told.out.write(cloud_config(setup) if args.variant == CLOUD_INIT else standalone_script(setup))
+    return DONE
+
+
+async def _settings(session: CommandSession, machine: Machine) -> NodeSettings | None:
+    """Return the settings of the Machine's configuration, or of the one that will select the Machine once it exists.
+
+    Raises:
+        CliError: the Machine names a configuration that does not exist.
+    """
+    ref = machine.spec.configuration_ref
+    if ref is None:
+        listing = await session.api.list(MACHINE_CONFIGURATIONS)
+        candidates = in_order(one for found in listing.items if (one := candidate_of(found)) is not None)
+        name = selecting(machine.metadata.labels, candidates)
+        if name is None:
+            return None
+        ref = ConfigurationRef(name=name)
+    try:
+        return node_settings((await bound_version(session.api, ref)).spec.template)
+    except NoVersion as error:
+        raise CliError(f"spec.configurationRef of Machine {machine.name}: {error}") from None
+
+
+async def _machine(session: CommandSession, described: MachineDescription) -> Machine:
+    """Return the Machine with the described fields; the existing object supplies the others."""
+    body = manifest(described)
+    try:
+        there: dict[str, Any] = await session.api.get(MACHINES.raw(), described.name)
+    except NotFound:  # the agent creates it
+        return msgspec.convert(body, Machine)
+    site = (there["metadata"].get("labels") or {}).get("unbounded-cloud.io/site", "")
+    if site != described.site:
+        raise CliError(f"--site: Machine {described.name} is of site {site!r}", status=USAGE)
+    kubernetes = {**(there["spec"].get("kubernetes") or {}), **body["spec"]["kubernetes"]}
+    agent = {**(there["spec"].get("agent") or {}), **body["spec"].get("agent", {})}
+    spec = {**there["spec"], "kubernetes": kubernetes, **({"agent": agent} if agent else {})}
+    return msgspec.convert({**body, "spec": spec}, Machine)
+
+
+async def _facts(session: CommandSession, live: LiveMachina) -> ClusterFacts:
+    """Return the facts about the cluster that machina would find.
+
+    Raises:
+        CliError: a fact is missing.
+    """
+    endpoint = str(live.config.get("apiServerEndpoint", ""))
+    follower = FactsFollower(
+        session.api,
+        session.api.version,
+        apiserver_url=endpoint_url(endpoint) if endpoint else "",
+        cluster_dns=str(live.config.get("clusterDns", "")),
+        release_key=str(live.told.get("agentPublicKey") or ""),
+        root_ca_namespace="" if live.beside else NAMESPACE,  # `unbounded up` publishes its CA in cluster-info alone
+    )
+    known = asyncio.Event()
+    stop = follower.subscribe(known.set)
+    following = asyncio.create_task(follower.run(), name="facts of the cluster")
+    try:
+        async with asyncio.timeout(FACTS_S):
+            while (facts := follower.facts) is None:
+                known.clear()
+                await known.wait()
+            return facts
+    except TimeoutError:
+        raise CliError(
+            f"what a node has to know of its cluster is not known: {follower.missing}",
+            next_step=f"`{live.telling_endpoint(session.told.program)}` says where it is",
+        ) from None
+    finally:
+        stop()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def _token(session: CommandSession, site: str) -> UsableToken:
+    found = await token_of(session.api, site)
+    if found is None:
+        raise CliError(
+            f"site {site} has no bootstrap token that is good now",
+            next_step=f"`{session.told.program} site init --name {site}` makes one, or renews it",
+        )
+    return found.token

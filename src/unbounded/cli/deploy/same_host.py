@@ -1,0 +1,125 @@
+"""Detection of another Machine with the same host: two would overwrite each other's installation."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from ipaddress import ip_address
+from typing import Final
+
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.cli.plugin.command import CliError, CommandSession
+from unbounded.kube.errors import Forbidden
+from unbounded.machina.machines.same_host import Way, way_to
+from unbounded.machina.ssh.threads import Threads
+
+LOOK_UP_S: Final = 2.0  # for all names together
+RESOLVERS: Final = 32
+
+Addresses = Mapping[str, frozenset[str]]  # by name; an unknown name has none
+LookUp = Callable[[str], Awaitable[frozenset[str]]]
+
+
+async def require_own_host(session: CommandSession, machine: Machine) -> None:
+    """Reject a Machine whose host another Machine has. Warns a user who may not list Machines.
+
+    Raises:
+        CliError: naming the other Machine.
+    """
+    try:
+        there = (await session.api.list(MACHINES)).items
+    except Forbidden:
+        session.printer.warn("whether another Machine is of this host cannot be seen by this user")
+        return
+    others = [one for one in there if one.name != machine.name]
+    other, addresses = of_same_host(machine, others), ""
+    if other is None:
+        known = await resolved(names_to_compare(machine, others), look_up())
+        other = of_same_host(machine, others, known)
+        addresses = "" if other is None else f", which has the same address: {_common(machine, other, known)}"
+    if other is None:
+        return
+    going = " (being deleted)" if other.metadata.deletion_timestamp is not None else ""
+    host = other.spec.ssh.host if other.spec.ssh is not None else ""
+    raise CliError(
+        f"--host: Machine {other.name}{going} is of this host already: its spec.ssh.host is {host}{addresses}",
+        next_step=f"`{session.told.program} why machine/{other.name}` says how it is;"
+        f" `kubectl delete machine {other.name}` ends it, and this one can be registered once it is gone",
+    )
+
+
+def of_same_host(machine: Machine, others: Iterable[Machine], known: Addresses | None = None) -> Machine | None:
+    """Return the first of other Machines that is reached at the same address, through the same bastion.
+
+    Args:
+        known: addresses of names. Behind a bastion, the bastion resolves the host, so that only the names are compared.
+    """
+    way = way_to(machine)
+    if way is None:
+        return None
+    addresses = known or {}
+    return next((one for one in others if one.name != machine.name and _is_same(way, way_to(one), addresses)), None)
+
+
+def names_to_compare(machine: Machine, others: Iterable[Machine]) -> frozenset[str]:
+    """Return the names whose addresses decide whether two Machines have one host; empty where none can."""
+    way = way_to(machine)
+    if way is None:
+        return frozenset()
+    reached = [other[-1] for one in others if (other := way_to(one)) is not None and _may_be_same(way, other)]
+    names = {at.host for at in (way[-1], *reached) if not _is_address(at.host)}
+    return frozenset(names) if reached else frozenset()
+
+
+def _may_be_same(way: Way, other: Way) -> bool:
+    """Return whether two routes differ at most in the name of the server that is reached directly."""
+    return len(way) == len(other) and way[:-1] == other[:-1] and way[-1].port == other[-1].port
+
+
+def _is_same(way: Way, other: Way | None, known: Addresses) -> bool:
+    if other is None or way == other:
+        return other is not None
+    return _may_be_same(way, other) and bool(_of(way, known) & _of(other, known))
+
+
+def _of(way: Way, known: Addresses) -> frozenset[str]:
+    host = way[-1].host
+    return frozenset({host}) if _is_address(host) else known.get(host, frozenset())
+
+
+def _common(machine: Machine, other: Machine, known: Addresses) -> str:
+    one, two = way_to(machine), way_to(other)
+    return "" if one is None or two is None else min(_of(one, known) & _of(two, known), default="")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def resolved(names: Iterable[str], find: LookUp, *, within_s: float = LOOK_UP_S) -> Addresses:
+    """Return the addresses of names that resolve in time."""
+    lookups = {name: asyncio.ensure_future(find(name)) for name in names}
+    if not lookups:
+        return {}
+    _done, late = await asyncio.wait(lookups.values(), timeout=within_s)
+    for one in late:
+        one.cancel()
+    found = {name: one for name, one in lookups.items() if one not in late and one.exception() is None}
+    return {name: one.result() for name, one in found.items()}
+
+
+def look_up() -> LookUp:
+    """Return a resolver with this machine's settings."""
+    threads = Threads(RESOLVERS, "names")
+
+    async def find(name: str) -> frozenset[str]:
+        found = await threads.run(partial(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM))
+        return frozenset(str(ip_address(str(one[4][0]).partition("%")[0])) for one in found)
+
+    return find

@@ -1,0 +1,242 @@
+"""`kubectl unbounded site …`: controllers and tokens that hosts of a site need to join, and the metalman of a site."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Final
+
+from unbounded.api.failures import Rejected
+from unbounded.cli.deploy import bundle, machine_ops, validation
+from unbounded.cli.deploy.apply import (
+    CLIENT,
+    SERVER,
+    apply_stages,
+    config_for,
+    embedded_controllers,
+    report_embedded,
+    show,
+    wait_available,
+    warn_unknown_endpoint,
+)
+from unbounded.cli.deploy.desired import stages
+from unbounded.cli.deploy.images import chosen_image, require_usable
+from unbounded.cli.deploy.live_machina import LiveMachina, live_image, live_machina, pod_security
+from unbounded.cli.deploy.namespace import PRIVILEGED
+from unbounded.cli.deploy.settings import settings_from_flags
+from unbounded.cli.deploy.token_store import tokens_for
+from unbounded.cli.deploy.workloads import (
+    MACHINA,
+    MachinaWorkload,
+    MetalmanWorkload,
+    machina_config_map,
+    metalman_objects,
+)
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
+from unbounded.kube.clock import rfc3339
+from unbounded.metalman.attest.chain import Roots
+from unbounded.metalman.flags import DEPLOYED_OPTIONS, interface, ipv4_networks
+
+WAIT_S: Final = 300.0
+NETWORKS: Final = ("cluster_node_cidr", "cluster_pod_cidr", "node_cidr", "pod_cidr")
+LEAST_TTL: Final = timedelta(minutes=10)
+LONGEST_TTL: Final = timedelta(days=365)
+
+
+async def init(session: CommandSession) -> int:
+    """Install the controllers that hosts of a site need to join, and make a token for them."""
+    args = session.told.args
+    refuse_output(session.told, "json", "yaml", what="there is no one object to print; `install` prints manifests")
+    site = _site("--name", args.name)
+    good_for = _good_for(args.token_ttl)
+    _note_networks(session)
+    require_usable(args)
+    given = settings_from_flags(args)
+    manifests = await _manifests(args.machina_manifests)
+    where = await embedded_controllers(session.api)
+    machina = args.enable_machina and "machina" not in where
+    live = LiveMachina() if where else await live_machina(session.api)
+    metalman = await _metalman(session, live, site) if args.enable_metalman and "metalman" not in where else ()
+    if manifests and not machina:
+        session.printer.warn("--machina-manifests is for a machina that the cluster starts, and changes nothing here")
+    level = PRIVILEGED if metalman else await pod_security(session.api)
+    wanted = stages(None, _objects(metalman), level=level)
+    if machina:
+        told, others = await _controllers(session, live, given, manifests)
+        wanted = stages(told, (*others, *_objects(metalman)), level=level)
+    await apply_stages(session, wanted, terse=True)
+    report_embedded(session, where, given)
+    await _token(session, site, good_for)
+    deployed = [*([MACHINA] if machina and not manifests else []), *(one.name for one in metalman)]
+    status = await wait_available(session, deployed, WAIT_S)
+    if status == DONE:
+        session.printer.say(
+            f"Next: `{session.told.program} machine register --site {site} --host HOST --ssh-username USER"
+            " --ssh-private-key FILE` adds a host."
+        )
+    return status
+
+
+async def _manifests(source: str) -> tuple[dict[str, Any], ...]:
+    """Load third-party manifests; nothing where no source is named."""
+    if not source:
+        return ()
+    try:
+        return await bundle.load(source)
+    except bundle.UnusableBundle as error:
+        raise CliError(f"--machina-manifests {error}", status=USAGE) from error
+
+
+async def _controllers(
+    session: CommandSession, live: LiveMachina, given: Mapping[str, str], manifests: Sequence[dict[str, Any]]
+) -> tuple[MachinaWorkload | None, tuple[dict[str, Any], ...]]:
+    """Return machina of this version, or None; and other objects: those for clouds, or third-party manifests.
+
+    A running machina is not changed unless a flag is given for it. Its administrator may apply files of his own, which
+    would undo the changes.
+    """
+    args = session.told.args
+    if live.image and not (given or args.image_registry or manifests):
+        await warn_unknown_endpoint(session, live)
+        return None, ()
+    config = await config_for(session, live, given)
+    if not manifests:
+        kept = "" if args.image_registry else live.image
+        told = MachinaWorkload(chosen_image("machina", image=kept, registry=args.image_registry), config)
+        _, clouds = await machine_ops.desired_deployments(session, None, told, as_it_is=bool(kept))
+        return told, clouds
+    return None, (machina_config_map(config), *manifests)
+
+
+async def _metalman(session: CommandSession, live: LiveMachina, site: str) -> tuple[MetalmanWorkload, ...]:
+    """Return the metalman of a site, unless one runs: `site deploy-pxe` may have set flags that are unknown here."""
+    metalman = MetalmanWorkload("", site)
+    if await live_image(session.api, metalman.name, "metalman"):
+        return ()
+    image = chosen_image("metalman", registry=session.told.args.image_registry, beside=live.image)
+    return (replace(metalman, image=image),)
+
+
+def _objects(metalman: Sequence[MetalmanWorkload]) -> list[dict[str, Any]]:
+    return [body for one in metalman for body in metalman_objects(one)]
+
+
+async def _token(session: CommandSession, site: str, good_for: timedelta) -> None:
+    for written in await tokens_for(session.api, site, good_for):
+        until = "for ever" if written.until is None else f"until {rfc3339(written.until)}"
+        session.printer.say(f"secret/{written.name} {written.verb}: hosts of site {site} can join with it {until}")
+
+
+def _note_networks(session: CommandSession) -> None:
+    """Check the reference's flags for networks, and warn that they have no effect: other tools make the network."""
+    args, given = session.told.args, []
+    for name in NETWORKS:
+        text = getattr(args, name)
+        if text:
+            flag = f"--{name.replace('_', '-')}"
+            given.append(flag)
+            try:
+                ip_network(text)
+            except ValueError as error:
+                raise CliError(f"{flag}: {error}", status=USAGE) from None
+    given += ["--cni-manifests"] if args.cni_manifests else []
+    given += ["--enable-storage"] if args.enable_storage else []
+    if given:
+        session.printer.warn(
+            f"{', '.join(given)}: no network and no storage is made; bring those of the cluster yourself"
+        )
+
+
+async def deploy_pxe(session: CommandSession) -> int:
+    """Deploy metalman in a site."""
+    args = session.told.args
+    metalman = MetalmanWorkload(
+        "",
+        _site("--site", args.site),
+        _interface(args.interface),
+        _relays(args.dhcp_relay),
+        _options(args),
+        _ek_ca(args.ek_ca),
+    )
+    require_usable(args)
+    if args.dry_run == CLIENT:
+        image = chosen_image("metalman", image=args.image, registry=args.image_registry)
+        return show(session, metalman_objects(replace(metalman, image=image)))
+    where = await embedded_controllers(session.api)
+    if "metalman" in where:
+        session.printer.say(f"metalman runs for all sites: {where['metalman']}")
+        session.printer.say(f"{session.told.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
+        return DONE
+    metalman = replace(metalman, image=await _image(session, metalman.name))
+    wanted = stages(None, metalman_objects(metalman), level=PRIVILEGED)
+    await apply_stages(session, wanted, dry_run=args.dry_run == SERVER, terse=True)
+    if session.printer.whole:
+        show(session, metalman_objects(metalman))
+    if args.dry_run == SERVER:
+        return DONE
+    session.printer.say(f"It runs on nodes with the label unbounded-cloud.io/site={metalman.site}, on their network.")
+    return DONE
+
+
+async def _image(session: CommandSession, name: str) -> str:
+    """Return the image of this version of metalman: from the flags, else from the repository of metalman or machina."""
+    args = session.told.args
+    there = await live_image(session.api, name, "metalman")
+    beside = await live_image(session.api, MACHINA, "machina")
+    return chosen_image("metalman", image=args.image, registry=args.image_registry, there=there, beside=beside)
+
+
+def _site(flag: str, text: str) -> str:
+    try:
+        return validation.flagged(flag, validation.site, text)
+    except validation.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+
+
+def _good_for(seconds: float | None) -> timedelta:
+    """Check --token-ttl. A token must expire, while 0 means no limit elsewhere."""
+    if seconds is None or not LEAST_TTL.total_seconds() <= seconds <= LONGEST_TTL.total_seconds():
+        raise CliError("--token-ttl: a token is good for 10m to 8760h", status=USAGE)
+    return timedelta(seconds=seconds)
+
+
+def _relays(texts: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(str(network) for network in ipv4_networks(",".join(texts)))
+    except ValueError as error:
+        raise CliError(f"--dhcp-relay: {error}", status=USAGE) from None
+
+
+def _options(args: Namespace) -> tuple[str, ...]:
+    """Return the flags that are passed to metalman unchanged."""
+    found = []
+    for option in DEPLOYED_OPTIONS:
+        if text := getattr(args, option.name.replace("-", "_")):
+            try:
+                option.parse(text)
+            except ValueError as error:
+                raise CliError(f"{option.flag}: {error}", status=USAGE) from None
+            found.append(f"{option.flag}={text}")
+    return tuple(found)
+
+
+def _ek_ca(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        file = Path(path).expanduser()
+        Roots.load(file)
+        return file.read_text()
+    except Rejected as error:
+        raise CliError(f"--ek-ca: {error}", status=USAGE) from None
+
+
+def _interface(text: str) -> str:
+    try:
+        return interface(text) or ""
+    except ValueError as error:
+        raise CliError(f"--interface: {error}", status=USAGE) from None

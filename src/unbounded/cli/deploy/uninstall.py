@@ -1,0 +1,146 @@
+"""`kubectl unbounded uninstall`: removal of the objects that `install` and `site` created on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS
+from unbounded.api.crd import DEFINITIONS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import CONFIGMAP_RELEASES, LABEL_MACHINE, LABEL_SITE, NAMESPACE
+from unbounded.cli.definitions import CRDS
+from unbounded.cli.deploy import components
+from unbounded.cli.deploy.apply import restrict_namespace
+from unbounded.cli.deploy.desired import POLICIES, stages, surroundings
+from unbounded.cli.deploy.kinds import kind_of
+from unbounded.cli.deploy.removal import DeletionTarget, delete, existing, names, wait_gone, workloads
+from unbounded.cli.plugin.command import DONE, TIMED_OUT, CliError, CommandSession, refuse_output
+from unbounded.cli.plugin.confirm import confirm
+from unbounded.join import tokens
+
+SHOWN: Final = 10
+WAIT_S: Final = 60.0
+GROUPS: Final = {  # kinds with too many objects to list for a user
+    **dict.fromkeys(POLICIES, "policies"),
+    **dict.fromkeys(("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"), "rights"),
+}
+STAYS: Final = frozenset({"CustomResourceDefinition", "Namespace", "Secret"})
+
+
+async def run(session: CommandSession) -> int:
+    """Delete the controllers, policies and rights; with --delete-data also definitions, Secrets and the namespace."""
+    args = session.told.args
+    refuse_output(session.told, "json", "yaml", what="uninstall prints the names of what it deletes")
+    await _refuse_beside(session)
+    await refuse_machines(session)
+    brought = await _brought(session)
+    data = await _data(session)
+    going = brought + (data if args.delete_data else [])
+    if not going:
+        session.printer.say("nothing of an install is on this cluster" + (" but its data" if data else ""))
+    else:
+        what = "controllers, policies and rights go" + _loss(data if args.delete_data else [])
+        await confirm(session.told, (NAMESPACE,), what)
+        await delete(session, going, GROUPS)
+    if args.delete_data:
+        return await _wait(session, going)
+    await restrict_namespace(session)
+    _list_rest(session, data)
+    return DONE
+
+
+async def refuse_machines(session: CommandSession, site: str = "") -> None:
+    """Raise CliError where Machines exist, of the cluster or of one site."""
+    there = await names(session.api, MACHINES, labels=f"{LABEL_SITE}={site}" if site else "")
+    if not there:
+        return
+    of_site, selector = (f" of site {site}", f"-l {LABEL_SITE}={site}") if site else ("", "--all")
+    raise CliError(
+        f"{_count(len(there), 'Machine')}{of_site} {'exists' if len(there) == 1 else 'exist'}: {_shown(there)}",
+        next_step=f"`kubectl delete machines {selector}` first; hosts whose Machine has spec.resetOnDelete are reset,"
+        " and other hosts stay nodes",
+    )
+
+
+async def _refuse_beside(session: CommandSession) -> None:
+    where = await components.running(session.api)
+    if where:
+        raise CliError(
+            f"the controllers are no Deployments: {next(iter(where.values()))} runs them and brings their rights",
+            next_step="stop it, and delete its data directory",
+        )
+
+
+async def _brought(session: CommandSession) -> list[DeletionTarget]:
+    """Return the installed objects that the cluster has, the controllers first and their rights last."""
+    wanted: list[DeletionTarget] = []
+    for stage in (*surroundings(), *reversed(stages(None))):
+        wanted += [target for target in _targets(stage.objects) if target.kind.kind not in STAYS]
+    running = await workloads(session.api)
+    return [*running, *(one for one in await existing(session.api, wanted) if one not in running)]
+
+
+async def _data(session: CommandSession) -> list[DeletionTarget]:
+    """Return what remains without --delete-data, the namespace last.
+
+    These are definitions with their objects, Secrets, and the key of releases.
+    """
+    definitions = [DeletionTarget(CRDS.raw(), f"{one.kind.plural}.{one.kind.group}") for one in DEFINITIONS]
+    found = await existing(session.api, definitions)
+    secrets = [(NAMESPACE, name) for name in await names(session.api, SECRETS, NAMESPACE)]
+    for label in (LABEL_SITE, LABEL_MACHINE):
+        secrets += [(tokens.NAMESPACE, name) for name in await _tokens(session, label)]
+    found += [DeletionTarget(SECRETS.raw(), name, namespace) for namespace, name in dict.fromkeys(secrets)]
+    found += await existing(session.api, [DeletionTarget(CONFIG_MAPS.raw(), CONFIGMAP_RELEASES, NAMESPACE)])
+    return found + await existing(session.api, [DeletionTarget(NAMESPACES.raw(), NAMESPACE)])
+
+
+async def _tokens(session: CommandSession, label: str) -> list[str]:
+    there = await names(session.api, SECRETS, tokens.NAMESPACE, label)
+    return [name for name in there if tokens.is_secret_name(name)]
+
+
+async def _wait(session: CommandSession, going: Sequence[DeletionTarget]) -> int:
+    """Wait until definitions and the namespace are gone; returns the exit status."""
+    slow = [one for one in going if one.kind.kind in ("CustomResourceDefinition", "Namespace")]
+    left = await wait_gone(session.api, slow, WAIT_S)
+    for one in left:
+        session.printer.warn(f"{one} is still being deleted: its status.conditions say what it waits for")
+    return TIMED_OUT if left else DONE
+
+
+def _targets(bodies: Iterable[dict[str, Any]]) -> list[DeletionTarget]:
+    found = []
+    for body in bodies:
+        kind, meta = kind_of(body), body["metadata"]
+        if kind is not None:
+            found.append(DeletionTarget(kind, str(meta["name"]), str(meta.get("namespace", ""))))
+    return found
+
+
+def _loss(data: Sequence[DeletionTarget]) -> str:
+    definitions = sum(one.kind.kind == "CustomResourceDefinition" for one in data)
+    secrets = sum(one.kind.kind == "Secret" for one in data)
+    if not data:
+        return ""
+    return (
+        f", and {_count(definitions, 'definition')} with all their objects, {_count(secrets, 'Secret')} and {NAMESPACE}"
+    )
+
+
+def _list_rest(session: CommandSession, data: Sequence[DeletionTarget]) -> None:
+    if not data:
+        return
+    session.printer.say("These stay; `uninstall --delete-data` deletes them too:")
+    for one in data:
+        session.printer.say(f"  {one}" + (f" in {one.namespace}" if one.namespace else ""))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _shown(there: Sequence[str]) -> str:
+    more = f" and {len(there) - SHOWN} more" if len(there) > SHOWN else ""
+    return ", ".join(there[:SHOWN]) + more

@@ -1,0 +1,404 @@
+"""The project's processes on a cluster: Deployments and their objects, from one table.
+
+`deploy/components/` is generated from it; `install` and `site deploy-pxe` apply the same objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.cli.deploy.namespace import PART_OF, PRIORITY, controller_network
+from unbounded.cli.deploy.pods import as_nobody, cache_volume, confined, probe, run_volume, tmp_volume
+from unbounded.kube.predecessor import SYSTEM
+
+Raw = dict[str, Any]
+
+MACHINA: Final = "machina-controller"
+METALMAN: Final = "metalman-controller"
+MACHINE_OPS: Final = "machine-ops-controller"
+MACHINA_CONFIG: Final = "machina-config"
+MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
+CONFIG_FILE: Final = "config.yaml"
+EK_CA_FOLDER: Final = "/etc/unbounded/ek-ca"
+EK_CA_FILE: Final = "roots.pem"
+CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: a changed configuration rolls the Pods out again
+CACHE: Final = "/var/cache/metalman"
+_METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
+
+# The reference lets controllers run on control planes with the taint for critical add-ons, and on gateways, too.
+_TOLERATIONS: Final = [
+    {"key": "CriticalAddonsOnly", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+    {"key": "unbounded.aks.azure.com/gateway-node", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+]
+# The memory limit allows for 10,000 Machines, above the reference's 256Mi.
+_RESOURCES: Final = {
+    "requests": {"cpu": "100m", "memory": "128Mi"},
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+}
+
+
+@dataclass(frozen=True)
+class MachinaWorkload:
+    """The Deployment of machina.
+
+    Args:
+        config: keys and values of its file.
+    """
+
+    image: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MetalmanWorkload:
+    """The Deployment of the metalman of one site.
+
+    Args:
+        site: empty for the Machines without one.
+        interface: of DHCP; empty for the one with the address that machines reach.
+        relays: addresses and networks of the site's DHCP relays; empty for any.
+        options: other flags of `metalman serve-pxe`, each as --NAME=VALUE.
+        ek_ca: PEM with roots that the certificate of a TPM must chain to; empty for none.
+    """
+
+    image: str
+    site: str = ""
+    interface: str = ""
+    relays: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    ek_ca: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{METALMAN}-{self.site}" if self.site else METALMAN
+
+
+@dataclass(frozen=True)
+class MachineOpsWorkload:
+    """A Deployment of machine-ops-controller.
+
+    Args:
+        site: the site of its Machines; empty for all sites.
+        provider: likewise; empty for all providers that its image has.
+    """
+
+    image: str
+    site: str = ""
+    provider: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its objects; a digest keeps names distinct whose characters are invalid in a Service's name."""
+        whole = "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
+        plain = re.sub("[^a-z0-9]", "-", whole)
+        digest = hashlib.sha256(f"{self.site}/{self.provider}".encode()).hexdigest()[:8]
+        return whole if plain == whole else f"{plain}-{digest}"
+
+    def shares_with(self, other: MachineOpsWorkload) -> bool:
+        """Return whether both can serve the same Machine."""
+        sites, providers = {self.site, other.site}, {self.provider, other.provider}
+        return all("" in scope or len(scope) == 1 for scope in (sites, providers))
+
+
+def machina_config(there: Mapping[str, Any] | None = None, given: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return machina's configuration: the given settings over the existing ones over the defaults."""
+    return {"maxConcurrentReconciles": 50} | dict(there or {}) | dict(given or {})
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """Return the text of the configuration file."""
+    text: str = yaml.safe_dump(dict(config), sort_keys=True)
+    return text
+
+
+def machina_objects(machina: MachinaWorkload) -> tuple[Raw, ...]:
+    """Return machina's objects beside its account and rights, in the order of application."""
+    return (
+        machina_config_map(machina.config),
+        machina_service(),
+        machina_budget(),
+        machina_network(),
+        machina_deployment(machina.image, annotations=_digest(machina.config)),
+    )
+
+
+def machina_config_map(config: Mapping[str, Any]) -> Raw:
+    return _config_map(MACHINA_CONFIG, _selector("machina"), config)
+
+
+def machina_service() -> Raw:
+    return _service(MACHINA, _selector("machina"), _METRICS)
+
+
+def machina_budget() -> Raw:
+    return _budget(MACHINA, _selector("machina"))
+
+
+def machina_network() -> Raw:
+    return controller_network(MACHINA, _selector("machina"))
+
+
+def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
+    selector = _selector("machina")
+    pod = _leading_pod("machina", image, ["controller"], MACHINA_CONFIG, selector)
+    return _deployment(MACHINA, selector, pod, replicas=2, annotations=annotations)
+
+
+def machine_ops_config(there: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
+    """Return the configuration of machine-ops-controller: machina's settings of new hosts over the existing ones."""
+    return {"maxConcurrentReconciles": 10} | dict(there or {}) | dict(hosts or {})
+
+
+def machine_ops_objects(deployments: Sequence[MachineOpsWorkload], config: Mapping[str, Any]) -> tuple[Raw, ...]:
+    """Return machine-ops-controller's objects beside its account and rights, in the order of application.
+
+    Args:
+        config: for all Deployments; no ConfigMap is returned where there are none.
+    """
+    found: list[Raw] = [machine_ops_config_map(config)] if deployments else []
+    for one in deployments:
+        digest = _digest(config)
+        found += [machine_ops_service(one), machine_ops_budget(one), machine_ops_network(one)]
+        found.append(machine_ops_deployment(one, annotations=digest))
+    return tuple(found)
+
+
+def machine_ops_config_map(config: Mapping[str, Any]) -> Raw:
+    return _config_map(MACHINE_OPS_CONFIG, _selector(MACHINE_OPS), config)
+
+
+def machine_ops_service(one: MachineOpsWorkload) -> Raw:
+    return _service(one.name, _selector_of(one), _METRICS)
+
+
+def machine_ops_budget(one: MachineOpsWorkload) -> Raw:
+    return _budget(one.name, _selector_of(one))
+
+
+def machine_ops_network(one: MachineOpsWorkload) -> Raw:
+    return controller_network(one.name, _selector_of(one))
+
+
+def machine_ops_deployment(one: MachineOpsWorkload, *, annotations: Mapping[str, str] | None = None) -> Raw:
+    """Return the Deployment. Its Pods get the account's token, with which workloads of OKE log in to their cloud."""
+    scope = [f"{flag}={value}" for flag, value in (("--site", one.site), ("--provider", one.provider)) if value]
+    pod = _leading_pod(MACHINE_OPS, one.image, ["controller", *scope], MACHINE_OPS_CONFIG, _selector_of(one))
+    pod["automountServiceAccountToken"] = True
+    return _deployment(one.name, _selector_of(one), pod, replicas=2, annotations=annotations)
+
+
+def _selector_of(one: MachineOpsWorkload) -> dict[str, str]:
+    """Return labels unique to a Deployment: a Pod with two PodDisruptionBudgets cannot be evicted."""
+    return _selector(MACHINE_OPS, one.site) | {"app.kubernetes.io/instance": one.name}
+
+
+def _leading_pod(component: str, image: str, args: Sequence[str], config_map: str, selector: Mapping[str, str]) -> Raw:
+    """Return the Pod of a process that elects a leader among its replicas and has no rights on its node."""
+    folder = f"/etc/{component}"
+    container = {
+        "name": component,
+        "image": image,
+        "command": [component],
+        "args": [args[0], "--config", f"{folder}/{CONFIG_FILE}", *args[1:]],
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
+        "ports": [
+            {"name": "metrics", "containerPort": 8080, "protocol": "TCP"},
+            {"name": "health", "containerPort": 8081, "protocol": "TCP"},
+        ],
+        "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
+        "readinessProbe": probe("/readyz", delay_s=3, period_s=5),
+        "resources": _copy(_RESOURCES),
+        "securityContext": confined(),
+        "volumeMounts": [
+            {"name": "config", "mountPath": folder, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "run", "mountPath": str(SYSTEM)},
+        ],
+    }
+    return {
+        "serviceAccountName": component,
+        "priorityClassName": PRIORITY,
+        "securityContext": as_nobody(),
+        "tolerations": _copy(_TOLERATIONS),
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": dict(selector)},
+            }
+        ],
+        "containers": [container],
+        "volumes": [{"name": "config", "configMap": {"name": config_map}}, tmp_volume(), run_volume()],
+    }
+
+
+def metalman_objects(metalman: MetalmanWorkload) -> tuple[Raw, ...]:
+    """Return the objects of a site's metalman beside its account and rights."""
+    trusted = (metalman_ek_ca(metalman),) if metalman.ek_ca else ()
+    return (*trusted, metalman_service(metalman), metalman_deployment(metalman))
+
+
+def metalman_ek_ca(metalman: MetalmanWorkload) -> Raw:
+    """Return the ConfigMap with the roots of TPM manufacturers that metalman trusts."""
+    meta = _meta(metalman.name, _selector("metalman", metalman.site))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {EK_CA_FILE: metalman.ek_ca}}
+
+
+def metalman_service(metalman: MetalmanWorkload) -> Raw:
+    """Return the Service of its metrics; booting machines use the node's own address."""
+    port = {"name": "metrics", "port": 8081, "targetPort": "health"}
+    return _service(metalman.name, _selector("metalman", metalman.site), port, headless=True)
+
+
+def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
+    """Return the Deployment: one process on the network of its node, which must be in the site.
+
+    Ports 67 and 69 and raw packets need two capabilities. A process that is not root would get them from its image's
+    file capabilities only, which `allowPrivilegeEscalation: false` disables. So it runs as root, without root's other
+    capabilities.
+    """
+    interface = f"--dhcp-interface={metalman.interface}" if metalman.interface else "--dhcp-auto-interface"
+    relays = [f"--dhcp-relay={','.join(metalman.relays)}"] if metalman.relays else []
+    trusted = [f"--ek-ca={EK_CA_FOLDER}/{EK_CA_FILE}"] if metalman.ek_ca else []
+    options = [*relays, *metalman.options, *trusted]
+    container: Raw = {
+        "name": "metalman",
+        "image": metalman.image,
+        "command": ["metalman"],
+        "args": ["serve-pxe", f"--site={metalman.site}", interface, *options, f"--cache-dir={CACHE}"],
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
+        "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
+        "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
+        "readinessProbe": probe("/readyz", delay_s=3, period_s=5),
+        "resources": _copy(_RESOURCES),
+        "securityContext": confined("NET_BIND_SERVICE", "NET_RAW"),
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "run", "mountPath": str(SYSTEM)},
+            {"name": "cache", "mountPath": CACHE},
+        ],
+    }
+    pod: Raw = {
+        "serviceAccountName": "metalman",
+        "priorityClassName": PRIORITY,
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [tmp_volume(), run_volume(), cache_volume()],
+    }
+    if metalman.ek_ca:
+        container["volumeMounts"] += [{"name": "ek-ca", "mountPath": EK_CA_FOLDER, "readOnly": True}]
+        pod["volumes"] += [{"name": "ek-ca", "configMap": {"name": metalman.name}}]
+    if metalman.site:
+        pod["nodeSelector"] = {LABEL_SITE: metalman.site}
+    # the ports belong to the node
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    digest = {CONFIG_DIGEST: _digest_of(metalman.ek_ca)} if metalman.ek_ca else None
+    selector = _selector("metalman", metalman.site)
+    return _deployment(metalman.name, selector, pod, replicas=1, annotations=digest, strategy=strategy)
+
+
+def monitors() -> tuple[Raw, ...]:
+    """Return ServiceMonitors of the Prometheus operator, for clusters that have its definitions."""
+    return tuple(
+        {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "ServiceMonitor",
+            "metadata": _meta(name, _selector(component)),
+            "spec": {
+                "selector": {"matchLabels": _selector(component)},
+                "namespaceSelector": {"matchNames": [NAMESPACE]},
+                "endpoints": [{"port": "metrics", "path": "/metrics"}],
+            },
+        }
+        for component, name in (("machina", MACHINA), ("metalman", METALMAN), (MACHINE_OPS, MACHINE_OPS))
+    )
+
+
+def _deployment(
+    name: str,
+    selector: Mapping[str, str],
+    pod: Raw,
+    *,
+    replicas: int,
+    annotations: Mapping[str, str] | None = None,
+    strategy: Raw | None = None,
+) -> Raw:
+    meta: Raw = {"labels": {**selector, **PART_OF}}
+    if annotations:
+        meta["annotations"] = dict(annotations)
+    spec: Raw = {
+        "replicas": replicas,
+        "selector": {"matchLabels": dict(selector)},
+        "template": {"metadata": meta, "spec": pod},
+    }
+    if strategy is not None:
+        spec["strategy"] = strategy
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _meta(name, selector),
+        "spec": spec,
+    }
+
+
+def _service(name: str, selector: Mapping[str, str], port: Mapping[str, Any], *, headless: bool = False) -> Raw:
+    spec: Raw = {"selector": dict(selector), "ports": [{"protocol": "TCP", **port}]}
+    if headless:
+        spec["clusterIP"] = "None"
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _meta(name, selector),
+        "spec": spec,
+    }
+
+
+def _budget(name: str, selector: Mapping[str, str]) -> Raw:
+    """Return the budget: one process may be evicted at a time, as another one takes the lead."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _meta(name, selector),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(selector)}},
+    }
+
+
+def _config_map(name: str, selector: Mapping[str, str], config: Mapping[str, Any]) -> Raw:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(name, selector),
+        "data": {CONFIG_FILE: config_text(config)},
+    }
+
+
+def _digest(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotation that replaces Pods after a change of their configuration, which they read once."""
+    return {CONFIG_DIGEST: _digest_of(config_text(config))}
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _meta(name: str, selector: Mapping[str, str]) -> Raw:
+    return {"name": name, "namespace": NAMESPACE, "labels": {**selector, **PART_OF}}
+
+
+def _selector(component: str, site: str = "") -> dict[str, str]:
+    return {"app.kubernetes.io/name": component} | ({LABEL_SITE: site} if site else {})
+
+
+def _copy(part: Any) -> Any:
+    return json.loads(json.dumps(part))

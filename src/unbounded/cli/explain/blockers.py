@@ -1,0 +1,257 @@
+"""Blockers other than Machines and operations: a pause, a Machine's lock, a process, a Node. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.core import Node
+from unbounded.api.machine import ActiveOperation, Machine
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.deploy.workloads import MachineOpsWorkload
+from unbounded.cli.explain.conditions import agent_fixes, condition
+from unbounded.cli.explain.facts import MACHINA, ExplainFacts, scopes_of
+from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap
+from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, slot_gate
+from unbounded.operations.ownership import Executor, executor_of
+
+_KINDS: Final = frozenset(OperationKind)
+
+
+def explain_pause(machine: str, facts: ExplainFacts) -> Explained:
+    """Explain the annotation that pauses a Machine, or everything."""
+    found = facts.machines.get(machine)
+    if found is not None and is_paused(found.metadata.annotations):
+        value = found.metadata.annotations[ANNOTATION_PAUSED]
+        fix = Fix(f"{PLUGIN} machine resume {machine}", "takes the annotation off")
+        return Explained(_paused(f"machine/{machine}", value, fix))
+    value = facts.pause.metadata.annotations.get(ANNOTATION_PAUSED, "") if facts.pause is not None else ""
+    fix = Fix(f"{PLUGIN} machine resume --all", "takes the annotation off")
+    return Explained(_paused(f"ConfigMap {NAMESPACE}/{CONFIGMAP_OPERATIONS}", value, fix))
+
+
+def _paused(about: str, value: str, fix: Fix) -> ExplainLink:
+    reason = f": {value}" if value.lower() not in {"", "true"} else ""
+    step = "nothing starts until somebody takes it off; what runs already goes on"
+    return ExplainLink(about, f"carries the annotation {ANNOTATION_PAUSED}{reason}", next_step=step, fixes=(fix,))
+
+
+def lock_holder(machine: str, facts: ExplainFacts) -> LinkSubject:
+    """Return the holder of a Machine's lock as the next subject: a running operation, or the lock itself."""
+    holder = facts.machines[machine].status.active_operation
+    live = holder is not None and not holder.lost and _live(holder, facts) is not None
+    return (
+        LinkSubject(Topic.OPERATION, holder.name) if live and holder is not None else LinkSubject(Topic.SLOT, machine)
+    )
+
+
+def _live(holder: ActiveOperation, facts: ExplainFacts) -> MachineOperation | None:
+    """Return the operation that holds a lock, if it has not ended."""
+    return next((one for one in facts.operations.values() if one.metadata.uid == holder.uid and not one.terminal), None)
+
+
+def explain_slot(machine: str, facts: ExplainFacts) -> Explained:
+    """Explain the lock of a Machine that no running operation holds."""
+    found = facts.machines[machine]
+    holder = found.status.active_operation
+    if holder is None:
+        return Explained(ExplainLink(f"machine/{machine}", "nobody has it any more"))
+    if is_recreation(holder):
+        return _recreation(found, holder)
+    if holder.kind not in _KINDS:  # machina provisions the Machine
+        return Explained(
+            _slot(found, holder, "machina gives it back when the attempt ends"), LinkSubject(Topic.MACHINE, machine)
+        )
+    if holder.lost:
+        step = f"the next operation of {holder.executor} looks at the machine afresh, and takes it then"
+        return Explained(_slot(found, holder, step), LinkSubject(Topic.EXECUTOR, holder.executor))
+    if any(one.metadata.uid == holder.uid for one in facts.operations.values()):
+        link = _slot(found, holder, f"it has ended: {holder.executor} gives the Machine back")
+        return Explained(link, LinkSubject(Topic.EXECUTOR, holder.executor))
+    link = _slot(found, holder, "its operation is gone: machina gives the Machine back")
+    return Explained(link, LinkSubject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None)
+
+
+def _slot(machine: Machine, holder: ActiveOperation, step: str) -> ExplainLink:
+    gate = slot_gate(machine, holder)
+    return ExplainLink(f"machine/{machine.name}", gate.text, held_by=gate.held_by, since=holder.since, next_step=step)
+
+
+def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
+    """Explain a recreation of the node by the agent; a condition has its progress."""
+    said = condition(machine, ConditionType.NODE_UPDATED)
+    how_far = f": {said.message}" if said is not None and said.message else ""
+    step = f"the agent gives the Machine back; after {NO_PROGRESS_S:.0f} s of standstill, host operations go first"
+    link = ExplainLink(
+        f"machine/{machine.name}",
+        f"{holder.executor} makes the node anew{how_far}",
+        held_by=holder.executor,
+        since=holder.since,
+        next_step=step,
+    )
+    return Explained(link)
+
+
+# Processes
+
+
+def explain_executor(name: str, facts: ExplainFacts) -> Explained:
+    """Explain whether an executor is alive, and what it may be busy with."""
+    kind, _, where = name.partition("/")
+    match kind:
+        case Executor.AGENT:
+            return _agent(where, facts)
+        case Executor.METALMAN:
+            return _metalman(name, where, facts)
+        case _:
+            return _cloud(name, where, facts)
+
+
+def _metalman(name: str, site: str, facts: ExplainFacts) -> Explained:
+    silence = facts.silence(name)
+    if silence is None:
+        text = "runs: it works on others, or waits for the answer of a BMC"
+        fix = Fix(f"{PLUGIN} machine operation list --phase InProgress", "shows what it is at")
+        return Explained(
+            ExplainLink(name, text, next_step="it claims what is due first as soon as it has room", fixes=(fix,))
+        )
+    deployment = f"deployment/metalman-controller-{site}" if site else "deployment/metalman-controller"
+    fixes = (
+        Fix(f"{PLUGIN} site deploy-pxe --site {site}", "deploys it, if it is not"),
+        Fix(f"kubectl -n {NAMESPACE} logs {deployment} --tail=50", "shows why it stopped"),
+    )
+    return Explained(
+        ExplainLink(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=fixes if site else fixes[1:])
+    )
+
+
+_GOES_ON: Final = "whoever takes its place goes on from what is recorded"
+
+
+def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
+    site, _, provider = where.rpartition("/")
+    if facts.embedded:
+        return _beside(name, facts)
+    beats, silence = facts.beats_of(name), facts.silence(name)
+    if not beats:
+        scope = f"site {site} and provider {provider}" if site else f"provider {provider}"
+        text = f"has no Lease here: no machine-ops-controller has run for {scope}, or it is one of somebody's own"
+        if facts.beats is None:
+            text = "may run or not: its Lease cannot be read"
+        install = f"{PLUGIN} install --enable-machine-ops-controller --provider {shlex.quote(provider)}"
+        fixes = (
+            Fix(install, "deploys ours, for all sites"),
+            Fix("kubectl get deployments --all-namespaces", "shows whether one is deployed"),
+        )
+        return Explained(ExplainLink(name, text, next_step=_CLAIMS, fixes=fixes))
+    scopes = scopes_of(name)
+    logs = tuple(
+        Fix(
+            f"kubectl -n {NAMESPACE} logs deployment/{MachineOpsWorkload('', *scopes[beat.name]).name} --tail=50",
+            f"shows {'why it stopped' if silence else 'what it is at'}",
+        )
+        for beat in beats
+    )
+    if silence is not None:
+        return Explained(ExplainLink(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=logs))
+    text = f"runs: it works on others, waits for its cloud, or has no provider {provider}"
+    return Explained(
+        ExplainLink(name, text, next_step="it claims what is due first as soon as it has room", fixes=logs)
+    )
+
+
+def _beside(name: str, facts: ExplainFacts) -> Explained:
+    """Explain a provider process of `unbounded up`, or a controller elsewhere that a Lease shows."""
+    absence, beats = facts.absence(name), facts.beats_of(name)
+    text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
+    if absence is not None:
+        text = f"is a process of `unbounded up`, and {'does not serve' if absence.is_trouble else 'is starting'}"
+        text += f": {absence.whole}"
+    fixes = [Fix("machine-ops-controller providers", "lists what is installed, where `unbounded up` runs")]
+    for beat in beats:
+        who = f"Lease {NAMESPACE}/{beat.name}, renewed last at {beat.renewed} by {beat.holder or 'nobody'}"
+        text += f"; or it is a controller of its own ({who})"
+        look = f"kubectl -n {NAMESPACE} get lease {beat.name} -o yaml"
+        fixes.insert(0, Fix(look, "shows who runs such a controller: its log says more"))
+    return Explained(ExplainLink(name, text, next_step=_CLAIMS, fixes=tuple(fixes)))
+
+
+_CLAIMS: Final = "it claims the operation once it runs"
+
+
+def explain_machina(_name: str, facts: ExplainFacts) -> Explained:
+    """Explain machina, which writes the wait reasons of operations, and watches Machines."""
+    silence = facts.silence(MACHINA)
+    if silence is None:
+        return Explained(ExplainLink(MACHINA, "runs: it acts within seconds", next_step="ask again in a few seconds"))
+    fixes = (
+        Fix(f"kubectl -n {NAMESPACE} rollout restart deployment/machina-controller", "starts it again"),
+        Fix(f"kubectl -n {NAMESPACE} logs deployment/machina-controller --tail=50", "shows why it stopped"),
+        Fix(f"{PLUGIN} install", "deploys it, if it is not"),
+    )
+    return Explained(ExplainLink(MACHINA, f"is not running: {silence}", next_step=_GOES_ON, fixes=fixes))
+
+
+def _agent(machine: str, facts: ExplainFacts) -> Explained:
+    found, node = facts.machines.get(machine), facts.nodes.get(machine)
+    name = f"{Executor.AGENT}/{machine}"
+    heard = facts.node_leases.get(machine)
+    renewed = (heard.spec.renew_time or "") if heard is not None else ""
+    lease = f"; the lease of its Node was renewed last at {renewed}" if renewed else "; its Node has no lease"
+    if found is not None and not has_reported(found):
+        text = "has not reported to this Machine yet: no agent runs on its host, or it has not joined"
+        step = "it claims what is due as soon as it has joined"
+        return Explained(
+            ExplainLink(name, text, next_step=step, fixes=_brings_agent(found, node)),
+            LinkSubject(Topic.MACHINE, machine),
+        )
+    fixes = agent_fixes(found)
+    if node is not None and not node.ready:
+        link = ExplainLink(name, f"is silent{lease}", next_step="it claims what is due when its host is back")
+        return Explained(link, LinkSubject(Topic.NODE, machine))
+    version = found.status.agent.version if found is not None and found.status.agent is not None else ""
+    text = (
+        f"(version {version}) does not take it up, although its Node is there{lease}" if node else f"is silent{lease}"
+    )
+    return Explained(ExplainLink(name, text, next_step="it claims what is due when it runs again", fixes=fixes))
+
+
+def _brings_agent(machine: Machine, node: Node | None) -> tuple[Fix, ...]:
+    """Return fixes that install an agent on a host; none where the Machine itself is blocked, which its own link
+    explains.
+    """
+    if machine.spec.kubernetes is None:
+        does = "gives it spec.kubernetes: a host gets an agent when it becomes a node"
+        return (Fix(f"kubectl edit machine {machine.name}", does),)
+    if node is None or not node.ready:
+        return ()
+    status, _ = agent_fixes(machine)
+    by_hand = Fix(manual_bootstrap(machine), "prints what brings an agent there")
+    if not _is_rebooted_from_outside(machine):
+        return (status, by_hand)
+    return (status, by_hand, Fix(f"{PLUGIN} machine host-reboot {machine.name}", "reboots its host without an agent"))
+
+
+def _is_rebooted_from_outside(machine: Machine) -> bool:
+    return executor_of(OperationKind.HOST_REBOOT, machine) in {Executor.METALMAN, Executor.CLOUD}
+
+
+def explain_node(machine: str, facts: ExplainFacts) -> Explained:
+    """Explain a Node that is not Ready, with kubelet's message."""
+    node = facts.nodes[machine]
+    ready = node.ready_condition
+    why = "nothing has reported on it" if ready is None else ready.message or ready.reason or "no reason is given"
+    fixes: tuple[Fix, ...] = (Fix(f"kubectl describe node {node.metadata.name}", "shows its other conditions"),)
+    found = facts.machines.get(machine)
+    if found is None or (has_reported(found) and not _is_rebooted(machine, facts)):
+        reboot = f"{PLUGIN} machine node-reboot {machine}"
+        fixes = (*fixes, Fix(reboot, "restarts the node, if its agent is alive"))
+    return Explained(ExplainLink(f"node/{node.metadata.name}", f"is not Ready: {why}", fixes=fixes))
+
+
+def _is_rebooted(machine: str, facts: ExplainFacts) -> bool:
+    on_it = (one for one in facts.on(machine) if not one.terminal)
+    return any(one.spec.operation_kind == OperationKind.NODE_REBOOT for one in on_it)

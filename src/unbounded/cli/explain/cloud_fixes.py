@@ -1,0 +1,322 @@
+"""Commands that resolve why an operation on a cloud waits or has failed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from unbounded.api.conditions import ConditionReason
+from unbounded.api.machine import Machine
+from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.api.operation import MachineOperation
+from unbounded.cli.explain.facts import ExplainFacts
+from unbounded.cli.explain.fix_commands import (
+    Remedy,
+    create_again,
+    digest_fixes,
+    facts_fixes,
+    fix_create_again,
+    is_of_cloud,
+    patch,
+    release_fixes,
+    token_fixes,
+)
+from unbounded.cli.explain.links import PLUGIN, Fix
+from unbounded.machineops import causes
+from unbounded.machineops import reasons as cloud
+from unbounded.operations import reasons
+
+
+def _about(operation: MachineOperation, *codes: str) -> Mapping[str, str]:
+    """Return the details of an operation's cause; empty for a cause with another code."""
+    cause = operation.status.cause
+    return cause.about if cause is not None and (not codes or cause.code in codes) else {}
+
+
+def _code(operation: MachineOperation) -> str:
+    return operation.status.cause.code if operation.status.cause is not None else ""
+
+
+def _bad_login(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return fixes for an invalid login: they correct the object that the cause names."""
+    if machine is not None and _code(operation) == causes.SITE_MISSING:
+        label = f"kubectl label machine {machine.name} {LABEL_SITE}=SITE"
+        return (Fix(label, "puts it in a site, by which its credential is found"), create_again(operation))
+    does = _IN_SECRET.get(_code(operation))
+    about = _about(operation)
+    if does is None or causes.SECRET not in about:
+        return _named_credential(machine, operation, facts)
+    change = json.dumps({"stringData": dict.fromkeys(_keys(about), "VALUE")})
+    write = f"kubectl {_secret(about, 'patch secret')} --type=merge -p {shlex.quote(change)}"
+    return (Fix(write, does), create_again(operation))
+
+
+_IN_SECRET: Final = {
+    causes.SECRET_INCOMPLETE: "writes what the login's Secret lacks",
+    causes.SECRET_INVALID: "corrects what is wrong in the login's Secret",
+}
+
+
+def _secret(about: Mapping[str, str], verb: str) -> str:
+    """Return a command about the Secret of a cause, without `kubectl`."""
+    namespace, _slash, name = about[causes.SECRET].partition("/")
+    return f"-n {shlex.quote(namespace)} {verb} {shlex.quote(name)}"
+
+
+def _keys(about: Mapping[str, str]) -> list[str]:
+    return about.get(causes.KEYS, "KEY").split(", ")
+
+
+def _named_credential(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
+    name = _about(operation).get(causes.CREDENTIAL)
+    if name is None:
+        return _credential(_EDIT)(machine, operation, facts)
+    edit = f"kubectl edit machineoperationcredential {shlex.quote(name)}"
+    return (Fix(edit, "corrects what the message names"), create_again(operation))
+
+
+def _refused_login(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
+    name = _about(operation).get(causes.CREDENTIAL)
+    if name is None:
+        return _credential(_EDIT)(machine, operation, facts)
+    show = f"kubectl get machineoperationcredential {shlex.quote(name)} -o jsonpath='{{.spec.auth}}'"
+    does = "shows who it logs in as: there the cloud refuses the login, or the right that the message names is missing"
+    return (Fix(show, does), create_again(operation))
+
+
+def _credential(words: str) -> Remedy:
+    def remedy(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+        if machine is None or machine.provider is None:
+            return ()
+        place = f"for spec.siteName {machine.site} and spec.provider {machine.provider}"
+        return (Fix(words, f"{_DOES[words]} {place}"), create_again(operation))
+
+    return remedy
+
+
+_SHOW: Final = "kubectl get machineoperationcredentials"
+_APPLY: Final = "kubectl apply -f CREDENTIAL.yaml"
+_EDIT: Final = "kubectl edit machineoperationcredential NAME"
+_SECRET: Final = f"kubectl -n {NAMESPACE} create secret generic NAME --from-file=KEY=FILE"
+_DOES: Final = {
+    _SHOW: "shows those there are, of which one is to stay",
+    _APPLY: "brings a MachineOperationCredential",
+    _EDIT: "corrects the MachineOperationCredential",
+    _SECRET: "makes the Secret of the MachineOperationCredential",
+}
+
+
+def _no_secret(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
+    about = _about(operation)
+    if causes.SECRET not in about:
+        return _credential(_SECRET)(machine, operation, facts)
+    keys = " ".join(f"--from-file={shlex.quote(key)}=FILE" for key in _keys(about))
+    words = f"kubectl {_secret(about, 'create secret generic')} {keys}"
+    return (Fix(words, "makes the Secret that the MachineOperationCredential names"), create_again(operation))
+
+
+def _bootstrap(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return fixes for a missing input of a new host's user data."""
+    code = _code(operation)
+    if code in _OF_CONTROLLER:
+        return (*_OF_CONTROLLER[code](), create_again(operation))
+    if machine is None or code not in _LACKS:
+        return (*token_fixes(machine, unknown=code == ConditionReason.TOKEN_NOT_RENEWABLE), create_again(operation))
+    return (*_LACKS[code](machine), create_again(operation))
+
+
+def _nothing() -> tuple[Fix, ...]:
+    return ()
+
+
+_OF_CONTROLLER: Final[Mapping[str, Callable[[], tuple[Fix, ...]]]] = {
+    causes.FACTS_MISSING: facts_fixes,
+    causes.USER_DATA_TOO_LONG: _nothing,
+}
+
+
+def _no_kubernetes(machine: Machine) -> tuple[Fix, ...]:
+    change = {"spec": {"kubernetes": {"version": "VERSION"}}}
+    return (Fix(patch("machine", machine.name, change), "lets a host of it become a node"),)
+
+
+def _no_configuration(machine: Machine) -> tuple[Fix, ...]:
+    does = "has spec.configurationRef name one that `kubectl get machineconfigurationversions` shows"
+    return (Fix(f"kubectl edit machine {machine.name}", does),)
+
+
+_LACKS: Final[Mapping[str, Callable[[Machine], tuple[Fix, ...]]]] = {
+    causes.KUBERNETES_MISSING: _no_kubernetes,
+    causes.CONFIGURATION_MISSING: _no_configuration,
+    causes.DIGEST_MISSING: digest_fixes,
+    causes.SOURCE_MISSING: release_fixes,
+}
+
+
+def _instance(words: str) -> Remedy:
+    def remedy(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+        if machine is None:
+            return ()
+        lost = _about(operation, causes.MODEL_MISSING)
+        if causes.SECRET in lost:  # the replacement's state Secret, and the instance with it
+            namespace, _slash, name = lost[causes.SECRET].partition("/")
+            does = f"brings Secret {name} back, if there is a copy of it: what is kept there is gone on from"
+            return (Fix(f"kubectl -n {shlex.quote(namespace)} apply -f SECRET.yaml", does), create_again(operation))
+        named = _about(operation, causes.INSTANCE_REPLACED).get(causes.PROVIDER_ID, "PROVIDER-ID")
+        change = {"spec": {"providerID": named}}
+        bind = Fix(patch("machine", machine.name, change), f"binds it to {words}", once_ended=True)
+        return (bind, create_again(operation))
+
+    return remedy
+
+
+def _kept(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    which = _about(operation).get(causes.SECRET, "that the message names")
+    back = Fix("kubectl apply -f SECRET.yaml", f"puts the Secret {which} back, if there is a copy of it")
+    if machine is None:
+        return (back,)
+    bind = patch("machine", machine.name, {"spec": {"providerID": "PROVIDER-ID"}})
+    by_hand = "binds it to an instance that was made by hand, of what the message names"
+    return (
+        back,
+        create_again(operation, "asks for it once more, with that Secret"),
+        Fix(bind, by_hand, once_ended=True),
+    )
+
+
+def _power_on(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    return (Fix(f"{PLUGIN} machine power-on {machine.name}", "starts it"),)
+
+
+def _lost(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    given = operation.spec.parameters
+    losses = [one for one in operation.status.losses if "keep" in given or one.lessens_security]
+    if losses:
+        named = [one.strip() for one in given.get("accept", "").split(",") if one.strip()]
+        accept = ",".join(dict.fromkeys([*named, *(one.field for one in losses)]))
+        spec = msgspec.structs.replace(operation.spec, parameters={**given, "accept": accept})
+        accepting = msgspec.structs.replace(operation, spec=spec)
+        return (
+            create_again(accepting, "accepts each loss that is named in it; what comes of them is in status.losses"),
+        )
+    if "keep" in given:
+        return (create_again(operation, "asks for it all the same: what the message names is lost then", but="keep"),)
+    return (create_again(operation, "asks for it once more, when what the message names is out of its way"),)
+
+
+def _refused(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return fixes for a request that the cloud rejects in its present state."""
+    code, about, group = _code(operation), _about(operation), _group(machine)
+    if code == "RequestDisallowedByPolicy":
+        return (_by_hand(_policy(about, group), machine), create_again(operation))
+    if code == "MissingSubscriptionRegistration":
+        register = f"az provider register --namespace Microsoft.Compute --subscription {group['subscription']}"
+        return (_by_hand(Fix(register, "registers the subscription to use it"), machine), create_again(operation))
+    look = _look_at((machine.provider if machine is not None else None) or "", about.get(causes.INSTANCE, ""))
+    if code == causes.EARLIER_INSTANCE and look:
+        return (
+            Fix(look, "shows what is left of an earlier one: the message says what to do about it"),
+            create_again(operation),
+        )
+    return (create_again(operation),)
+
+
+def _policy(about: Mapping[str, str], group: Mapping[str, str]) -> Fix:
+    name, query = about.get(causes.POLICY) or "what it is called", ""
+    if causes.POLICY_ID in about:
+        by_id = f"[?id=='{about[causes.POLICY_ID]}']"
+        query = f" --query {shlex.quote(by_id)}"
+    show = f"az policy assignment list --disable-scope-strict-match --scope {group['group']}{query}"
+    return Fix(show, f"shows the policy ({name}): exempt the VM from it, or change it")
+
+
+def _quota(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    show = _QUOTA.get((machine.provider if machine is not None else None) or "")
+    if show is None:
+        return (create_again(operation),)
+    does = "shows what may be used, of which the message names what is used up: ask for more, or remove something"
+    return (_by_hand(Fix(show.format(**_group(machine)), does), machine), create_again(operation))
+
+
+def _by_hand(fix: Fix, machine: Machine | None) -> Fix:
+    """Add the guide to a fix in the cloud itself; a running operation retries by itself."""
+    guide = _GUIDE.get((machine.provider if machine is not None else None) or "")
+    return replace(fix, does=f"{fix.does}{f'; {guide} says what happens then' if guide else ''}")
+
+
+def _cloud_again(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return fixes for an unreachable or throttling cloud. The operation retries by itself until it has ended."""
+    return (create_again(operation),) if is_of_cloud(operation) else ()
+
+
+def _look_there(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return fixes for an unknown outcome on a cloud: the user has to check the instance before a retry."""
+    if not is_of_cloud(operation):
+        return ()
+    provider_id = (machine.spec.provider_id if machine is not None else None) or ""
+    words = _look_at((machine.provider if machine is not None else None) or "", provider_id.partition("://")[2])
+    if not words:
+        return (create_again(operation),)
+    return (Fix(words, "shows what the instance is doing now"), create_again(operation))
+
+
+def _look_at(provider: str, instance: str) -> str:
+    """Return the command that shows an instance in its cloud; empty where there is none."""
+    show = _INSTANCE.get(provider)
+    return show.format(shlex.quote(instance)) if show is not None and instance else ""
+
+
+def _group(machine: Machine | None) -> Mapping[str, str]:
+    """Return resource group and subscription of a VM of Azure, for commands."""
+    found = _GROUP_IN.search((machine.spec.provider_id if machine is not None else None) or "")
+    unknown = {"group": "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP", "subscription": "SUBSCRIPTION"}
+    return unknown if found is None else found.groupdict()
+
+
+_GROUP_IN: Final = re.compile(r"(?i)(?P<group>/subscriptions/(?P<subscription>[\w-]+)/resourceGroups/[\w.()-]+)")
+_QUOTA: Final = {
+    "AzureVM": "az vm list-usage --subscription {subscription} --location LOCATION --output table",
+    "OCIInstance": "oci limits value list --compartment-id TENANCY --service-name compute --all --output table",
+}
+_INSTANCE: Final = {
+    "AzureVM": "az vm get-instance-view --ids {}",
+    "OCIInstance": "oci compute instance get --instance-id {}",
+}
+_GUIDE: Final = {
+    "AzureVM": "docs/azure.md#when-a-replacement-does-not-go-on",
+    "OCIInstance": "docs/oci.md#when-a-replacement-does-not-go-on",
+}
+
+
+CLOUD: Final[Mapping[str, Remedy]] = {
+    reasons.NO_ANSWER: _cloud_again,
+    reasons.OUTCOME_UNKNOWN: _look_there,
+    cloud.AUTH_NOT_FOUND: _credential(_APPLY),
+    cloud.AUTH_AMBIGUOUS: _credential(_SHOW),
+    cloud.AUTH_INVALID: _bad_login,
+    cloud.AUTH_SECRET_FORBIDDEN: _named_credential,
+    cloud.AUTH_SECRET_NOT_FOUND: _no_secret,
+    cloud.AUTH_REFUSED: _refused_login,
+    cloud.BOOTSTRAP_DATA_FAILED: _bootstrap,
+    cloud.INVALID_PROVIDER_ID: _instance("an instance that there is"),
+    cloud.INSTANCE_NOT_FOUND: _instance("an instance that there is"),
+    cloud.PROVIDER_ID_SHARED: _instance("an instance of its own"),
+    cloud.INSTANCE_NOT_RUNNING: _power_on,
+    cloud.KEEPING_FAILED: fix_create_again,
+    cloud.KEPT_IS_GONE: _kept,
+    cloud.NO_CAPACITY: fix_create_again,
+    cloud.QUOTA_EXCEEDED: _quota,
+    cloud.PROVIDER_REFUSED: _refused,
+    cloud.PROVIDER_OPERATION_FAILED: fix_create_again,
+    cloud.DOES_NOT_STAY_OFF: fix_create_again,
+    cloud.DOES_NOT_STAY_ON: fix_create_again,
+    cloud.WOULD_BE_LOST: _lost,
+}

@@ -1,0 +1,246 @@
+"""Conditions that block a Machine: what happens next by itself, and the commands that resolve each. A table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.machine import Machine, MachinePhase
+from unbounded.api.meta import Condition
+from unbounded.cli.explain.fix_commands import facts_fixes, patch, ssh_command
+from unbounded.cli.explain.links import PLUGIN, Fix
+from unbounded.cli.explain.ssh_fixes import BEFORE_LOGIN, OF_KEYS, OF_LOGIN, ON_HOST, Remedy
+from unbounded.machina.machines.model import LOOKS, Times
+from unbounded.machina.machines.settings import Settings
+
+
+@dataclass(frozen=True)
+class ConditionRow:
+    """A condition that reports a problem.
+
+    Attributes:
+        next_step: what happens without intervention.
+        retried: whether the status has the time of that.
+    """
+
+    type: ConditionType
+    statuses: frozenset[ConditionStatus]
+    reasons: frozenset[ConditionReason]
+    next_step: str
+    fixes: Remedy
+    retried: bool = False
+
+    def until(self, machine: Machine) -> str:
+        """Return the time of the next attempt, RFC 3339; empty where it is unknown."""
+        attempt = machine.status.provisioning
+        return (attempt.retry_at or "") if self.retried and attempt is not None else ""
+
+    def since(self, machine: Machine, said: Condition) -> str:
+        """Return when the cause began, RFC 3339: for repeated attempts, the first one that failed with it."""
+        attempt = machine.status.provisioning
+        if self.retried and attempt is not None and attempt.failure == said.reason and attempt.failing_since:
+            return attempt.failing_since
+        return said.since
+
+    def fits(self, said: Condition) -> bool:
+        return said.type == self.type and said.status in self.statuses and said.reason in self.reasons
+
+
+def blocking_condition(machine: Machine) -> tuple[ConditionRow, Condition] | None:
+    """Return the first condition of a Machine that blocks it, with its row."""
+    said = machine.status.conditions
+    return next(((row, one) for row in TABLE for one in said if row.fits(one)), None)
+
+
+def condition(machine: Machine, kind: ConditionType) -> Condition | None:
+    """Return one condition of a Machine."""
+    return next((one for one in machine.status.conditions if one.type == kind), None)
+
+
+def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return facts_fixes()
+
+
+def duplicate_host(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    """Return fixes that leave one Machine for a host."""
+    which = "-o custom-columns=NAME:.metadata.name,HOST:.spec.ssh.host,PHASE:.status.phase"
+    return (
+        Fix(f"kubectl get machines {which}", "shows which Machines name this host"),
+        Fix(f"kubectl delete machine {machine.name}", "deletes this one, if the other is right"),
+        Fix(f"kubectl edit machine {machine.name}", "corrects spec.ssh.host, if it is the wrong one here"),
+    )
+
+
+def _allow_join(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return (Fix(f"{PLUGIN} machine allow-join {machine.name}", "lets it join once more"),)
+
+
+# Configurations, network boot, node
+
+
+def configuration_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    """Return fixes that bind the Machine to a MachineConfiguration that exists."""
+    ref = machine.spec.configuration_ref
+    name = ref.name if ref is not None else "NAME"
+    fixes = (
+        Fix(f"{PLUGIN} config create {name} --kubernetes-version VERSION", "makes it"),
+        Fix(f"{PLUGIN} config assign OTHER {machine.name}", "binds the Machine to another one"),
+    )
+    return fixes if ref is not None else fixes[1:]
+
+
+def _image(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+    change = {"spec": {"pxe": {"image": "IMAGE"}}}
+    another = Fix(patch("machine", machine.name, change), "names an image that can be used")
+    pxe = machine.spec.pxe
+    if pxe is None or said.reason != ConditionReason.PULL_FAILED:
+        return (another,)
+    refs = dict.fromkeys(ref for ref in (pxe.pull_secret_ref, pxe.netboot_pull_secret_ref) if ref is not None)
+    login = "--docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD"
+    logins = (
+        Fix(
+            f"kubectl -n {ref.namespace} create secret docker-registry {ref.name} {login}"
+            " --dry-run=client -o yaml | kubectl apply -f -",
+            f"writes the Secret {ref.name}, if the registry refuses its login",
+        )
+        for ref in refs
+    )
+    return (*logins, another)
+
+
+def _leases(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return (Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.dhcpLeases"),)
+
+
+def _attested(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    attestation = machine.spec.pxe.attestation if machine.spec.pxe else None
+    if attestation is not None and attestation.ek_public_key_sha256:
+        field = "spec.pxe.attestation.ekPublicKeySHA256"
+        return (Fix(f"kubectl edit machine {machine.name}", f"corrects {field}, if this TPM is the machine's own"),)
+    change = {"status": {"tpm": {"ekPublicKey": None}}}
+    return (Fix(patch("machine", machine.name, change, status=True), "trusts the next TPM that is seen, if it may be"),)
+
+
+def _replace(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return (Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image anew"),)
+
+
+def _agent(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return agent_fixes(machine)
+
+
+def agent_fixes(machine: Machine | None) -> tuple[Fix, ...]:
+    """Return the commands that examine and restart an agent on its host."""
+    on_host = ssh_command(machine)
+    return (
+        Fix(f"{on_host}sudo unbounded-agent status", "says what the host's agent does, and what it lacks"),
+        Fix(f"{on_host}sudo systemctl restart {DAEMON_UNIT}", "starts it again"),
+    )
+
+
+# The table
+
+_T: Final = frozenset({ConditionStatus.TRUE})
+_F: Final = frozenset({ConditionStatus.FALSE})
+_U: Final = frozenset({ConditionStatus.UNKNOWN})
+_R = ConditionReason
+_TIMES: Final = Times()
+_RETRY: Final = Settings().retry
+_PROBED: Final = f"the SSH port is tried again every {LOOKS[MachinePhase.PENDING]:.0f} s"
+_NO_WAY: Final = f"no packet of machina's gets there, so nothing is sent; {_PROBED}"
+_LOOKED_AT: Final = (
+    f"its Secrets and its spec are looked at every {_TIMES.secret_s:.0f} s, more rarely where many wait for theirs;"
+    " nothing is sent there before they change"
+)
+_TRIED: Final = (
+    f"it is tried again by itself, {_RETRY.base_s / 2:.0f} s to {_RETRY.max_s / 60:.0f} minutes after it failed;"
+    " a change of the Machine or its Secrets counts at once"
+)
+_CONNECTED: Final = (
+    f"{_TRIED}, and so does a pin that is taken away; nothing is sent to a host that shows another key than the pinned"
+)
+_PULLED: Final = "it is pulled again and again"
+
+
+def row(
+    kind: ConditionType,
+    statuses: frozenset[ConditionStatus],
+    reasons: tuple[ConditionReason, ...],
+    next_step: str,
+    fixes: Remedy,
+    *,
+    retried: bool = False,
+) -> ConditionRow:
+    """Return a row of the table, or of the one in `notices`."""
+    return ConditionRow(kind, statuses, frozenset(reasons), next_step, fixes, retried)
+
+
+def _nothing(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return ()
+
+
+_C = ConditionType
+
+
+def _probe_rows() -> Iterator[ConditionRow]:
+    for reason, fixes in OF_LOGIN:
+        step = _LOOKED_AT if fixes in OF_KEYS else _NO_WAY if reason is _R.NO_ROUTE else _PROBED
+        yield row(_C.SSH_REACHABLE, _F, (reason,), step, fixes)
+
+
+def _attempt_rows() -> Iterator[ConditionRow]:
+    for reason, fixes in OF_LOGIN:
+        if reason is not _R.TIMED_OUT:  # an install can time out, too
+            step = _LOOKED_AT if fixes in OF_KEYS else _CONNECTED if reason is _R.HOST_KEY_CHANGED else _TRIED
+            yield row(_C.PROVISIONING, _F, (reason,), step, fixes, retried=fixes not in OF_KEYS)
+    for reason, fixes in BEFORE_LOGIN:
+        yield row(_C.PROVISIONING, _F, (reason,), _LOOKED_AT, fixes)
+    for reason, fixes in ON_HOST:
+        yield row(_C.PROVISIONING, _F, (reason,), _TRIED, fixes, retried=True)
+
+
+TABLE: Final = (
+    row(
+        _C.PROVISIONING,
+        _U,
+        (_R.DUPLICATE_HOST,),
+        "it goes on when one of them names another host",
+        duplicate_host,
+    ),
+    *_probe_rows(),
+    row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", configuration_fixes),
+    *_attempt_rows(),
+    row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
+    row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
+    row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
+    row(_C.AGENT_BOOTSTRAPPED, _F, (_R.RESET,), "it stays down until its agent is started again", _nothing),
+    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
+    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is there", _nothing),
+    row(
+        _C.NETBOOT_SERVED,
+        _F,
+        (_R.NO_BOOT_FILE, _R.ADDRESS_IN_USE, _R.DUPLICATE_LEASE, _R.INVALID_LEASE),
+        "it is served as soon as that is put right",
+        _leases,
+    ),
+    row(_C.ATTESTED, _F, (_R.FOREIGN_EK,), "it is asked again at its next boot", _attested),
+    row(
+        _C.ATTESTED,
+        _F,
+        (_R.EK_NOT_TRUSTED,),
+        "it is asked again at its next boot; the roots that count are those in the file of metalman's --ek-ca",
+        _nothing,
+    ),
+    row(_C.CLOUD_INIT_DONE, _F, (_R.FAILED, _R.TIMED_OUT), "nothing, until it is made anew", _replace),
+    row(
+        _C.NODE_UPDATED,
+        _F,
+        (_R.ROLLED_BACK, _R.NO_WORKING_NODE, _R.WAITING),
+        "the agent tries it again by itself",
+        _agent,
+    ),
+    row(_C.NODE_UPDATED, _U, (_R.FAILED,), "nothing, until somebody has looked", _agent),
+)

@@ -1,0 +1,152 @@
+"""Facts for `why`: objects as read at one moment, and the Leases of live processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from unbounded.api.core import ConfigMap, Event, Lease, Node
+from unbounded.api.machine import Machine
+from unbounded.api.names import LEASE_STEWARD, NAMESPACE
+from unbounded.api.operation import MachineOperation
+from unbounded.operations.absences import Absence
+from unbounded.operations.ownership import Executor, bmc_of, provider_of
+
+MACHINA: Final = "machina"
+
+
+@dataclass(frozen=True)
+class LeaderLease:
+    """A Lease with which a process leads.
+
+    Attributes:
+        still_s: time of observation without a renewal; None for one that is renewed.
+    """
+
+    name: str
+    holder: str
+    renewed: str
+    still_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ExplainFacts:
+    """All facts for a chain.
+
+    Attributes:
+        machines: the subject first, then others with its BMC.
+        operations: by name: the subject, those on the same Machine, the children of a parent.
+        nodes: by Machine.
+        node_leases: by Machine.
+        beats: by the name of the Lease; None where Leases cannot be read.
+        embedded: the controllers run in the process of the API server, and have no Leases.
+        absent: why providers are not served there, by their names.
+        events: on the Machine, oldest first.
+        sites: of all Machines; read only where the Machine of the subject does not exist.
+        unread: facts that could not be read, each with the reason, as text.
+    """
+
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    operations: Mapping[str, MachineOperation] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    node_leases: Mapping[str, Lease] = field(default_factory=dict)
+    beats: Mapping[str, LeaderLease] | None = field(default_factory=dict)
+    embedded: bool = False
+    absent: Mapping[str, Absence] = field(default_factory=dict)
+    pause: ConfigMap | None = None
+    events: tuple[Event, ...] = ()
+    sites: frozenset[str] = frozenset()
+    unread: tuple[str, ...] = ()
+
+    def is_site(self, name: str) -> bool:
+        """Return whether a site of this name is known: it has Machines, or a metalman."""
+        return name in self.sites or bool(self.beats_of(f"{Executor.METALMAN}/{name}"))
+
+    def on(self, machine: str) -> tuple[MachineOperation, ...]:
+        """Return the operations on one Machine."""
+        return tuple(self._by_machine.get(machine, ()))
+
+    @cached_property
+    def _by_machine(self) -> Mapping[str, Sequence[MachineOperation]]:
+        found: dict[str, list[MachineOperation]] = {}
+        for operation in self.operations.values():
+            found.setdefault(operation.spec.machine_ref or "", []).append(operation)
+        return found
+
+    def sharing(self, machine: Machine) -> tuple[Machine, ...]:
+        """Return the other known Machines with the same BMC and device."""
+        bmc = bmc_of(machine)
+        return tuple(one for one in self.machines.values() if one.name != machine.name and bmc and bmc_of(one) == bmc)
+
+    def absence(self, executor: str) -> Absence | None:
+        """Return why an executor that `unbounded up` starts does not serve now; None where it does."""
+        return self.absent.get(provider_of(executor) or "")
+
+    def is_away(self, executor: str) -> bool:
+        """Return whether a process counts as away, or cannot serve; one that is starting does not."""
+        absence = self.absence(executor)
+        return self.silence(executor) is not None or (absence is not None and absence.is_trouble)
+
+    def silence(self, process: str) -> str | None:
+        """Return why a process counts as away; None where it is alive, or where that cannot be observed.
+
+        Args:
+            process: machina, a metalman or a machine-ops-controller, as the status names it.
+        """
+        if self.embedded or self.beats is None:
+            return None
+        names, beats = leases_of(process), self.beats_of(process)
+        if not beats:
+            foreign = len(names) != 1  # a third-party controller may serve, with a Lease of its own
+            return None if foreign else f"there is no Lease {NAMESPACE}/{names[0]}: it has not run here"
+        away = [_why_away(beat) for beat in beats]
+        return None if None in away else away[0]
+
+    def beats_of(self, process: str) -> tuple[LeaderLease, ...]:
+        """Return the existing Leases of processes that can do the work of this one."""
+        return tuple(beat for name in leases_of(process) if (beat := (self.beats or {}).get(name)) is not None)
+
+
+def _why_away(beat: LeaderLease) -> str | None:
+    """Return why the Lease shows no live holder; None for a live one."""
+    where = f"Lease {NAMESPACE}/{beat.name}"
+    if not beat.holder:
+        return f"{where} was given back: it was stopped"
+    if beat.still_s is None:
+        return None
+    return (
+        f"{where} was renewed last at {beat.renewed} by {beat.holder},"
+        f" and not in the {beat.still_s:.0f} s that it was watched"
+    )
+
+
+def leases_of(process: str) -> tuple[str, ...]:
+    """Return the names of the Leases with which a process may lead; none for one without, such as an agent.
+
+    A machine-ops-controller may serve one site, one provider, one provider in one site, or all Machines.
+    """
+    kind, _, site = process.partition("/")
+    match kind:
+        case str() if kind == MACHINA:
+            return (LEASE_STEWARD,)
+        case Executor.METALMAN:
+            from unbounded.metalman.settings import Settings  # noqa: PLC0415  # only where a metalman is asked after
+
+            return (Settings(site=site).lease,)
+        case Executor.CLOUD:
+            return tuple(scopes_of(process))
+    return ()
+
+
+def scopes_of(controller: str) -> dict[str, tuple[str, str]]:
+    """Return the scopes of machine-ops-controllers that can do the work of this one, by the names of their Leases.
+
+    A scope is a site and a provider, each empty for all.
+    """
+    from unbounded.machineops.settings import Settings  # noqa: PLC0415
+
+    site, _, provider = controller.partition("/")[2].rpartition("/")
+    scopes = [(one, other) for one in (site, "") for other in (provider, "")]
+    return {Settings(site=one, provider=other).lease: (one, other) for one, other in scopes}

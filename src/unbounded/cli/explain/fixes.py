@@ -1,0 +1,154 @@
+"""Commands that resolve a cause, by its reason. Capital words in them are placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.deploy.machine_manifests import name_of
+from unbounded.cli.explain.cloud_fixes import CLOUD
+from unbounded.cli.explain.facts import ExplainFacts
+from unbounded.cli.explain.fix_commands import (
+    Remedy,
+    create_again,
+    fix_create_again,
+    fresh_name,
+    is_of_cloud,
+    patch,
+    secret_fix,
+)
+from unbounded.cli.explain.links import PLUGIN, Fix
+from unbounded.metalman import reasons as metal
+from unbounded.operations import reasons
+from unbounded.operations.record import run_of
+
+
+def fixes_for(
+    reason: str, machine: Machine | None, operation: MachineOperation, facts: ExplainFacts
+) -> tuple[Fix, ...]:
+    """Return fixes for the reason for which an operation waits or has failed; empty where none is known."""
+    remedy = OPERATION.get(reason)
+    found = () if remedy is None else remedy(machine, operation, facts)
+    under_way = not operation.terminal and run_of(operation) is not None
+    return tuple(fix for fix in found if not (under_way and fix.once_ended))
+
+
+def _password(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return ()
+    return (secret_fix(machine.spec.pxe.redfish.password_ref, "--from-literal={key}=PASSWORD"),)
+
+
+def _certificate(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    change = {"status": {"redfish": {"certFingerprint": None}}}
+    return (
+        Fix(
+            patch("machine", machine.name, change, status=True),
+            "pins the certificate that the BMC shows now, if it may",
+        ),
+    )
+
+
+def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
+    def remedy(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+        if machine is None:
+            return ()
+        return (Fix(patch("machine", machine.name, {"spec": {"pxe": {"redfish": change}}}), does),)
+
+    return remedy
+
+
+def _unsupported(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    fixes = (Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), or a provider"),)
+    if operation.spec.operation_kind == OperationKind.HOST_REBOOT and machine.spec.ssh is not None:
+        return (*fixes, Fix(f"{PLUGIN} why machine/{machine.name}", "says why its agent has not reported"))
+    return fixes
+
+
+def _parameters(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    target = f" --machine {operation.spec.machine_ref}" if operation.spec.machine_ref else " -l SELECTOR"
+    kind = operation.spec.operation_kind
+    words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind}{target} --param NAME=VALUE"
+    return (Fix(words, "asks for it with parameters that are right", once_ended=True),)
+
+
+def _no_machine(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is not None:  # it exists, and is being deleted
+        return ()
+    if is_of_cloud(operation):
+        does = "makes it again, with the spec.provider and the spec.providerID that it had"
+        return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True), create_again(operation))
+    return (
+        Fix("kubectl get machines", "shows how it may be spelled"),
+        _register(operation.spec.machine_ref or "", facts),
+    )
+
+
+def _register(name: str, facts: ExplainFacts) -> Fix:
+    """Return the command that registers the Machine of this name, whose prefix is its site."""
+    login = "--host HOST --ssh-username USER --ssh-private-key FILE"
+    for site, rest in _splits(name):
+        if facts.is_site(site) and name_of(site, rest) == name:
+            return Fix(f"{PLUGIN} machine register --site {site} --name {rest} {login}", "makes it")
+    return Fix(f"{PLUGIN} machine register --site SITE --name NAME {login}", "makes one, which is called SITE-NAME")
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """Yield SITE and NAME of SITE-NAME, the longest site first."""
+    at = name.rfind("-")
+    while at > 0:
+        if at + 1 < len(name):
+            yield name[:at], name[at + 1 :]
+        at = name.rfind("-", 0, at)
+
+
+def _definitions(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    return (Fix(f"{PLUGIN} install", "brings the CRDs up to date"), create_again(operation))
+
+
+def _image(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None or machine.spec.pxe is None:
+        return ()
+    change = {"spec": {"pxe": {"image": "IMAGE"}}}
+    return (Fix(patch("machine", machine.name, change), "names an image that can be pulled"), create_again(operation))
+
+
+def _other_target(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return fixes for a changed target. A new request is not proposed, as it would act on the other host."""
+    if machine is None:
+        return ()
+    name, change = machine.name, {"spec": {"providerID": "PROVIDER-ID"}}
+    look = Fix(f"kubectl get machine {name} -o yaml", "shows what it is bound to now, and operations would be done to")
+    if not machine.provider:
+        return (look,)
+    does = f"binds it again to what {operation.name} was asked for"
+    return (look, Fix(patch("machine", name, change), does, once_ended=True))
+
+
+OPERATION: Final[Mapping[str, Remedy]] = {
+    reasons.UNSUPPORTED_TARGET: _unsupported,
+    reasons.INVALID_PARAMETERS: _parameters,
+    reasons.MACHINE_NOT_FOUND: _no_machine,
+    reasons.WAITING_FOR_MACHINE: _no_machine,
+    reasons.CRD_OUTDATED: _definitions,
+    reasons.NOT_STARTED: fix_create_again,
+    reasons.CANCELLED: fix_create_again,
+    reasons.PREEMPTED: fix_create_again,
+    reasons.TIMED_OUT: fix_create_again,
+    reasons.DEADLINE_EXCEEDED: fix_create_again,
+    reasons.EXECUTOR_LOST: fix_create_again,
+    reasons.TARGET_CHANGED: _other_target,
+    metal.CREDENTIALS_MISSING: _password,
+    metal.CREDENTIALS_REFUSED: _password,
+    metal.CERTIFICATE_CHANGED: _certificate,
+    metal.CERTIFICATE_UNTRUSTED: _redfish({"caBundle": "PEM"}, "trusts another authority"),
+    metal.ADDRESS_INVALID: _redfish({"url": "https://BMC"}, "names the BMC"),
+    metal.IMAGE_NOT_READY: _image,
+    **CLOUD,
+}

@@ -1,0 +1,419 @@
+"""A Machine as a link: its phase, its blocker, and the next subject. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
+from unbounded.api.meta import Condition
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.api.phase import CurrentPhase, machine_phase
+from unbounded.cli.explain.blockers import lock_holder
+from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, condition
+from unbounded.cli.explain.facts import MACHINA, ExplainFacts
+from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch
+from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.cli.explain.notices import is_note, notices_of
+from unbounded.cli.explain.ssh_fixes import OF_RESET
+from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_causes
+from unbounded.machina.machines.deletion import asked_reset, is_held
+from unbounded.machina.machines.model import Times
+from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.wanted import made_by_an_image, why_not
+from unbounded.operations import reasons
+from unbounded.operations.counters import due
+from unbounded.operations.gates import order, paused
+from unbounded.operations.ownership import Executor, executor_name
+
+Check = Callable[[Machine, ExplainFacts], Explained | None]
+
+
+def explain_machine(name: str, facts: ExplainFacts) -> Explained:
+    """Explain what blocks a Machine; the first check with a result decides."""
+    machine = facts.machines.get(name)
+    if machine is None:
+        fix = Fix("kubectl get machines", "shows those that there are")
+        return Explained(ExplainLink(f"machine/{name}", "does not exist", fixes=(fix,)))
+    return next(found for check in CHECKS if (found := check(machine, facts)) is not None)
+
+
+def phase_of(machine: Machine, facts: ExplainFacts) -> CurrentPhase:
+    """Return the phase computed from the present facts; the phase in the status may be older."""
+    return machine_phase(
+        machine.spec,
+        conditions=machine.status.conditions,
+        node=facts.nodes.get(machine.name),
+        slot=machine.status.active_operation,
+        join=machine.status.join,
+    )
+
+
+def _link(
+    machine: Machine,
+    what: str,
+    *,
+    held_by: str = "",
+    since: str = "",
+    until: str = "",
+    next_step: str = "",
+    fixes: tuple[Fix, ...] = (),
+) -> ExplainLink:
+    about = f"machine/{machine.name}"
+    return ExplainLink(about, what, held_by=held_by, since=since, until=until, next_step=next_step, fixes=fixes)
+
+
+def _words(machine: Machine, facts: ExplainFacts) -> str:
+    now = phase_of(machine, facts)
+    return f"{now.phase}: {now.message}"
+
+
+def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
+    """Return a link that machina resolves, with machina as the next subject if it is away."""
+    return Explained(link, LinkSubject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None)
+
+
+def _open_operation(machine: Machine, facts: ExplainFacts) -> LinkSubject | None:
+    """Return the operation on it that is due first."""
+    waiting = sorted((one for one in facts.on(machine.name) if not one.terminal), key=order)
+    return LinkSubject(Topic.OPERATION, waiting[0].name) if waiting else None
+
+
+# The checks, in their order
+
+
+def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    if machine.metadata.deletion_timestamp is None:
+        return None
+    if not is_held(machine):
+        return _held_by_others(machine)
+    holders = ", ".join(machine.metadata.finalizers)
+    link = _link(
+        machine,
+        f"is being deleted, and held by its finalizers: {holders}{_reset_words(machine)}",
+        held_by=holders,
+        since=machine.metadata.deletion_timestamp,
+        next_step=f"its host is reset first, for at most {Times().reset_s / 60:.0f} minutes; then it is let go",
+        fixes=(
+            *_reset_fixes(machine),
+            Fix(patch("machine", machine.name, _NO_RESET), "lets it go; its host stays as it is"),
+        ),
+    )
+    reset = asked_reset(machine, facts.operations.values())
+    if reset is not None and not reset.terminal:
+        return Explained(link, LinkSubject(Topic.OPERATION, reset.name))
+    if paused(machine, facts.pause) is not None:
+        return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
+    return _by_machina(link, facts)
+
+
+def _held_by_others(machine: Machine) -> Explained:
+    """Explain finalizers of other projects: only their owners may remove them."""
+    holders = ", ".join(machine.metadata.finalizers)
+    fix = Fix(
+        f"kubectl get machine {machine.name} -o jsonpath='{{.metadata.finalizers}}'",
+        "shows what is left; whoever put it there takes it off",
+    )
+    link = _link(
+        machine,
+        f"is being deleted, and held by finalizers of others: {holders}" if holders else "is being deleted",
+        held_by=holders,
+        since=machine.metadata.deletion_timestamp or "",
+        next_step=f"it is gone as soon as {'those are' if ',' in holders else 'that is'} taken off" if holders else "",
+        fixes=(fix,) if holders else (),
+    )
+    return Explained(link)
+
+
+_NO_RESET: Final = {"spec": {"resetOnDelete": False}}
+
+
+def _reset_words(machine: Machine) -> str:
+    """Return the progress of the reset, as machina wrote it."""
+    said = condition(machine, ConditionType.HOST_RESET)
+    return f"; {said.message}" if said is not None and said.message else ""
+
+
+def _reset_fixes(machine: Machine) -> tuple[Fix, ...]:
+    """Return fixes for the cause that keeps the host from being reset."""
+    said = condition(machine, ConditionType.HOST_RESET)
+    remedy = OF_RESET.get(said.reason) if said is not None else None
+    return remedy(machine, said) if said is not None and remedy is not None else ()
+
+
+def _taken(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check whether an operation, or an agent, holds the Machine's lock."""
+    holder = machine.status.active_operation
+    if holder is None or holder.kind == PROVISIONING:
+        return None
+    link = _link(machine, _words(machine, facts), held_by=holder.name, since=holder.since)
+    return Explained(link, lock_holder(machine.name, facts))
+
+
+def _powered_off(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    off = condition(machine, ConditionType.POWERED_OFF)
+    if off is None or off.status != ConditionStatus.TRUE:
+        return None
+    fix = Fix(f"{PLUGIN} machine power-on {machine.name}", "switches it on")
+    link = _link(machine, _words(machine, facts), since=off.since, fixes=(fix,))
+    return Explained(link, _open_operation(machine, facts))
+
+
+def _paused(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for a pause where work is pending; other problems are still shown when the pause ends."""
+    gate, now = paused(machine, facts.pause), phase_of(machine, facts)
+    if gate is None or now.phase in {MachinePhase.READY, MachinePhase.JOINING}:
+        return None
+    words, since, fixes = _words(machine, facts), "", tuple[Fix, ...]()
+    if (found := blocking_condition(machine)) is not None:
+        trouble, said = found
+        words, since, fixes = _said(now, said), trouble.since(machine, said), trouble.fixes(machine, said)
+    words = words if gate.text in words else f"{words}; {gate.text}"
+    link = _link(machine, words, held_by=gate.held_by, since=since, fixes=fixes)
+    return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
+
+
+def explain_condition(name: str, facts: ExplainFacts) -> Explained:
+    """Explain the condition that blocks a Machine, which must exist."""
+    return _of_trouble(facts.machines[name], facts) or explain_machine(name, facts)
+
+
+def _troubled(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for a condition with a problem. On a Machine that serves, a waiting operation has precedence."""
+    serves = phase_of(machine, facts).phase is MachinePhase.READY
+    return None if serves and _open_operation(machine, facts) is not None else _of_trouble(machine, facts)
+
+
+def _of_trouble(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    found = blocking_condition(machine)
+    if found is None:
+        return None
+    trouble, said = found
+    link = _link(
+        machine,
+        _said(phase_of(machine, facts), said),
+        held_by=f"condition {said.type}={said.status} ({said.reason})",
+        since=trouble.since(machine, said),
+        until=trouble.until(machine),
+        next_step=trouble.next_step,
+        fixes=trouble.fixes(machine, said),
+    )
+    return _by_machina(link, facts) if said.type in _MACHINAS else Explained(link)
+
+
+def _said(now: CurrentPhase, said: Condition) -> str:
+    """Return the phase with the message of a condition, after its own message where the Machine serves all the same."""
+    words = said.message or said.reason
+    if now.phase is MachinePhase.READY and words not in now.message:
+        words = f"{now.message}; {words}"
+    return f"{now.phase}: {words}"
+
+
+_MACHINAS: Final = frozenset(
+    {
+        ConditionType.SSH_REACHABLE,
+        ConditionType.PROVISIONING,
+        ConditionType.PROVISIONED,
+        ConditionType.CONFIGURATION_PENDING,
+    }
+)
+
+
+def _refused(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check whether a certificate request of its agent or its kubelet was denied."""
+    refused = next((one for one in reversed(facts.events) if one.reason in _JOINS), None)
+    if refused is None or refused.reason != JOIN_REFUSED or facts.nodes.get(machine.name) is not None:
+        return None
+    may = all(open_causes(machine, purpose) for purpose in JoinPurpose)
+    asks = "the host asks again by itself"
+    link = _link(
+        machine,
+        f"{phase_of(machine, facts).phase}: {refused.message}",
+        held_by="machina, which approves certificates",
+        since=refused.last_timestamp or "",
+        next_step=f"it may join now; {asks}, and needs a token that was not made for another Machine" if may else asks,
+        fixes=(_new_token(machine) if may else Fix(_allow_join(machine), "lets it join once more"),),
+    )
+    return Explained(link)
+
+
+_JOINS: Final = frozenset({JOIN_REFUSED, JOIN_ALLOWED})
+
+
+def _new_token(machine: Machine) -> Fix:
+    """Return the fix for a host with a wrong token."""
+    if machine.spec.ssh is not None:
+        return Fix(_allow_join(machine), "has its host set up over SSH, with another token")
+    return Fix(manual_bootstrap(machine), "prints what gives its host another token")
+
+
+def _allow_join(machine: Machine) -> str:
+    return f"{PLUGIN} machine allow-join {machine.name}"
+
+
+def _provisioning(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check whether machina is setting up the host."""
+    attempt = machine.status.provisioning
+    if attempt is None or attempt.ended_at is not None or machine.spec.ssh is None:
+        return None
+    link = _link(
+        machine,
+        _words(machine, facts),
+        held_by=MACHINA,
+        since=attempt.started_at,
+        next_step=f"the attempt ends by itself; machina gives up after {Settings().provisioning_timeout_s / 60:.0f}"
+        " minutes, unless told otherwise by --provisioning-timeout",
+        fixes=(Fix(f"kubectl events --for machine/{machine.name}", "shows what it has said"),),
+    )
+    return _by_machina(link, facts)
+
+
+def _not_set_up(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for a reachable host that machina must not set up, as it has an agent or a Node of other origin."""
+    node = facts.nodes.get(machine.name)
+    if machine.spec.ssh is None or machine.spec.kubernetes is None or machine.status.provisioning is not None:
+        return None
+    words = why_not(machine, node)
+    if words is None or (node is not None and node.ready):
+        return None
+    if made_by_an_image(machine):
+        fix = Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image")
+    else:
+        fix = Fix(_allow_join(machine), "has its host set up over SSH")
+    link = _link(machine, f"{phase_of(machine, facts).phase}: {words}", fixes=(fix,))
+    return Explained(link, LinkSubject(Topic.NODE, machine.name) if node is not None else None)
+
+
+def _joining(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    if phase_of(machine, facts).phase is not MachinePhase.JOINING:
+        return None
+    said = condition(machine, ConditionType.PROVISIONED) or condition(machine, ConditionType.AGENT_BOOTSTRAPPED)
+    version = machine.status.agent.version if machine.status.agent is not None else None
+    heard = f"its agent ({version}) has reported, kubelet has not" if version else "its agent has not reported"
+    link = _link(
+        machine,
+        f"{_words(machine, facts)}; {heard}",
+        held_by=f"unbounded-agent/{machine.name}",
+        since=said.since if said is not None else "",
+        next_step="it is Ready as soon as its Node registers",
+        fixes=agent_fixes(machine),
+    )
+    return Explained(link)
+
+
+def _counted(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for a raised counter without its operation."""
+    asked = due(machine)
+    if asked is None or asked.name in facts.operations:
+        return None
+    executor = executor_name(asked.kind, machine)
+    text = f"spec.operations asks for {asked.kind} {asked.name}, which nobody has made yet"
+    if executor is None:
+        fix = Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), which counters need")
+        return Explained(_link(machine, f"{text}: counters need spec.pxe.redfish", fixes=(fix,)))
+    link = _link(machine, text, held_by=executor, next_step="it is made within seconds")
+    return Explained(link, LinkSubject(Topic.EXECUTOR, executor) if facts.silence(executor) is not None else None)
+
+
+def _operated(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for an operation that has not started."""
+    waiting = _open_operation(machine, facts)
+    if waiting is None:
+        return None
+    if _waits_for_agent(machine, facts.operations[waiting.name]):
+        state = _unready(machine, facts) or _noticed(machine, facts) or _fine(machine, facts)
+        return state if state.then is not None else Explained(state.link, waiting)
+    return Explained(_link(machine, _words(machine, facts), held_by=waiting.name), waiting)
+
+
+def _waits_for_agent(machine: Machine, operation: MachineOperation) -> bool:
+    """Return whether the operation waits for an agent on the host, and not the Machine for the operation."""
+    agent = f"{Executor.AGENT}/{machine.name}"
+    return not has_reported(machine) and agent == executor_name(OperationKind(operation.spec.operation_kind), machine)
+
+
+def _unready(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    node = facts.nodes.get(machine.name)
+    if node is None or node.ready:
+        return None
+    link = _link(machine, _words(machine, facts), held_by=f"node/{node.metadata.name}")
+    return Explained(link, LinkSubject(Topic.NODE, machine.name))
+
+
+def _noticed(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for a notice on a Machine that serves."""
+    found = notices_of(machine)
+    first = next(((notice, said) for notice, said in found if not is_note(notice)), None)
+    if first is None:
+        return None
+    notice, said = first
+    gone = said.type == ConditionType.REPAVE_PENDING and facts.nodes.get(machine.name) is None
+    link = _link(
+        machine,
+        f"{_words(machine, facts)}{_notices(machine)}",
+        held_by=f"condition {said.type}={said.status} ({said.reason})",
+        since=said.since,
+        next_step=notice.next_step,
+        fixes=() if gone else tuple(fix for row, one in found for fix in row.fixes(machine, one)),
+    )
+    return Explained(link)
+
+
+def _notices(machine: Machine) -> str:
+    """Return the messages of all notices, to append to the phase."""
+    return "".join(f"; {said.message or said.reason}" for _, said in notices_of(machine))
+
+
+def _fine(machine: Machine, facts: ExplainFacts) -> Explained:
+    """Explain a Machine without a known blocker; if it is not Ready, machina has not handled it yet."""
+    now = phase_of(machine, facts)
+    if now.phase is MachinePhase.READY:
+        gate = paused(machine, facts.pause)
+        if gate is not None:
+            link = _link(machine, f"{now.phase}: {now.message}; {gate.text}{_notices(machine)}", held_by=gate.held_by)
+            return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
+        idle = "" if _open_operation(machine, facts) else "; nothing holds it up"
+        return Explained(_link(machine, f"{now.phase}: {now.message}{idle}{_notices(machine)}"))
+    if machine.spec.ssh is not None:
+        return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), LinkSubject(Topic.MACHINA))
+    by = "has its provider make it anew" if machine.provider else "installs it from the network, where it has a BMC"
+    fixes: tuple[Fix, ...] = (
+        Fix(f"{PLUGIN} machine replace {machine.name}", by),
+        Fix(manual_bootstrap(machine), "prints what to run on it"),
+    )
+    last = _last(machine)
+    if last is not None and last.reason == reasons.TARGET_CHANGED:  # a replacement would act on the other host
+        fixes = (Fix(f"{PLUGIN} why operation/{last.name}", "says what it was bound to before"),)
+    what = f"{now.phase}: {now.message}{_last_failure(machine)}"
+    return _by_machina(_link(machine, what, held_by="whoever sets up its host", fixes=fixes), facts)
+
+
+def _last_failure(machine: Machine) -> str:
+    """Describe the failure of the last operation, which may be deleted and may have left the host half-done."""
+    last = _last(machine)
+    if last is None or last.phase != OperationPhase.FAILED:
+        return ""
+    return f"; {last.kind} {last.name}, its last operation, has failed: {last.reason}: {last.message}"
+
+
+def _last(machine: Machine) -> RecentOperation | None:
+    return next(reversed(machine.status.recent_operations), None)
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    _being_deleted,
+    _taken,
+    _powered_off,
+    _paused,
+    _troubled,
+    _provisioning,
+    _refused,
+    _not_set_up,
+    _joining,
+    _counted,
+    _operated,
+    _unready,
+    _noticed,
+    _fine,
+)

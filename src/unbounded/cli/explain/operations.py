@@ -1,0 +1,319 @@
+"""An operation as a link: its blocker or its end, and the next subject. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.cli.explain.blockers import lock_holder
+from unbounded.cli.explain.conditions import blocking_condition
+from unbounded.cli.explain.facts import MACHINA, ExplainFacts
+from unbounded.cli.explain.fix_commands import has_reported
+from unbounded.cli.explain.fixes import fixes_for
+from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.cli.explain.procedures import procedure_of
+from unbounded.operations import reasons
+from unbounded.operations.calls import Reply
+from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.fanout import fan, is_child_of
+from unbounded.operations.gates import order
+from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.plan import waiting_text
+from unbounded.operations.procedure import ENDS, Cancel, Procedure, Stage
+from unbounded.operations.record import Run, run_of, told
+from unbounded.operations.steward_plan import (
+    ABANDON_AFTER_S,
+    LOST_AFTER_S,
+    QUIET_S,
+    Ages,
+    End,
+    Say,
+    View,
+    held,
+    verdict,
+)
+
+_FOLLOWED: Final = {
+    reasons.PAUSED: Topic.PAUSE,
+    reasons.WAITING_FOR_OLDER: Topic.OPERATION,
+    reasons.SLOT_HELD: Topic.SLOT,
+    reasons.TARGET_IN_USE: Topic.OPERATION,
+    reasons.PROVIDER_NOT_SERVED: Topic.EXECUTOR,
+    reasons.WAITING_FOR_EXECUTOR: Topic.EXECUTOR,
+}
+
+
+_OF_BOOT: Final = frozenset({ConditionType.NETBOOT_IMAGE_READY, ConditionType.NETBOOT_SERVED, ConditionType.ATTESTED})
+
+
+def explain_operation(name: str, facts: ExplainFacts) -> Explained:
+    """Explain what an operation waits for, or its end."""
+    operation = facts.operations.get(name)
+    if operation is None:
+        return Explained(ExplainLink(f"operation/{name}", "it is gone"))
+    if operation.terminal:
+        return _ended(operation, facts)
+    if operation.spec.machine_ref is None:
+        return _parent(operation, facts)
+    run = run_of(operation)
+    return _unclaimed(operation, facts) if run is None else _claimed(operation, run, facts)
+
+
+def message_without_times(operation: MachineOperation) -> str:
+    """Return the message without holder, since and until, which are shown beside it."""
+    message, waiting = operation.status.message or "", operation.status.waiting
+    return message.removesuffix(told("", waiting)) if waiting is not None else message
+
+
+def _about(operation: MachineOperation) -> str:
+    return f"operation/{operation.name}"
+
+
+def _machine(operation: MachineOperation, facts: ExplainFacts) -> Machine | None:
+    return facts.machines.get(operation.spec.machine_ref or "")
+
+
+# Not claimed
+
+
+def _unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
+    """Explain an unclaimed operation with the supervisor's verdict on the present facts."""
+    machine, waiting = _machine(operation, facts), operation.status.waiting
+    others, ages = facts.on(operation.spec.machine_ref or ""), Ages(known_s=QUIET_S)
+    kind = operation.spec.operation_kind
+    executor = None if machine is None else executor_name(OperationKind(kind), machine)
+    sharing = () if machine is None else facts.sharing(machine)
+    absent = facts.absence(executor or "")
+    decided = verdict(View(operation, machine, others, facts.pause, ages, absent=absent, sharing=sharing))
+    if isinstance(decided, End):
+        fixes = fixes_for(decided.reason, machine, operation, facts)
+        what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"
+        return _by_machina(ExplainLink(_about(operation), what, fixes=fixes), facts)
+    if not isinstance(decided, Say):
+        return _by_machina(ExplainLink(_about(operation), f"{kind}, being deleted before it was started"), facts)
+    told_already = waiting is not None and waiting.reason == decided.reason
+    text = message_without_times(operation) if told_already else decided.text
+    link = ExplainLink(
+        _about(operation),
+        f"{kind}, not started: {text}",
+        held_by=decided.held_by or "",
+        since=(waiting.since if waiting is not None and told_already else operation.metadata.creation_timestamp) or "",
+        until=(waiting.until if waiting is not None else None) or "",
+        next_step=_ends_as(decided.reason),
+        fixes=fixes_for(decided.reason, machine, operation, facts),
+    )
+    if waiting is None and facts.silence(MACHINA) is not None and decided.reason == reasons.WAITING_FOR_MACHINE:
+        return Explained(link, LinkSubject(Topic.MACHINA))
+    return Explained(link, _holder(decided, operation, facts))
+
+
+def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
+    """Return a link that machina resolves, with machina as the next subject if it is away."""
+    away = facts.silence(MACHINA) is not None
+    return Explained(link, LinkSubject(Topic.MACHINA) if away else None)
+
+
+def _ends_as(reason: str) -> str:
+    if reason == reasons.WAITING_FOR_MACHINE:
+        return f"it starts when the Machine is there, and ends as Failed/{reasons.MACHINE_NOT_FOUND} otherwise"
+    return f"it starts as soon as nothing holds it back, and ends as Failed/{reasons.NOT_STARTED} otherwise"
+
+
+def _holder(decided: Say, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
+    """Return the blocker as the next subject."""
+    name = operation.spec.machine_ref or ""
+    match _FOLLOWED.get(decided.reason):
+        case None:
+            return LinkSubject(Topic.MACHINE, name) if name in facts.machines else None
+        case Topic.PAUSE:
+            return LinkSubject(Topic.PAUSE, name)
+        case Topic.SLOT:
+            return lock_holder(name, facts)
+        case topic:
+            return LinkSubject(topic, decided.held_by or "")
+
+
+# Claimed
+
+
+def _claimed(operation: MachineOperation, run: Run, facts: ExplainFacts) -> Explained:
+    machine, waiting = _machine(operation, facts), operation.status.waiting
+    procedure = procedure_of(operation, run.executor)
+    stage = None if procedure is None else procedure.stages.get(run.stage)
+    text = message_without_times(operation)
+    if not text and procedure is not None and stage is not None:
+        text = waiting_text(procedure, run, cancel=operation.spec.cancel)
+    reason = waiting.reason if waiting is not None else reasons.IN_PROGRESS
+    going = "; it is being deleted, and its finalizer holds it until it has ended" if _is_going(operation) else ""
+    away = facts.is_away(run.executor) or _agent_is_away(run, facts)
+    link = ExplainLink(
+        _about(operation),
+        f"{operation.spec.operation_kind} on Machine {run.machine}, stage {run.stage}: {text}{going}",
+        held_by=run.executor,
+        since=(waiting.since if waiting is not None else run.asked_at or run.started_at) or "",
+        until=(waiting.until if waiting is not None else None) or "",
+        next_step=_lost(operation, run) if away or operation.spec.abandon else _after(procedure, stage, run, reason),
+        fixes=(
+            *fixes_for(reason, machine, operation, facts),
+            *(_abandon(operation) if away else _cancel(operation, stage)),
+        ),
+    )
+    return Explained(link, LinkSubject(Topic.EXECUTOR, run.executor) if away else _behind(operation, run, facts))
+
+
+def _behind(operation: MachineOperation, run: Run, facts: ExplainFacts) -> LinkSubject | None:
+    """Return the blocker of a claimed operation, if it is not what its stage waits for."""
+    machine = _machine(operation, facts)
+    found = blocking_condition(machine) if machine is not None else None
+    if found is not None and operation.spec.operation_kind == OperationKind.HOST_REPLACE and found[0].type in _OF_BOOT:
+        return LinkSubject(Topic.CONDITION, run.machine)
+    return None
+
+
+def _is_going(operation: MachineOperation) -> bool:
+    return operation.metadata.deletion_timestamp is not None
+
+
+def _agent_is_away(run: Run, facts: ExplainFacts) -> bool:
+    """Return whether the host is silent. Silence is expected while the agent itself takes the node down."""
+    if not run.executor.startswith("unbounded-agent/") or run.action is not None:
+        return False
+    node = facts.nodes.get(run.machine)
+    return node is not None and not node.ready
+
+
+def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: str) -> str:
+    """Describe what follows if the awaited event does not come."""
+    if procedure is None or stage is None:
+        return ""
+    if run.failing is not None:
+        return f"it ends as Failed/{run.failing.reason}"
+    if reason not in (reasons.IN_PROGRESS, reasons.SETTLING, reasons.WAITING_FOR_TURN):
+        if run.answer.reply is Reply.NOT_DONE:
+            return f"it is asked for again and again; after {stage.limit_s:.0f} s at most it ends as Failed/{reason}"
+        limit_s = stage.limit_s if stage.last else max(stage.limit_s, procedure.unseen_limit_s)
+        return f"it is looked at again and again; after {limit_s:.0f} s it ends as Failed/{reason}"
+    following = stage.otherwise
+    if following is None:
+        return f"after {stage.limit_s:.0f} s without that it ends as Failed/{reasons.TIMED_OUT}"
+    if following.fail is not None or following.stage in ENDS:
+        return f"after {stage.limit_s:.0f} s without that it ends as Failed/{following.fail or reasons.TIMED_OUT}"
+    asking = f", asking for {following.ask}" if following.ask else ""
+    return f"after {stage.limit_s:.0f} s without that it goes on to {following.stage}{asking}"
+
+
+def _lost(operation: MachineOperation, run: Run) -> str:
+    """Describe what follows if the executor stays silent."""
+    end = f"machina ends it as Failed/{reasons.EXECUTOR_LOST}"
+    if operation.spec.abandon:
+        return f"{end} once nothing was heard of {run.executor} for {ABANDON_AFTER_S:.0f} s"
+    limit_s = deadline_s(operation) + LOST_AFTER_S
+    return f"it goes on when {run.executor} is back; {limit_s:.0f} s after its claim {end}"
+
+
+def _abandon(operation: MachineOperation) -> tuple[Fix, ...]:
+    """Return the fix that abandons an operation without a live executor."""
+    if operation.spec.abandon:
+        return ()
+    does = "ends it, if its executor will not come back; what it has done to the machine is not known then"
+    return (Fix(f"{PLUGIN} machine operation abandon {operation.name}", does),)
+
+
+def _cancel(operation: MachineOperation, stage: Stage | None) -> tuple[Fix, ...]:
+    """Return the fix that cancels the operation, in stages that can be cancelled."""
+    if stage is None or stage.cancel is Cancel.TOO_LATE or operation.spec.cancel or _is_going(operation):
+        return ()
+    return (Fix(f"{PLUGIN} machine operation cancel {operation.name}", stage.cancel.value),)
+
+
+# Ended
+
+
+def _ended(operation: MachineOperation, facts: ExplainFacts) -> Explained:
+    status, machine = operation.status, _machine(operation, facts)
+    reason = status.reason or ""
+    how = f"{status.phase}/{reason}" if reason and reason != reasons.SUCCEEDED else f"{status.phase}"
+    what = f"{operation.spec.operation_kind} has ended: {how}: {status.message or reasons.MEANING.get(reason, '')}"
+    failed = status.phase == OperationPhase.FAILED
+    fixes = fixes_for(reason, machine, operation, facts) if failed else ()
+    link = ExplainLink(
+        _about(operation), what, since=status.completed_at or "", next_step=_cleared(operation), fixes=fixes
+    )
+    if held(operation) and operation.metadata.deletion_timestamp:
+        return _by_machina(link, facts)
+    if reason == reasons.TARGET_FAILED:
+        child = _first(child for child in _children(operation, facts) if child.status.phase == OperationPhase.FAILED)
+        return Explained(link, child)
+    if failed and machine is not None and (agent := _missed_agent(operation, machine)):
+        return Explained(link, LinkSubject(Topic.EXECUTOR, agent))
+    return Explained(link)
+
+
+def _missed_agent(operation: MachineOperation, machine: Machine) -> str:
+    """Return the agent whose absence kept an operation from starting, if it is still missing; empty otherwise."""
+    executor = executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
+    by_agent = operation.status.reason == reasons.NOT_STARTED and executor == f"{Executor.AGENT}/{machine.name}"
+    return executor if by_agent and not has_reported(machine) else ""
+
+
+def _cleared(operation: MachineOperation) -> str:
+    if operation.metadata.deletion_timestamp:
+        return "machina takes its finalizer off, and it is gone"
+    ttl = operation.spec.ttl_seconds_after_finished
+    return "" if ttl is None else f"it is deleted {ttl} s after its end"
+
+
+# Parents
+
+
+def _parent(operation: MachineOperation, facts: ExplainFacts) -> Explained:
+    kind = operation.spec.operation_kind
+    if not operation.status.targets:
+        link = ExplainLink(_about(operation), f"{kind}, not started: machina has not read its selector yet")
+        return _by_machina(link, facts)
+    children = {child.spec.machine_ref or "": child for child in _children(operation, facts)}
+    step = fan(operation, children, now="")
+    turn = [t for t in step.targets if t.phase == OperationPhase.PENDING and t.machine_ref not in children]
+    stopped = [t for t in step.targets if t.reason == reasons.NOT_STARTED]
+    notes = [f"{kind} on {len(step.targets)} Machines: {step.message}"]
+    if turn:
+        notes.append(f"{len(turn)} wait for their turn, as {operation.spec.max_concurrent} may run at once")
+    if stopped and not operation.spec.cancel:
+        notes.append(f"{len(stopped)} are not started, as spec.maxFailures {operation.spec.max_failures} is reached")
+    running = _first(child for child in children.values() if not child.terminal)
+    failed = _first(child for child in children.values() if child.status.phase == OperationPhase.FAILED)
+    link = ExplainLink(
+        _about(operation),
+        "; ".join(notes),
+        held_by=running.name if running else "",
+        since=operation.status.started_at or "",
+        next_step="it ends when all of them have" if running else "it ends now",
+        fixes=() if operation.spec.cancel else (_stop(operation),),
+    )
+    if running is None and failed is None:
+        return _by_machina(link, facts)
+    return Explained(link, running or failed)
+
+
+def _stop(operation: MachineOperation) -> Fix:
+    words = f"{PLUGIN} machine operation cancel {operation.name}"
+    return Fix(words, "starts no more, and stops those that can be stopped")
+
+
+def _children(operation: MachineOperation, facts: ExplainFacts) -> tuple[MachineOperation, ...]:
+    return tuple(one for one in facts.operations.values() if is_child_of(one, operation.metadata.uid))
+
+
+def _first(operations: Iterable[MachineOperation]) -> LinkSubject | None:
+    """Return the operation that is due first."""
+    ordered = sorted(operations, key=order)
+    return LinkSubject(Topic.OPERATION, ordered[0].name) if ordered else None
+
+
+def blocking(operation: MachineOperation, facts: ExplainFacts) -> MachineOperation | None:
+    """Return the child that continues a parent's chain; the facts about its Machine have to be read for that."""
+    found = explain_operation(operation.name, facts).then if operation.spec.machine_ref is None else None
+    return facts.operations.get(found.name) if found is not None and found.topic is Topic.OPERATION else None

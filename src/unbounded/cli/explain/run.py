@@ -1,0 +1,122 @@
+"""The command `why`: find the subject, read the facts, follow the chain, and print it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.cli.explain.chain import chain
+from unbounded.cli.explain.facts_reader import FactsReader
+from unbounded.cli.explain.links import PLUGIN, ExplainLink, LinkSubject, Topic, links_with_program
+from unbounded.cli.explain.render import lines, plain
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
+from unbounded.cli.plugin.output import as_yaml
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.port import Api
+
+AGAIN_S: Final = 2.0
+KINDS: Final = {
+    **dict.fromkeys(("machine", "machines", "mach"), Topic.MACHINE),
+    **dict.fromkeys(("operation", "operations", "mop", "machineoperation", "machineoperations"), Topic.OPERATION),
+}
+
+Found = Machine | MachineOperation
+
+
+async def run(session: CommandSession) -> int:
+    """Run `why NAME`: print the chain once, or with --watch after each change until nothing blocks any more."""
+    refuse_output(session.told, "name", "wide", what="an answer is printed as text, json or yaml")
+    args, program = session.told.args, session.told.program
+    topic, name = parsed(args.name, program)
+    before: tuple[ExplainLink, ...] = ()
+    while True:
+        links, settled, unread = await explained(session.api, topic, name, program=program)
+        if links != before:
+            show(session, links, unread)
+        if settled or not args.watch:
+            return DONE
+        before = links
+        await asyncio.sleep(AGAIN_S)
+
+
+def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
+    """Parse `machine/m1`, `operation/op`, or a bare name to the topic and the name.
+
+    Raises:
+        CliError
+    """
+    kind, slash, name = text.partition("/")
+    if not slash:
+        return None, text
+    topic = KINDS.get(kind.lower())
+    if topic is None or not name:
+        raise CliError(
+            f"{text!r} is neither machine/NAME nor operation/NAME",
+            next_step=f"{program} why machine/NAME",
+            status=USAGE,
+        )
+    return topic, name
+
+
+async def explained(
+    api: Api, topic: Topic | None, name: str, *, now: WallClock = utc_now, program: str = PLUGIN
+) -> tuple[tuple[ExplainLink, ...], bool, tuple[str, ...]]:
+    """Return the chain of an object, whether nothing blocks it any more, and what could not be read."""
+    found = await find(api, topic, name, program)
+    reader = FactsReader(api, now, ApiError)
+    if isinstance(found, Machine):
+        facts = await reader.of_machine(found)
+        subject = LinkSubject(Topic.MACHINE, found.name)
+        links = links_with_program(chain(facts, subject), program)
+        return links, len(links) == 1 and not links[0].held_by and not links[0].fixes, facts.unread
+    facts = await reader.of_operation(found)
+    links = links_with_program(chain(facts, LinkSubject(Topic.OPERATION, found.name)), program)
+    return links, found.terminal, facts.unread
+
+
+async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) -> Found:
+    """Return the object of this name.
+
+    Raises:
+        CliError: there is none, or a Machine and an operation have the same name.
+    """
+    kinds: list[Kind[Any]] = [MACHINES] if topic is Topic.MACHINE else [MACHINE_OPERATIONS]
+    kinds = [MACHINES, MACHINE_OPERATIONS] if topic is None else kinds
+    found = [one for one in await asyncio.gather(*(_get(api, kind, name) for kind in kinds)) if one is not None]
+    if len(found) > 1:
+        raise CliError(
+            f"there is a Machine {name} and an operation {name}",
+            next_step=f"{program} why machine/{name}, or {program} why operation/{name}",
+            status=USAGE,
+        )
+    if not found:
+        what = {Topic.MACHINE: "Machine", Topic.OPERATION: "operation", None: "Machine or operation"}[topic]
+        raise CliError(f"there is no {what} {name}", next_step="kubectl get machines,machineoperations")
+    first: Found = found[0]
+    return first
+
+
+async def _get(api: Api, kind: Kind[Any], name: str) -> Any:
+    try:
+        return await api.get(kind, name)
+    except NotFound:
+        return None
+
+
+def show(session: CommandSession, links: tuple[ExplainLink, ...], unread: tuple[str, ...]) -> None:
+    """Print a chain in the format of -o."""
+    form = getattr(session.told.args, "output", "")
+    if form == "json":
+        session.told.out.write(msgspec.json.format(msgspec.json.encode(plain(links)), indent=2).decode() + "\n")
+    elif form == "yaml":
+        session.told.out.write(as_yaml(plain(links)))
+    else:
+        session.told.out.write("\n".join(lines(links, utc_now(), session.told.style)) + "\n")
+    for what in unread:
+        session.printer.warn(f"note: {what}; it is left out")

@@ -1,0 +1,140 @@
+"""Obstacles that an operation would meet after its start, from what its executor checks first. Pure.
+
+For bare metal, these are the Secret of the BMC, and what metalman has reported of the image and of serving it. The host
+itself cannot be checked from here; `unchecked` lists that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.core import Secret
+from unbounded.api.machine import Machine, SecretKeySelector
+from unbounded.api.meta import Condition
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.explain.conditions import TABLE, condition
+from unbounded.cli.explain.facts import ExplainFacts
+from unbounded.cli.explain.fixes import fixes_for
+from unbounded.cli.explain.links import PLUGIN, Fix
+from unbounded.cli.forecast.model import MachineForecast, Obstacle, OperationForecast
+from unbounded.operations.ownership import Executor
+from unbounded.operations.ports import Refusal
+
+# None for one that does not exist; without those that the user may not read
+Secrets = Mapping[SecretKeySelector, Secret | None]
+
+
+def passwords(planned: OperationForecast, facts: ExplainFacts) -> tuple[SecretKeySelector, ...]:
+    """Return the Secrets with the passwords of the BMCs, each once."""
+    machines = (facts.machines[one.machine] for one in planned.targets if _is_of(one, Executor.METALMAN))
+    return tuple(dict.fromkeys(map(_reference, machines)))
+
+
+def _reference(machine: Machine) -> SecretKeySelector:
+    from unbounded.metalman.access import redfish_of  # noqa: PLC0415  # only for operations of its own
+
+    return redfish_of(machine).password_ref
+
+
+def obstructed(
+    planned: OperationForecast, operation: MachineOperation, facts: ExplainFacts, secrets: Secrets
+) -> OperationForecast:
+    """Return the plan with the obstacles on each Machine, and with what was not checked."""
+    targets = tuple(
+        replace(one, obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)))
+        if _is_of(one, Executor.METALMAN)
+        else one
+        for one in planned.targets
+    )
+    unchecked = (*facts.unread, *_of_secrets(passwords(planned, facts), secrets), *_of_outside(planned))
+    return replace(planned, targets=targets, unchecked=unchecked)
+
+
+def _is_of(one: MachineForecast, executor: Executor) -> bool:
+    return not one.refused and one.executor.partition("/")[0] == executor
+
+
+def _obstacles(
+    operation: MachineOperation, machine: Machine, facts: ExplainFacts, secrets: Secrets
+) -> Iterator[Obstacle]:
+    """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
+    if operation.spec.operation_kind == OperationKind.HOST_REPLACE:
+        yield from _of_boot(machine, facts)
+    if (refusal := _refusal(machine, secrets)) is not None:
+        fixes = fixes_for(refusal.reason, machine, operation, facts)
+        yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason, fixes)
+
+
+def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
+    """Return metalman's rejection of the Secret; None for one that it can use, or that was not read."""
+    from unbounded.metalman.access import no_secret, password_of  # noqa: PLC0415  # as above
+
+    reference = _reference(machine)
+    if reference not in secrets:
+        return None
+    secret = secrets[reference]
+    if secret is None:
+        return no_secret(reference)
+    try:
+        password_of(machine, secret)
+    except Refusal as refusal:
+        return refusal
+    return None
+
+
+def _of_boot(machine: Machine, facts: ExplainFacts) -> Iterator[Obstacle]:
+    """Yield the problems that metalman has reported of the image and of the last boot that it served."""
+    from unbounded.metalman.replace import WAITING_IMAGE  # noqa: PLC0415  # as above
+    from unbounded.metalman.replace_sight import Told, is_image_ready  # noqa: PLC0415
+
+    ready = condition(machine, ConditionType.NETBOOT_IMAGE_READY)
+    if ready is None:
+        yield _nobody_serves(machine, facts)
+    elif not is_image_ready(Told(WAITING_IMAGE, "", machine, None, None)):
+        yield _told(machine, ready)
+    served = condition(machine, ConditionType.NETBOOT_SERVED)
+    if served is not None and served.status != ConditionStatus.TRUE:
+        yield _told(machine, served)
+
+
+def _nobody_serves(machine: Machine, facts: ExplainFacts) -> Obstacle:
+    fix = Fix("unbounded up --pxe-interface NAME", "serves them; with the other flags that it runs with")
+    if not facts.embedded:
+        fix = Fix(f"{PLUGIN} site deploy-pxe --site {machine.site or 'SITE'}", "has one that serves them in the site")
+    return Obstacle(
+        f"machine/{machine.name}",
+        f"nobody has told of its image (condition {ConditionType.NETBOOT_IMAGE_READY}), as a metalman does that serves"
+        " booting machines: without one it is refused, or waits in vain",
+        fixes=(fix,),
+    )
+
+
+def _told(machine: Machine, said: Condition) -> Obstacle:
+    row = next((row for row in TABLE if row.fits(said)), None)
+    seen, now = said.observed_generation, machine.metadata.generation
+    of_old = f", of an earlier spec (generation {seen} of {now})" if said.status == ConditionStatus.TRUE else ""
+    return Obstacle(
+        f"machine/{machine.name}",
+        f"condition {said.type}={said.status} ({said.reason}){of_old}: {said.message}",
+        fixes=() if row is None else row.fixes(machine, said),
+    )
+
+
+def _of_secrets(wanted: Sequence[SecretKeySelector], secrets: Secrets) -> Iterator[str]:
+    """Yield Secrets that could not be checked: the user may not read them, or metalman's rights there are unknown."""
+    yield from (f"Secret {ref.namespace}/{ref.name} may not be read by you" for ref in wanted if ref not in secrets)
+    for namespace in sorted({ref.namespace for ref in wanted if secrets.get(ref) is not None} - {NAMESPACE}):
+        yield f"whether metalman may read Secrets in namespace {namespace}, as it may in {NAMESPACE}"
+
+
+def _of_outside(planned: OperationForecast) -> Iterator[str]:
+    """Yield facts that are in no API object."""
+    if any(_is_of(one, Executor.METALMAN) for one in planned.targets):
+        yield "whether the BMC answers, takes the password and shows the certificate that is trusted"
+        if planned.kind == OperationKind.HOST_REPLACE:
+            yield "whether the host boots from the network, and reaches who serves it there"
+    if any(_is_of(one, Executor.CLOUD) for one in planned.targets):
+        yield "whether the provider can be logged into, and has the instance"

@@ -1,0 +1,203 @@
+"""The command `plan`: parse the planned command, get its intent, forecast the effects, and print them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from unbounded.api.core import CONFIG_MAPS, SECRETS, Secret
+from unbounded.api.failures import Failure
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine, SecretKeySelector
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.cli.explain.facts import ExplainFacts
+from unbounded.cli.explain.facts_reader import FactsReader
+from unbounded.cli.forecast import render
+from unbounded.cli.forecast.cloud_providers import judged, providers_of, with_losses
+from unbounded.cli.forecast.model import PlannedChange
+from unbounded.cli.forecast.obstacles import obstructed, passwords
+from unbounded.cli.forecast.operations import LOSES, decoded, forecast
+from unbounded.cli.forecast.patch_effects import counted, effects
+from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
+from unbounded.cli.plugin.intents import kind_of
+from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
+from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, find
+from unbounded.cli.plugin.registry import commands, loaded
+from unbounded.cli.plugin.target import open_api
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.port import Api
+
+AT_ONCE: Final = 10  # Secrets read concurrently
+PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)
+
+
+async def run(session: CommandSession) -> int:
+    """Run `plan COMMAND…`; the exit status is FAILED if a change would be rejected."""
+    inner, intend = _inner(session)
+    async with open_api(inner.told) as api:
+        planned = replace(inner, api=api)
+        intent = await intend(planned)
+        changes = await changes_of(planned, intent)
+    for note in intent.notes:
+        session.printer.warn(note)
+    output(planned, changes)
+    return FAILED if any(_is_refused(change) for change in changes) else DONE
+
+
+def _is_refused(change: PlannedChange) -> bool:
+    operation = change.operation
+    if change.server or (operation is not None and operation.refused):
+        return True
+    return operation is not None and bool(operation.targets) and all(one.fails_at_once for one in operation.targets)
+
+
+def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
+    """Return the planned command as if the user had typed it directly.
+
+    Raises:
+        CliError: the command has no intent.
+    """
+    told = session.told
+    known = [command for command in commands() if command.intend]
+    found = find(commands(), told.args.command)
+    if not isinstance(found, CommandMatch) or not found.command.intend:
+        there = ", ".join(" ".join(command.path) for command in known)
+        raise CliError(
+            f"there is nothing to plan about {' '.join(told.args.command) or 'no command'}",
+            next_step=f"what can be planned: {there}",
+            status=USAGE,
+        )
+    args = arguments_of(found.command, found.words, program=f"{told.program} plan")
+    for name in ("kubeconfig", "context", "as_user", "as_groups", "as_uid", "output", "no_color"):
+        setattr(args, name, getattr(args, name, None) or getattr(told.args, name))
+    told = replace(told, args=args)
+    return CommandSession(told, session.api, printer_for(told)), cast("Intend", loaded(found.command.intend))
+
+
+async def changes_of(session: CommandSession, intent: Intent) -> list[PlannedChange]:
+    """Return the writes of a command in its order: patches come before new objects."""
+    changes = [await _of_patch(session, patch) for patch in intent.patches]
+    return changes + [await _of_create(session, manifest) for manifest in intent.creates]
+
+
+async def _of_create(session: CommandSession, manifest: Raw) -> PlannedChange:
+    kind = kind_of(manifest)
+    what = f"create {full_name(kind, manifest['metadata']['name'])}"
+    change = PlannedChange(what, server=await _asked(session.api.create(kind, manifest, dry_run=True)))
+    if kind.plural != MACHINE_OPERATIONS.plural:
+        return change
+    return await _with_operation(session.api, change, manifest)
+
+
+async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str, Any]) -> PlannedChange:
+    operation = decoded(manifest)
+    facts = await _facts_of(api, operation)
+    planned = forecast(operation, facts, await _pods(api, operation, facts))
+    secrets = await _secrets(api, passwords(planned, facts))
+    planned = obstructed(planned, operation, facts, secrets)
+    providers = await providers_of(planned)
+    planned = judged(planned, operation, facts, providers)
+    return replace(change, operation=await with_losses(planned, operation, facts, providers, api))
+
+
+async def _facts_of(api: Api, operation: MachineOperation) -> ExplainFacts:
+    """Return the facts about an operation that does not exist itself."""
+    if operation.spec.machine_ref is None:
+        return await FactsReader(api).of_all(OperationKind(operation.spec.operation_kind))
+    facts = await FactsReader(api).of_operation(operation)
+    others = {name: one for name, one in facts.operations.items() if name != operation.name}
+    return replace(facts, operations=others)
+
+
+async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChange:
+    api, kind = session.api, patch.kind.raw()
+    before = await api.get(kind, patch.name, namespace=patch.namespace)
+    dry = api.patch(
+        kind,
+        patch.name,
+        patch.body,
+        namespace=patch.namespace,
+        subresource="status" if patch.status else "",
+        dry_run=True,
+    )
+    change = PlannedChange(f"patch {full_name(kind, patch.name)}: {patch.verb}", server=await _asked(dry))
+    facts = await _facts_of_patch(api, patch)
+    asked = counted(patch, before)
+    change = replace(change, effects=effects(patch, before, facts))
+    if asked is None:
+        return change
+    machine = await api.get(MACHINES, patch.name)
+    words = (*change.effects, f"its metalman makes {asked.kind} {asked.name}")
+    return await _with_operation(api, replace(change, effects=words), asked.manifest(machine))
+
+
+async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:
+    reader = FactsReader(api)
+    if patch.kind.plural == MACHINES.plural:
+        machine: Machine = await api.get(MACHINES, patch.name)
+        return await reader.of_machine(machine)
+    if patch.kind.plural != CONFIG_MAPS.plural:
+        return ExplainFacts()
+    operations = await api.list(MACHINE_OPERATIONS)
+    return ExplainFacts(operations={one.name: one for one in operations.items})
+
+
+async def _asked(dry: Any) -> str:
+    """Return the server's rejection of a write; empty where the server accepts it."""
+    try:
+        await dry
+    except Failure as error:
+        return str(error)
+    return ""
+
+
+async def _pods(api: Api, operation: MachineOperation, facts: ExplainFacts) -> Mapping[str, int]:
+    """Return the number of Pods on the Node of the one Machine that would be stopped.
+
+    Empty for several Machines, or where the user may not read Pods.
+    """
+    name = operation.spec.machine_ref
+    if name is None or name not in facts.nodes or OperationKind(operation.spec.operation_kind) not in LOSES:
+        return {}
+    try:
+        found = await api.list(PODS, fields=f"spec.nodeName={facts.nodes[name].metadata.name}")
+    except (Forbidden, NotFound):
+        return {}
+    return {name: len(found.items)}
+
+
+async def _secrets(api: Api, wanted: Sequence[SecretKeySelector]) -> Mapping[SecretKeySelector, Secret | None]:
+    """Return the Secrets that the user may read; None for one that does not exist."""
+    turns = asyncio.Semaphore(AT_ONCE)
+    found: dict[SecretKeySelector, Secret | None] = {}
+
+    async def read(ref: SecretKeySelector) -> None:
+        async with turns:
+            try:
+                secret: Secret = await api.get(SECRETS, ref.name, namespace=ref.namespace)
+                found[ref] = secret
+            except NotFound:
+                found[ref] = None
+            except Forbidden:
+                return
+
+    await asyncio.gather(*map(read, wanted))
+    return found
+
+
+def output(session: CommandSession, changes: list[PlannedChange]) -> None:
+    """Print the plan in the format of -o."""
+    match getattr(session.told.args, "output", ""):
+        case "json":
+            session.told.out.write(json.dumps(render.plain(changes), indent=4, ensure_ascii=False) + "\n")
+        case "yaml":
+            session.told.out.write(as_yaml(render.plain(changes)))
+        case "name":
+            session.told.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
+        case form:
+            told = session.told
+            shown = render.lines(changes, told.program, wide=form == "wide", style=told.style)
+            told.out.write("\n".join(shown) + "\n")

@@ -1,0 +1,170 @@
+"""Hand-over of agents to the target: their Machines on the source name it, and the source relays their certificates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.agent.cluster_access import ClusterAccess, fingerprint
+from unbounded.api.conditions import ConditionType
+from unbounded.api.core import CERTIFICATE_REQUESTS, NODES, CertificateRequest
+from unbounded.api.failures import Failure
+from unbounded.api.machine import MACHINES, JoinPurpose, Machine
+from unbounded.api.names import (
+    ANNOTATION_SUCCESSOR,
+    SIGNER_AGENT,
+    SIGNER_KUBELET,
+    SIGNER_SUCCESSOR_AGENT,
+    SIGNER_SUCCESSOR_KUBELET,
+)
+from unbounded.cli.migrate.copier import AT_ONCE, Report
+from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
+from unbounded.cli.printable import one_line
+from unbounded.join.successor import Successor, encoded
+from unbounded.kube.errors import AlreadyExists
+from unbounded.kube.gather import gather
+from unbounded.kube.port import Api
+from unbounded.machina.approval.request import Holder, Unfit, asker_of, is_decided, machine_asked_for
+
+LOOK_EVERY_S: Final = 1.0
+_SHOWN: Final = 5
+_SIGNERS: Final[Mapping[str, tuple[str, JoinPurpose]]] = {
+    SIGNER_SUCCESSOR_AGENT: (SIGNER_AGENT, JoinPurpose.AGENT),
+    SIGNER_SUCCESSOR_KUBELET: (SIGNER_KUBELET, JoinPurpose.KUBELET),
+}
+
+
+async def hand_over(source: MigrationSource, target: MigrationTarget, tell: Report) -> None:
+    """Serve agents until the last one has followed, or until cancelled."""
+    access, told = await target.access(), ""
+    while True:
+        try:
+            behind = await _behind(source.api, target.api, access)
+            if (words := _behind_words(behind)) != told:
+                told = words
+                tell(words)
+            if not behind:
+                return
+            await _announce(source.api, target.api, access, list(behind))
+            await relay(source.api, target.api)
+        except Failure as error:
+            if str(error) != told:
+                told = str(error)
+                tell(f"agents wait: {error}")
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _behind_words(behind: Mapping[str, str]) -> str:
+    if not behind:
+        return "all agents have followed: this data is not needed any more"
+    more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
+    lines = [f"{len(behind)} agents have not followed yet: {', '.join(list(behind)[:_SHOWN])}{more}"]
+    lines += [one_line(f"  {name}: {why}") for name, why in behind.items() if why][:_SHOWN]
+    return "\n".join(lines)
+
+
+async def _behind(here: Api, there: Api, access: ClusterAccess) -> dict[str, str]:
+    """Return the Machines whose agents use another API server than the target, each with the reason that its agent
+    reports.
+
+    Machines that were deleted on the target have no agent to wait for.
+    """
+    agents = {one.name: _pending(one) for one in (await here.list(MACHINES)).items if one.status.agent is not None}
+    used = (access.server, fingerprint(access.ca_pem))
+    behind = (one.name for one in (await there.list(MACHINES)).items if one.name in agents and _used(one) != used)
+    return {name: agents[name] for name in sorted(behind)}
+
+
+def _pending(machine: Machine) -> str:
+    """Return why an agent does not follow; empty where it reports no reason."""
+    current = ConditionType.CLUSTER_ACCESS_CURRENT
+    found = (one for one in machine.status.conditions if one.type == current and one.status == "False")
+    return next((one.message for one in found), "")
+
+
+def _used(machine: Machine) -> tuple[str | None, str | None]:
+    agent = machine.status.agent
+    return (agent.api_server, agent.cluster_ca) if agent is not None else (None, None)
+
+
+async def _announce(here: Api, there: Api, access: ClusterAccess, names: list[str]) -> None:
+    """Set the successor on each Machine whose agent has to follow."""
+    machines = {one.name: one.metadata.uid for one in (await there.list(MACHINES)).items}
+    nodes = {one.metadata.name: one.metadata.uid for one in (await there.list(NODES)).items}
+    before = {one.name: one.metadata.annotations.get(ANNOTATION_SUCCESSOR) for one in (await here.list(MACHINES)).items}
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> None:
+        successor = Successor(
+            server=access.server,
+            ca_pem=access.ca_pem,
+            dns=access.dns,
+            machine_uid=machines[name],
+            node_uid=nodes.get(name, ""),
+        )
+        if before.get(name) != encoded(successor):
+            async with free:
+                body = {"metadata": {"annotations": {ANNOTATION_SUCCESSOR: encoded(successor)}}}
+                await here.patch(MACHINES, name, body)
+
+    await gather(one(name) for name in names if name in before)
+
+
+async def relay(here: Api, there: Api) -> None:
+    """Relay the certificate requests that agents make on the source to the target, and the certificates back."""
+    requests = (await here.list(CERTIFICATE_REQUESTS)).items
+    open_ones = [one for one in requests if one.spec.signer_name in _SIGNERS and not _is_done(one)]
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(request: CertificateRequest) -> None:
+        async with free:
+            await _relay(here, there, request)
+
+    await gather(one(request) for request in open_ones)
+
+
+def _is_done(request: CertificateRequest) -> bool:
+    return bool(request.status.certificate) or request.status.has("Denied") or request.status.has("Failed")
+
+
+def unfit(request: CertificateRequest) -> str:
+    """Return why a request is none of an agent for itself or its kubelet; empty where it is one. Pure."""
+    asker, (_, purpose) = asker_of(request), _SIGNERS[request.spec.signer_name]
+    if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.AGENT:
+        return f"{request.spec.username} is no agent with a certificate of its own"
+    try:
+        named = machine_asked_for(request, purpose)
+    except Unfit as error:
+        return str(error)
+    return "" if named == asker.machine else f"{request.spec.username} asks for a certificate of {named}"
+
+
+async def _relay(here: Api, there: Api, request: CertificateRequest) -> None:
+    if why := unfit(request):
+        await _decide(here, request.name, "Denied", why)
+        return
+    signer, _ = _SIGNERS[request.spec.signer_name]
+    wanted = {"request": request.spec.request, "signerName": signer, "usages": list(request.spec.usages)}
+    try:
+        asked = await there.create(CERTIFICATE_REQUESTS, {"metadata": {"name": request.name}, "spec": wanted})
+    except AlreadyExists:
+        asked = await there.get(CERTIFICATE_REQUESTS, request.name)
+        if asked.spec.request != request.spec.request or asked.spec.signer_name != signer:
+            await _decide(here, request.name, "Denied", "the target has another request of this name")
+            return
+    if not is_decided(asked):
+        await _decide(
+            there, request.name, "Approved", "an agent asked for it with its certificate of the server before"
+        )
+    certificate = asked.status.certificate
+    if not certificate:
+        return  # the next round finds it
+    await _decide(here, request.name, "Approved", "the target has signed it")
+    await here.patch(CERTIFICATE_REQUESTS, request.name, {"status": {"certificate": certificate}}, subresource="status")
+
+
+async def _decide(api: Api, name: str, decision: str, why: str) -> None:
+    condition = {"type": decision, "status": "True", "reason": "Migration", "message": why}
+    patch = {"status": {"conditions": [condition]}}
+    await api.patch(CERTIFICATE_REQUESTS, name, patch, subresource="approval")

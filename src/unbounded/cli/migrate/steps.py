@@ -1,0 +1,180 @@
+"""Steps of a migration, in order. Each can be interrupted anywhere; a new run of the command resumes.
+
+Until the record on the target has the phase Resumed, the source is the control plane, and neither side acts. From then
+on the target is the control plane, and the source serves agents that have not followed yet.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from unbounded.api.failures import Rejected
+from unbounded.cli.migrate.copier import Report, copy, delete_copies, read_objects
+from unbounded.cli.migrate.copy_plan import ServerObjects
+from unbounded.cli.migrate.freeze import freeze, pause_of, set_pause, thaw
+from unbounded.cli.migrate.lease_hold import hold, lease_names, release
+from unbounded.cli.migrate.marker import Marker, MarkerStage
+from unbounded.cli.migrate.obstacles import obstacles, running
+from unbounded.cli.migrate.record import (
+    MigrationPhase,
+    MigrationRecord,
+    advance_record,
+    begin_record,
+    read_record,
+    remove_record,
+)
+from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget, TargetObservation, observe
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """A planned migration.
+
+    Args:
+        migration: its name; a new one unless it has begun.
+        begun: whether its record exists on the target.
+        obstacles: problems that the user has to solve first.
+    """
+
+    migration: str
+    begun: bool
+    source: ServerObjects
+    target: TargetObservation
+    obstacles: tuple[str, ...]
+
+
+async def plan(source: MigrationSource, target: MigrationTarget) -> MigrationPlan:
+    """Read both sides and plan.
+
+    Raises:
+        Rejected: the data is being migrated to another cluster.
+    """
+    marker = source.marker.read()
+    if marker is not None:
+        await check_cluster(marker, target)
+    migration = marker.migration if marker is not None else str(uuid.uuid4())
+    here, there = await read_objects(source.api), await observe(target, migration)
+    found = (
+        there.troubles
+        if there.record is not None and there.record.phase is MigrationPhase.RESUMED
+        else (
+            *there.troubles,
+            *obstacles(here, there.holdings, migration),
+        )
+    )
+    return MigrationPlan(migration, there.record is not None, here, there, found)
+
+
+async def move(source: MigrationSource, target: MigrationTarget, planned: MigrationPlan, tell: Report) -> None:
+    """Migrate the control plane to the target, up to and past the point of no return.
+
+    Raises:
+        Rejected: an operation runs on the source, or another process takes the migration back.
+        Stale: another process finished it, or takes it back, at this moment.
+    """
+    marker = source.marker.read()
+    if marker is not None and marker.stage is MarkerStage.MOVED:
+        return
+    if marker is None:
+        paused = await pause_of(source.api)
+        server, cluster = target.server, await target.cluster()
+        marker = Marker(migration=planned.migration, server=server, cluster=cluster, paused=paused)
+        source.marker.write(marker)
+    record = await read_record(target.api, marker.migration)
+    if record is None or record.phase is MigrationPhase.COPYING:
+        record = await _copied(source, target, marker, record, tell)
+    await finish(target, record, tell)
+    source.marker.write(replace(marker, stage=MarkerStage.MOVED))
+
+
+async def _copied(
+    source: MigrationSource, target: MigrationTarget, marker: Marker, record: MigrationRecord | None, tell: Report
+) -> MigrationRecord:
+    """Stop both sides, and copy."""
+    await freeze(source.api, marker.server)
+    here = await read_objects(source.api)
+    if record is None and (found := running(here)):
+        await take_back_here(source, marker, tell)
+        raise Rejected("; ".join(found))
+    tell("the source stands still: no operation is claimed there")
+    await target.prepare_namespace()
+    begun = await begin_record(
+        target.api, MigrationRecord(marker.migration, source.name, MigrationPhase.COPYING, marker.paused)
+    )
+    await hold(target.api, lease_names(here.machines()), marker.migration)
+    await pause_for(target, marker.migration)
+    tell("the target stands still: its Leases are held")
+    await target.prepare()
+    await copy(here, target.api, marker.migration, tell)
+    return await advance_record(target.api, begun, MigrationPhase.COPIED)
+
+
+async def finish(target: MigrationTarget, record: MigrationRecord, tell: Report) -> None:
+    """Let the target's control plane act. This needs no source.
+
+    Raises:
+        Rejected: the copy is incomplete, or is being taken back.
+        Stale: as `move`.
+    """
+    if record.phase is MigrationPhase.COPYING:
+        raise Rejected("only a part is copied: finish the migration from the source, or take it back")
+    if record.phase is MigrationPhase.TAKING_BACK:
+        raise Rejected("it is being taken back: run the command with --take-back to finish that")
+    record = await advance_record(target.api, record, MigrationPhase.RESUMED)  # the point of no return
+    await resume_after(target, record.migration, record.paused)
+    await release(target.api, record.migration)
+    tell("the target's control plane may act now")
+
+
+async def take_back_there(target: MigrationTarget, record: MigrationRecord, tell: Report) -> None:
+    """Delete the copies, and release the target.
+
+    Raises:
+        Rejected: the target has taken over.
+        Stale: as `move`.
+    """
+    if record.phase is MigrationPhase.RESUMED:
+        raise Rejected(f"{target.server} has the machines already, and that cannot be taken back")
+    record = await advance_record(target.api, record, MigrationPhase.TAKING_BACK)
+    await delete_copies(target.api, record.migration, tell)
+    await resume_after(target, record.migration, None)
+    await release(target.api, record.migration)
+    await remove_record(target.api, record)
+
+
+async def take_back_here(source: MigrationSource, marker: Marker, tell: Report) -> None:
+    """Let the source act again, once the target never can.
+
+    Raises:
+        Rejected: the target has taken over.
+    """
+    if marker.stage is MarkerStage.MOVED:
+        raise Rejected(f"{marker.server} has the machines already, and that cannot be taken back")
+    await thaw(source.api, marker.paused)
+    source.marker.remove()
+    tell("the source may act again: start `unbounded up`")
+
+
+async def pause_for(target: MigrationTarget, migration: str) -> None:
+    """Pause all operations on the target, unless an administrator has paused them."""
+    if await pause_of(target.api) is None:
+        await set_pause(target.api, _pause(migration))
+
+
+async def resume_after(target: MigrationTarget, migration: str, paused: str | None) -> None:
+    """Replace the migration's pause, but not an administrator's."""
+    if await pause_of(target.api) == _pause(migration):
+        await set_pause(target.api, paused)
+
+
+def _pause(migration: str) -> str:
+    return f"migration {migration}"
+
+
+async def check_cluster(marker: Marker, target: MigrationTarget) -> None:
+    """Raise Rejected if the data is being migrated to another cluster than this one."""
+    if await target.cluster() != marker.cluster:
+        raise Rejected(f"the data is on its way to {marker.server}, and {target.server} is another cluster")

@@ -1,0 +1,59 @@
+"""`version` and `completion`."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version as version_of
+from typing import Final
+
+from unbounded.cli.plugin.command import DONE, CliError, CommandSession
+from unbounded.cli.plugin.output import as_yaml
+from unbounded.cli.plugin.target import open_api
+
+BASH: Final = """\
+_unbounded() {
+    local lines word
+    mapfile -t lines < <(kubectl_complete-unbounded "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    COMPREPLY=()
+    [ "${#lines[@]}" -gt 0 ] || return
+    if [ "${lines[-1]}" = ":0" ]; then compopt -o default; fi
+    unset 'lines[-1]'
+    for word in "${lines[@]}"; do COMPREPLY+=("${word%%$'\\t'*}"); done
+}
+complete -F _unbounded unbounded
+"""
+
+
+async def version(session: CommandSession) -> int:
+    """Print this program's version and, where a cluster is configured, that of its Kubernetes."""
+    said = {"unbounded": version_of("unbounded")}
+    status = await _asked(session, said)
+    match getattr(session.told.args, "output", ""):
+        case "json":
+            session.told.out.write(json.dumps(said, indent=4) + "\n")
+        case "yaml":
+            session.told.out.write(as_yaml(said))
+    return status
+
+
+async def _asked(session: CommandSession, said: dict[str, str]) -> int:
+    """Print the versions as text, and collect them for JSON and YAML."""
+    session.printer.say(f"unbounded {said['unbounded']}")
+    if session.told.args.client:
+        return DONE
+    try:
+        api = open_api(session.told)
+    except CliError as error:  # no cluster is configured, which is fine unless a flag named one
+        if session.told.args.kubeconfig or session.told.args.context:
+            raise
+        session.printer.warn(str(error))
+        return DONE
+    async with api:
+        said |= {"kubernetes": await api.version(), "server": api.config.server}
+        session.printer.say(f"kubernetes {said['kubernetes']} at {said['server']}")
+    return DONE
+
+
+async def completion(session: CommandSession) -> int:
+    session.told.out.write(BASH)
+    return DONE

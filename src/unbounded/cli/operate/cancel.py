@@ -1,0 +1,83 @@
+"""`machine operation wait`, `cancel` and `abandon`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.cli.operate import lookup
+from unbounded.cli.plugin import progress
+from unbounded.cli.plugin.command import DONE, FAILED, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.confirm import confirm
+from unbounded.cli.plugin.intents import execute_intent
+from unbounded.cli.plugin.progress import OperationResult
+from unbounded.cli.plugin.wait import report_result, wait_result
+from unbounded.operations import reasons
+from unbounded.operations.steward_plan import ABANDON_AFTER_S
+
+CANCEL, ABANDON = "cancel", "abandon"
+UNKNOWN = "nobody knows how far it came"
+
+
+async def wait(session: CommandSession) -> int:
+    args = session.told.args
+    operation = await lookup.operation(session, args.name)
+    return await report_result(session, args.name, await wait_result(session, operation, timeout_s=args.timeout))
+
+
+async def cancel(session: CommandSession) -> int:
+    operation = await lookup.operation(session, session.told.args.name)
+    return await _ended(session, operation, _intent(operation, CANCEL), lambda end: end.cancelled, "cancelled")
+
+
+async def abandon(session: CommandSession) -> int:
+    operation = await lookup.operation(session, session.told.args.name)
+    intent = _intent(operation, ABANDON)
+    if intent.patches:
+        await confirm(session.told, (operation.name,), f"{UNKNOWN}; its Machine is looked at afresh")
+    if operation.claimed and not operation.terminal:
+        silence = f"once nothing was heard of its executor for {ABANDON_AFTER_S:.0f} s"
+        session.printer.say(f"it ends {silence}; one that is at work is asked to stop by `cancel`")
+    lost = {reasons.EXECUTOR_LOST, reasons.CANCELLED}
+    return await _ended(session, operation, intent, lambda end: end.reason in lost, "abandoned")
+
+
+async def intend_cancel(session: CommandSession) -> Intent:
+    return _intent(await lookup.operation(session, session.told.args.name), CANCEL)
+
+
+async def intend_abandon(session: CommandSession) -> Intent:
+    return _intent(await lookup.operation(session, session.told.args.name), ABANDON)
+
+
+def _intent(operation: MachineOperation, field: str) -> Intent:
+    """Set the field in the operation's spec. Raise CliError if the operation has ended other than by that."""
+    end = progress.end_of(operation)
+    if end is not None and not end.cancelled:
+        raise CliError(f"operation {operation.name} has ended already: {operation.status.phase} ({end.reason})")
+    if end is not None or getattr(operation.spec, field):
+        return Intent(notes=(f"operation {operation.name} was told so already",))
+    verb = "asked to stop" if field == CANCEL else "given up"
+    return Intent(patches=(IntentPatch(MACHINE_OPERATIONS, operation.name, {"spec": {field: True}}, verb=verb),))
+
+
+async def _ended(
+    session: CommandSession,
+    operation: MachineOperation,
+    intent: Intent,
+    wanted: Callable[[OperationResult], bool],
+    word: str,
+) -> int:
+    """Carry out the intent and wait for an end that fulfils it; returns the exit status."""
+    args = session.told.args
+    status = await execute_intent(session, intent, wait=False, timeout_s=None)
+    if status != DONE or not args.wait:
+        return status
+    end = await wait_result(session, operation, timeout_s=args.timeout)
+    if wanted(end):
+        word = "cancelled" if end.cancelled else word
+        session.printer.say(f"operation {operation.name} is {word}: {end.message}".rstrip(": "))
+        return DONE
+    how = "completed" if end.complete else f"failed: {end.reason}: {end.message}"
+    session.printer.warn(f"error: operation {operation.name} was not {word}, it {how}")
+    return FAILED

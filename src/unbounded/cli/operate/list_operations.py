@@ -1,0 +1,181 @@
+"""`machine operation list`: as quick as `kubectl get`, with filters of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import signal
+import threading
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+from unbounded.api.names import GROUP
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, Raw
+from unbounded.cli.plugin.output import GAP, NONE, rows, table
+from unbounded.cli.plugin.reader import ListReader, ServerTable
+from unbounded.cli.plugin.target import config_of
+from unbounded.cli.printable import one_line
+from unbounded.kube.errors import Forbidden
+
+if TYPE_CHECKING:
+    from unbounded.kube.config import ClientConfig
+    from unbounded.kube.credentials import AuthInfo
+
+PLURAL: Final = "machineoperations"
+PHASES: Final = ("Pending", "InProgress", "Complete", "Failed")
+PENDING: Final = PHASES[0]
+_SINGULAR: Final = f"machineoperation.{GROUP}"
+
+
+async def run(session: CommandSession) -> int:
+    args = session.told.args
+    check(args)
+    if args.watch:
+        return await _watch(session)
+    config = config_of(session.told)
+    login = await config.credentials.login()
+    try:
+        with interruptible():
+            _list(session, config, login)
+    except Forbidden as error:  # another login may work after this one has expired
+        if error.code != 401 or not config.credentials.refused(login):
+            raise
+        with interruptible():
+            _list(session, config, await config.credentials.login())
+    return DONE
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt a blocking call: asyncio would only note the signal and continue after the call."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def check(args: Namespace) -> None:
+    """Raise CliError for an unknown phase, selector or format."""
+    if args.phase and args.phase not in PHASES:
+        near = difflib.get_close_matches(args.phase.capitalize(), PHASES, n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]}? " if near else ""
+        text = f"--phase: there is no {args.phase!r}: {meant}the phases are {', '.join(PHASES)}"
+        raise CliError(text, status=USAGE)
+    if args.kind:
+        from unbounded.cli.operate.create import kind_of  # noqa: PLC0415  # it brings the client along
+
+        kind_of(args.kind)
+    if args.selector:
+        from unbounded.kube.selectors import SelectorError, label_test  # noqa: PLC0415
+
+        try:
+            label_test(args.selector)
+        except SelectorError as error:
+            raise CliError(f"--selector: {error}", status=USAGE) from None
+    if args.watch and args.output in {"json", "yaml"}:
+        raise CliError(f"-o {args.output}: a watch is shown in columns or by names", status=USAGE)
+
+
+def fields_of(args: Namespace) -> str:
+    """Return the field selector. An operation without a phase counts as Pending, which a selector cannot express."""
+    given = {"spec.machineRef": args.machine, "status.phase": "" if args.phase == PENDING else args.phase}
+    return ",".join(f"{path}={value}" for path, value in given.items() if value)
+
+
+def _list(session: CommandSession, config: ClientConfig, login: AuthInfo) -> None:
+    args = session.told.args
+    with ListReader(config, login) as reader:
+        if args.output in {"json", "yaml"}:
+            from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415
+
+            found = reader.objects(PLURAL, labels=args.selector, fields=fields_of(args))
+            session.printer.objects(MACHINE_OPERATIONS.raw(), [item for item in found if _fits(item, args)])
+            return
+        found_rows = picked(reader.table(PLURAL, labels=args.selector, fields=fields_of(args)), args)
+    if not found_rows.rows:
+        session.printer.warn("No resources found")
+    elif args.output == "name":
+        session.told.out.writelines(f"{_SINGULAR}/{row[0]}\n" for row in found_rows.rows)
+    else:
+        heads, cells = shown(found_rows, wide=args.output == "wide")
+        session.told.out.write("\n".join(table(heads, cells, session.told.style)) + "\n")
+
+
+def _fits(item: dict[str, Any], args: Namespace) -> bool:
+    phase = item.get("status", {}).get("phase") or PENDING
+    return args.kind in {"", item["spec"]["operationKind"]} and args.phase in {"", phase}
+
+
+def picked(found: ServerTable, args: Namespace) -> ServerTable:
+    """Return the rows of the requested kind and phase."""
+    if not found.rows:
+        return found
+    kind, phase = (found.heads.index(name) for name in ("KIND", "PHASE"))
+    rows = [row for row in found.rows if args.kind in {"", row[kind]} and args.phase in {"", row[phase] or PENDING}]
+    return ServerTable(found.heads, found.wide, rows)
+
+
+def shown(found: ServerTable, *, wide: bool) -> tuple[list[str], list[list[str]]]:
+    """Return headings and cells as text, without the columns for -o wide alone."""
+    kept = [at for at, is_wide in enumerate(found.wide) if wide or not is_wide]
+    cells = [[NONE if row[at] is None or row[at] == "" else str(row[at]) for at in kept] for row in found.rows]
+    return [found.heads[at] for at in kept], cells
+
+
+async def _watch(session: CommandSession) -> int:
+    """Print all operations, then each one that changes, until Ctrl-C."""
+    from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415  # a list does not wait for the client
+    from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
+    from unbounded.kube.cache import Cache  # noqa: PLC0415
+
+    args = session.told.args
+    kind = MACHINE_OPERATIONS.raw()
+    async with open_api(session.told) as api:
+        await api.list(kind, fields="metadata.name=-")  # an error is raised here; the cache would retry it
+        cache = Cache(api, kind, labels=args.selector, fields=fields_of(args))
+        following = asyncio.create_task(cache.run())
+        try:
+            await cache.synced.wait()
+            lines = _Lines(session, [item for item in cache.all() if _fits(item, args)])
+            with cache.subscribed(lambda old, new: lines.changed(new or old or {}, gone=new is None)):
+                await following
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+    return DONE
+
+
+class _Lines:
+    """Rows printed one below the other as they change; the first ones set the widths of the columns."""
+
+    def __init__(self, session: CommandSession, first: Sequence[Raw]) -> None:
+        from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415
+
+        self._told = session.told
+        self._kind = MACHINE_OPERATIONS.raw()
+        self._wide = session.told.args.output == "wide"
+        heads, cells = rows(self._kind, first, wide=self._wide)
+        self._widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        if session.told.args.output != "name":
+            self._tell(heads)
+
+    def changed(self, item: Raw, *, gone: bool) -> None:
+        if not _fits(item, self._told.args):
+            return
+        _, (row,) = rows(self._kind, [item], wide=self._wide)
+        if self._told.args.output == "name":
+            row = [f"{_SINGULAR}/{row[0]}"]
+        self._tell([*row, "(deleted)"] if gone else row)
+
+    def _tell(self, row: Sequence[str]) -> None:
+        cells = map(one_line, row)
+        line = GAP.join(f"{cell:<{width}}" for cell, width in zip_longest(cells, self._widths[: len(row)], fillvalue=0))
+        print(line.rstrip(), file=self._told.out, flush=True)

@@ -1,0 +1,62 @@
+"""Reads of the objects that a command names; errors suggest the names of existing ones."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from unbounded.api.core import CONFIG_MAPS, ConfigMap
+from unbounded.api.fields import DNS_SUBDOMAIN
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
+from unbounded.cli.plugin.errors import missing_kind
+from unbounded.kube.errors import NotFound
+
+NAME_CHARACTERS = 253
+
+
+async def machine(session: CommandSession, name: str) -> Machine:
+    """Return a Machine. Raise CliError with similar names if it does not exist."""
+    try:
+        return await session.api.get(MACHINES, name)
+    except NotFound as error:
+        if missing_kind(error):
+            raise
+        there = [one.name for one in (await session.api.list(MACHINES)).items]
+        raise CliError(f"there is no Machine {name}", next_step=_near(name, there, "kubectl get machines")) from error
+
+
+async def operation(session: CommandSession, name: str) -> MachineOperation:
+    """Return a MachineOperation. Raise CliError with similar names if it does not exist."""
+    try:
+        return await session.api.get(MACHINE_OPERATIONS, name)
+    except NotFound as error:
+        if missing_kind(error):
+            raise
+        there = [one.name for one in (await session.api.list(MACHINE_OPERATIONS)).items]
+        lists = f"{session.told.program} machine operation list"
+        raise CliError(f"there is no MachineOperation {name}", next_step=_near(name, there, lists)) from error
+
+
+async def pause_of_all(session: CommandSession) -> ConfigMap | None:
+    """Return the ConfigMap whose annotation pauses all operations; None if it does not exist."""
+    try:
+        return await session.api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+    except NotFound:
+        return None
+
+
+def _near(name: str, there: Iterable[str], lists: str) -> str:
+    near = difflib.get_close_matches(name, there, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"`{lists}` lists what there is"
+
+
+def checked_name(name: str, flag: str) -> str:
+    """Return the name of an object. Raise CliError where Kubernetes would reject it."""
+    if len(name) <= NAME_CHARACTERS and re.fullmatch(DNS_SUBDOMAIN, name):
+        return name
+    rule = f"lower case letters, digits, '-' and '.', a letter or digit at both ends, {NAME_CHARACTERS} at most"
+    raise CliError(f"{flag}: {name!r} cannot be a name: {rule}", status=USAGE)

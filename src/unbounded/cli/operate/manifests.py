@@ -1,0 +1,80 @@
+"""Manifest of an operation and its validation before it is created, with the functions that the executors use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import API_VERSION
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Raw
+from unbounded.operations.fanout import Refused, snapshot
+from unbounded.operations.ownership import executor_of, why_nobody
+from unbounded.operations.parameters import invalid
+
+DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
+    OperationKind.HOST_REPLACE: "everything on its disk: the host is made anew from its image",
+    OperationKind.AGENT_RESET: "the agent and the node with all that runs on it; the host itself stays",
+}
+KIND: Final = "MachineOperation"
+
+
+def manifest(name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
+    """Return the manifest of a MachineOperation.
+
+    Args:
+        owner: the Machine with which it is deleted.
+    """
+    metadata: dict[str, Any] = {"name": name}
+    if owner is not None:
+        reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
+        metadata["ownerReferences"] = [reference]
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def decoded(wanted: Raw) -> MachineOperation:
+    return msgspec.convert(wanted, MachineOperation)
+
+
+def check_parameters(operation: MachineOperation) -> None:
+    """Raise CliError where a parameter is unknown, missing or invalid for every executor."""
+    wrong = invalid(operation)
+    if wrong is not None:
+        raise CliError(wrong, status=USAGE)
+
+
+def check_machine(operation: MachineOperation, machine: Machine) -> None:
+    """Raise CliError where no executor can execute this operation on this Machine."""
+    kind = OperationKind(operation.spec.operation_kind)
+    executor = executor_of(kind, machine)
+    if executor is None:
+        raise CliError(why_nobody(kind, machine))
+    wrong = invalid(operation, executor)
+    if wrong is not None:
+        raise CliError(wrong, status=USAGE)
+
+
+async def selected(session: CommandSession, operation: MachineOperation) -> tuple[str, ...]:
+    """Return the names of the Machines that a selector operation would act on now.
+
+    Raises:
+        CliError: it would be rejected.
+    """
+    machines = (await session.api.list(MACHINES)).items
+    found = snapshot(operation, machines)
+    if isinstance(found, Refused):
+        raise CliError(found.text, next_step="`kubectl get machines --show-labels` shows what can be selected")
+    return tuple(target.machine_ref for target in found)
+
+
+def destroyed(operation: MachineOperation, machines: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the Machines that lose data by the operation."""
+    return tuple(machines) if operation.spec.operation_kind in DESTROYS else ()
+
+
+def lost_by(kind: OperationKind) -> str:
+    """Describe the loss, for the user's confirmation."""
+    return f"this loses {DESTROYS.get(kind, 'nothing')}"

@@ -1,0 +1,78 @@
+"""The short verbs: `machine node-reboot`, `host-reboot`, `power-off`, `power-on`, `agent-upgrade`, `agent-reset`,
+`replace`. Each makes one operation on one Machine, which owns it, and waits for its end.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from datetime import datetime
+from typing import Any, Final
+
+from unbounded.api.operation import OperationKind
+from unbounded.cli.operate import lookup, manifests
+from unbounded.cli.plugin.command import CliError, CommandSession, Intent
+from unbounded.cli.plugin.intents import execute_intent
+from unbounded.kube.clock import utc_now
+
+KINDS: Final = {
+    "node-reboot": OperationKind.NODE_REBOOT,
+    "host-reboot": OperationKind.HOST_REBOOT,
+    "power-off": OperationKind.HOST_POWER_OFF,
+    "power-on": OperationKind.HOST_POWER_ON,
+    "agent-upgrade": OperationKind.AGENT_UPGRADE,
+    "agent-reset": OperationKind.AGENT_RESET,
+    "replace": OperationKind.HOST_REPLACE,
+}
+
+
+async def run(session: CommandSession) -> int:
+    args = session.told.args
+    return await execute_intent(session, await intend(session), wait=args.wait, timeout_s=args.timeout)
+
+
+async def intend(session: CommandSession) -> Intent:
+    """Return the operation that the verb creates.
+
+    Raises:
+        CliError: there is no such Machine, or no executor can execute the operation there.
+    """
+    args = session.told.args
+    machine = await lookup.machine(session, args.machine)
+    spec: dict[str, Any] = {"operationKind": KINDS[args.path[-1]].value, "machineRef": machine.name}
+    parameters = parameters_of(args)
+    if parameters:
+        spec["parameters"] = parameters
+    spec["ttlSecondsAfterFinished"] = args.ttl
+    wanted = manifests.manifest(operation_name(args, utc_now()), spec, owner=machine)
+    operation = manifests.decoded(wanted)
+    manifests.check_machine(operation, machine)
+    return Intent(
+        (wanted,),
+        destroys=manifests.destroyed(operation, (machine.name,)),
+        loses=manifests.lost_by(KINDS[args.path[-1]]),
+    )
+
+
+def parameters_of(args: Namespace) -> dict[str, str]:
+    """Return the `spec.parameters` that the verb's own flags give."""
+    told = vars(args)
+    given = {
+        "force": "true" if told.get("now") else "",
+        "graceSeconds": "" if told.get("grace") is None else str(told["grace"]),
+        "downloadURL": told.get("download_url", ""),
+        "sha256": told.get("sha256", ""),
+        "retryFailedDigest": "true" if told.get("retry_failed_digest") else "",
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def operation_name(args: Namespace, now: datetime) -> str:
+    """Return --operation-name, else MACHINE-VERB-YYYYMMDD-HHMMSS; two commands within one second mean one operation."""
+    if args.operation_name:
+        return lookup.checked_name(args.operation_name, "--operation-name")
+    name = f"{args.machine}-{args.path[-1]}-{now:%Y%m%d-%H%M%S}"
+    if len(name) > lookup.NAME_CHARACTERS:
+        raise CliError(
+            f"the name of Machine {args.machine} is too long to name an operation after: use --operation-name"
+        )
+    return name

@@ -1,0 +1,92 @@
+"""Execution of an intent: confirm, write, print the changes, and wait for the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.plugin.command import DONE, MANAGER, CommandSession, Intent, IntentPatch, Raw
+from unbounded.cli.plugin.confirm import confirm
+from unbounded.cli.plugin.wait import wait_operation
+
+NO_DRY_RUN: Final = "none"
+CLIENT: Final = "client"
+SERVER: Final = "server"
+DRY_RUNS: Final = (NO_DRY_RUN, CLIENT, SERVER)
+_WORDS: Final = {NO_DRY_RUN: "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
+
+Done = tuple[Kind[dict[str, Any]], Raw]
+
+_KINDS: Final[Mapping[tuple[str, str], Kind[Any]]] = {
+    (kind.api_version, kind.kind): kind
+    for kind in (
+        *(MACHINES, MACHINE_OPERATIONS, MACHINE_CONFIGURATIONS, MACHINE_CONFIGURATION_VERSIONS),
+        *(MACHINE_OPERATION_CREDENTIALS, SECRETS, CONFIG_MAPS, NODES, NAMESPACES),
+    )
+}
+
+
+def kind_of(manifest: Raw) -> Kind[dict[str, Any]]:
+    """Return the kind of a manifest, decoded as plain JSON. Raises KeyError for a kind that no intent has."""
+    return _KINDS[str(manifest["apiVersion"]), str(manifest["kind"])].raw()
+
+
+async def execute_intent(session: CommandSession, intent: Intent, *, wait: bool, timeout_s: float | None) -> int:
+    """Perform the writes of an intent, after the user has confirmed what is destroyed.
+
+    Patches come before new objects. With `wait`, it waits for the last of the created operations.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        CliError: the user did not confirm; nothing was written.
+        Failure: the API rejected a write; those before it were done and printed.
+    """
+    for note in intent.notes:
+        session.printer.warn(note)
+    if intent.dry_run == NO_DRY_RUN:
+        await confirm(session.told, intent.destroys, intent.loses)
+    done = [await _patched(session, patch, intent.dry_run) for patch in intent.patches]
+    done += [await _created(session, manifest, intent.made, intent.dry_run) for manifest in intent.creates]
+    operations = [item for kind, item in done if kind.plural == MACHINE_OPERATIONS.plural]
+    if wait and operations and intent.dry_run == NO_DRY_RUN:
+        return await wait_operation(session, operations[-1]["metadata"]["name"], timeout_s=timeout_s)
+    if session.printer.whole:
+        for kind, item in done:
+            session.printer.objects(kind, [item], alone=True)
+    return DONE
+
+
+async def _patched(session: CommandSession, patch: IntentPatch, dry_run: str) -> Done:
+    kind, written = patch.kind.raw(), patch.body
+    if dry_run != CLIENT:
+        written = await session.api.patch(
+            kind,
+            patch.name,
+            patch.body,
+            namespace=patch.namespace,
+            subresource="status" if patch.status else "",
+            manager=_manager(session),
+            dry_run=dry_run == SERVER,
+        )
+    session.printer.name(kind, patch.name, patch.verb + _WORDS[dry_run])
+    return kind, written
+
+
+async def _created(session: CommandSession, manifest: Raw, verb: str, dry_run: str) -> Done:
+    kind, made = kind_of(manifest), manifest
+    if dry_run != CLIENT:
+        made = await session.api.create(kind, manifest, manager=_manager(session), dry_run=dry_run == SERVER)
+    session.printer.name(kind, made["metadata"]["name"], verb + _WORDS[dry_run])
+    return kind, made
+
+
+def _manager(session: CommandSession) -> str:
+    return getattr(session.told.args, "field_manager", "") or MANAGER

@@ -1,0 +1,78 @@
+"""Manifests that somebody else keeps."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from unbounded.cli.deploy.bundle import UnusableBundle, load
+
+ACCOUNT = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n"
+CONFIG = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: machina-config}\n"
+LIST = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: s}}\n"
+KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n"
+
+
+def folder(path: Path, **files: str) -> Path:
+    path.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (path / f"{name}.yaml").write_text(text)
+    return path
+
+
+def packed(path: Path, **files: str) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"../{name}.yaml")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+@pytest.mark.parametrize("form", ["folder", "tar"])
+async def test_objects_come_in_the_order_of_the_files_and_without_machinas_configuration(
+    form: str, tmp_path: Path
+) -> None:
+    files = {"01": LIST, "02": f"---\n{ACCOUNT}---\n{CONFIG}", "kustomization": KUSTOMIZATION}
+    place = folder(tmp_path / "f", **files) if form == "folder" else packed(tmp_path / "f.tar.gz", **files)
+    assert [body["kind"] for body in await load(str(place))] == ["Service", "ServiceAccount"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "not YAML"),
+        ("a: b", "wanted objects with apiVersion, kind and metadata.name"),
+        ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}", "batch/v1 Job is applied by kubectl; these kinds can"),
+        ("", "there are no manifests in it"),
+    ],
+    ids=["yaml", "object", "kind", "nothing"],
+)
+async def test_what_cannot_be_applied_is_named(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UnusableBundle, match=words):
+        await load(str(folder(tmp_path / "f", one=text)))
+
+
+@pytest.mark.slow
+async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
+    bomb = packed(tmp_path / "bomb.tar.gz", **{str(number): "#" * 1024**2 for number in range(9)})
+    assert bomb.stat().st_size < 100_000
+    with pytest.raises(UnusableBundle, match="more than 8 MiB"):
+        await load(str(bomb))
+    with pytest.raises(UnusableBundle, match="more than 8 MiB"):
+        await load(str(folder(tmp_path / "f", one="#" * (8 * 1024**2 + 1))))
+
+
+async def test_a_place_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no tar")
+    with pytest.raises(UnusableBundle, match="no tar"):
+        await load(str(tmp_path / "text"))
+    with pytest.raises(UnusableBundle, match="no such folder or file"):
+        await load(str(tmp_path / "missing"))
+    with pytest.raises(UnusableBundle, match="manifests come over https"):
+        await load("http://example.com/machina.tar.gz")
+    with pytest.raises(UnusableBundle, match=r"https://127\.0\.0\.1:1/x"):
+        await load("https://127.0.0.1:1/x")

@@ -1,0 +1,609 @@
+"""`machine register`, `manual-bootstrap`, `allow-join`, `config …`, against a server as `unbounded up` prepares it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
+
+from tests.cli.plugin.conftest import Cli
+from tests.cli.test_terminal import terminal
+from tests.join.signing import PUBLIC_KEY
+from tests.support.authority import PEM
+from unbounded.api.core import CONFIG_MAPS, SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE
+from unbounded.cli.deploy.configurations import CONFIGURATIONS, VERSIONS
+from unbounded.cli.deploy.token_store import token_of, tokens_for
+from unbounded.cli.pxe import deployed_as
+from unbounded.kube.client import HttpApi
+from unbounded.kube.errors import NotFound
+from unbounded.machina.release_key import publish_once
+from unbounded.metalman.flags import add_arguments, told
+from unbounded.metalman.settings import DhcpMode, Netboot
+
+Raw = dict[str, Any]
+
+pytestmark = pytest.mark.slow
+
+NUMBERS = count(1)
+AGENT = ("--agent-url", "https://example.com/agent.tar.gz")
+HOST_KEY = f"ssh-ed25519 {'A' * 68}"
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "id"
+    made = ed25519.Ed25519PrivateKey.generate()
+    path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    return path
+
+
+@pytest.fixture
+async def site(up_api: HttpApi) -> str:
+    """A site of the test alone, with a token."""
+    name = f"site{next(NUMBERS)}"
+    await tokens_for(up_api, name, timedelta(hours=1))
+    return name
+
+
+def register(site: str, *more: str, host: str = "192.0.2.10") -> list[str]:
+    agent = () if "--agent-base-url" in more or "--agent-url" in more else AGENT
+    return ["machine", "register", "--site", site, "--host", host, "--ssh-username", "admin", *agent, *more]
+
+
+async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path
+) -> None:
+    said = [
+        *("--name", "Web 7", "--ssh-private-key", str(key), "--host-key", f"192.0.2.10 {HOST_KEY}"),
+        *("--node-label", "pool=web", "--node-label", "a=b", "--register-with-taint", "k=v:NoSchedule"),
+        *(
+            "--agent-version",
+            "v1.2.3",
+            "--agent-base-url",
+            "https://mirror.example.com/releases",
+            "--oci-image",
+            "registry.example.com/node:v1",
+            "--containerd-version",
+            "2.1.8",
+        ),
+        *("--reset-on-delete", "--kubernetes-version", "v1.33.1"),
+    ]
+    name, at_home = f"{site}-web-7", "which it reaches only if that runs on the host itself"
+    planned = await up_cli("plan", *register(site, *said, host="192.0.2.10:2222"))
+    assert planned.out == f"would create machine.unbounded-cloud.io/{name}\nnothing was changed\n"
+    assert planned.err.splitlines()[-1] == f"Secret unbounded-kube/ssh-{site} would be made, of the key"
+    ran = await up_cli(*register(site, *said, host="192.0.2.10:2222"))
+    assert (ran.status, len(ran.err.splitlines())) == (0, 1)
+    assert f"the host is told that the API server is at {up_api.config.server}, {at_home}" in ran.err
+    assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` names another address" in ran.err
+    assert ran.out.splitlines() == [f"secret/ssh-{site} created", f"machine.unbounded-cloud.io/{name} created"]
+    machine: Raw = await up_api.get(MACHINES.raw(), name)
+    found = await token_of(up_api, site)
+    assert found is not None
+    assert machine["metadata"]["labels"] == {"unbounded-cloud.io/site": site}
+    assert machine["spec"] == {
+        "ssh": {
+            "host": "192.0.2.10:2222",
+            "username": "admin",
+            "privateKeyRef": {"name": f"ssh-{site}", "namespace": "unbounded-kube", "key": "ssh-privatekey"},
+            "hostKeys": [HOST_KEY],
+        },
+        "kubernetes": {
+            "version": "v1.33.1",
+            "nodeLabels": {"pool": "web", "a": "b"},
+            "registerWithTaints": ["k=v:NoSchedule"],
+            "bootstrapTokenRef": {"name": found.secret},
+        },
+        "agent": {
+            "image": "registry.example.com/node:v1",
+            "version": "v1.2.3",
+            "baseURL": "https://mirror.example.com/releases",
+            "downloads": {"containerd": {"version": "2.1.8"}},
+        },
+        "resetOnDelete": True,
+    }
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.value("ssh-privatekey") == key.read_bytes()  # noqa: ASYNC240  # a small file
+    again = await up_cli(*register(site, *said, host="192.0.2.10:2222"))
+    assert [line.split()[1] for line in again.out.splitlines()] == ["unchanged", "unchanged"]
+    planned = await up_cli("plan", *register(site, *said, host="192.0.2.10:2222"))
+    assert (planned.status, planned.out) == (0, "nothing was changed\n")
+    assert planned.err.splitlines()[-2:] == [
+        f"Secret unbounded-kube/ssh-{site} holds the key already",
+        f"Machine {name} is there as it is typed: nothing would be done to it",
+    ]
+    new = ("--ssh-private-key", str(key), "--ssh-secret-name", "new")
+    differs = register(site, "--name", "Web 7", *new, *said[14:16], host="h")
+    other, planned = await up_cli(*differs), await up_cli("plan", *differs)
+    assert (other.status, planned.status, other.out) == (1, 1, "")
+    assert f"Machine {name} exists, and differs: spec.kubernetes.version, spec.ssh.host" in other.err
+    assert planned.err == other.err
+    with pytest.raises(NotFound):  # nothing is made for a Machine that is refused
+        await up_api.get(SECRETS, "new", namespace="unbounded-kube")
+    here = await up_cli("plan", *register(site, host="127.0.0.1:2222"))
+    assert (here.status, at_home in here.err) == (0, False), here.err
+
+
+async def test_a_bastion_has_the_key_of_the_host_or_one_of_its_own(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path
+) -> None:
+    bastion = ("--bastion-host", "bastion.example.com", "--bastion-host-key", HOST_KEY)
+    ran = await up_cli(*register(site, "--ssh-private-key", str(key), *bastion))
+    assert ran.status == 0, ran.err
+    assert "no image of the node's root file system is named: set spec.agent.image of the Machine" in ran.err
+    spec = (await up_api.get(MACHINES, f"{site}-192.0.2.10")).spec
+    assert spec.ssh is not None
+    assert spec.ssh.bastion is not None
+    assert spec.ssh.bastion.private_key_ref == spec.ssh.private_key_ref
+    assert (spec.ssh.bastion.username, spec.ssh.bastion.host_keys) == ("admin", (HOST_KEY,))
+    ran = await up_cli(
+        *register(site, *bastion, "--bastion-ssh-private-key", str(key), "--bastion-ssh-username", "jump", host="h2")
+    )
+    assert ran.out.splitlines()[0] == f"secret/ssh-{site}-bastion created"
+    spec = (await up_api.get(MACHINES, f"{site}-h2")).spec
+    assert spec.ssh is not None
+    assert spec.ssh.bastion is not None
+    assert spec.ssh.bastion.private_key_ref is not None
+    assert (spec.ssh.bastion.private_key_ref.name, spec.ssh.bastion.username) == (f"ssh-{site}-bastion", "jump")
+
+
+async def test_a_secret_with_another_key_is_replaced_only_by_force(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path, tmp_path: Path
+) -> None:
+    await up_cli(*register(site, "--ssh-private-key", str(key)))
+    await up_api.patch(SECRETS, f"ssh-{site}", {"data": {"passphrase": "eA=="}}, namespace="unbounded-kube")
+    other = tmp_path / "other"
+    made = ed25519.Ed25519PrivateKey.generate()
+    other.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    ran = await up_cli(*register(site, "--ssh-private-key", str(other), host="h2"))
+    assert (ran.status, f"Secret unbounded-kube/ssh-{site} holds another key" in ran.err) == (1, True)
+    planned = await up_cli("plan", *register(site, "--ssh-private-key", str(other), host="h2"))
+    assert (planned.status, planned.err) == (1, ran.err)
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, f"{site}-h2")
+    dry = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", "--dry-run", "server", host="h2"))
+    assert "configured (server dry run)" in dry.out
+    planned = await up_cli("plan", *register(site, "--ssh-private-key", str(other), "--force", host="h2"))
+    assert f"Secret unbounded-kube/ssh-{site} would get this key in place of its own" in planned.err
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.value("ssh-privatekey") == key.read_bytes()  # noqa: ASYNC240  # a small file
+    ran = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", host="h2"))
+    assert ran.out.splitlines()[0] == f"secret/ssh-{site} configured"
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.data.keys() == {"ssh-privatekey"}  # the passphrase was the other key's
+    assert secret.value("ssh-privatekey") == other.read_bytes()
+
+
+async def test_a_dry_run_of_the_client_prints_what_would_be_sent_but_no_key(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path
+) -> None:
+    dry = register(site, "--ssh-private-key", str(key), "--dry-run", "client")
+    ran = await up_cli(*dry)
+    assert ran.out.splitlines()[0] == f"secret/ssh-{site} created (dry run)"
+    ran = await up_cli(*dry, "-o", "yaml")
+    body = yaml.safe_load(ran.out)
+    left_out, command = ran.err.splitlines()
+    assert left_out == f"Secret unbounded-kube/ssh-{site} is left out, as it holds a key. Made by:"
+    make = f"kubectl create secret generic ssh-{site} --namespace unbounded-kube"
+    assert command == f"  {make} --from-file=ssh-privatekey={key}"
+    assert body["spec"]["kubernetes"]["version"] == "v1.32.0"  # the cluster's, without what its maker appends
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, body["metadata"]["name"])
+
+
+async def test_a_passphrase_is_asked_for_on_a_terminal_and_not_shown(
+    beside: Path, up_api: HttpApi, site: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "locked"
+    made = ed25519.Ed25519PrivateKey.generate()
+    path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open sesame")))
+    plugin = [sys.executable, "-m", "unbounded.cli.plugin.main", "--kubeconfig", str(beside)]
+    command = [*plugin, *register(site, "--ssh-private-key", str(path), host="192.0.2.11")]
+    async with terminal(*command) as screen:
+        await screen.shows(r"Passphrase of \S+locked: ")
+        screen.type("wrong\n")
+        await screen.shows(r"Passphrase of \S+locked: [\s\S]*Passphrase of \S+locked: ")
+        screen.type("open sesame\n")
+        await screen.shows(rf"{site}-192\.0\.2\.11 created")
+        assert "sesame" not in screen.written
+        assert await screen.process.wait() == 0
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.value("passphrase") == b"open sesame"
+    async with terminal(*command) as screen:
+        await screen.shows("Passphrase of ")
+        screen.type("\x03")
+        assert await screen.process.wait() == 130
+
+
+REFUSED = [
+    ((), 2, "there is no Secret unbounded-kube/ssh-SITE with an SSH key", "give the key with --ssh-private-key FILE"),
+    (("--ssh-private-key", "/nonexistent"), 2, "--ssh-private-key: /nonexistent: No such file", ""),
+    (("--bastion-host-key", HOST_KEY), 2, "--bastion-host-key needs --bastion-host HOST", ""),
+    (("--host-key", "x"), 2, "--host-key: 'x' is no host key", ""),
+    (("--node-label", "x"), 2, "--node-label: 'x' is no label: write KEY=VALUE", ""),
+    (("--name", "x" * 63), 2, "--name: ", "choose another with --name"),
+    (("--agent-url", "x"), 2, "--agent-url: 'x' is no URL", ""),
+    (("--agent-sha256", "x"), 2, "--agent-sha256: 'x' is no SHA-256 digest: write its 64 hexadecimal digits", ""),
+    (("--kubernetes-version", "new"), 2, "--kubernetes-version: 'new' is no version", ""),
+]
+
+
+@pytest.mark.parametrize(("more", "status", "words", "following"), REFUSED, ids=range(len(REFUSED)))
+async def test_what_cannot_be_meant_is_refused_before_anything_is_made(
+    more: tuple[str, ...], status: int, words: str, following: str, up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    for plan in ((), ("plan",)):
+        ran = await up_cli(*plan, *register(site, *more, host="h9"))
+        assert (ran.status, ran.out) == (status, "")
+        assert words.replace("SITE", site) in ran.err
+        assert following in ran.err
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, f"{site}-h9")
+
+
+async def test_a_site_without_a_token_is_told_how_to_get_one(up_cli: Cli, key: Path) -> None:
+    for command in (
+        register("tokenless", "--ssh-private-key", str(key)),
+        ["machine", "manual-bootstrap", "m", "--site", "tokenless"],
+    ):
+        ran = await up_cli(*command)
+        assert ran.status == 1
+        assert "site tokenless has no bootstrap token that is good now" in ran.err
+        assert "`kubectl unbounded site init --name tokenless`" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "flag"),
+    [
+        ((), "no release of the agent is named: set spec.agent.url of the Machine", "--agent-url URL names it"),
+        (
+            ("--agent-base-url", "http://example.com"),
+            "over plain http without a digest",
+            "--agent-sha256 DIGEST names it for this host\n",
+        ),
+    ],
+    ids=["no release", "plain http"],
+)
+async def test_a_host_without_a_release_that_it_may_run_is_refused(
+    more: tuple[str, ...], words: str, flag: str, up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    where = ("--site", site, *more)
+    for command in (
+        ("machine", "register", *where, "--host", "h", "--ssh-username", "u"),
+        ("plan", "machine", "register", *where, "--host", "h", "--ssh-username", "u"),
+        ("machine", "manual-bootstrap", "web9", *where),
+    ):
+        ran = await up_cli(*command)
+        assert (ran.status, ran.out) == (1, "")
+        assert words in ran.err
+        assert flag in ran.err
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, f"{site}-h")
+    ran = await up_cli("machine", "manual-bootstrap", "web9", *where, *more, *AGENT, "--agent-sha256", "A" * 64)
+    assert f"export AGENT_SHA256={'a' * 64}" in ran.out
+
+
+async def test_a_second_machine_of_one_host_is_refused(up_cli: Cli, up_api: HttpApi, site: str, key: Path) -> None:
+    await up_cli(*register(site, "--name", "first", "--ssh-private-key", str(key), host="198.51.100.7"))
+    for words in (["plan"], []):
+        ran = await up_cli(*words, *register(site, "--name", "second", host="198.51.100.7:22"))
+        assert (ran.status, ran.out) == (1, "")
+        assert f"--host: Machine {site}-first is of this host already: its spec.ssh.host is 198.51.100.7" in ran.err
+    assert [one.name for one in (await up_api.list(MACHINES)).items if one.site == site] == [f"{site}-first"]
+    again = await up_cli(*register(site, "--name", "first", host="198.51.100.7"))
+    assert (again.status, again.out) == (0, f"machine.unbounded-cloud.io/{site}-first unchanged\n")
+
+
+async def test_a_second_name_of_one_host_is_refused(up_cli: Cli, site: str, key: Path) -> None:
+    """Seen: a host under its name and its address was registered twice."""
+    await up_cli(*register(site, "--name", "first", "--ssh-private-key", str(key), host="localhost:2207"))
+    ran = await up_cli(*register(site, "--name", "second", host="127.0.0.1:2207"))
+    assert (ran.status, ran.out) == (1, "")
+    assert f"Machine {site}-first is of this host already: its spec.ssh.host is localhost:2207" in ran.err
+    assert "which has the same address: 127.0.0.1" in ran.err
+
+
+async def test_waiting_ends_with_ready_or_with_failed(up_cli: Cli, up_api: HttpApi, site: str, key: Path) -> None:
+    async def becomes(name: str, *phases: str) -> None:
+        async with asyncio.timeout(60):
+            for phase in phases:
+                while True:
+                    try:
+                        await up_api.patch(MACHINES, name, {"status": {"phase": phase}}, subresource="status")
+                        break
+                    except NotFound:
+                        await asyncio.sleep(0.02)
+
+    ready = asyncio.create_task(up_cli(*register(site, "--ssh-private-key", str(key), "--wait", host="r")))
+    await becomes(f"{site}-r", "Joining", "Ready")
+    ran = await ready
+    assert (ran.status, ran.out.splitlines()[-1]) == (0, f"machine/{site}-r is Ready")
+    failed = asyncio.create_task(up_cli(*register(site, "--wait", host="f")))
+    await becomes(f"{site}-f", "Failed")
+    ran = await failed
+    assert (ran.status, f"`kubectl unbounded why machine/{site}-f` says more" in ran.err) == (1, True)
+    late = await up_cli(*register(site, "--wait", "--timeout", "100ms", host="l"))
+    assert (late.status, "is not Ready within 0.1 s\n" in late.err) == (3, True)
+
+
+async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
+    up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    said = ("--site", site, "--node-label", "a=b", "--agent-url", "https://mirror.example.com/a b.tar.gz")
+    refused = await up_cli("machine", "manual-bootstrap", "web8", *said)
+    assert (refused.status, "--agent-url" in refused.err) == (2, True)
+    said = (*said[:-1], "https://mirror.example.com/agent.tar.gz")
+    script = await up_cli("machine", "manual-bootstrap", "web8", *said)
+    assert "no Service kube-system/kube-dns" in script.err
+    assert "`unbounded up --cluster-dns ADDRESS` names one" in script.err
+    assert f"the host is told that the API server is at {up_api.config.server}" in script.err
+    bash = ["bash", "-n"]
+    checked = await asyncio.to_thread(subprocess.run, bash, input=script.out, text=True, check=False)
+    assert checked.returncode == 0
+    _, _, rest = script.out.partition('agent.json" <<')
+    config = json.loads(rest.partition("\n")[2].partition("\nEND_OF_FILE")[0])
+    found = await token_of(up_api, site)
+    assert found is not None
+    assert config["MachineName"] == config["NodeName"] == "web8"
+    assert config["Kubelet"]["Auth"]["BootstrapToken"] == found.token.text.reveal()
+    assert config["Kubelet"]["Labels"] == {
+        "a": "b",
+        "unbounded-cloud.io/machine": "web8",
+        "unbounded-cloud.io/site": site,
+    }
+    assert config["Kubelet"]["ApiServer"] == up_api.config.server
+    assert config["Cluster"]["Version"] == "1.32.0"
+    assert "export AGENT_URL=https://mirror.example.com/agent.tar.gz" in script.out
+    user_data = await up_cli("machine", "manual-bootstrap", "web8", *said, "--variant", "cloud-init")
+    assert user_data.out.startswith("#cloud-config\n")
+    files = {file["path"]: file for file in yaml.safe_load(user_data.out)["write_files"]}
+    assert json.loads(files["/etc/unbounded/agent/config.json"]["content"]) == config
+
+
+async def test_a_machine_that_is_there_says_what_was_not_typed(up_cli: Cli, up_api: HttpApi, site: str) -> None:
+    kubernetes = {"version": "v1.30.0", "nodeLabels": {"kept": "yes"}}
+    labels = {"unbounded-cloud.io/site": site}
+    name = f"{site}-there"
+    await up_api.create(MACHINES, {"metadata": {"name": name, "labels": labels}, "spec": {"kubernetes": kubernetes}})
+    ran = await up_cli("machine", "manual-bootstrap", name, "--site", site, *AGENT)
+    assert '"Version": "1.30.0"' in ran.out
+    assert '"kept": "yes"' in ran.out
+    ran = await up_cli("machine", "manual-bootstrap", name, "--site", "tokenless")
+    assert ran.status != 0
+    assert ran.out == ""
+
+
+async def test_a_host_by_hand_has_the_proxy_and_the_authorities_of_its_configuration(
+    up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    """Also where no Machine is there yet: its agent makes it, and the configuration selects it then."""
+
+    async def told(name: str, *more: str) -> Any:
+        ran = await up_cli(
+            "machine", "manual-bootstrap", name, "--site", site, "--variant", "cloud-init", *AGENT, *more
+        )
+        assert ran.status == 0, ran.err
+        files = {file["path"]: file for file in yaml.safe_load(ran.out)["write_files"]}
+        return json.loads(files["/etc/unbounded/agent/config.json"]["content"])
+
+    labels = {"unbounded-cloud.io/site": site}
+    template = {"proxy": {"https": "http://proxy:3128"}, "caBundle": PEM}
+    for name, priority, its in ((f"{site}-best", 2, template), (f"{site}-other", 1, {"agent": {"image": "r/i:v1"}})):
+        spec = {"machineSelector": {"matchLabels": labels}, "priority": priority, "template": its}
+        await up_api.create(CONFIGURATIONS, {"metadata": {"name": name}, "spec": spec})
+        meta = {"name": f"{name}-v1", "labels": {LABEL_CONFIGURATION: name}}
+        await up_api.create(VERSIONS, {"metadata": meta, "spec": {"version": 1, "template": its}})
+    found = await told(f"{site}-new")
+    assert (found["Proxy"], found["CaBundle"]) == ({"HTTPS": "http://proxy:3128"}, PEM)
+    await publish_once(up_api, PUBLIC_KEY)
+    try:
+        assert (await told(f"{site}-new"))["Upgrade"] == {"PublicKey": PUBLIC_KEY}
+    finally:
+        await up_api.delete(CONFIG_MAPS, CONFIGMAP_RELEASES, namespace=NAMESPACE)
+    ref = {"name": f"{site}-other", "version": 1}
+    body = {"metadata": {"name": f"{site}-named", "labels": labels}, "spec": {"configurationRef": ref}}
+    await up_api.create(MACHINES, body)
+    assert "Proxy" not in await told(f"{site}-named")
+    await up_api.patch(MACHINES, f"{site}-named", {"spec": {"configurationRef": {"version": 7}}})
+    ran = await up_cli("machine", "manual-bootstrap", f"{site}-named", "--site", site, *AGENT)
+    assert (ran.status, ran.out) == (1, "")
+    assert f"there is no MachineConfigurationVersion {site}-other-v7" in ran.err
+
+
+async def test_a_machine_may_join_once_more_each_time_that_the_last_one_was_used(up_cli: Cli, up_api: HttpApi) -> None:
+    await up_api.create(MACHINES, {"metadata": {"name": "joins"}, "spec": {}})
+    for verb in ("patched", "unchanged"):
+        ran = await up_cli("machine", "allow-join", "joins")
+        assert (ran.status, ran.out) == (0, f"machine.unbounded-cloud.io/joins {verb}\n")
+    used = [
+        {"purpose": purpose, "cause": "Allowed/1", "request": "r", "at": "2026-01-01T00:00:00Z"}
+        for purpose in ("agent", "kubelet")
+    ]
+    await up_api.patch(MACHINES, "joins", {"status": {"join": {"used": used}}}, subresource="status")
+    ran = await up_cli("machine", "allow-join", "joins")
+    assert ran.out == "machine.unbounded-cloud.io/joins patched\n"
+    assert (await up_api.get(MACHINES, "joins")).spec.join_counter == 2
+    ran = await up_cli("machine", "allow-join", "nobody")
+    assert (ran.status, '"nobody" not found' in ran.err) == (1, True)
+
+
+async def test_a_ready_machine_is_installed_again_only_when_its_name_was_typed(
+    up_cli: Cli, up_api: HttpApi, beside: Path
+) -> None:
+    """Seen: `allow-join` of a Machine that served had its host installed over, and spoke of certificates alone."""
+    ref = {"name": "k", "namespace": NAMESPACE}
+    ssh = {"host": "198.51.100.20", "username": "admin", "privateKeyRef": ref}
+    await up_api.create(MACHINES, {"metadata": {"name": "serves"}, "spec": {"ssh": ssh, "kubernetes": {}}})
+    at = "2026-01-01T00:00:00Z"
+    done = {"attempt": "a", "generation": 1, "startedAt": at, "endedAt": at, "failures": 0, "joinCounter": 0}
+    await up_api.patch(MACHINES, "serves", {"status": {"phase": "Ready", "provisioning": done}}, subresource="status")
+    words = "it is Ready, and machina runs the install script on its host again, over SSH, under the Node that serves"
+    ran = await up_cli("machine", "allow-join", "serves")
+    assert (ran.status, ran.out) == (2, "")
+    assert "this needs 'serves' typed by a person" in ran.err
+    planned = await up_cli("plan", "machine", "allow-join", "serves")
+    assert f"  {words}\n" in planned.out
+    command = [sys.executable, "-m", "unbounded.cli.plugin.main", "--kubeconfig", str(beside)]
+    async with terminal(*command, "machine", "allow-join", "serves") as screen:
+        await screen.shows(rf"serves: {words}\.\s+Type `serves` to go on: ")
+        screen.type("serve\n")
+        assert await screen.process.wait() == 1
+    assert (await up_api.get(MACHINES, "serves")).spec.join_counter == 0
+    ran = await up_cli("machine", "allow-join", "serves", "--force")
+    assert (ran.status, ran.out) == (0, "machine.unbounded-cloud.io/serves patched\n")
+
+
+async def test_one_that_may_join_already_is_printed_as_it_is(up_cli: Cli, up_api: HttpApi) -> None:
+    await up_api.create(MACHINES, {"metadata": {"name": "joins-already"}, "spec": {"joinCounter": 1}})
+    ran = await up_cli("machine", "allow-join", "joins-already", "-o", "json")
+    assert json.loads(ran.out)["metadata"]["name"] == "joins-already"
+
+
+async def test_a_configuration_is_made_shown_and_assigned(up_cli: Cli, up_api: HttpApi, tmp_path: Path) -> None:
+    settings = {"kubelet": {"maxPods": 50}, "sysctl": {"vm.max_map_count": "262144"}}
+    (tmp_path / "settings.yaml").write_text(yaml.dump(settings))
+    create = ["config", "create", "workers", "--agent-image", "registry.example.com/node:v1", "-l", "pool=a,tier!=x"]
+    create += ["--taints", "k=v:NoSchedule,gone:NoExecute", "--node-labels", "a=b,c=d", "--priority", "5"]
+    create += ["--settings", str(tmp_path / "settings.yaml")]
+    dry = await up_cli(*create, "--dry-run", "client", "-o", "json")
+    ran = await up_cli(*create)
+    assert ran.out == "machineconfiguration.unbounded-cloud.io/workers created\n"
+    there: Raw = await up_api.get(CONFIGURATIONS, "workers")
+    assert json.loads(dry.out)["spec"].items() <= there["spec"].items()
+    assert there["spec"]["template"] == {
+        "agent": {"image": "registry.example.com/node:v1"},
+        "kubernetes": {
+            "nodeLabels": {"a": "b", "c": "d"},
+            "registerWithTaints": [
+                {"key": "k", "value": "v", "effect": "NoSchedule"},
+                {"key": "gone", "effect": "NoExecute"},
+            ],
+        },
+        **settings,
+    }
+    assert there["spec"]["machineSelector"]["matchLabels"] == {"pool": "a"}
+    for number in (2, 1):
+        spec = {"version": number, "template": there["spec"]["template"]}
+        meta = {"name": f"workers-v{number}", "labels": {LABEL_CONFIGURATION: "workers"}}
+        await up_api.create(VERSIONS, {"metadata": meta, "spec": spec})
+    shown = await up_cli("config", "versions", "workers", "-o", "name")
+    assert [line.rpartition("/")[2] for line in shown.out.splitlines()] == ["workers-v1", "workers-v2"]
+    assert "workers" in (await up_cli("config", "get")).out
+    assert yaml.safe_load((await up_cli("config", "get", "workers", "-o", "yaml")).out)["spec"] == there["spec"]
+
+    bound = {"name": "chosen", "annotations": {ANNOTATION_BOUND: "workers"}}
+    await up_api.create(MACHINES, {"metadata": bound, "spec": {"configurationRef": {"name": "workers"}}})
+    await up_api.create(MACHINES, {"metadata": {"name": "other"}, "spec": {}})
+    for verb in ("patched", "unchanged"):
+        ran = await up_cli("config", "assign", "workers", "chosen", "other", "--version", "2")
+        assert ran.status == 0, ran.err
+        assert [line.split()[1] for line in ran.out.splitlines()] == [verb, verb]
+    machine: Raw = await up_api.get(MACHINES.raw(), "chosen")
+    assert machine["spec"]["configurationRef"] == {"name": "workers", "version": 2}
+    assert ANNOTATION_BOUND not in machine["metadata"].get("annotations", {})  # a selector leads it nowhere else
+    await up_cli("config", "assign", "workers", "chosen")
+    machine = await up_api.get(MACHINES.raw(), "chosen")
+    assert machine["spec"]["configurationRef"] == {"name": "workers"}
+    ran = await up_cli("config", "assign", "workers", "chosen", "--version", "7")
+    assert (ran.status, "has no version 7; it has: 1, 2" in ran.err) == (2, True)
+    ran = await up_cli("config", "assign", "workers", "chosen", "nobody")
+    assert ran.status == 1
+
+
+async def test_metalman_of_a_site_is_deployed_where_deployments_are(up_cli: Cli) -> None:
+    ran = await up_cli(
+        *("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", "--interface", "eth1"),
+        *("--image-registry", "registry.example.com", "--dhcp-relay", "10.0.0.1", "--dhcp-relay", "10.1.0.0/24"),
+    )
+    service, deployment = json.loads(ran.out)["items"]
+    assert service["metadata"]["name"] == deployment["metadata"]["name"] == "metalman-controller-rack1"
+    args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--dhcp-interface=eth1", "--dhcp-relay=10.0.0.1/32,10.1.0.0/24"} <= set(args)
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--interface", "a/b")
+    assert (ran.status, "--interface: 'a/b'" in ran.err) == (2, True)
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dhcp-relay", "fe80::1")
+    assert (ran.status, "--dhcp-relay: fe80::1/128 is not of IPv4" in ran.err) == (2, True)
+
+
+async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up_cli: Cli, tmp_path: Path) -> None:
+    roots = tmp_path / "roots.pem"
+    roots.write_text(PEM)
+    served = Netboot(
+        interface="eth1",
+        dhcp_mode=DhcpMode.PROXY,
+        http_port=81,
+        tftp_port=70,
+        dhcp_port=68,
+        cluster_dns="10.96.0.10",
+        ek_ca=roots,
+    )
+    given = [word for name, value in deployed_as(served).items() for word in (f"--{name}", value)]
+    given += ["--image-registry", "registry.example.com"]
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", *given)
+    trusted, _service, deployment = json.loads(ran.out)["items"]
+    pod = deployment["spec"]["template"]["spec"]
+    (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "ek-ca")
+    assert {"name": "ek-ca", "configMap": {"name": trusted["metadata"]["name"]}} in pod["volumes"]
+    parser = ArgumentParser()
+    add_arguments(parser, {}, netboot=True)
+    _serve, *args = pod["containers"][0]["args"]
+    ((file, text),) = trusted["data"].items()
+    assert f"--ek-ca={mount['mountPath']}/{file}" in args
+    there = [word.replace(f"{mount['mountPath']}/{file}", str(roots)) for word in args]
+    netboot = told(parser.parse_args(there), {}, netboot=True)[0].netboot
+    assert netboot is not None
+    assert text == PEM
+    assert replace(netboot, cache_dir=served.cache_dir, flags=served.flags) == served
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--dhcp-mode", "never"], "--dhcp-mode: 'never' is no mode: choose from"),
+        (["--http-port", "x"], "--http-port: 'x' is no port"),
+        (["--cluster-dns", "x"], "--cluster-dns: 'x' is no IPv4 address"),
+        (["--ek-ca", "/none"], "--ek-ca: /none: No such file"),
+    ],
+)
+async def test_settings_of_network_boot_are_checked(up_cli: Cli, words: list[str], said: str) -> None:
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", *words)
+    assert (ran.status, said in ran.err) == (2, True), ran.err
+
+
+async def test_networks_are_checked_and_made_by_others(up_cli: Cli) -> None:
+    ran = await up_cli("site", "init", "--name", "net", "--node-cidr", "10.0.0.0/8", "--cni-manifests", "x")
+    assert (ran.status, "--node-cidr, --cni-manifests: no network and no storage is made" in ran.err) == (0, True)
+    ran = await up_cli("site", "init", "--name", "net", "--pod-cidr", "10.0.0.1/8")
+    assert (ran.status, "--pod-cidr: 10.0.0.1/8 has host bits set" in ran.err) == (2, True)
+    ran = await up_cli("site", "init", "--name", "net", "--token-ttl", "1s")
+    assert (ran.status, "--token-ttl: a token is good for 10m to 8760h" in ran.err) == (2, True)
+
+
+def test_serve_pxe_hands_its_flags_on() -> None:
+    from unbounded.cli.deploy.serve_pxe import pxe_arguments
+
+    _, told, _, _ = Cli(Path("/k")).told(
+        *("site", "serve-pxe", "--site", "rack1", "--dhcp-interface", "eth1", "--leader-elect=false"),
+        *("--trusted-proxy", "10.0.0.1", "--trusted-proxy", "10.0.0.2", "--kubeconfig", "/k", "--log-level", "debug"),
+    )
+    given = pxe_arguments(told.args)
+    assert set(given) == {
+        *("--site=rack1", "--dhcp-interface=eth1", "--leader-elect=false", "--trusted-proxy=10.0.0.1"),
+        *("--trusted-proxy=10.0.0.2", "--kubeconfig=/k", "--log-format=text", "--log-level=debug"),
+    }
+    ran = Cli(Path("/k")).now("site", "serve-pxe", "--site", "rack1", "--as", "joe")
+    assert (ran.status, "--as: metalman writes as itself" in ran.err) == (2, True)

@@ -1,0 +1,89 @@
+"""Whether the Pods of a Deployment are there, and what they wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual
+from unbounded.cli.deploy.kinds import DEPLOYMENTS
+from unbounded.cli.deploy.rollout import Rollout, problems_of, rollout_of, wait_rolled_out
+
+Raw = dict[str, Any]
+
+
+def deployment(generation: int = 2, **status: Any) -> Raw:
+    return {"metadata": {"generation": generation, "name": "d"}, "spec": {"replicas": 2}, "status": status}
+
+
+STUCK = {"type": "Progressing", "status": "False", "message": "no progress"}
+TABLE: list[tuple[Raw | None, Rollout]] = [
+    (None, Rollout(done=False, says="it is not there")),
+    (deployment(), Rollout(done=False, says="no controller of the cluster has seen it yet")),
+    (
+        deployment(observedGeneration=1, availableReplicas=2),
+        Rollout(done=False, says="no controller of the cluster has seen it yet"),
+    ),
+    (deployment(observedGeneration=2, updatedReplicas=1), Rollout(done=False, says="1 of 2 Pods are of this version")),
+    (
+        deployment(observedGeneration=2, replicas=3, updatedReplicas=2, availableReplicas=2),
+        Rollout(done=False, says="1 Pods of the version before are left"),
+    ),
+    (
+        deployment(observedGeneration=2, replicas=2, updatedReplicas=2, availableReplicas=1),
+        Rollout(done=False, says="1 of 2 Pods are available"),
+    ),
+    (
+        deployment(observedGeneration=2, replicas=2, updatedReplicas=2, availableReplicas=2),
+        Rollout(done=True, says="2 of 2 Pods are available"),
+    ),
+    (
+        deployment(observedGeneration=2, updatedReplicas=1, conditions=[STUCK]),
+        Rollout(done=False, says="no progress", failed=True),
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "wanted"), TABLE, ids=range(len(TABLE)))
+def test_a_deployment_is_done_when_all_of_its_pods_are_of_its_version_and_available(
+    body: Raw | None, wanted: Rollout
+) -> None:
+    assert rollout_of(body) == wanted
+
+
+def test_what_keeps_pods_from_running_is_told_once() -> None:
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    waiting = [
+        {"state": {"waiting": {"reason": reason, "message": "no"}}} for reason in ("ContainerCreating", "ErrImagePull")
+    ]
+    pods: list[Raw] = [{"status": {"conditions": [unscheduled]}}, *[{"status": {"containerStatuses": waiting}}] * 2, {}]
+    assert problems_of(pods) == ("0/3 nodes are available", "ErrImagePull: no")
+
+
+def test_it_is_followed_until_it_is_there_or_the_time_is_up() -> None:
+    async def story() -> tuple[Rollout, Rollout, list[str]]:
+        api, said = MemoryApi(), list[str]()
+        body = {"metadata": {"name": "d"}, "spec": {"replicas": 2}}
+        await api.create(DEPLOYMENTS, body, namespace="unbounded-kube")
+
+        async def controller() -> None:
+            for count in range(3):
+                await asyncio.sleep(60)
+                there: Raw = await api.get(DEPLOYMENTS, "d", namespace="unbounded-kube")
+                generation = there["metadata"].get("generation", 0)
+                status = {"observedGeneration": generation, "updatedReplicas": count, "availableReplicas": count}
+                await api.patch(DEPLOYMENTS, "d", {"status": status}, namespace="unbounded-kube", subresource="status")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(controller())
+            late = await wait_rolled_out(api, "d", "unbounded-kube", within_s=90, tell=said.append)
+            done = await wait_rolled_out(api, "d", "unbounded-kube", within_s=300, tell=said.append)
+        return late, done, said
+
+    late, done, said = run_virtual(story())
+    assert (late.done, late.failed, late.says) == (False, False, "0 of 2 Pods are of this version")
+    assert done == Rollout(done=True, says="2 of 2 Pods are available")
+    assert "1 of 2 Pods are of this version" in said

@@ -1,0 +1,144 @@
+"""A command that is planned on the in-memory API, which takes no write but in a dry run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
+
+from tests.operations.world import defaults
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.api.core import LEASES, SECRETS
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.forecast.model import PlannedChange
+from unbounded.cli.forecast.render import lines, plain
+from unbounded.cli.forecast.run import changes_of
+from unbounded.cli.plugin.command import CommandSession, Invocation
+from unbounded.cli.plugin.output import printer_for
+from unbounded.cli.plugin.parsing import parse
+from unbounded.cli.plugin.registry import commands, loaded
+from unbounded.kube.clock import rfc3339, utc_now
+from unbounded.kube.errors import AlreadyExists, Forbidden, InvalidObject
+
+SECRET = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
+LAB = {"unbounded-cloud.io/site": "lab"}
+
+
+class DryApi(MemoryApi):
+    """What is staged is written before `closed`; after that a write that is no dry run is a fault."""
+
+    def __init__(self) -> None:
+        super().__init__(now=virtual_now, defaults=defaults)
+        self.closed = False
+        self.refuses = ""
+        self.hides = ""  # a plural: what may not be read
+        self.dry = 0
+
+    async def list(self, kind: Kind[Any], *, namespace: str = "", labels: str = "", fields: str = "") -> Any:
+        """Pods can be selected by their Node, as with any server."""
+        if kind.plural != "pods":
+            return await super().list(kind, namespace=namespace, labels=labels, fields=fields)
+        found = await super().list(kind, namespace=namespace, labels=labels)
+        _, _, node = fields.partition("spec.nodeName=")
+        return replace(found, items=tuple(one for one in found.items if one["spec"]["nodeName"] == node))
+
+    async def get(self, kind: Kind[Any], name: str, *, namespace: str = "") -> Any:
+        if kind.plural == self.hides:
+            raise Forbidden(f"{self.hides} is forbidden", code=403, reason="Forbidden")
+        return await super().get(kind, name, namespace=namespace)
+
+    async def create(
+        self, kind: Kind[Any], body: Mapping[str, Any], *, namespace: str = "", manager: str = "", dry_run: bool = False
+    ) -> Any:
+        if not self._is_dry(dry_run=dry_run):
+            return await super().create(kind, body, namespace=namespace)
+        return dict(body)
+
+    async def patch(
+        self,
+        kind: Kind[Any],
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> Any:
+        if not self._is_dry(dry_run=dry_run):
+            return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
+        return dict(patch)
+
+    async def delete(self, kind: Kind[Any], name: str, **options: Any) -> None:
+        assert not self.closed
+        await super().delete(kind, name, **options)
+
+    def _is_dry(self, *, dry_run: bool) -> bool:
+        assert dry_run or not self.closed, "a plan has written"
+        self.dry += dry_run
+        if dry_run and self.refuses:
+            raise InvalidObject(self.refuses, code=422, reason="Invalid")
+        return dry_run
+
+
+class Staged:
+    """Machines of site lab, operations on them, and whose processes live."""
+
+    def __init__(self) -> None:
+        self.api = DryApi()
+
+    async def machine(self, name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
+        with suppress(AlreadyExists):
+            password = {"metadata": {"name": SECRET["name"]}, "data": {SECRET["key"]: "eA=="}}
+            await self.api.create(SECRETS, password, namespace=SECRET["namespace"])
+        redfish = {"url": f"https://{name}", "username": "u", "passwordRef": SECRET}
+        spec = spec or {"pxe": {"image": "i", "redfish": redfish}}
+        await self.api.create(MACHINES, {"metadata": {"name": name, "labels": LAB}, "spec": spec})
+        if status:
+            await self.api.patch(MACHINES, name, {"status": status}, subresource="status")
+
+    async def operation(self, name: str, kind: str, machine: str, *, status: Any = None, **spec: Any) -> None:
+        body = {"operationKind": kind, "machineRef": machine, **spec}
+        await self.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": body})
+        if status:
+            await self.api.patch(MACHINE_OPERATIONS, name, {"status": status}, subresource="status")
+
+    async def alive(self, *leases: str) -> None:
+        for name in ("unbounded-operations", *leases):
+            spec = {"holderIdentity": "p1", "renewTime": rfc3339(utc_now(), micro=True)}
+            await self.api.create(LEASES, {"metadata": {"name": name}, "spec": spec}, namespace=NAMESPACE)
+
+    async def plan(self, *words: str) -> list[PlannedChange]:
+        """The plan of a command; whatever is written from now on is a fault."""
+        self.api.closed = True
+        before = self.api.writes
+        command, args = parse(commands(), words, program="kubectl unbounded plan", others={})
+        told = Invocation(args, {}, io.StringIO(), io.StringIO(), io.StringIO(), colour=False, terminal=False)
+        session = CommandSession(told, cast("Any", self.api), printer_for(told))
+        changes = await changes_of(session, await loaded(command.intend)(session))
+        assert self.api.writes == before
+        assert self.api.dry == len(changes)
+        assert plain(changes)["changes"]
+        return changes
+
+    async def shown(self, *words: str, wide: bool = False) -> str:
+        return "\n".join(lines(await self.plan(*words), wide=wide))
+
+
+def story(tell: Any) -> Any:
+    """A test from an `async def test(staged)`, in virtual time."""
+
+    def test() -> None:
+        async def run() -> None:
+            await tell(Staged())
+
+        run_virtual(run())
+
+    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    return test

@@ -1,0 +1,476 @@
+"""What a plan says of each command that asks for something; the API takes no write but in a dry run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.forecast.staging import SECRET, Staged, story
+from tests.operations.building import claim, operation_of, slot_of
+from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import OperationKind
+from unbounded.cli.deploy import components
+from unbounded.cli.forecast.operations import stages
+from unbounded.cli.forecast.patch_effects import merged
+from unbounded.cli.forecast.render import lines, plain
+from unbounded.cli.forecast.run import PODS
+from unbounded.cli.plugin.command import CliError
+from unbounded.metalman import power
+from unbounded.metalman import reasons as metal
+from unbounded.metalman.executor import PROCEDURES
+
+METALMAN = "metalman-lab"
+REBOOT = ("machine", "operation", "create", "op", "--kind", "HostReboot")
+
+
+@story
+async def test_one_machine_that_is_free(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "host-reboot", "m1", "--operation-name", "op")
+    assert change.what == "create machineoperation.unbounded-cloud.io/op"
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    assert (target.machine, target.executor, target.held, target.refused) == ("m1", "metalman/lab", (), "")
+    assert [one.name for one in change.operation.stages] == [
+        power.STARTING,
+        power.SHUTTING_DOWN,
+        power.WAITING_OFF,
+        power.WAITING_ON,
+    ]
+    assert [one.limit_s for one in change.operation.stages] == [300, 120, 300, 300]
+    assert change.operation.deadline_s == 1800
+    assert change.operation.loses == ("m1: what runs on the host is stopped, and started again with it",)
+
+
+@story
+async def test_what_people_read_of_it(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "power-off", "m1", "--grace", "10s", "--operation-name", "op")
+    assert "would create machineoperation.unbounded-cloud.io/op" in text
+    assert "1. m1 by metalman/lab: starts as soon as it is its turn" in text
+    assert "stages:" not in text
+    assert text.endswith("\n  -o wide shows its 7 stages\nnothing was changed")
+
+
+@story
+async def test_machines_come_before_what_holds_for_all_and_stages_by_o_wide_alone(staged: Staged) -> None:
+    """Seen: 20 lines of stages, and the Machines that nobody had meant above them, scrolled away."""
+    for name in ("m1", "m2"):
+        await staged.machine(name)
+    await staged.alive(METALMAN)
+    text = (await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab", wide=True)).splitlines()
+    assert [line.split()[1] for line in text[1:3]] == ["m1", "m2"]
+    assert text[3].startswith("  2 Machines, at most 10 at once")
+    assert "    ShuttingDown: waits for the host to shut itself down, at most 120 s" in "\n".join(text)
+    assert not any("-o wide" in line for line in text)
+
+
+async def _no_secret(staged: Staged) -> None:
+    await staged.api.delete(SECRETS, SECRET["name"], namespace=NAMESPACE)
+
+
+async def _no_key(staged: Staged) -> None:
+    await staged.api.patch(SECRETS, SECRET["name"], {"data": {"password": None, "pass": "eA=="}}, namespace=NAMESPACE)
+
+
+async def _refused(staged: Staged) -> None:
+    secret = await staged.api.get(SECRETS, SECRET["name"], namespace=NAMESPACE)
+    change = {"status": {"redfish": {"refusedSecretVersion": secret.metadata.resource_version}}}
+    await staged.api.patch(MACHINES, "m1", change, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason", "words"),
+    [
+        (_no_secret, metal.CREDENTIALS_MISSING, "Secret unbounded-kube/bmc (passwordRef) does not exist"),
+        (_no_key, metal.CREDENTIALS_MISSING, "has no key 'password' (passwordRef.key); it has: pass"),
+        (_refused, metal.CREDENTIALS_REFUSED, "https://m1 refused 'u' with the password in Secret unbounded-kube/bmc"),
+    ],
+)
+def test_the_secret_of_its_bmc_cannot_be_used(spoil: Any, reason: str, words: str) -> None:
+    """As metalman would find it at its first look: it fails, unless something else holds it up before."""
+
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1")
+        await staged.alive(METALMAN)
+        await spoil(staged)
+        (change,) = await staged.plan("machine", "power-on", "m1")
+        assert change.operation is not None
+        (target,) = change.operation.targets
+        (obstacle,) = target.obstacles
+        assert (obstacle.reason, target.held, target.fails_at_once) == (reason, (), True)
+        assert words in obstacle.what
+        text = "\n".join(lines([change]))
+        assert f"then it would end as Failed/{reason}: machine/m1: " in text
+        assert "try:  kubectl -n unbounded-kube create secret generic bmc --from-literal=password=PASSWORD" in text
+
+    tell()
+
+
+@story
+async def test_its_machine_is_paused_and_the_secret_of_its_bmc_is_missing(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    await _no_secret(staged)
+    await staged.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "new disk"}}})
+    (change,) = await staged.plan("machine", "power-on", "m1")
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    assert (bool(target.held), len(target.obstacles), target.fails_at_once) == (True, 1, False)
+
+
+@story
+async def test_what_may_not_be_read_or_cannot_be_seen_is_said(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    staged.api.hides = SECRETS.plural
+    text = await staged.shown("machine", "replace", "m1")
+    assert "CredentialsMissing" not in text
+    assert [line for line in text.splitlines() if "not checked" in line] == [
+        "  not checked: Secret unbounded-kube/bmc may not be read by you",
+        "  not checked: whether the BMC answers, takes the password and shows the certificate that is trusted",
+        "  not checked: whether the host boots from the network, and reaches who serves it there",
+    ]
+
+
+@story
+async def test_a_secret_where_metalman_has_no_rights_of_its_own(staged: Staged) -> None:
+    ref = SECRET | {"namespace": "default"}
+    redfish = {"url": "https://m1", "username": "u", "passwordRef": ref}
+    await staged.machine("m1", pxe={"image": "i", "redfish": redfish})
+    await staged.api.create(SECRETS, {"metadata": {"name": "bmc"}, "data": {"password": "eA=="}}, namespace="default")
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "power-on", "m1")
+    assert change.operation is not None
+    words = "whether metalman may read Secrets in namespace default, as it may in unbounded-kube"
+    assert change.operation.unchecked[0] == words
+
+
+def _condition(kind: str, status: str, reason: str, **more: Any) -> dict[str, Any]:
+    at = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": status, "reason": reason, "message": "words", "lastTransitionTime": at, **more}
+
+
+READY = _condition("NetbootImageReady", "True", "Pulled")
+TRY_IMAGE = 'kubectl patch machine m1 --type=merge -p \'{"spec": {"pxe": {"image": "IMAGE"}}}\''
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words", "command"),
+    [
+        ([], "nobody has told of its image", "kubectl unbounded site deploy-pxe --site lab"),
+        ([_condition("NetbootImageReady", "False", "PullFailed")], "=False (PullFailed): words", TRY_IMAGE),
+        ([_condition("NetbootImageReady", "False", "Pulling")], "=False (Pulling): words", None),
+        ([READY | {"observedGeneration": 0}], "=True (Pulled), of an earlier spec (generation 0 of 1): words", None),
+        (
+            [READY, _condition("NetbootServed", "False", "DuplicateLease")],
+            "(DuplicateLease)",
+            "kubectl edit machine m1",
+        ),
+        ([READY, _condition("NetbootServed", "True", "Served")], None, None),
+    ],
+)
+def test_who_serves_the_host_and_from_what(
+    conditions: list[dict[str, Any]], words: str | None, command: str | None
+) -> None:
+    """What metalman has told of the Machine stands in the way of a replace alone, which waits for it."""
+
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1", status={"conditions": conditions})
+        await staged.alive(METALMAN)
+        for verb, wanted in (("power-off", None), ("replace", words)):
+            (change,) = await staged.plan("machine", verb, "m1")
+            staged.api.dry = 0
+            assert change.operation is not None
+            (target,) = change.operation.targets
+            assert [one.reason for one in target.obstacles] == ([""] if wanted else []), verb
+            assert not target.fails_at_once
+        assert all((words or "") in one.what for one in target.obstacles)
+        assert (words is not None) is ("then in its way: machine/m1: " in "\n".join(lines([change])))
+        assert [fix.command for one in target.obstacles for fix in one.fixes] == ([command] if command else [])
+
+    tell()
+
+
+@story
+async def test_where_the_server_runs_the_controllers_it_is_what_serves_hosts(staged: Staged) -> None:
+    await staged.machine("m1")
+    await components.publish(staged.api, {})
+    text = await staged.shown("machine", "replace", "m1")
+    assert "try:  unbounded up --pxe-interface NAME" in text
+
+
+@story
+async def test_the_pods_on_the_node_are_counted(staged: Staged) -> None:
+    await staged.machine("m1", kubernetes={}, status={"agent": {"version": "v1"}})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await staged.api.create(NODES, {"metadata": {"name": "m1"}})
+    await staged.api.patch(NODES, "m1", {"status": ready}, subresource="status")
+    for pod, node in (("a", "m1"), ("b", "m1"), ("c", "m2")):
+        await staged.api.create(PODS, {"metadata": {"name": pod}, "spec": {"nodeName": node}}, namespace="default")
+    await staged.alive()
+    (change,) = await staged.plan("machine", "node-reboot", "m1")
+    assert change.operation is not None
+    assert change.operation.targets[0].held == ()
+    assert change.operation.loses[0].endswith("is stopped, and started again with it (2 Pods on its Node)")
+
+
+@story
+async def test_its_executor_is_not_there(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive()
+    (change,) = await staged.plan("machine", "host-reboot", "m1")
+    assert change.operation is not None
+    assert [link.about for link in change.operation.targets[0].held] == ["metalman/lab"]
+    assert "is not running" in change.operation.targets[0].held[0].what
+
+
+@story
+async def test_its_agent_has_never_reported(staged: Staged) -> None:
+    await staged.machine("m1", kubernetes={})
+    await staged.alive()
+    (change,) = await staged.plan("machine", "node-reboot", "m1")
+    assert change.operation is not None
+    assert change.operation.targets[0].held[0].about == "unbounded-agent/m1"
+
+
+SUBSCRIPTION = "/subscriptions/8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11"
+VM = f"{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "ends"),
+    [
+        ("HostReplace", "imageID=urn", "InvalidParameters: spec.parameters.imageID is not a parameter of HostReplace"),
+        ("HostReboot", "force=true", "InvalidParameters: spec.parameters.force is not a parameter of HostReboot"),
+        ("HostPowerOff", "force=true", ""),
+    ],
+)
+def test_what_a_provider_does_not_take_is_said_before_it_is_asked_for(kind: str, parameter: str, ends: str) -> None:
+    @story
+    async def told(staged: Staged) -> None:
+        await staged.machine("vm", provider="AzureVM", providerID=VM)
+        await staged.alive("machine-ops-controller")
+        words = ("machine", "operation", "create", "op", "--kind", kind, "--machine", "vm", "--param", parameter)
+        (change,) = await staged.plan(*words)
+        assert change.operation is not None
+        (target,) = change.operation.targets
+        said = [f"{one.reason}: {one.what}" for one in target.obstacles]
+        assert [one[: len(ends)] for one in said] == ([ends] if ends else [])
+        assert target.fails_at_once is bool(ends)
+        assert bool(change.operation.stages) is not bool(ends)
+
+    told()
+
+
+@story
+async def test_a_provider_that_is_not_installed_beside_the_command_is_not_asked(staged: Staged) -> None:
+    await staged.machine("vm", provider="AcmeVM", providerID="acme://vm")
+    await staged.alive("machine-ops-controller-lab-acmevm")
+    (change,) = await staged.plan(*REBOOT, "--machine", "vm", "--param", "force=true")
+    assert change.operation is not None
+    assert change.operation.targets[0].obstacles == ()
+    (said,) = (one for one in change.operation.unchecked if "AcmeVM" in one)
+    assert said.startswith("whether provider AcmeVM carries it out with these parameters, and in which stages: no prov")
+
+
+@story
+async def test_its_machine_is_paused(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    await staged.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "new disk"}}})
+    changes = await staged.plan("machine", "host-reboot", "m1")
+    text = "\n".join(lines(changes))
+    assert "1. m1 by metalman/lab: would wait" in text
+    assert ": new disk" in text
+    assert "try:  kubectl unbounded machine resume m1" in text
+    assert "     try:  unbounded machine resume m1" in lines(changes, "unbounded")  # where there may be no kubectl
+
+
+@story
+async def test_what_programs_read_of_it(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive()
+    (change,) = plain(await staged.plan("machine", "host-reboot", "m1", "--operation-name", "op"))["changes"]
+    assert change["what"] == "create machineoperation.unbounded-cloud.io/op"
+    assert change["operation"]["deadlineSeconds"] == 1800
+    assert change["operation"]["stages"][0]["waitsFor"] == "a power state that is On or Off"
+    (link,) = change["operation"]["targets"][0]["held"]
+    assert link.keys() == {"about", "what", "heldBy", "since", "until", "next", "fixes"}
+
+
+@story
+async def test_another_operation_has_it(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    await staged.operation("older", "HostReboot", "m1", status=claim())
+    (change,) = await staged.plan("machine", "host-reboot", "m1")
+    assert change.operation is not None
+    held = change.operation.targets[0].held
+    assert [link.about for link in held][1:] == ["operation/older"]
+    assert held[0].held_by == "older"
+
+
+@story
+async def test_nobody_can_do_it(staged: Staged) -> None:
+    """The command would be refused in the same words, before anything is asked."""
+    await staged.machine("m1", kubernetes={})
+    with pytest.raises(CliError, match="nobody can carry out HostPowerOff on Machine m1"):
+        await staged.plan("machine", "power-off", "m1")
+
+
+@story
+async def test_a_machine_that_is_not_there(staged: Staged) -> None:
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan(*REBOOT, "--machine", "m9")
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    assert "there is no Machine m9" in target.held[0].what
+
+
+@story
+async def test_the_order_of_many_and_what_holds_some_of_them_up(staged: Staged) -> None:
+    for name in ("m3", "m1", "m2"):
+        await staged.machine(name)
+    await staged.alive(METALMAN)
+    await staged.api.patch(MACHINES, "m2", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    selector = "unbounded-cloud.io/site=lab"
+    (change,) = await staged.plan(*REBOOT, "-l", selector, "--max-concurrent", "2")
+    assert change.operation is not None
+    shown = [(one.wave, one.machine, one.operation, bool(one.held)) for one in change.operation.targets]
+    assert shown == [(1, "m1", "op-m1", False), (1, "m2", "op-m2", True), (2, "m3", "op-m3", False)]
+    assert len(change.operation.loses) == 3
+
+
+@story
+async def test_hundreds_are_shown_in_few_lines(staged: Staged) -> None:
+    for number in range(100):
+        await staged.machine(f"m{number:03}")
+    await staged.alive(METALMAN)
+    await staged.api.patch(MACHINES, "m070", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    await _no_secret(staged)
+    text = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab")
+    assert "100 Machines, at most 10 at once" in text
+    assert "79 of those would come upon the same as others before them" in text
+    assert "8. m070 by metalman/lab: would wait" in text
+    assert "3. m021" not in text
+    assert "the same on 80 more" in text
+    assert len(text.splitlines()) < 110
+
+
+@story
+async def test_what_the_server_refuses(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    staged.api.refuses = "spec.operationKind: Unsupported value"
+    text = await staged.shown("machine", "host-reboot", "m1")
+    assert "the server refuses it: spec.operationKind: Unsupported value" in text
+
+
+@story
+async def test_a_counter_stands_for_an_operation(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "repave", "m1")
+    assert change.what == "patch machine.unbounded-cloud.io/m1: asked for repave 1"
+    assert change.effects == ("its metalman makes HostReplace m1-repave-1",)
+    assert change.operation is not None
+    assert change.operation.loses == ("m1: everything on its disk: the host is made anew from its image",)
+    assert change.operation.stages[0].name == "WaitingImage"
+
+
+@story
+async def test_a_pause_and_its_end(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.operation("runs", "HostReboot", "m1", status=claim())
+    await staged.operation("waits", "HostReboot", "m1")
+    (change,) = await staged.plan("machine", "pause", "m1")
+    assert change.effects == (
+        "nothing starts any more; of what there is now that holds back: waits",
+        "what runs already goes on: runs",
+    )
+
+
+@story
+async def test_the_end_of_a_pause_while_everything_is_paused(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    config = {"metadata": {"name": CONFIGMAP_OPERATIONS, "annotations": {ANNOTATION_PAUSED: "true"}}}
+    await staged.api.create(CONFIG_MAPS, config, namespace=NAMESPACE)
+    await staged.operation("waits", "HostReboot", "m1")
+    (change,) = await staged.plan("machine", "resume", "m1")
+    assert change.effects[0] == "what waits for it may start: waits"
+    assert change.effects[1].startswith("nothing starts all the same: all operations are paused")
+    staged.api.dry = 0
+    (change,) = await staged.plan("machine", "resume", "--all")
+    assert change.effects == ("what waits for it may start: waits",)
+
+
+@story
+async def test_a_cancel_in_the_middle(staged: Staged) -> None:
+    await staged.machine("m1", status={"activeOperation": slot_of("op")})
+    await staged.operation("op", "HostPowerOff", "m1", status=claim(stage=power.SHUTTING_DOWN))
+    (change,) = await staged.plan("machine", "operation", "cancel", "op")
+    assert change.effects == ("in stage ShuttingDown, a cancel undoes what was done, then ends the operation",)
+
+
+@story
+async def test_a_cancel_before_and_after(staged: Staged) -> None:
+    await staged.operation("op", "HostReboot", "m1")
+    await staged.operation("late", "HostReboot", "m1", status=claim(stage=power.WAITING_ON))
+    (change,) = await staged.plan("machine", "operation", "cancel", "op")
+    assert change.effects == ("it ends, as it has not been started",)
+    staged.api.dry = 0
+    (change,) = await staged.plan("machine", "operation", "cancel", "late")
+    assert change.effects == ("in stage WaitingOn, a cancel is answered: past the point of no return, it goes on",)
+
+
+@story
+async def test_giving_up_what_is_at_work(staged: Staged) -> None:
+    await staged.operation("op", "HostReboot", "m1", status=claim())
+    (change,) = await staged.plan("machine", "operation", "abandon", "op")
+    assert change.effects == ("it ends once nothing was heard of metalman/lab for 60 s, and not before",)
+
+
+@story
+async def test_one_more_join(staged: Staged) -> None:
+    await staged.machine("m1")
+    (change,) = await staged.plan("machine", "allow-join", "m1")
+    assert change.effects == (
+        "its agent may have one more certificate (Allowed/1)",
+        "its kubelet may have one more certificate (Allowed/1)",
+    )
+
+
+@story
+async def test_what_is_no_operation_is_told_by_its_name(staged: Staged) -> None:
+    await staged.machine("m1")
+    (change,) = await staged.plan("config", "create", "base", "--agent-image", "registry.example.com/node:v1")
+    assert change.what == "create machineconfiguration.unbounded-cloud.io/base"
+    assert change.operation is None
+
+
+@pytest.mark.parametrize("kind", PROCEDURES, ids=str)
+def test_every_stage_that_is_shown_is_one_that_an_operation_goes_through(kind: OperationKind) -> None:
+    """From the start on: neither what undoes a cancel, nor what comes after a failure."""
+    procedure = PROCEDURES[kind](operation_of(kind=kind))
+    shown = {one.name for one in stages(procedure)}
+    undoing = {stage.undo.stage for stage in procedure.stages.values() if stage.undo is not None}
+    assert procedure.start in shown
+    assert not shown & undoing
+    assert not any(procedure.stages[name].last for name in shown)
+
+
+def test_a_merge_patch() -> None:
+    assert merged({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}, "e": {"f": None, "g": 5}}) == {
+        "b": {"c": 4, "d": 3},
+        "e": {"g": 5},
+    }
+    assert merged([1], {"a": 1}) == {"a": 1}
