@@ -114,7 +114,7 @@ class ConditionReason(StrEnum):
 
 @dataclass(frozen=True)
 class ConditionMeaning:
-    """Who writes a condition, what True means, and the reasons that come with it."""
+    """A condition type: its writer, the meaning of True, and its reasons."""
 
     writer: str
     meaning: str
@@ -123,7 +123,7 @@ class ConditionMeaning:
 
 _R = ConditionReason
 MAX_NAMES: Final = 10  # of Machines in a message
-_OVER_SSH: Final = (  # what ends before a command is sent to the host
+_OVER_SSH: Final = (  # failures before a command is sent to the host
     _R.UNREACHABLE,
     _R.NO_ROUTE,
     _R.NAME_NOT_RESOLVED,
@@ -140,7 +140,7 @@ _OVER_SSH: Final = (  # what ends before a command is sent to the host
     _R.SECRET_FORBIDDEN,
     _R.PASSPHRASE_WRONG,
 )
-ON_HOST: Final = (  # why an install on a host fails
+ON_HOST: Final = (  # failures of an install on a host
     _R.SUDO_REFUSED,
     _R.COMMAND_MISSING,
     _R.DISK_FULL,
@@ -275,11 +275,12 @@ def set_condition(
     *,
     observed_generation: int | None = None,
 ) -> list[Raw] | None:
-    """The list with one condition set, to be written back whole; None when it says so already.
+    """Return the list with one condition set, to be written back whole; None when it is set already.
 
-    Everything else in the list is kept, unknown fields of this condition too. `lastTransitionTime` moves to `now`
-    (RFC 3339) only when the status changes, `reasonTransitionTime` when status or reason change; `observedGeneration`
-    stays where none is given.
+    All other conditions stay, and so do unknown fields of this one. `lastTransitionTime` moves to `now` (RFC 3339) only
+    when
+    the status changes, `reasonTransitionTime` when status or reason change. `observedGeneration` stays where none is
+    given.
     """
     said: Raw = {"type": kind, "status": status, "reason": camel_reason(reason), "message": fit_message(message)}
     if observed_generation is not None:
@@ -290,7 +291,7 @@ def set_condition(
     same = old.get("status") == status
     since = old.get("lastTransitionTime", now) if same else now
     new = {"message": "", **old, **said, "lastTransitionTime": since}
-    if not same:  # then lastTransitionTime says it
+    if not same:  # lastTransitionTime implies it
         new.pop("reasonTransitionTime", None)
     elif old.get("reason") != said["reason"]:
         new["reasonTransitionTime"] = now
@@ -300,19 +301,19 @@ def set_condition(
 
 
 def remove_condition(conditions: Sequence[Mapping[str, Any]], kind: str) -> list[Raw] | None:
-    """The list without one condition, to be written back whole; None when it is not there."""
+    """Return the list without one condition, to be written back whole; None when it is not there."""
     if find_condition(conditions, kind) is None:
         return None
     return [dict(condition) for condition in conditions if condition.get("type") != kind]
 
 
 def find_condition(conditions: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
-    """The condition of this type, or None."""
+    """Return the condition of this type, or None."""
     return next((condition for condition in conditions if condition.get("type") == kind), None)
 
 
 def camel_reason(text: str) -> str:
-    """The text as a reason that the API accepts: as it is, or made CamelCase; Unknown when nothing is left of it."""
+    """Return the text as a reason that the API accepts: unchanged, or in CamelCase; Unknown where nothing remains."""
     if len(text) <= MAX_REASON and re.fullmatch(CONDITION_REASON, text):
         return text
     words = re.findall(r"[A-Za-z0-9]+", text)
@@ -329,7 +330,7 @@ def named_alike(machines: Iterable[str]) -> str:
 
 
 def fit_message(text: str, limit: int = MAX_MESSAGE) -> str:
-    """The text, cut where the API's limit demands it; a cut text ends with an ellipsis.
+    """Return the text, cut at the API's limit; a cut text ends with an ellipsis.
 
     Lone surrogates, which undecodable bytes leave behind and JSON cannot carry, become question marks.
     """

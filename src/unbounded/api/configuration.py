@@ -1,4 +1,4 @@
-"""MachineConfiguration and MachineConfigurationVersion: what Nodes are made from, and its numbered versions."""
+"""MachineConfiguration, the template of a group's Nodes, and MachineConfigurationVersion, its numbered versions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Taint(ApiStruct, frozen=True, kw_only=True):
 
 
 class KubernetesTemplate(ApiStruct, frozen=True, kw_only=True):
-    """How Nodes of this configuration join the cluster."""
+    """Cluster settings of the Nodes of this configuration."""
 
     version: Annotated[
         KubernetesVersion | None,
@@ -49,7 +49,7 @@ class KubernetesTemplate(ApiStruct, frozen=True, kw_only=True):
 
 
 class AgentTemplate(ApiStruct, frozen=True, kw_only=True):
-    """What the agent starts Nodes of this configuration from."""
+    """The source from which the agent starts Nodes of this configuration."""
 
     image: Annotated[ImageReference, Field("OCI image of the node's root file system.")]
 
@@ -61,7 +61,7 @@ class HostTemplate(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineConfigurationTemplate(NodeSettings, frozen=True, kw_only=True):
-    """What a Node is made from."""
+    """The template of a Node."""
 
     kubernetes: Annotated[KubernetesTemplate | None, Field("How the Node joins the cluster.")] = None
     agent: Annotated[AgentTemplate | None, Field("What the agent starts the Node from.")] = None
@@ -69,7 +69,7 @@ class MachineConfigurationTemplate(NodeSettings, frozen=True, kw_only=True):
 
 
 class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
-    """When Nodes move to a new version."""
+    """The time at which Nodes move to a new version."""
 
     type: Annotated[
         str,
@@ -85,7 +85,7 @@ class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
-    """What Nodes are made from, and which Machines it is for."""
+    """The template of Nodes, and the Machines it applies to."""
 
     template: Annotated[MachineConfigurationTemplate, Field("What a Node is made from.")]
     machine_selector: Annotated[
@@ -104,7 +104,7 @@ class MachineConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which versions exist."""
+    """The existing versions."""
 
     latest_version: Annotated[Int32 | None, Field("Highest number of a version so far.")] = None
     current_version: Annotated[Int32 | None, Field("Version that holds the template as it stands.")] = None
@@ -114,7 +114,7 @@ class MachineConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineConfiguration(Object, frozen=True, kw_only=True):
-    """What the Nodes of a group of Machines are made from."""
+    """The template of the Nodes of a group of Machines."""
 
     spec: Annotated[MachineConfigurationSpec, Field("What Nodes are made from, and which Machines it is for.")]
     status: Annotated[MachineConfigurationStatus, Field("Which versions exist.")] = MachineConfigurationStatus()
@@ -130,7 +130,7 @@ class MachineConfigurationVersionSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineConfigurationVersionStatus(ApiStruct, frozen=True, kw_only=True):
-    """Who uses the version."""
+    """The Machines that use the version."""
 
     deployed: Annotated[bool, Field("Whether a Node was ever made from this version.")] = False
     deployed_machines: Annotated[Annotated[Count, Field(format="int32")], Field("How many Machines use it now.")] = 0
@@ -154,7 +154,7 @@ class MachineConfigurationVersion(Object, frozen=True, kw_only=True):
 
     @property
     def about_to_change(self) -> bool:
-        """Whether it may be edited or deleted at any moment: who has taken the Machine's slot for it looks again."""
+        """Return whether machina may edit or delete the version at any moment; a holder of the lock reads it again."""
         return ANNOTATION_ABOUT_TO_CHANGE in self.metadata.annotations
 
 

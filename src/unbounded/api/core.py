@@ -21,7 +21,7 @@ class Secret(Object, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
     def value(self, key: str) -> bytes | None:
-        """The decoded value of one key, or None when the Secret does not have it."""
+        """Return the decoded value of one key, or None when the Secret does not have it."""
         encoded = self.data.get(key)
         return None if encoded is None else base64.b64decode(encoded)
 
@@ -145,7 +145,7 @@ class RequestCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateRequestSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is asked for, and (written by the server alone) who asks."""
+    """The certificate request, and its user; only the server writes the user."""
 
     request: str = ""  # base64 of PEM
     signer_name: str = ""
@@ -160,7 +160,7 @@ class CertificateRequestStatus(ApiStruct, frozen=True, kw_only=True):
     certificate: str = ""  # base64 of PEM
 
     def has(self, kind: str) -> bool:
-        """Whether there is a condition of this type: Approved, Denied or Failed."""
+        """Return whether there is a condition of this type: Approved, Denied or Failed."""
         return any(condition.type == kind for condition in self.conditions)
 
 
@@ -176,7 +176,7 @@ class CertificateRequest(Object, frozen=True, kw_only=True):
 
 
 class VersionInfo(ApiStruct, frozen=True, kw_only=True):
-    """What /version answers; no object."""
+    """The response of /version; not an object."""
 
     git_version: str = ""
 
@@ -187,7 +187,7 @@ class TokenRequestStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenRequest(Object, frozen=True, kw_only=True):
-    """What is created under a ServiceAccount, and answered with a token."""
+    """A token request, created under a ServiceAccount; the response has the token."""
 
     status: TokenRequestStatus = TokenRequestStatus()
 

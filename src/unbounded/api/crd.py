@@ -30,7 +30,7 @@ class PrinterColumn:
 
 @dataclass(frozen=True)
 class KindDefinition:
-    """What a CustomResourceDefinition says of a kind besides its schema."""
+    """The parts of a kind's CustomResourceDefinition besides its schema."""
 
     kind: Kind[Any]
     short: str
@@ -44,7 +44,7 @@ class KindDefinition:
 
 
 def label_path(label: str) -> str:
-    """The JSONPath of a label, whose dots are part of its name."""
+    """Return the JSONPath of a label, whose dots are part of its name."""
     return ".metadata.labels." + label.replace(".", r"\.")
 
 
@@ -118,7 +118,7 @@ DEFINITIONS: Final = (
 
 
 def custom_resource_definition(definition: KindDefinition) -> dict[str, Any]:
-    """The CustomResourceDefinition as it is applied."""
+    """Return the CustomResourceDefinition as it is applied."""
     kind = definition.kind
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -140,7 +140,7 @@ def custom_resource_definition(definition: KindDefinition) -> dict[str, Any]:
 
 
 def custom_resource_definitions() -> tuple[dict[str, Any], ...]:
-    """All of them, ready to be applied to any cluster."""
+    """Return all CustomResourceDefinitions, ready to be applied to any cluster."""
     return tuple(custom_resource_definition(definition) for definition in DEFINITIONS)
 
 

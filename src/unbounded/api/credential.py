@@ -1,4 +1,4 @@
-"""MachineOperationCredential: how host operations of one site and provider authenticate."""
+"""MachineOperationCredential: the authentication of host operations of one site and provider."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AuthMode(StrEnum):
 
 
 class CredentialAuth(ApiStruct, frozen=True, kw_only=True):
-    """How a provider controller authenticates."""
+    """The authentication of a provider controller."""
 
     mode: Annotated[
         str,
@@ -34,7 +34,7 @@ class CredentialAuth(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineOperationCredentialSpec(ApiStruct, frozen=True, kw_only=True):
-    """Which Machines the credential is for, and how to authenticate."""
+    """The Machines that the credential is for, and the authentication."""
 
     site_name: Annotated[LabelValue, Field("Value of the label unbounded-cloud.io/site of the Machines.", min_length=1)]
     provider: Annotated[ProviderName, Field("Provider of the Machines, such as AzureVM or OCIInstance.")]
@@ -42,7 +42,7 @@ class MachineOperationCredentialSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineOperationCredential(Object, frozen=True, kw_only=True):
-    """How host operations on the Machines of one site and provider authenticate."""
+    """The authentication of host operations on the Machines of one site and provider."""
 
     spec: Annotated[MachineOperationCredentialSpec, Field("Which Machines it is for, and how to authenticate.")]
 

@@ -1,21 +1,21 @@
-"""What can go wrong outside, sorted by who acts next. Every boundary turns its trouble into one of these, once."""
+"""Errors of calls to the outside, by the party that acts next. Each boundary translates its errors once."""
 
 
 class Failure(Exception):
-    """The outside did not do what was asked; the message is what an operator reads."""
+    """A call to the outside failed; the message is for operators."""
 
 
 class Transient(Failure):
-    """Not done, and may work later: keep the phase and come back with back-off."""
+    """The call had no effect, and may succeed later: keep the phase and retry with backoff."""
 
 
 class Uncertain(Failure):
-    """Sent, and the answer was lost: perhaps done. Observe before anything is repeated."""
+    """The call was sent, and its answer was lost: it may have taken effect. Observe before a retry."""
 
 
 class Stale(Failure):
-    """The world moved under the plan: read again and plan anew, at once."""
+    """The state changed after the plan was made: read it again and plan at once."""
 
 
 class Rejected(Failure):
-    """Cannot work as written: somebody has to change something first."""
+    """The request cannot succeed as written: a person has to change something first."""

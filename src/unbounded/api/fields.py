@@ -1,7 +1,7 @@
-"""What the schema of a field says beyond its Python type, and the field types that several kinds share.
+"""Schema annotations of fields beyond their Python type, and field types that several kinds share.
 
-None of this is enforced when an object is decoded: the API server has checked it, and a controller must be able to
-read what an older definition let through.
+Decoding enforces none of this: the API server has validated the object, and a controller must be able to read objects
+that an older definition admitted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONDITION_TYPE: Final = (
     r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 )
 CONDITION_REASON: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
-HTTP_URL: Final = r"^https?://[^/?#@\s]+([/?][^\s]*)?$"  # no user information: a password never stands in a spec
+HTTP_URL: Final = r"^https?://[^/?#@\s]+([/?][^\s]*)?$"  # no user information: a spec never contains a password
 RELEASE_VERSION: Final = r"^v?[0-9]+\.[0-9]+(\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$"
 TAINT: Final = r"^[^=:\s]+(=[^:\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
 SHA256: Final = r"^[0-9A-Fa-f]{64}$"
@@ -40,7 +40,7 @@ HOST_KEY: Final = r"^[a-z0-9@.-]+ [A-Za-z0-9+/]{32,}={0,3}( .*)?$"
 
 @dataclass(frozen=True)
 class Field:
-    """One field's description and limits; in `Annotated` several of them combine, and the last word counts."""
+    """One field's description and limits; in `Annotated`, several combine, and the last value wins."""
 
     description: str | None = None
     pattern: str | None = None
@@ -57,7 +57,7 @@ class Field:
     defaulted: bool | None = None  # the server fills in the default of the Struct
 
     def over(self, other: Field) -> Field:
-        """This field's words, and the other's where this one says nothing."""
+        """Return this Field, with the other's values where this one has none."""
         said: dict[str, Any] = {
             f.name: value if (value := getattr(self, f.name)) is not None else getattr(other, f.name)
             for f in fields(self)
@@ -66,7 +66,7 @@ class Field:
 
 
 def combined(metadata: Iterable[object]) -> Field:
-    """The one Field that the metadata of an `Annotated` amounts to."""
+    """Return the one Field that the metadata of an `Annotated` combines to."""
     result = Field()
     for item in metadata:
         if isinstance(item, Field):
@@ -93,5 +93,5 @@ Count = Annotated[int, Field(minimum=0)]
 
 
 def is_provider_name(text: str) -> bool:
-    """Whether this is a ProviderName: an annotation may hold anything."""
+    """Return whether a text is a ProviderName: an annotation may have any value."""
     return 0 < len(text) <= MAX_LABEL_VALUE and re.fullmatch(LABEL_VALUE, text) is not None

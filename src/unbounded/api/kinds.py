@@ -1,4 +1,4 @@
-"""Where each kind is served and which type decodes it."""
+"""Kinds: the path of each resource, and the type that decodes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 class Kind(Generic[T]):
     """One resource of the API: its path, its names, and the type that its objects decode into.
 
-    `type` may be `dict`: then objects come as plain JSON, with every field that the server knows.
+    With `dict` as `type`, objects are plain JSON with every field that the server knows.
     """
 
     group: str
@@ -27,11 +27,11 @@ class Kind(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, or of one object or its subresource."""
+        """Return the URL path of the collection, or of one object or its subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return "/".join(part for part in (f"{root}{scope}/{self.plural}", name, subresource) if part)
 
     def raw(self) -> Kind[dict[str, Any]]:
-        """The same resource, decoded as plain JSON: for lists that are written back whole."""
+        """Return the same resource, decoded as plain JSON: for lists that are written back whole."""
         return cast("Kind[dict[str, Any]]", replace(self, type=cast("type[T]", dict)))

@@ -33,8 +33,9 @@ from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import MAX_EVIDENCE, Evidence, OperationsStatus
 
 MAX_RECENT_OPERATIONS: Final = 10
-NODE_RECREATION: Final = "NodeRecreation"  # holds the slot as an operation does, and is none: its agent gives it back
-PROVISIONING: Final = "Provisioning"  # as that: machina sets a host up over SSH, and gives the slot back
+# holds the lock like an operation, without an object: the agent releases the lock
+NODE_RECREATION: Final = "NodeRecreation"
+PROVISIONING: Final = "Provisioning"  # likewise: machina sets a host up over SSH, and releases the lock
 MAX_MACHINE_NAME: Final = 63  # it becomes the host name of the kubelet and a label value
 
 NodeLabels = Annotated[
@@ -46,7 +47,7 @@ SSHHost = Annotated[str, Field(pattern=r"^[^\s/@]+$", min_length=1, max_length=2
 
 
 class NetbootMilestone(StrEnum):
-    """How far a boot from the network is; a later one implies those before."""
+    """The progress of a boot from the network; a later milestone implies the earlier ones."""
 
     OFFERED = "Offered"
     LOADER_FETCHED = "LoaderFetched"
@@ -59,7 +60,7 @@ class NetbootMilestone(StrEnum):
 
 
 class JoinPurpose(StrEnum):
-    """Whose certificate a join is for."""
+    """The holder of the certificate that a join requests."""
 
     AGENT = "agent"
     KUBELET = "kubelet"
@@ -130,7 +131,7 @@ class BastionSSHSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class SSHSpec(ApiStruct, frozen=True, kw_only=True):
-    """How the host is reached over SSH."""
+    """The SSH access to the host."""
 
     host: Annotated[
         SSHHost,
@@ -160,7 +161,7 @@ class DHCPLease(ApiStruct, frozen=True, kw_only=True):
 
 
 class RedfishSpec(ApiStruct, frozen=True, kw_only=True):
-    """How the machine's BMC is reached over Redfish."""
+    """The Redfish access to the machine's BMC."""
 
     url: Annotated[
         HttpUrl, Field("Redfish endpoint, such as https://bmc-01.example.com. It holds no user or password.")
@@ -188,7 +189,7 @@ class CloudInitSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class AttestationSpec(ApiStruct, frozen=True, kw_only=True):
-    """Which TPM the machine proves itself with."""
+    """The TPM by which the machine attests itself."""
 
     ek_public_key_sha256: Annotated[
         str | None,
@@ -202,7 +203,7 @@ class AttestationSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PXESpec(ApiStruct, frozen=True, kw_only=True):
-    """How the machine boots from the network and gets its operating system."""
+    """The machine's network boot, and its operating system."""
 
     image: Annotated[ImageReference, Field("OCI image with the netboot files or the disk image.")]
     dhcp_leases: Annotated[
@@ -227,7 +228,7 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class KubernetesSpec(ApiStruct, frozen=True, kw_only=True):
-    """How the machine joins the cluster. Left out, the machine does not become a Node."""
+    """The machine's cluster settings. Without them, the machine does not become a Node."""
 
     version: Annotated[
         KubernetesVersion | None,
@@ -246,7 +247,7 @@ class KubernetesSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class DownloadSource(ApiStruct, frozen=True, kw_only=True):
-    """Where one artifact comes from, and its version."""
+    """The source of one artifact, and its version."""
 
     base_url: Annotated[HttpUrl | None, Field("Replaces the start of the default URL.")] = None
     url: Annotated[
@@ -258,7 +259,7 @@ class DownloadSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class AgentDownloads(ApiStruct, frozen=True, kw_only=True):
-    """Where the agent gets what a node is made of."""
+    """The sources from which the agent downloads the artifacts of a node."""
 
     kubernetes: Annotated[DownloadSource | None, Field("kubelet, kubectl and kube-proxy.")] = None
     containerd: Annotated[DownloadSource | None, Field("containerd.")] = None
@@ -296,7 +297,7 @@ class ConfigurationRef(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineSpec(ApiStruct, frozen=True, kw_only=True):
-    """What the machine is to be, and how it is reached. Each component reads its own part."""
+    """The desired state of the machine, and its access. Each component reads its own part."""
 
     ssh: Annotated[SSHSpec | None, Field("SSH access. Without it, machina does not provision the Machine.")] = None
     pxe: Annotated[PXESpec | None, Field("Network boot and BMC access, for metalman.")] = None
@@ -375,7 +376,7 @@ class SSHStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PreviousNode(StrEnum):
-    """How the Node of a Machine was at some time."""
+    """The state of a Machine's Node at an earlier time."""
 
     READY = "Ready"
     NOT_READY = "NotReady"
@@ -431,7 +432,7 @@ class ProvisioningStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
-    """What was learnt about the BMC."""
+    """The observed state of the BMC."""
 
     cert_fingerprint: Annotated[
         str | None, Field("SHA-256 of the BMC's TLS certificate, trusted on first use; remove it to trust another.")
@@ -443,7 +444,7 @@ class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class TPMStatus(ApiStruct, frozen=True, kw_only=True):
-    """What was learnt about the TPM."""
+    """The observed state of the TPM."""
 
     ek_public_key: Annotated[
         str | None,
@@ -455,7 +456,7 @@ class TPMStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
-    """What metalman's servers saw of the last boot from the network that was wanted."""
+    """Observations of metalman's servers of the last requested boot from the network."""
 
     boot: Annotated[
         str, Field("Which boot: the UID of the HostReplace that wants it, or repave-N of the counter.", max_length=128)
@@ -473,7 +474,7 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):
-    """What runs on the host."""
+    """The versions and the state of the host, as its agent reports them."""
 
     image: Annotated[ImageReference | None, Field("OCI image of the node's root file system.")] = None
     version: Annotated[str | None, Field("Version of the agent, as it reports it.", max_length=128)] = None
@@ -505,37 +506,37 @@ class JoinUse(ApiStruct, frozen=True, kw_only=True):
 
 
 class JoinStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which joins were used up."""
+    """The joins that were used."""
 
     used: Annotated[tuple[JoinUse, ...], Field("Certificates that were let be issued.", max_items=64)] = ()
 
 
 class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
-    """The slot: the one operation, or NodeRecreation or Provisioning, that may act on this Machine now."""
+    """The lock: the one operation, or NodeRecreation or Provisioning, that may act on this Machine now."""
 
     uid: Annotated[str, Field("UID of the operation.", max_length=128)]
     name: Annotated[str, Field("Name of the operation.", max_length=253)]
     kind: Annotated[str, Field("Kind of the operation, such as HostReboot.", max_length=63)]
     executor: Annotated[str, Field("Who carries it out.", max_length=253)]
     since: Annotated[Time, Field("Since when.")]
-    # Its executor went silent: the next one looks at the machine afresh before it takes the slot.
+    # Its executor is silent: the next one observes the machine before it takes the lock.
     lost: Annotated[
         bool,
         Field("The executor fell silent, or a call of it may still arrive; the state of the machine is not known."),
     ] = False
-    # Never more than have passed: what waits for a late call reads it after each restart.
+    # Never more than have passed: a process that waits for a late call reads it after each restart.
     lost_seconds: Annotated[
         Count,
         Field("Seconds since the executor was lost, as counted by the processes that wait, up to the last write."),
     ] = 0
-    # From before the node is made on, so that the version stays as it is; status.configuration says it at the end.
+    # Set before the node is created, so that the version stays fixed; status.configuration has it at the end.
     configuration: Annotated[
         ConfigurationStatus | None, Field("The configuration that a NodeRecreation makes the node from.")
     ] = None
 
 
 class RecentOperation(ApiStruct, frozen=True, kw_only=True):
-    """What is left of an operation when its object is gone."""
+    """The result of an operation, which outlasts its object."""
 
     name: Annotated[str, Field("Name of the operation.", max_length=253)]
     uid: Annotated[str, Field("UID of the operation.", max_length=128)]
@@ -551,7 +552,7 @@ class RecentOperation(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineStatus(ApiStruct, frozen=True, kw_only=True):
-    """What is known of the machine."""
+    """The observed state of the machine."""
 
     phase: Annotated[str | None, Field("Where the machine is in its life.", enum=tuple(MachinePhase))] = None
     message: Annotated[Message | None, Field("Why it is there, for a person.")] = None
@@ -612,7 +613,7 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
 class Machine(Object, frozen=True, kw_only=True):
     """A host that is, or is to become, a Kubernetes node."""
 
-    # The server fills in an empty spec, so that the rules on it also see one that was taken away.
+    # The server sets an empty spec, so that its rules also apply when the spec is removed.
     spec: Annotated[MachineSpec, Field("What the machine is to be, and how it is reached.", defaulted=True)] = (
         MachineSpec()
     )
@@ -624,7 +625,7 @@ class Machine(Object, frozen=True, kw_only=True):
 
     @property
     def lasting_uid(self) -> str:
-        """The UID in marks on its disks and its host, which stays when the Machine moves to another API server."""
+        """The UID in the marks on its disks and its host, which stays when the Machine moves to another API server."""
         return self.status.original_uid or self.metadata.uid
 
     @property

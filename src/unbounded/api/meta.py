@@ -70,7 +70,7 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def since(self) -> str:
-        """Return when the cause began, RFC 3339: the last change of status or reason."""
+        """Return the begin of the condition's cause, RFC 3339: the last change of status or reason."""
         return self.reason_transition_time or self.last_transition_time
 
 
@@ -98,13 +98,13 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class LocalObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """An object whose kind and namespace the place of the reference says."""
+    """An object whose kind and namespace follow from the referring field."""
 
     name: Annotated[ObjectName, Field("Name of the object.")]
 
 
 class Object(ApiStruct, frozen=True, kw_only=True):
-    """What every API object has; the kinds below add spec, status or data."""
+    """The base of all API objects; the kinds below add spec, status or data."""
 
     api_version: str = ""
     kind: str = ""

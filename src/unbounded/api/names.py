@@ -45,7 +45,7 @@ CONFIGMAP_RELEASES: Final = "unbounded-releases"
 CONFIGMAP_MIGRATION: Final = "unbounded-migration"
 LEASE_STEWARD: Final = "unbounded-operations"
 
-# What stands on which object, and what it says.
+# Labels, annotations and finalizers: the objects that carry them, and their meaning.
 MARKS: Final[Mapping[str, tuple[str, str]]] = {
     LABEL_SITE: ("Machine, Secret", "The site: which metalman and which credential a Machine belongs to."),
     LABEL_MACHINE: (

@@ -1,6 +1,6 @@
-"""Settings of a node that a MachineConfiguration gives beside version, labels, taints and image.
+"""Settings of a node that a MachineConfiguration sets beside version, labels, taints and image.
 
-kubelet's have the names and the values of KubeletConfiguration (kubelet.config.k8s.io/v1beta1).
+kubelet's settings have the names and the values of KubeletConfiguration (kubelet.config.k8s.io/v1beta1).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RegistryHost(ApiStruct, frozen=True, kw_only=True):
 
 
 class RegistryConfig(ApiStruct, frozen=True, kw_only=True):
-    """Hosts that containerd asks for the images of one registry."""
+    """Hosts from which containerd pulls the images of one registry."""
 
     name: Annotated[
         str,
@@ -142,7 +142,7 @@ class ProxySettings(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSettings(ApiStruct, frozen=True, kw_only=True):
-    """All of these together."""
+    """All settings of a node together."""
 
     kubelet: Annotated[KubeletSettings | None, Field("Settings of kubelet.")] = None
     containerd: Annotated[ContainerdSettings | None, Field("Settings of containerd.")] = None
@@ -158,7 +158,7 @@ class NodeSettings(ApiStruct, frozen=True, kw_only=True):
 
 
 def node_settings(template: NodeSettings | None) -> NodeSettings:
-    """Return the settings that a template holds, without the rest of it."""
+    """Return the settings of a template, without its other fields."""
     if template is None:
         return NodeSettings()
     return NodeSettings(

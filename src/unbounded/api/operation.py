@@ -17,8 +17,9 @@ MAX_HANDLE: Final = 4096
 MAX_LATE: Final = 16
 CALL_REPLIES: Final = ("Accepted", "NotDone", "Unknown", "Refused")
 
-IMAGE_WRITTEN: Final = "the image was written"  # evidence of a HostReplace: the host is another one, however it ends
-BOOT_CONTESTED: Final = "BootContested"  # the reason of one whose boot was another client's too, perhaps first
+# evidence of a HostReplace: the host was replaced, however the operation ends
+IMAGE_WRITTEN: Final = "the image was written"
+BOOT_CONTESTED: Final = "BootContested"  # reason of an operation whose boot another client took part in, perhaps first
 
 
 class OperationKind(StrEnum):
@@ -48,7 +49,7 @@ Phase = Annotated[str, Field(enum=tuple(OperationPhase))]
 
 
 class OperationsStatus(ApiStruct, frozen=True, kw_only=True):
-    """Counters: `spec.operations` asks, `status.operations` says what was acted on last."""
+    """Counters: `spec.operations` requests, `status.operations` has the values that were reached."""
 
     reboot_counter: Annotated[
         Count, Field("Reboots: the host is rebooted when the spec value exceeds the status value.", defaulted=True)
@@ -59,7 +60,7 @@ class OperationsStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Evidence(ApiStruct, frozen=True, kw_only=True):
-    """Something that was seen and proves a step: what, when (RFC 3339), and where it was read."""
+    """Evidence of a step: the observation, its time (RFC 3339), and its source."""
 
     what: Annotated[str, Field("What was seen, such as PowerState=Off.")]
     at: Annotated[Time, Field("When it was seen, by the observer's clock.")]
@@ -75,7 +76,7 @@ class ProviderReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ProviderOperation(ApiStruct, frozen=True, kw_only=True):
-    """A long call that a provider accepted, as its controller needs it to go on asking."""
+    """A long call that a provider accepted, as its controller needs it to poll on."""
 
     provider: Annotated[str, Field("Provider that accepted the call.", min_length=1, max_length=253)]
     operation_id: Annotated[str | None, Field("The provider's name for the call.", max_length=MAX_HANDLE)] = None
@@ -83,14 +84,14 @@ class ProviderOperation(ApiStruct, frozen=True, kw_only=True):
 
 
 class TargetInput(ApiStruct, frozen=True, kw_only=True):
-    """What the target was to be made from, as it stood when execution started."""
+    """The input of the target when execution started."""
 
     provider_ref: Annotated[ProviderReference | None, Field("The provider's object that was used.")] = None
     host_image: Annotated[str | None, Field("The host image that was used.")] = None
 
 
 class TargetStatus(ApiStruct, frozen=True, kw_only=True):
-    """One Machine of an operation: how far it is. An executed operation has exactly one."""
+    """The progress of one Machine of an operation. An executed operation has exactly one."""
 
     machine_ref: Annotated[ObjectName, Field("Name of the Machine.")]
     phase: Annotated[Phase | None, Field("Pending, InProgress, Complete or Failed.")] = None
@@ -106,7 +107,7 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
     ] = None
     attempts: Annotated[Int32 | None, Field("How often the current action was asked for.", minimum=0)] = None
     last_attempt_at: Annotated[Time | None, Field("When the current action was last asked for.")] = None
-    # In parents only: the child that carries this target out.
+    # In parents only: the child operation of this target.
     operation: Annotated[
         ObjectName | None, Field("MachineOperation that carries this target out, for a selector operation.")
     ] = None
@@ -121,7 +122,7 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Cause(ApiStruct, frozen=True, kw_only=True):
-    """What a reason is about, for programs: the message says the same to a person."""
+    """The objects or values that a reason is about, for programs: the message has the same for people."""
 
     code: Annotated[str, Field("The cause within the reason, in CamelCase.", min_length=1, max_length=256)]
     about: Annotated[
@@ -148,7 +149,7 @@ class PendingCall(ApiStruct, frozen=True, kw_only=True):
 
 
 class Execution(ApiStruct, frozen=True, kw_only=True):
-    """What an executor has to know to carry on where it, or its predecessor, was cut off."""
+    """The state that an executor, or its successor, needs to resume the operation."""
 
     executor: Annotated[str, Field("Who claimed the operation, such as metalman/lab.", max_length=253)]
     incarnation: Annotated[str, Field("Which process of the executor wrote the last intent.", max_length=253)]
@@ -190,7 +191,7 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
 
 
 class Loss(ApiStruct, frozen=True, kw_only=True):
-    """Something that the host will not have any more after a HostReplace."""
+    """Something that the host loses with a HostReplace."""
 
     field: Annotated[
         str,
@@ -207,7 +208,7 @@ class Loss(ApiStruct, frozen=True, kw_only=True):
 
 
 class Waiting(ApiStruct, frozen=True, kw_only=True):
-    """What an operation waits for: held by whom, since and until when (RFC 3339, as the writer's clock saw it)."""
+    """The wait of an operation: its reason and holder, its begin and end (RFC 3339, by the writer's clock)."""
 
     reason: Annotated[str, Field("What is waited for, in CamelCase.")]
     held_by: Annotated[str | None, Field("Who holds the operation back, such as another operation.")] = None
@@ -216,7 +217,7 @@ class Waiting(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
-    """What to do, and to which Machines. Only cancel, abandon, deadlineSeconds and ttlSecondsAfterFinished change."""
+    """The requested action. Only cancel, abandon, deadlineSeconds and ttlSecondsAfterFinished change."""
 
     operation_kind: Annotated[str, Field("The action.", enum=tuple(OperationKind))]
     machine_ref: Annotated[
@@ -272,7 +273,7 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
-    """How far the operation is, what it waits for, and what proves its end."""
+    """The progress of the operation, its wait, and the evidence of its end."""
 
     phase: Annotated[Phase | None, Field("Pending, InProgress, Complete or Failed; the last two are final.")] = None
     reason: Annotated[str | None, Field("Why the operation has its phase, in CamelCase.")] = None
@@ -329,7 +330,7 @@ class MachineOperation(Object, frozen=True, kw_only=True):
 
     @property
     def claimed(self) -> bool:
-        """Whether an executor has taken it (or, for a parent, the steward has started it)."""
+        """Return whether an executor has claimed it (or, for a parent, the supervisor has started it)."""
         return self.status.execution is not None or bool(self.status.targets)
 
 

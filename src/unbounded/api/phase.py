@@ -1,4 +1,4 @@
-"""Machine.status.phase: one pure function of what is known of a Machine, whoever writes the result."""
+"""Machine.status.phase: one pure function of a Machine's state, for all writers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PHASE_MEANING: Final[Mapping[MachinePhase, str]] = {
     MachinePhase.REBOOTING: "A HostReboot is at work on the host.",
 }
 
-# A host operation at work says more than what was seen before it; power off and on show in the conditions.
+# A host operation in progress outranks earlier observations; conditions show power off and on.
 OPERATION_PHASE: Final[Mapping[str, MachinePhase]] = {
     OperationKind.HOST_REBOOT: MachinePhase.REBOOTING,
     OperationKind.HOST_REPLACE: MachinePhase.PROVISIONING,
@@ -33,10 +33,10 @@ NODE_NOT_READY: Final = "NodeNotReady"
 
 
 class CurrentPhase(NamedTuple):
-    """The phase of a Machine, and why: status.phase, status.message and status.reason.
+    """The phase of a Machine, and its cause: status.phase, status.message and status.reason.
 
     Attributes:
-        reason: in CamelCase; empty where nothing holds the Machine up.
+        reason: in CamelCase; empty where nothing blocks the Machine.
     """
 
     phase: MachinePhase
@@ -44,7 +44,7 @@ class CurrentPhase(NamedTuple):
     reason: str = ""
 
     def change(self, status: MachineStatus) -> dict[str, str | None]:
-        """Return the fields of a status that become others; empty where it says all of it already."""
+        """Return the status fields that change; empty where the status is up to date."""
         told = {"phase": str(self.phase), "message": fit_message(self.message), "reason": self.reason or None}
         known = {"phase": status.phase, "message": status.message, "reason": status.reason}
         return {} if told == known else told
@@ -58,16 +58,17 @@ def machine_phase(
     slot: ActiveOperation | None,
     join: JoinStatus | None = None,
 ) -> CurrentPhase:
-    """Return the place of a Machine in its life.
+    """Return the phase of a Machine.
 
-    The first of these that has something to say decides: a host operation in the slot, a reset that failed, a host that
-    is off, SSH (with `spec.ssh`), provisioning over SSH, the Node, and the reports of other components that set up the
-    host. A Machine that has joined follows its Node: an SSH port that does not answer is a condition, and no phase.
-    A Machine without `ssh` is Ready when its Node exists or none is wanted, Provisioning, Joining or Failed as the
-    network boot and the agent report, and Pending before the first report.
+    The first applicable one of these decides: a host operation that holds the lock, a failed reset, a host that is off,
+    SSH (with `spec.ssh`), provisioning over SSH, the Node, and the reports of other components that set up the host.
+    A Machine that has joined follows its Node: an SSH port that does not answer changes a condition, not the phase.
+
+    A Machine without `ssh` is Ready when its Node exists or none is required. It is Provisioning, Joining or Failed as
+    the network boot and the agent report, and Pending before the first report.
 
     Args:
-        node: the Node of this Machine, or None when there is none; ask once the Nodes are known.
+        node: the Node of this Machine, or None when there is none; call only once the Nodes are known.
         slot: `status.activeOperation`.
         join: `status.join`, which shows that a Node was there; only needed for Machines with `ssh`.
     """
@@ -128,7 +129,7 @@ def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> CurrentPhase 
 
 
 def _from_provisioning(node: Node | None, known: Known) -> CurrentPhase | None:
-    """Return the phase of a host that is set up over SSH. A Node that is Ready outweighs an attempt that failed."""
+    """Return the phase of a host that is set up over SSH. A Node that is Ready outranks a failed attempt."""
     if _is(known, ConditionType.PROVISIONING, ConditionStatus.TRUE):
         return _by(known, ConditionType.PROVISIONING, MachinePhase.PROVISIONING, "Install script is running")
     if _provisioning_failed(known) and not (node is not None and node.ready):
@@ -160,7 +161,7 @@ _WAITS: Final[Mapping[ConditionType, frozenset[ConditionReason]]] = {
 
 
 def _from_waiting(known: Known) -> CurrentPhase | None:
-    """What keeps a host from being set up over SSH, or has taken it back."""
+    """Return the phase of a host whose setup over SSH is blocked or was reset; None where neither holds."""
     for kind, reasons in _WAITS.items():
         condition = known.get(kind)
         if condition is not None and condition.reason in reasons:
@@ -174,7 +175,7 @@ def _from_configuration(known: Known) -> CurrentPhase | None:
     return _by(known, ConditionType.CONFIGURATION_PENDING, MachinePhase.PENDING, "No MachineConfiguration is bound")
 
 
-# What is reported while a host is set up, over SSH or from the network, in the order in which it happens.
+# Conditions that report the setup of a host, over SSH or from the network, in order of time.
 REPORTS: Final[tuple[ConditionType, ...]] = (
     ConditionType.REPAVED,
     ConditionType.CLOUD_INIT_DONE,
@@ -189,7 +190,7 @@ _OF_REPORTS: Final[Mapping[str, MachinePhase]] = {
 
 
 def _from_reports(known: Known) -> CurrentPhase:
-    """The first step that is not done decides, as the later ones may still speak of the time before a repave."""
+    """Return the phase by the first step that is not done: later conditions may date from before a repave."""
     reported = [kind for kind in REPORTS if kind in known and known[kind].reason != ConditionReason.NOT_RUN]
     open_step = next((kind for kind in reported if known[kind].status != ConditionStatus.TRUE), None)
     if open_step is not None:
@@ -201,7 +202,7 @@ def _from_reports(known: Known) -> CurrentPhase:
 
 
 def _is_taken_back(node: Node | None, known: Known) -> bool:
-    """Return whether the host was reset. Its Node stays there, not Ready, until somebody deletes it."""
+    """Return whether the host was reset. Its Node stays, not Ready, until a person deletes it."""
     is_reset = any(
         _is(known, kind, ConditionStatus.FALSE, ConditionReason.RESET)
         for kind in (ConditionType.PROVISIONED, ConditionType.AGENT_BOOTSTRAPPED)
@@ -215,7 +216,7 @@ def _is(known: Known, kind: ConditionType, status: ConditionStatus, reason: Cond
 
 
 def _by(known: Known, kind: ConditionType, phase: MachinePhase, otherwise: str) -> CurrentPhase:
-    """Return a phase with the message and reason of a condition, or with a sentence of ours where it has no message."""
+    """Return a phase with the message and reason of a condition, or a default message where it has none."""
     condition = known.get(kind)
     if condition is None:
         return CurrentPhase(phase, otherwise)

@@ -1,4 +1,4 @@
-"""The CEL rules of all kinds: what a field's own limits cannot say, and what may not change."""
+"""The CEL rules of all kinds: constraints across fields, and immutable fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ValidationRule:
 
 
 def unchanged(field: str) -> str:
-    """CEL that holds when an optional field is what it was: absent before and after, or equal."""
+    """Return CEL that holds when an optional field is unchanged: absent before and after, or equal."""
     return (
         f"has(self.{field}) == has(oldSelf.{field})"
         f" && (!has(self.{field}) || self.{field} == oldSelf.{field})"
@@ -44,7 +44,7 @@ def unchanged(field: str) -> str:
 
 
 def immutable(field: str) -> ValidationRule:
-    """A field of an operation that says what was asked for, and so never changes."""
+    """Return the rule of an immutable field: a request of an operation never changes."""
     return ValidationRule(
         unchanged(field), f"{field} cannot be changed: create another MachineOperation instead", f".{field}"
     )

@@ -26,14 +26,14 @@ TYPE_META: Final[Schema] = {
 
 
 def kind_schema(kind: type[Object]) -> Schema:
-    """The schema of a whole object, for a CustomResourceDefinition."""
+    """Return the schema of a whole object, for a CustomResourceDefinition."""
     schema = struct_schema(kind, skip=frozenset(TYPE_META))
     schema["properties"] = TYPE_META | schema["properties"]
     return schema
 
 
 def struct_schema(struct: type[ApiStruct], *, skip: frozenset[str] = frozenset()) -> Schema:
-    """The schema of one Struct, with everything below it inlined; `skip` leaves out fields by their JSON name."""
+    """Return the schema of one Struct, with all nested ones inlined; `skip` leaves out fields by their JSON name."""
     hints = get_type_hints(struct, include_extras=True)
     infos = [info for info in msgspec.structs.fields(struct) if info.encode_name not in skip]
     schema: Schema = {"description": inspect.getdoc(struct) or "", "type": "object"}
@@ -46,7 +46,7 @@ def struct_schema(struct: type[ApiStruct], *, skip: frozenset[str] = frozenset()
 
 
 def field_schema(hint: Any, info: msgspec.structs.FieldInfo) -> Schema:
-    """The schema of one field: of its type, with its own description, and its default where the server fills it in."""
+    """Return the schema of one field: its type, its own description, and its default where the server sets it."""
     schema, field = type_schema(hint)
     if field.defaulted:
         schema["default"] = complete_default(info.default)
@@ -54,9 +54,9 @@ def field_schema(hint: Any, info: msgspec.structs.FieldInfo) -> Schema:
 
 
 def complete_default(value: Any) -> Any:
-    """Return a default with the defaults of its own fields in it.
+    """Return a default that includes the defaults of its own fields.
 
-    kube-apiserver checks a default against the schema's rules as it stands, before it fills in inner defaults.
+    kube-apiserver validates a default before it fills in inner defaults.
     """
     if not isinstance(value, ApiStruct):
         return msgspec.to_builtins(value)
@@ -70,17 +70,17 @@ def complete_default(value: Any) -> Any:
 
 
 def type_schema(hint: Any) -> tuple[Schema, Field]:
-    """The schema of a type hint, and what its annotations say together."""
+    """Return the schema of a type hint, and the Field that its annotations combine to."""
     plain, field = unwrapped(hint)
     schema = _bare_schema(plain, field)
     if field.description:
         described = {"description": field.description}
-        schema = described | schema | described  # the field's words replace those of its type, and come first
+        schema = described | schema | described  # the field's description replaces that of its type, and comes first
     return schema, field
 
 
 def unwrapped(hint: Any) -> tuple[Any, Field]:
-    """A type without `Annotated` and `| None`, and what was said around it (the outermost word counts)."""
+    """Return a type without `Annotated` and `| None`, and the combined Field; the outermost value wins."""
     origin = get_origin(hint)
     if origin is Annotated:
         plain, inner = unwrapped(hint.__origin__)
@@ -92,7 +92,7 @@ def unwrapped(hint: Any) -> tuple[Any, Field]:
 
 
 def rule_schema(rule: ValidationRule) -> Schema:
-    """One entry of x-kubernetes-validations."""
+    """Return one entry of x-kubernetes-validations."""
     entry = {"rule": rule.rule, "message": rule.message}
     return entry | ({"fieldPath": rule.path} if rule.path else {})
 

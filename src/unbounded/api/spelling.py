@@ -1,4 +1,4 @@
-"""What somebody may have meant who has misspelled a name."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-LEAST: Final = 3  # characters of a name in another one
+LEAST: Final = 3  # the least length of a name that may be part of the other
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
-    """The known name that is most like this one, whatever its letters' case and what is between them; else empty."""
+    """Return the most similar known name, ignoring case and separators; empty where none is similar."""
     meant, plain = _plain(text), {_plain(one): one for one in known}
     within = [one for one in plain if min(len(one), len(meant)) >= LEAST and (one in meant or meant in one)]
     near = within or difflib.get_close_matches(meant, plain, n=1, cutoff=0.6)
