@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.netboot_net import CLIENT, CLIENTS, SERVER
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.packet import Packet, Type, decode, encode
+from unbounded.metalman.dhcp.packet import MessageType, Packet, decode, encode
 
 AGAIN_S: Final = 1.0
 SILENT_S: Final = 60.0
@@ -82,10 +82,10 @@ def _leases(addresses: list[str]) -> list[float]:
                 packet = decode(relay.recv(2000))
             except TimeoutError:
                 break
-            if packet.type is Type.OFFER and packet.xid not in offered:
+            if packet.type is MessageType.OFFER and packet.xid not in offered:
                 offered[packet.xid] = packet.yiaddr
                 relay.sendto(_asked(packet.xid, packet.yiaddr), (SERVER, 67))
-            elif packet.type is Type.ACK:
+            elif packet.type is MessageType.ACK:
                 if packet.yiaddr != IPv4Address(addresses[packet.xid]).packed:
                     raise ValueError("the lease of another host")
                 taken.setdefault(packet.xid, time.perf_counter() - start)
@@ -95,7 +95,7 @@ def _leases(addresses: list[str]) -> list[float]:
 
 def _asked(number: int, offered: bytes | None) -> bytes:
     said = {
-        opt.MESSAGE_TYPE: bytes((Type.DISCOVER if offered is None else Type.REQUEST,)),
+        opt.MESSAGE_TYPE: bytes((MessageType.DISCOVER if offered is None else MessageType.REQUEST,)),
         opt.VENDOR_CLASS: b"PXEClient:Arch:00007:UNDI:003016",
         opt.ARCHITECTURE: (7).to_bytes(2, "big"),
     }

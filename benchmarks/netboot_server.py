@@ -17,11 +17,19 @@ from benchmarks import children
 from benchmarks.netboot_net import CLIENTS, SERVER
 from unbounded.kube.gc_tuning import raise_gc_threshold
 from unbounded.metalman.dhcp import server as dhcp_server
-from unbounded.metalman.dhcp.model import Boot, Client, Finding, Lease, Loader, Mode, packed
+from unbounded.metalman.dhcp.model import (
+    DhcpClient,
+    DhcpFinding,
+    DhcpServerMode,
+    Loader,
+    OfferedBoot,
+    StaticLease,
+    address_octets,
+)
 from unbounded.metalman.http import server as http_server
 from unbounded.metalman.http.ports import CloudInitEvent, OnDisk, Outcome, ProgressReport, Refused
 from unbounded.metalman.tftp import server as tftp_server
-from unbounded.metalman.tftp.ports import Content, Held, Refusal
+from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpRejection
 
 NOTHING = Outcome(200, {})
 
@@ -29,17 +37,17 @@ NOTHING = Outcome(200, {})
 class Book:
     """A lease for every MAC: the last octets of one are the host's number."""
 
-    server = packed(SERVER)
+    server = address_octets(SERVER)
 
     def __init__(self, loader: str) -> None:
-        self._boot = Boot({Loader.X64: loader}, f"http://{SERVER}:8880/boot/{'a' * 26}")
+        self._boot = OfferedBoot({Loader.X64: loader}, f"http://{SERVER}:8880/boot/{'a' * 26}")
         self._first = int(IPv4Address(CLIENTS.partition("/")[0]))
         self.client = cache(self._client)
 
-    def _client(self, mac: str) -> Client:
+    def _client(self, mac: str) -> DhcpClient:
         number = int(mac.replace(":", "")[-6:], 16) % 4000
         address = str(IPv4Address(self._first + 1 + number))
-        return Client(f"m-{number}", Lease.of(address, "255.255.0.0", SERVER), self._boot)
+        return DhcpClient(f"m-{number}", StaticLease.of(address, "255.255.0.0", SERVER), self._boot)
 
 
 class Boots:
@@ -73,18 +81,20 @@ class Files:
     def __init__(self, loader: Path) -> None:
         self._name, self._content = loader.name, loader.read_bytes()
 
-    async def find(self, client: str, name: str) -> Content | Refusal:
-        return Held(self._content) if name == self._name else Refusal()
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
+        return MemoryContent(self._content) if name == self._name else TftpRejection()
 
 
-def seen(_: Finding) -> None:
+def seen(_: DhcpFinding) -> None:
     """Trouble is nobody's here."""
 
 
 async def main(loader: Path, image: Path) -> None:
     raise_gc_threshold()
-    leases = dhcp_server.Server(dhcp_server.Settings(mode=Mode.RELAY, bind_address=SERVER), Book(loader.name), seen)
-    files = tftp_server.Server(tftp_server.Settings(bind_address=SERVER), Files(loader))
+    leases = dhcp_server.DhcpServer(
+        dhcp_server.DhcpServerSettings(mode=DhcpServerMode.RELAY, bind_address=SERVER), Book(loader.name), seen
+    )
+    files = tftp_server.TftpServer(tftp_server.TftpServerSettings(bind_address=SERVER), Files(loader))
     boots = http_server.Server(http_server.Settings(bind_address=SERVER), Boots(image), CollectorRegistry())
     async with leases.serving(), files.serving(), boots.serving():
         await children.serve({"http": boots.port})

@@ -13,14 +13,14 @@ from prometheus_client import CollectorRegistry
 from tests.metalman.support.fixed_boots import FixedBoots
 from tests.metalman.support.net_book import FixedBook
 from tests.support.qemu import Segment
-from unbounded.metalman.dhcp.model import Boot, Client, Finding, Lease, Loader, packed
-from unbounded.metalman.dhcp.server import Server as DhcpServer
-from unbounded.metalman.dhcp.server import Settings as DhcpSettings
+from unbounded.metalman.dhcp.model import DhcpClient, DhcpFinding, Loader, OfferedBoot, StaticLease, address_octets
+from unbounded.metalman.dhcp.server import DhcpServer
+from unbounded.metalman.dhcp.server import DhcpServerSettings as DhcpSettings
 from unbounded.metalman.http.server import Server as HttpServer
 from unbounded.metalman.http.server import Settings as HttpSettings
-from unbounded.metalman.tftp.ports import Content, Held, Refusal
-from unbounded.metalman.tftp.server import Server as TftpServer
-from unbounded.metalman.tftp.server import Settings as TftpSettings
+from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpRejection
+from unbounded.metalman.tftp.server import TftpServer
+from unbounded.metalman.tftp.server import TftpServerSettings as TftpSettings
 
 PORT: Final = 8880
 ADDRESS: Final = "10.88.0.50"
@@ -39,11 +39,11 @@ class Served:
     files: Mapping[str, bytes]
     boots: FixedBoots
     asked: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[DhcpFinding] = field(default_factory=list)
 
-    async def find(self, client: str, name: str) -> Content | Refusal:
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
         self.asked.append(name)
-        return Held(self.files[name]) if name in self.files else Refusal()
+        return MemoryContent(self.files[name]) if name in self.files else TftpRejection()
 
     @property
     def by_tftp(self) -> list[str]:
@@ -72,8 +72,8 @@ async def served(
     for name, content in files.items():
         if "/" not in name:
             made.boots.put(name, content)
-    lease = Lease.of(ADDRESS, "255.255.255.0", net.address)
-    book = FixedBook({mac: Client("m1", lease, Boot(loaders, url(net)))}, packed(net.address))
+    lease = StaticLease.of(ADDRESS, "255.255.255.0", net.address)
+    book = FixedBook({mac: DhcpClient("m1", lease, OfferedBoot(loaders, url(net)))}, address_octets(net.address))
     async with (
         HttpServer(HttpSettings(net.address, PORT), made.boots, CollectorRegistry()).serving(),
         DhcpServer(DhcpSettings(interface=net.bridge), book, made.findings.append).serving(),

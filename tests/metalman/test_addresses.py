@@ -10,7 +10,7 @@ import pytest
 
 from unbounded.kube.process import StartupError
 from unbounded.metalman.addresses import Reach, SystemLinks, reach
-from unbounded.metalman.dhcp.model import Mode, packed
+from unbounded.metalman.dhcp.model import DhcpServerMode, address_octets
 from unbounded.metalman.settings import DhcpMode, FlagNames, Netboot
 
 
@@ -33,40 +33,40 @@ class Links:
 @pytest.mark.parametrize(
     ("said", "server", "mode", "interface", "url"),
     [
-        ({}, "10.0.0.5", Mode.RELAY, None, "http://10.0.0.5:8880"),
-        ({"bind_address": "10.66.0.1"}, "10.66.0.1", Mode.RELAY, None, "http://10.66.0.1:8880"),
-        ({"interface": "br0"}, "10.66.0.1", Mode.INTERFACE, "br0", "http://10.66.0.1:8880"),
+        ({}, "10.0.0.5", DhcpServerMode.RELAY, None, "http://10.0.0.5:8880"),
+        ({"bind_address": "10.66.0.1"}, "10.66.0.1", DhcpServerMode.RELAY, None, "http://10.66.0.1:8880"),
+        ({"interface": "br0"}, "10.66.0.1", DhcpServerMode.INTERFACE, "br0", "http://10.66.0.1:8880"),
         (
             {"interface": "br0", "bind_address": "10.66.0.2"},
             "10.66.0.2",
-            Mode.INTERFACE,
+            DhcpServerMode.INTERFACE,
             "br0",
             "http://10.66.0.2:8880",
         ),
-        ({"auto_interface": True}, "10.0.0.5", Mode.INTERFACE, "eth0", "http://10.0.0.5:8880"),
+        ({"auto_interface": True}, "10.0.0.5", DhcpServerMode.INTERFACE, "eth0", "http://10.0.0.5:8880"),
         (
             {"auto_interface": True, "bind_address": "10.66.0.1"},
             "10.66.0.1",
-            Mode.INTERFACE,
+            DhcpServerMode.INTERFACE,
             "br0",
             "http://10.66.0.1:8880",
         ),
         (
             {"interface": "br0", "dhcp_mode": DhcpMode.PROXY},
             "10.66.0.1",
-            Mode.PROXY,
+            DhcpServerMode.PROXY,
             "br0",
             "http://10.66.0.1:8880",
         ),
         ({"dhcp_mode": DhcpMode.NONE}, "10.0.0.5", None, None, "http://10.0.0.5:8880"),
-        ({"serve_url": "http://boot", "http_port": 80}, "10.0.0.5", Mode.RELAY, None, "http://boot"),
-        ({"http_port": 80}, "10.0.0.5", Mode.RELAY, None, "http://10.0.0.5:80"),
+        ({"serve_url": "http://boot", "http_port": 80}, "10.0.0.5", DhcpServerMode.RELAY, None, "http://boot"),
+        ({"http_port": 80}, "10.0.0.5", DhcpServerMode.RELAY, None, "http://10.0.0.5:80"),
     ],
 )
 def test_what_is_not_said_follows_from_the_network(
-    said: dict[str, Any], server: str, mode: Mode | None, interface: str | None, url: str
+    said: dict[str, Any], server: str, mode: DhcpServerMode | None, interface: str | None, url: str
 ) -> None:
-    assert reach(Netboot(**said), Links()) == Reach(packed(server), mode, interface, url)
+    assert reach(Netboot(**said), Links()) == Reach(address_octets(server), mode, interface, url)
 
 
 @pytest.mark.parametrize(

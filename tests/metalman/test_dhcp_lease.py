@@ -25,29 +25,35 @@ from tests.metalman.support.net_book import (
 from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.lease import answer
 from unbounded.metalman.dhcp.model import (
-    Answer,
     Arrival,
-    Lease,
+    DhcpAnswer,
+    DhcpFindingKind,
+    DhcpReply,
+    DhcpServerMode,
     Loader,
-    Mode,
-    Reason,
+    NoReply,
+    NoReplyReason,
     Relays,
-    Reply,
-    Silence,
-    Trouble,
-    Via,
-    Withheld,
+    ReplyRoute,
+    StaticLease,
+    WithheldReservation,
 )
-from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, NOWHERE, Packet, Type, decode
+from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, NOWHERE, MessageType, Packet, decode
 
-DISCOVER, REQUEST, INFORM, DECLINE, RELEASE = Type.DISCOVER, Type.REQUEST, Type.INFORM, Type.DECLINE, Type.RELEASE
+DISCOVER, REQUEST, INFORM, DECLINE, RELEASE = (
+    MessageType.DISCOVER,
+    MessageType.REQUEST,
+    MessageType.INFORM,
+    MessageType.DECLINE,
+    MessageType.RELEASE,
+)
 OURS, THEIRS = {opt.SERVER_ID: SERVER}, {opt.SERVER_ID: FOREIGN}
 WANTS, WANTS_OTHER = {opt.REQUESTED_ADDRESS: ADDRESS}, {opt.REQUESTED_ADDRESS: OTHER}
 
 
-def replied(packet: Packet, arrival: Arrival | None = None, known: FixedBook | None = None) -> Reply:
+def replied(packet: Packet, arrival: Arrival | None = None, known: FixedBook | None = None) -> DhcpReply:
     said = answer(packet, arrival or Arrival(), known or book())
-    assert isinstance(said, Reply), said
+    assert isinstance(said, DhcpReply), said
     assert decode(said.payload) == said.packet
     return said
 
@@ -55,39 +61,39 @@ def replied(packet: Packet, arrival: Arrival | None = None, known: FixedBook | N
 @pytest.mark.parametrize(
     ("packet", "expected"),
     [
-        (asked(DISCOVER), Type.OFFER),
-        (asked(DISCOVER, WANTS_OTHER), Type.OFFER),  # a wish only
-        (asked(REQUEST, OURS | WANTS), Type.ACK),  # selecting
-        (asked(REQUEST, OURS | WANTS_OTHER), Type.NAK),
-        (asked(REQUEST, OURS), Reason.REQUEST_WITHOUT_ADDRESS),
-        (asked(REQUEST, THEIRS | WANTS), Reason.OTHER_SERVER_CHOSEN),
-        (asked(REQUEST, WANTS), Type.ACK),  # init-reboot
-        (asked(REQUEST, WANTS_OTHER), Type.NAK),
-        (asked(REQUEST, ciaddr=ADDRESS), Type.ACK),  # renewing and rebinding
-        (asked(REQUEST, ciaddr=OTHER), Type.NAK),
-        (asked(REQUEST), Reason.REQUEST_WITHOUT_ADDRESS),
-        (asked(INFORM, ciaddr=OTHER), Type.ACK),
-        (asked(INFORM), Reason.REQUEST_WITHOUT_ADDRESS),
-        (asked(RELEASE, OURS, ciaddr=ADDRESS), Reason.RELEASED),
-        (asked(DECLINE, OURS | WANTS), Reason.DECLINED),
-        (asked(Type.OFFER), Reason.UNSERVED_TYPE),
-        (Packet(hardware=HARDWARE), Reason.UNSERVED_TYPE),  # BOOTP
-        (asked(DISCOVER, op=2), Reason.NOT_A_REQUEST),
-        (asked(DISCOVER, hardware=HARDWARE[:5]), Reason.NOT_ETHERNET),
-        (asked(DISCOVER, hardware_type=32), Reason.NOT_ETHERNET),
-        (asked(DISCOVER, hardware=b"\x52\x54\0\0\0\2"), Reason.UNKNOWN_MAC),
+        (asked(DISCOVER), MessageType.OFFER),
+        (asked(DISCOVER, WANTS_OTHER), MessageType.OFFER),  # a wish only
+        (asked(REQUEST, OURS | WANTS), MessageType.ACK),  # selecting
+        (asked(REQUEST, OURS | WANTS_OTHER), MessageType.NAK),
+        (asked(REQUEST, OURS), NoReplyReason.REQUEST_WITHOUT_ADDRESS),
+        (asked(REQUEST, THEIRS | WANTS), NoReplyReason.OTHER_SERVER_CHOSEN),
+        (asked(REQUEST, WANTS), MessageType.ACK),  # init-reboot
+        (asked(REQUEST, WANTS_OTHER), MessageType.NAK),
+        (asked(REQUEST, ciaddr=ADDRESS), MessageType.ACK),  # renewing and rebinding
+        (asked(REQUEST, ciaddr=OTHER), MessageType.NAK),
+        (asked(REQUEST), NoReplyReason.REQUEST_WITHOUT_ADDRESS),
+        (asked(INFORM, ciaddr=OTHER), MessageType.ACK),
+        (asked(INFORM), NoReplyReason.REQUEST_WITHOUT_ADDRESS),
+        (asked(RELEASE, OURS, ciaddr=ADDRESS), NoReplyReason.RELEASED),
+        (asked(DECLINE, OURS | WANTS), NoReplyReason.DECLINED),
+        (asked(MessageType.OFFER), NoReplyReason.UNSERVED_TYPE),
+        (Packet(hardware=HARDWARE), NoReplyReason.UNSERVED_TYPE),  # BOOTP
+        (asked(DISCOVER, op=2), NoReplyReason.NOT_A_REQUEST),
+        (asked(DISCOVER, hardware=HARDWARE[:5]), NoReplyReason.NOT_ETHERNET),
+        (asked(DISCOVER, hardware_type=32), NoReplyReason.NOT_ETHERNET),
+        (asked(DISCOVER, hardware=b"\x52\x54\0\0\0\2"), NoReplyReason.UNKNOWN_MAC),
     ],
 )
-def test_each_packet_gets_the_answer_of_rfc_2131(packet: Packet, expected: Type | Reason) -> None:
+def test_each_packet_gets_the_answer_of_rfc_2131(packet: Packet, expected: MessageType | NoReplyReason) -> None:
     said = answer(packet, Arrival(), book())
-    assert (said.packet.type if isinstance(said, Reply) else said.reason) is expected
+    assert (said.packet.type if isinstance(said, DhcpReply) else said.reason) is expected
 
 
 def test_an_offer_holds_the_lease() -> None:
     offer = replied(asked(DISCOVER, secs=3)).packet
     assert (offer.op, offer.yiaddr, offer.hardware, offer.xid, offer.siaddr) == (2, ADDRESS, HARDWARE, 7, NOWHERE)
     assert offer.options == {
-        opt.MESSAGE_TYPE: bytes((Type.OFFER,)),
+        opt.MESSAGE_TYPE: bytes((MessageType.OFFER,)),
         opt.SERVER_ID: SERVER,
         opt.LEASE_SECONDS: (86400).to_bytes(4, "big"),
         opt.SUBNET_MASK: bytes((255, 255, 255, 0)),
@@ -101,29 +107,29 @@ def test_an_inform_is_told_everything_but_an_address() -> None:
     assert (told.packet.yiaddr, told.packet.ciaddr) == (NOWHERE, OTHER)
     assert opt.LEASE_SECONDS not in told.packet.options
     assert opt.DNS_SERVERS in told.packet.options
-    assert (told.via, told.address) == (Via.UNICAST, OTHER)
+    assert (told.via, told.address) == (ReplyRoute.UNICAST, OTHER)
 
 
 @pytest.mark.parametrize(
     ("fields", "via", "address"),
     [
-        ({}, Via.HARDWARE, ADDRESS),
-        ({"flags": BROADCAST_FLAG}, Via.BROADCAST, NOWHERE),
-        ({"giaddr": RELAY, "flags": BROADCAST_FLAG}, Via.RELAY, RELAY),
-        ({"ciaddr": ADDRESS, "flags": BROADCAST_FLAG}, Via.UNICAST, ADDRESS),
-        ({"ciaddr": ADDRESS, "giaddr": RELAY}, Via.RELAY, RELAY),
+        ({}, ReplyRoute.HARDWARE, ADDRESS),
+        ({"flags": BROADCAST_FLAG}, ReplyRoute.BROADCAST, NOWHERE),
+        ({"giaddr": RELAY, "flags": BROADCAST_FLAG}, ReplyRoute.RELAY, RELAY),
+        ({"ciaddr": ADDRESS, "flags": BROADCAST_FLAG}, ReplyRoute.UNICAST, ADDRESS),
+        ({"ciaddr": ADDRESS, "giaddr": RELAY}, ReplyRoute.RELAY, RELAY),
     ],
 )
-def test_an_answer_finds_its_client(fields: dict[str, Any], via: Via, address: bytes) -> None:
+def test_an_answer_finds_its_client(fields: dict[str, Any], via: ReplyRoute, address: bytes) -> None:
     said = replied(asked(REQUEST, {} if "ciaddr" in fields else WANTS, **fields))
     assert (said.via, said.address) == (via, address)
 
 
-@pytest.mark.parametrize(("giaddr", "via"), [(NOWHERE, Via.BROADCAST), (RELAY, Via.RELAY)])
-def test_a_nak_is_broadcast_at_the_client(giaddr: bytes, via: Via) -> None:
+@pytest.mark.parametrize(("giaddr", "via"), [(NOWHERE, ReplyRoute.BROADCAST), (RELAY, ReplyRoute.RELAY)])
+def test_a_nak_is_broadcast_at_the_client(giaddr: bytes, via: ReplyRoute) -> None:
     nak = replied(asked(REQUEST, ciaddr=OTHER, giaddr=giaddr))
     assert (nak.via, nak.packet.yiaddr, nak.packet.ciaddr) == (via, NOWHERE, NOWHERE)
-    assert bool(nak.packet.flags & BROADCAST_FLAG) == (via is Via.RELAY)
+    assert bool(nak.packet.flags & BROADCAST_FLAG) == (via is ReplyRoute.RELAY)
     assert nak.packet.options[opt.MESSAGE] == b"the lease is 10.0.0.50"
 
 
@@ -147,41 +153,41 @@ def test_client_and_relay_get_back_what_they_sent_along() -> None:
 def test_behind_relays_only_what_can_have_come_from_there_is_served(
     packet: Packet, source: bytes, served: bool
 ) -> None:
-    said = answer(packet, Arrival(Mode.RELAY, source), book())
-    assert said == Silence(Reason.NOT_RELAYED) if not served else isinstance(said, Reply)
+    said = answer(packet, Arrival(DhcpServerMode.RELAY, source), book())
+    assert said == NoReply(NoReplyReason.NOT_RELAYED) if not served else isinstance(said, DhcpReply)
 
 
 RELAYS = Relays((IPv4Network(RELAY),))
 
 
-@pytest.mark.parametrize("mode", [Mode.INTERFACE, Mode.RELAY])
-def test_where_relays_are_configured_what_others_pass_on_gets_no_answer(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [DhcpServerMode.INTERFACE, DhcpServerMode.RELAY])
+def test_where_relays_are_configured_what_others_pass_on_gets_no_answer(mode: DhcpServerMode) -> None:
     ours, theirs = asked(DISCOVER, giaddr=RELAY), asked(DISCOVER, giaddr=OTHER)
-    assert isinstance(answer(ours, Arrival(mode, RELAY, relays=RELAYS), book()), Reply)
-    assert answer(theirs, Arrival(mode, OTHER, relays=RELAYS), book()) == Silence(Reason.UNKNOWN_RELAY)
-    assert isinstance(answer(theirs, Arrival(mode, OTHER), book()), Reply)
+    assert isinstance(answer(ours, Arrival(mode, RELAY, relays=RELAYS), book()), DhcpReply)
+    assert answer(theirs, Arrival(mode, OTHER, relays=RELAYS), book()) == NoReply(NoReplyReason.UNKNOWN_RELAY)
+    assert isinstance(answer(theirs, Arrival(mode, OTHER), book()), DhcpReply)
 
 
 @pytest.mark.parametrize(
     ("giaddr", "arrival", "counts"),
     [
         (NOWHERE, Arrival(), True),
-        (NOWHERE, Arrival(Mode.PROXY), True),
+        (NOWHERE, Arrival(DhcpServerMode.PROXY), True),
         (NOWHERE, Arrival(source=OTHER), False),  # a router may have passed it on
         (NOWHERE, Arrival(source=ADDRESS), False),  # and the sender may have written any source
-        (NOWHERE, Arrival(Mode.PROXY, boot_port=True), False),
-        (NOWHERE, Arrival(Mode.RELAY), False),
+        (NOWHERE, Arrival(DhcpServerMode.PROXY, boot_port=True), False),
+        (NOWHERE, Arrival(DhcpServerMode.RELAY), False),
         (RELAY, Arrival(source=RELAY), False),  # it is not configured
         (RELAY, Arrival(source=RELAY, relays=RELAYS), True),
-        (RELAY, Arrival(Mode.RELAY, RELAY, relays=RELAYS), True),
-        (RELAY, Arrival(Mode.RELAY, OTHER, relays=RELAYS), False),
-        (OTHER, Arrival(Mode.RELAY, RELAY, relays=RELAYS), False),
+        (RELAY, Arrival(DhcpServerMode.RELAY, RELAY, relays=RELAYS), True),
+        (RELAY, Arrival(DhcpServerMode.RELAY, OTHER, relays=RELAYS), False),
+        (OTHER, Arrival(DhcpServerMode.RELAY, RELAY, relays=RELAYS), False),
     ],
 )
 def test_only_what_comes_from_where_a_lease_is_offered_counts_against_a_boot(
     giaddr: bytes, arrival: Arrival, counts: bool
 ) -> None:
-    assert arrival.is_of_segment(asked(DISCOVER, giaddr=giaddr)) is counts
+    assert arrival.is_from_own_network(asked(DISCOVER, giaddr=giaddr)) is counts
 
 
 @pytest.mark.parametrize(
@@ -219,7 +225,7 @@ def test_an_architecture_without_a_file_gets_its_address_and_a_finding(number: i
     assert reply.packet.yiaddr == ADDRESS
     assert not {opt.BOOT_FILE, opt.TFTP_SERVER, opt.VENDOR_CLASS} & reply.packet.options.keys()
     assert (reply.packet.file, reply.packet.siaddr) == (b"", NOWHERE)
-    assert [(one.trouble, one.machine) for one in reply.findings] == [(Trouble.NO_BOOT_FILE, "m1")]
+    assert [(one.kind, one.machine) for one in reply.findings] == [(DhcpFindingKind.NO_BOOT_FILE, "m1")]
 
 
 def test_without_their_own_files_http_boot_and_ipxe_get_the_one_for_the_architecture() -> None:
@@ -242,35 +248,35 @@ def test_a_long_url_stands_in_the_option_alone() -> None:
 
 def test_a_reply_that_the_client_has_no_room_for_is_not_sent() -> None:
     packet = asked(DISCOVER, pxe(7) | {opt.RELAY_AGENT: bytes(250), opt.CLIENT_ID: bytes(250)})
-    assert answer(packet, Arrival(), book(files=FILES)) == Silence(Reason.REPLY_TOO_LONG)
+    assert answer(packet, Arrival(), book(files=FILES)) == NoReply(NoReplyReason.REPLY_TOO_LONG)
     roomy = {opt.MAX_MESSAGE_BYTES: (1400).to_bytes(2, "big")}
     replied(Packet(hardware=HARDWARE, options=packet.options | roomy), known=book(files=FILES))
 
 
-def findings(said: Answer) -> list[tuple[Trouble, str]]:
-    return [(one.trouble, one.machine) for one in said.findings]
+def findings(said: DhcpAnswer) -> list[tuple[DhcpFindingKind, str]]:
+    return [(one.kind, one.machine) for one in said.findings]
 
 
 @pytest.mark.parametrize(
     ("packet", "found"),
     [
-        (asked(REQUEST, THEIRS | WANTS), [(Trouble.FOREIGN_SERVER, "m1")]),
-        (asked(Type.OFFER, THEIRS, op=2, yiaddr=OTHER), [(Trouble.FOREIGN_SERVER, "m1")]),
-        (asked(Type.ACK, THEIRS, op=2, yiaddr=OTHER, hardware=bytes(6)), [(Trouble.FOREIGN_SERVER, "")]),
-        (asked(Type.OFFER, THEIRS, op=2), []),  # a proxy gives no address
-        (asked(Type.OFFER, OURS, op=2, yiaddr=OTHER), []),
-        (asked(DECLINE, OURS | WANTS), [(Trouble.ADDRESS_IN_USE, "m1")]),
+        (asked(REQUEST, THEIRS | WANTS), [(DhcpFindingKind.FOREIGN_SERVER, "m1")]),
+        (asked(MessageType.OFFER, THEIRS, op=2, yiaddr=OTHER), [(DhcpFindingKind.FOREIGN_SERVER, "m1")]),
+        (asked(MessageType.ACK, THEIRS, op=2, yiaddr=OTHER, hardware=bytes(6)), [(DhcpFindingKind.FOREIGN_SERVER, "")]),
+        (asked(MessageType.OFFER, THEIRS, op=2), []),  # a proxy gives no address
+        (asked(MessageType.OFFER, OURS, op=2, yiaddr=OTHER), []),
+        (asked(DECLINE, OURS | WANTS), [(DhcpFindingKind.ADDRESS_IN_USE, "m1")]),
         (asked(DECLINE, THEIRS | WANTS), []),
         (asked(DECLINE, OURS | WANTS_OTHER), []),
     ],
 )
-def test_trouble_on_the_segment_is_found(packet: Packet, found: list[tuple[Trouble, str]]) -> None:
+def test_trouble_on_the_segment_is_found(packet: Packet, found: list[tuple[DhcpFindingKind, str]]) -> None:
     assert findings(answer(packet, Arrival(), book())) == found
 
 
 def test_a_withheld_lease_is_not_served() -> None:
-    known = FixedBook({MAC: Withheld("m1", "also of m2")})
-    assert answer(asked(DISCOVER), Arrival(), known) == Silence(Reason.WITHHELD)
+    known = FixedBook({MAC: WithheldReservation("m1", "also of m2")})
+    assert answer(asked(DISCOVER), Arrival(), known) == NoReply(NoReplyReason.WITHHELD)
 
 
 @pytest.mark.parametrize(
@@ -284,4 +290,4 @@ def test_a_withheld_lease_is_not_served() -> None:
 )
 def test_a_lease_that_cannot_work_is_refused(lease: tuple[str, ...], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        Lease.of(*lease)
+        StaticLease.of(*lease)

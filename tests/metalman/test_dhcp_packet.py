@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.metalman.support.net_book import asked, book
 from unbounded.metalman.dhcp import frames, lease, proxy
-from unbounded.metalman.dhcp.model import Arrival, Mode
-from unbounded.metalman.dhcp.options import Malformed
-from unbounded.metalman.dhcp.packet import COOKIE, HEADER, Packet, Type, decode, encode
+from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode
+from unbounded.metalman.dhcp.options import MalformedDhcpPacket
+from unbounded.metalman.dhcp.packet import COOKIE, HEADER, MessageType, Packet, decode, encode
 
 codes = st.integers(1, 254).filter(lambda code: code != 52)
 addresses = st.binary(min_size=4, max_size=4)
@@ -46,7 +46,7 @@ def test_a_packet_is_read_as_it_was_written(packet: Packet) -> None:
 @pytest.mark.slow
 @given(packets, st.integers(576, 1500))
 def test_a_packet_never_grows_beyond_what_the_client_takes(packet: Packet, largest: int) -> None:
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedDhcpPacket):
         data = encode(packet, largest)
         assert len(data) <= largest - 28
         assert decode(data) == packet
@@ -56,7 +56,7 @@ def test_a_packet_never_grows_beyond_what_the_client_takes(packet: Packet, large
 @given(st.dictionaries(codes, st.binary(max_size=200), max_size=3))
 def test_options_go_on_in_the_free_fields_of_the_header(options: dict[int, bytes]) -> None:
     packet = Packet(options={200: bytes(range(250))} | options)
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedDhcpPacket):
         data = encode(packet)
         assert len(data) <= 548
         assert decode(data) == packet
@@ -67,9 +67,9 @@ def test_options_that_need_all_three_areas_arrive_whole() -> None:
     data = encode(packet)
     assert len(data) <= 548
     assert decode(data) == packet
-    with pytest.raises(Malformed, match="do not fit"):
+    with pytest.raises(MalformedDhcpPacket, match="do not fit"):
         encode(Packet(options={200: bytes(500)}))
-    with pytest.raises(Malformed, match="do not fit"):
+    with pytest.raises(MalformedDhcpPacket, match="do not fit"):
         encode(Packet(options={200: bytes(450)}, file=b"boot", sname=b"server"))
 
 
@@ -80,9 +80,9 @@ def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
     for garbage in (data, header + data, header[:44] + data.ljust(192)[:192] + COOKIE + b"\x34\x01\x03" + data):
         try:
             packet = decode(garbage)
-        except Malformed:
+        except MalformedDhcpPacket:
             continue
-        for mode in Mode:
+        for mode in DhcpServerMode:
             lease.answer(packet, Arrival(mode), book())
             proxy.answer(packet, Arrival(mode, boot_port=True), book())
 
@@ -93,23 +93,23 @@ def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
         (b"", "shorter"),
         (bytes(239), "shorter"),
         (bytes(240), "cookie"),
-        (encode(asked(Type.DISCOVER))[:240] + b"\x35", "no length"),
-        (encode(asked(Type.DISCOVER))[:240] + b"\x35\x09\x01", "cut off"),
-        (b"\1\1\x11" + encode(asked(Type.DISCOVER))[3:], "16 bytes"),
+        (encode(asked(MessageType.DISCOVER))[:240] + b"\x35", "no length"),
+        (encode(asked(MessageType.DISCOVER))[:240] + b"\x35\x09\x01", "cut off"),
+        (b"\1\1\x11" + encode(asked(MessageType.DISCOVER))[3:], "16 bytes"),
     ],
 )
 def test_what_is_no_packet_is_refused_with_a_reason(data: bytes, why: str) -> None:
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedDhcpPacket, match=why):
         decode(data)
 
 
 def test_a_missing_end_and_padding_between_options_are_forgiven() -> None:
-    header = encode(asked(Type.DISCOVER))[:240]
-    assert decode(header + b"\0\0\x35\x01\x01\0").type is Type.DISCOVER
+    header = encode(asked(MessageType.DISCOVER))[:240]
+    assert decode(header + b"\0\0\x35\x01\x01\0").type is MessageType.DISCOVER
 
 
 def test_a_value_in_parts_is_put_together() -> None:
-    header = encode(asked(Type.DISCOVER))[:240]
+    header = encode(asked(MessageType.DISCOVER))[:240]
     assert decode(header + b"\x43\x02ab\x35\x01\x01\x43\x02cd\xff").options[67] == b"abcd"
 
 
@@ -119,7 +119,7 @@ def test_short_packets_are_filled_up_for_old_relays() -> None:
 
 @pytest.mark.slow
 def test_reading_and_writing_cost_little_beside_a_fixed_piece_of_work() -> None:
-    data = encode(asked(Type.DISCOVER, dict.fromkeys((55, 60, 61, 93, 94, 97), b"12345678")))
+    data = encode(asked(MessageType.DISCOVER, dict.fromkeys((55, 60, 61, 93, 94, 97), b"12345678")))
     codec = min(timeit.repeat(lambda: encode(decode(data)), number=2000, repeat=5))
     yardstick = min(timeit.repeat(lambda: sum(range(1000)), number=2000, repeat=5))
     assert codec < 10 * yardstick, f"{codec / yardstick:.1f} times"

@@ -6,26 +6,36 @@ import pytest
 
 from tests.metalman.support.net_book import FILES, MAC, RELAY, SERVER, FixedBook, asked, book, pxe
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Arrival, Mode, Reason, Reply, Trouble, Via, Withheld
-from unbounded.metalman.dhcp.packet import NOWHERE, Packet, Type
+from unbounded.metalman.dhcp.model import (
+    Arrival,
+    DhcpFindingKind,
+    DhcpReply,
+    DhcpServerMode,
+    NoReplyReason,
+    ReplyRoute,
+    WithheldReservation,
+)
+from unbounded.metalman.dhcp.packet import NOWHERE, MessageType, Packet
 from unbounded.metalman.dhcp.proxy import answer
 
-ON_67, ON_4011 = Arrival(Mode.PROXY), Arrival(Mode.PROXY, boot_port=True)
+ON_67, ON_4011 = Arrival(DhcpServerMode.PROXY), Arrival(DhcpServerMode.PROXY, boot_port=True)
 UEFI = pxe(7)
 
 
 @pytest.mark.parametrize(
     ("packet", "arrival", "kind", "via"),
     [
-        (asked(Type.DISCOVER, UEFI), ON_67, Type.OFFER, Via.BROADCAST),
-        (asked(Type.DISCOVER, UEFI, giaddr=RELAY), ON_67, Type.OFFER, Via.RELAY),
-        (asked(Type.REQUEST, UEFI, ciaddr=b"\n\0\0\t"), ON_4011, Type.ACK, Via.BACK),
-        (asked(Type.INFORM, UEFI), ON_4011, Type.ACK, Via.BACK),
+        (asked(MessageType.DISCOVER, UEFI), ON_67, MessageType.OFFER, ReplyRoute.BROADCAST),
+        (asked(MessageType.DISCOVER, UEFI, giaddr=RELAY), ON_67, MessageType.OFFER, ReplyRoute.RELAY),
+        (asked(MessageType.REQUEST, UEFI, ciaddr=b"\n\0\0\t"), ON_4011, MessageType.ACK, ReplyRoute.BACK),
+        (asked(MessageType.INFORM, UEFI), ON_4011, MessageType.ACK, ReplyRoute.BACK),
     ],
 )
-def test_a_proxy_names_the_file_and_gives_no_address(packet: Packet, arrival: Arrival, kind: Type, via: Via) -> None:
+def test_a_proxy_names_the_file_and_gives_no_address(
+    packet: Packet, arrival: Arrival, kind: MessageType, via: ReplyRoute
+) -> None:
     said = answer(packet, arrival, book(files=FILES))
-    assert isinstance(said, Reply)
+    assert isinstance(said, DhcpReply)
     assert (said.packet.type, said.via, said.packet.yiaddr) == (kind, via, NOWHERE)
     assert said.packet.options.keys() == {
         opt.MESSAGE_TYPE,
@@ -41,18 +51,27 @@ def test_a_proxy_names_the_file_and_gives_no_address(packet: Packet, arrival: Ar
 @pytest.mark.parametrize(
     ("packet", "arrival", "known", "reason"),
     [
-        (asked(Type.DISCOVER), ON_67, book(files=FILES), Reason.NOT_FOR_A_PROXY),  # no firmware
-        (asked(Type.REQUEST, UEFI), ON_67, book(files=FILES), Reason.NOT_FOR_A_PROXY),
-        (asked(Type.RELEASE, UEFI), ON_4011, book(files=FILES), Reason.NOT_FOR_A_PROXY),
-        (asked(Type.OFFER, UEFI, op=2), ON_67, book(files=FILES), Reason.NOT_A_REQUEST),
-        (asked(Type.DISCOVER, UEFI), ON_67, book(), Reason.NO_BOOT_WANTED),
-        (asked(Type.DISCOVER, UEFI), ON_67, FixedBook(), Reason.UNKNOWN_MAC),
-        (asked(Type.DISCOVER, UEFI), ON_67, FixedBook({MAC: Withheld("m1", "")}), Reason.WITHHELD),
-        (asked(Type.DISCOVER, pxe(6)), ON_67, book(files=FILES), Reason.NO_BOOT_FILE),
+        (asked(MessageType.DISCOVER), ON_67, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),  # no firmware
+        (asked(MessageType.REQUEST, UEFI), ON_67, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
+        (asked(MessageType.RELEASE, UEFI), ON_4011, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
+        (asked(MessageType.OFFER, UEFI, op=2), ON_67, book(files=FILES), NoReplyReason.NOT_A_REQUEST),
+        (asked(MessageType.DISCOVER, UEFI), ON_67, book(), NoReplyReason.NO_BOOT_WANTED),
+        (asked(MessageType.DISCOVER, UEFI), ON_67, FixedBook(), NoReplyReason.UNKNOWN_MAC),
+        (
+            asked(MessageType.DISCOVER, UEFI),
+            ON_67,
+            FixedBook({MAC: WithheldReservation("m1", "")}),
+            NoReplyReason.WITHHELD,
+        ),
+        (asked(MessageType.DISCOVER, pxe(6)), ON_67, book(files=FILES), NoReplyReason.NO_BOOT_FILE),
     ],
 )
-def test_a_proxy_says_nothing_to_others(packet: Packet, arrival: Arrival, known: FixedBook, reason: Reason) -> None:
+def test_a_proxy_says_nothing_to_others(
+    packet: Packet, arrival: Arrival, known: FixedBook, reason: NoReplyReason
+) -> None:
     said = answer(packet, arrival, known)
-    assert not isinstance(said, Reply)
+    assert not isinstance(said, DhcpReply)
     assert said.reason is reason
-    assert [one.trouble for one in said.findings] == [Trouble.NO_BOOT_FILE] * (reason is Reason.NO_BOOT_FILE)
+    assert [one.kind for one in said.findings] == [DhcpFindingKind.NO_BOOT_FILE] * (
+        reason is NoReplyReason.NO_BOOT_FILE
+    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from unbounded.api.machine import DHCPLease
-from unbounded.metalman.dhcp.model import Trouble, Withheld
-from unbounded.metalman.dhcp.register import Enrolled, enrol
+from unbounded.metalman.dhcp.model import DhcpFindingKind, WithheldReservation
+from unbounded.metalman.dhcp.reservations import Reservation, index_reservations
 
 MAC_1, MAC_2, MAC_3 = (f"52:54:00:00:00:0{n}" for n in (1, 2, 3))
 
@@ -14,40 +14,42 @@ def lease(mac: str, address: str, mask: str = "255.255.255.0", gateway: str = "1
 
 
 def test_a_mac_is_found_however_it_is_written() -> None:
-    register = enrol([("m1", [lease("52-54-00-AB-CD-EF", "10.0.0.5")]), ("m2", [lease(MAC_2, "10.0.0.6")])])
+    register = index_reservations(
+        [("m1", [lease("52-54-00-AB-CD-EF", "10.0.0.5")]), ("m2", [lease(MAC_2, "10.0.0.6")])]
+    )
     assert {mac: entry.machine for mac, entry in register.by_mac.items()} == {"52:54:00:ab:cd:ef": "m1", MAC_2: "m2"}
     assert not register.findings
 
 
 def test_two_machines_with_one_mac_are_not_served_and_both_are_named() -> None:
-    register = enrol([("m1", [lease(MAC_1, "10.0.0.5")]), ("m2", [lease(MAC_1.upper(), "10.0.0.6")])])
-    assert isinstance(register.by_mac[MAC_1], Withheld)
-    assert {(one.machine, one.trouble, one.text) for one in register.findings} == {
-        ("m1", Trouble.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m2; none of them is served"),
-        ("m2", Trouble.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m1; none of them is served"),
+    register = index_reservations([("m1", [lease(MAC_1, "10.0.0.5")]), ("m2", [lease(MAC_1.upper(), "10.0.0.6")])])
+    assert isinstance(register.by_mac[MAC_1], WithheldReservation)
+    assert {(one.machine, one.kind, one.text) for one in register.findings} == {
+        ("m1", DhcpFindingKind.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m2; none of them is served"),
+        ("m2", DhcpFindingKind.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m1; none of them is served"),
     }
 
 
 def test_two_machines_with_one_address_are_not_served_and_the_rest_is() -> None:
-    register = enrol(
+    register = index_reservations(
         [
             ("m1", [lease(MAC_1, "10.0.0.5")]),
             ("m2", [lease(MAC_2, "10.0.0.5"), lease(MAC_3, "10.0.0.7")]),
         ]
     )
-    served = {mac for mac, entry in register.by_mac.items() if isinstance(entry, Enrolled)}
+    served = {mac for mac, entry in register.by_mac.items() if isinstance(entry, Reservation)}
     assert served == {MAC_3}
     assert sorted(one.machine for one in register.findings) == ["m1", "m2"]
 
 
 def test_one_machine_may_have_an_address_on_two_nics_and_its_first_lease_for_a_mac_counts() -> None:
     leases = [lease(MAC_1, "10.0.0.5"), lease(MAC_2, "10.0.0.5"), lease(MAC_1, "10.0.0.6")]
-    register = enrol([("m1", leases)])
-    addresses = [entry.lease.address[3] for entry in register.by_mac.values() if isinstance(entry, Enrolled)]
+    register = index_reservations([("m1", leases)])
+    addresses = [entry.lease.address[3] for entry in register.by_mac.values() if isinstance(entry, Reservation)]
     assert addresses == [5, 5]
 
 
 def test_a_lease_that_cannot_work_is_withheld_with_the_mistake() -> None:
-    register = enrol([("m1", [lease(MAC_1, "10.0.0.5", mask="255.0.255.0")])])
-    assert isinstance(register.by_mac[MAC_1], Withheld)
-    assert [(one.machine, one.trouble) for one in register.findings] == [("m1", Trouble.INVALID_LEASE)]
+    register = index_reservations([("m1", [lease(MAC_1, "10.0.0.5", mask="255.0.255.0")])])
+    assert isinstance(register.by_mac[MAC_1], WithheldReservation)
+    assert [(one.machine, one.kind) for one in register.findings] == [("m1", DhcpFindingKind.INVALID_LEASE)]

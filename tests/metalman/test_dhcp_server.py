@@ -11,16 +11,24 @@ import pytest
 from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.net_book import FILES, MAC, URL, FixedBook, asked, pxe
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Boot, Client, Finding, Lease, Mode, Trouble, packed
-from unbounded.metalman.dhcp.packet import Packet, Type, decode, encode
-from unbounded.metalman.dhcp.server import Port, Server, Settings, interface_address
+from unbounded.metalman.dhcp.model import (
+    DhcpClient,
+    DhcpFinding,
+    DhcpFindingKind,
+    DhcpServerMode,
+    OfferedBoot,
+    StaticLease,
+    address_octets,
+)
+from unbounded.metalman.dhcp.packet import MessageType, Packet, decode, encode
+from unbounded.metalman.dhcp.server import DhcpServer, DhcpServerSettings, SocketRole, interface_address
 
-HERE = packed("127.0.0.1")
+HERE = address_octets("127.0.0.1")
 
 
 def local_book() -> FixedBook:
-    lease = Lease.of("127.0.0.1", "255.0.0.0")
-    return FixedBook({MAC: Client("m1", lease, Boot(FILES, URL))}, HERE)
+    lease = StaticLease.of("127.0.0.1", "255.0.0.0")
+    return FixedBook({MAC: DhcpClient("m1", lease, OfferedBoot(FILES, URL))}, HERE)
 
 
 @pytest.fixture
@@ -31,8 +39,8 @@ def client() -> Iterator[socket.socket]:
         yield sock
 
 
-def settings(client: socket.socket, mode: Mode) -> Settings:
-    return Settings(mode, bind_address="127.0.0.1", port=0, boot_port=0, client_port=client.getsockname()[1])
+def settings(client: socket.socket, mode: DhcpServerMode) -> DhcpServerSettings:
+    return DhcpServerSettings(mode, bind_address="127.0.0.1", port=0, boot_port=0, client_port=client.getsockname()[1])
 
 
 async def heard(client: socket.socket) -> Packet:
@@ -40,42 +48,46 @@ async def heard(client: socket.socket) -> Packet:
         return decode(await asyncio.get_running_loop().sock_recv(client, 2000))
 
 
-def ignore(_: Finding) -> None:
+def ignore(_: DhcpFinding) -> None:
     """Findings that a test does not look at."""
 
 
 async def test_a_renewal_is_answered_at_the_clients_address(client: socket.socket) -> None:
-    async with Server(settings(client, Mode.RELAY), local_book(), ignore).serving() as server:
-        client.sendto(encode(asked(Type.REQUEST, ciaddr=HERE)), ("127.0.0.1", server.ports[Port.LEASES]))
-        assert (await heard(client)).type is Type.ACK
+    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_book(), ignore).serving() as server:
+        client.sendto(encode(asked(MessageType.REQUEST, ciaddr=HERE)), ("127.0.0.1", server.ports[SocketRole.LEASES]))
+        assert (await heard(client)).type is MessageType.ACK
         assert server.counts == {"answered": 1}
 
 
 async def test_a_proxy_answers_on_its_boot_port_where_the_question_came_from(client: socket.socket) -> None:
-    async with Server(settings(client, Mode.PROXY), local_book(), ignore).serving() as server:
-        client.sendto(encode(asked(Type.REQUEST, pxe(7), ciaddr=HERE)), ("127.0.0.1", server.ports[Port.BOOT]))
+    async with DhcpServer(settings(client, DhcpServerMode.PROXY), local_book(), ignore).serving() as server:
+        client.sendto(
+            encode(asked(MessageType.REQUEST, pxe(7), ciaddr=HERE)), ("127.0.0.1", server.ports[SocketRole.BOOT])
+        )
         assert (await heard(client)).options[opt.BOOT_FILE] == b"shimx64.efi"
-        client.sendto(encode(asked(Type.REQUEST, pxe(7), ciaddr=HERE)), ("127.0.0.1", server.ports[Port.LEASES]))
+        client.sendto(
+            encode(asked(MessageType.REQUEST, pxe(7), ciaddr=HERE)), ("127.0.0.1", server.ports[SocketRole.LEASES])
+        )
         await eventually(lambda: server.counts == {"answered": 1, "not for a proxy": 1})
 
 
 async def test_a_flood_of_odd_packets_is_counted_and_the_next_client_is_served(client: socket.socket) -> None:
-    found: list[Finding] = []
-    async with Server(settings(client, Mode.RELAY), local_book(), found.append).serving() as server:
-        to = ("127.0.0.1", server.ports[Port.LEASES])
+    found: list[DhcpFinding] = []
+    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_book(), found.append).serving() as server:
+        to = ("127.0.0.1", server.ports[SocketRole.LEASES])
         for number in range(300):
             client.sendto(b"\xff" * number, to)
-            client.sendto(encode(asked(Type.DISCOVER, hardware=number.to_bytes(6, "big"), giaddr=HERE)), to)
-            client.sendto(encode(asked(Type.REQUEST, pxe(6), ciaddr=HERE)), to)
+            client.sendto(encode(asked(MessageType.DISCOVER, hardware=number.to_bytes(6, "big"), giaddr=HERE)), to)
+            client.sendto(encode(asked(MessageType.REQUEST, pxe(6), ciaddr=HERE)), to)
         await eventually(lambda: server.counts == {"malformed": 300, "unknown MAC": 300, "answered": 300})
-        assert [(one.machine, one.trouble) for one in found] == [("m1", Trouble.NO_BOOT_FILE)]
+        assert [(one.machine, one.kind) for one in found] == [("m1", DhcpFindingKind.NO_BOOT_FILE)]
 
 
 async def test_a_reply_that_cannot_be_sent_is_counted(client: socket.socket) -> None:
-    async with Server(settings(client, Mode.RELAY), local_book(), ignore).serving() as server:
+    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_book(), ignore).serving() as server:
         broadcast = bytes((255, 255, 255, 255))  # which the socket may not send to
-        data = encode(asked(Type.REQUEST, {opt.REQUESTED_ADDRESS: HERE}, giaddr=broadcast))
-        client.sendto(data, ("127.0.0.1", server.ports[Port.LEASES]))
+        data = encode(asked(MessageType.REQUEST, {opt.REQUESTED_ADDRESS: HERE}, giaddr=broadcast))
+        client.sendto(data, ("127.0.0.1", server.ports[SocketRole.LEASES]))
         await eventually(lambda: server.counts.get("not sent") == 1)
 
 
@@ -83,6 +95,6 @@ async def test_an_interface_that_is_not_there_is_an_error_at_the_start() -> None
     with pytest.raises(OSError, match="No such device"):
         interface_address("nosuch0")
     with pytest.raises(OSError, match=r"No such device|not permitted"):
-        async with Server(Settings(interface="nosuch0", port=0), local_book(), ignore).serving():
+        async with DhcpServer(DhcpServerSettings(interface="nosuch0", port=0), local_book(), ignore).serving():
             pass
     assert interface_address("lo") == HERE

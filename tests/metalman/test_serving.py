@@ -13,27 +13,27 @@ import pytest
 from tests.support.memory_api import MemoryApi
 from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.addresses import Reach
-from unbounded.metalman.dhcp.model import Client, Finding, Mode, Withheld, packed
+from unbounded.metalman.dhcp.model import DhcpClient, DhcpFinding, DhcpServerMode, WithheldReservation, address_octets
 from unbounded.metalman.serving import Servers, why_not
 from unbounded.metalman.settings import FlagNames, Netboot
-from unbounded.metalman.tftp.ports import Content, Refusal
+from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
 
-BEHIND_RELAYS = Reach(packed("127.0.0.1"), Mode.RELAY, None, "http://127.0.0.1:8880")
+BEHIND_RELAYS = Reach(address_octets("127.0.0.1"), DhcpServerMode.RELAY, None, "http://127.0.0.1:8880")
 
 
 class NoFiles:
-    async def find(self, client: str, name: str) -> Content | Refusal:
-        return Refusal()
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
+        return TftpRejection()
 
 
 class EmptyBook:
-    server = packed("127.0.0.1")
+    server = address_octets("127.0.0.1")
 
-    def client(self, mac: str) -> Client | Withheld | None:
+    def client(self, mac: str) -> DhcpClient | WithheldReservation | None:
         return None
 
 
-def ignored(finding: Finding) -> None:
+def ignored(finding: DhcpFinding) -> None:
     raise AssertionError(finding)
 
 
@@ -76,9 +76,11 @@ def test_why_a_server_cannot_listen_is_said_with_a_remedy(number: int, words: st
     assert words in why_not("TFTP", settings, 69, "--tftp-port", OSError(number, os.strerror(number)))
 
 
-@pytest.mark.parametrize(("mode", "leads"), [(Mode.INTERFACE, True), (Mode.PROXY, True), (Mode.RELAY, False)])
-def test_only_on_a_segment_of_its_own_dhcp_is_for_the_leader_alone(mode: Mode, leads: bool) -> None:
-    assert servers(reach=Reach(packed("127.0.0.1"), mode, None, "")).dhcp_leads is leads
+@pytest.mark.parametrize(
+    ("mode", "leads"), [(DhcpServerMode.INTERFACE, True), (DhcpServerMode.PROXY, True), (DhcpServerMode.RELAY, False)]
+)
+def test_only_on_a_segment_of_its_own_dhcp_is_for_the_leader_alone(mode: DhcpServerMode, leads: bool) -> None:
+    assert servers(reach=Reach(address_octets("127.0.0.1"), mode, None, "")).dhcp_leads is leads
 
 
 async def test_what_a_server_has_counted_is_scraped_and_outlives_it() -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.metalman.fake_bmc import eventually
-from unbounded.metalman.tftp.packet import Code
-from unbounded.metalman.tftp.ports import Content, Held, Refusal
-from unbounded.metalman.tftp.server import Server, Settings
+from unbounded.metalman.tftp.packet import ErrorCode
+from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpRejection
+from unbounded.metalman.tftp.server import TftpServer, TftpServerSettings
 
 LOADER = bytes(range(256)) * 3000  # 750 KiB: 1500 blocks, less than the wrap
 KERNEL = LOADER * 44  # 32 MiB: beyond block 65535 of 512 bytes
@@ -30,26 +30,26 @@ class FixedFiles:
     asked: list[tuple[str, str]] = field(default_factory=list)
     held: asyncio.Event | None = None
 
-    async def find(self, client: str, name: str) -> Content | Refusal:
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
         self.asked.append((client, name))
         if self.held is not None:
             await self.held.wait()
         if name == "broken":
             raise ZeroDivisionError
-        return Held(self.content[name]) if name in self.content else Refusal()
+        return MemoryContent(self.content[name]) if name in self.content else TftpRejection()
 
 
 @asynccontextmanager
-async def serving(files: FixedFiles, most: int = 512, most_of_one: int = 16) -> AsyncIterator[Server]:
-    settings = Settings("127.0.0.1", 0, most_transfers=most, most_transfers_of_one=most_of_one)
-    async with Server(settings, files).serving() as server:
+async def serving(files: FixedFiles, most: int = 512, most_of_one: int = 16) -> AsyncIterator[TftpServer]:
+    settings = TftpServerSettings("127.0.0.1", 0, most_transfers=most, most_transfers_of_one=most_of_one)
+    async with TftpServer(settings, files).serving() as server:
         yield server
 
 
 class Asker:
     """A client by hand."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: TftpServer) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.setblocking(False)
         self.sock.bind(("127.0.0.1", 0))
@@ -117,13 +117,13 @@ async def test_a_file_that_is_not_there_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (b"\0\2loader.efi\0octet\0", Code.ACCESS),
-        (b"\0\1../loader.efi\0octet\0", Code.ACCESS),
-        (b"\0\1loader.efi\0mail\0", Code.ILLEGAL),
-        (b"\0\1kernel\0netascii\0", Code.ILLEGAL),
+        (b"\0\2loader.efi\0octet\0", ErrorCode.ACCESS),
+        (b"\0\1../loader.efi\0octet\0", ErrorCode.ACCESS),
+        (b"\0\1loader.efi\0mail\0", ErrorCode.ILLEGAL),
+        (b"\0\1kernel\0netascii\0", ErrorCode.ILLEGAL),
     ],
 )
-async def test_what_is_not_served_is_an_error_with_its_code(request_: bytes, code: Code) -> None:
+async def test_what_is_not_served_is_an_error_with_its_code(request_: bytes, code: ErrorCode) -> None:
     async with serving(FixedFiles()) as server:
         with Asker(server) as asker:
             asker.say(request_)

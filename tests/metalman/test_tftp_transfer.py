@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.tftp.names import plain
-from unbounded.metalman.tftp.options import Terms, agree
-from unbounded.metalman.tftp.packet import Ack, Error, Malformed, Request, decode, encode_data
-from unbounded.metalman.tftp.ports import Held, netascii
-from unbounded.metalman.tftp.transfer import MOST_SENDS, Outcome, Transfer
+from unbounded.metalman.tftp.names import normalized_name
+from unbounded.metalman.tftp.options import NegotiatedOptions, negotiate
+from unbounded.metalman.tftp.packet import Ack, ErrorPacket, MalformedTftpPacket, TftpRequest, decode, encode_data
+from unbounded.metalman.tftp.ports import MemoryContent, netascii
+from unbounded.metalman.tftp.transfer import MOST_SENDS, TftpTransfer, TransferOutcome
 
 
 def number(packet: bytes) -> int:
@@ -23,7 +23,7 @@ def number(packet: bytes) -> int:
 class Receiver:
     """A client as RFC 7440 describes it: it takes blocks in order and acknowledges the last one of a window."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: NegotiatedOptions) -> None:
         self.terms = terms
         self.content = bytearray()
         self.blocks = 0
@@ -48,7 +48,7 @@ class Receiver:
         return []
 
 
-def carry(transfer: Transfer, receiver: Receiver, rng: random.Random, *, loss: float, repeat: float) -> int:
+def carry(transfer: TftpTransfer, receiver: Receiver, rng: random.Random, *, loss: float, repeat: float) -> int:
     """Carry packets until the transfer ends, with the network's misdeeds; how many packets were sent."""
     now, sent = 0.0, 0
     flying = list(transfer.start(now))
@@ -58,10 +58,10 @@ def carry(transfer: Transfer, receiver: Receiver, rng: random.Random, *, loss: f
         flying = []
         for ack in acks:
             for _ in range((rng.random() >= loss) + (rng.random() < repeat)):
-                flying += transfer.received(Ack(ack % 65536), now)
+                flying += transfer.packet_received(Ack(ack % 65536), now)
         if not flying and transfer.outcome is None:
             now = transfer.deadline
-            flying = transfer.expired(now)
+            flying = transfer.timer_expired(now)
             if transfer.outcome is not None:
                 break
     return sent
@@ -74,86 +74,88 @@ def test_any_loss_and_repetition_still_delivers_the_file(
 ) -> None:
     rng = random.Random(seed)
     content = rng.randbytes(size)
-    terms = Terms(block_bytes=block, window=window, said={"blksize": str(block)} if with_options else {})
-    transfer, receiver = Transfer(Held(content), terms, 0.0), Receiver(terms)
+    terms = NegotiatedOptions(
+        block_bytes=block, window=window, acknowledged={"blksize": str(block)} if with_options else {}
+    )
+    transfer, receiver = TftpTransfer(MemoryContent(content), terms, 0.0), Receiver(terms)
     carry(transfer, receiver, rng, loss=0.1, repeat=0.2)
-    if transfer.outcome is Outcome.TIMED_OUT:  # six losses in a row, or the last acknowledgement's
+    if transfer.outcome is TransferOutcome.TIMED_OUT:  # six losses in a row, or the last acknowledgement's
         assert content.startswith(bytes(receiver.content))
     else:
-        assert (transfer.outcome, bytes(receiver.content)) == (Outcome.DONE, content)
+        assert (transfer.outcome, bytes(receiver.content)) == (TransferOutcome.DONE, content)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 7])
 def test_a_file_goes_on_after_block_65535(window: int) -> None:
     content = bytes(range(256)) * 4100  # 131,200 blocks of 8
-    terms = Terms(block_bytes=8, window=window)
-    transfer, receiver = Transfer(Held(content), terms, 0.0), Receiver(terms)
+    terms = NegotiatedOptions(block_bytes=8, window=window)
+    transfer, receiver = TftpTransfer(MemoryContent(content), terms, 0.0), Receiver(terms)
     sent = carry(transfer, receiver, random.Random(1), loss=0, repeat=0)
-    assert transfer.outcome is Outcome.DONE
+    assert transfer.outcome is TransferOutcome.DONE
     assert bytes(receiver.content) == content
     assert sent == len(content) // 8 + 1
 
 
 def test_a_repeated_acknowledgement_does_not_repeat_a_block() -> None:
     content = bytes(512 * 40)
-    transfer, receiver = Transfer(Held(content), Terms(), 0.0), Receiver(Terms())
+    transfer, receiver = TftpTransfer(MemoryContent(content), NegotiatedOptions(), 0.0), Receiver(NegotiatedOptions())
     assert carry(transfer, receiver, random.Random(1), loss=0, repeat=1) == 41
 
 
 @pytest.mark.parametrize(("size", "lengths"), [(0, [0]), (511, [511]), (512, [512, 0]), (513, [512, 1])])
 def test_the_last_block_is_shorter_than_the_others(size: int, lengths: list[int]) -> None:
-    transfer = Transfer(Held(bytes(size)), Terms(), 0.0)
+    transfer = TftpTransfer(MemoryContent(bytes(size)), NegotiatedOptions(), 0.0)
     packets = transfer.start(0)
     for block in range(1, len(lengths) + 1):
-        packets += transfer.received(Ack(block), 0)
+        packets += transfer.packet_received(Ack(block), 0)
     assert [len(packet) - 4 for packet in packets] == lengths
-    assert transfer.outcome is Outcome.DONE
+    assert transfer.outcome is TransferOutcome.DONE
 
 
 def test_the_window_starts_again_after_what_has_arrived() -> None:
-    transfer = Transfer(Held(bytes(5120)), Terms(window=4), 0.0)
+    transfer = TftpTransfer(MemoryContent(bytes(5120)), NegotiatedOptions(window=4), 0.0)
     assert [number(packet) for packet in transfer.start(0)] == [1, 2, 3, 4]
-    assert [number(packet) for packet in transfer.received(Ack(2), 0)] == [3, 4, 5, 6]
-    assert transfer.received(Ack(2), 0) == []
-    assert transfer.received(Ack(9), 0) == []  # never sent
-    assert [number(packet) for packet in transfer.received(Ack(6), 0)] == [7, 8, 9, 10]
+    assert [number(packet) for packet in transfer.packet_received(Ack(2), 0)] == [3, 4, 5, 6]
+    assert transfer.packet_received(Ack(2), 0) == []
+    assert transfer.packet_received(Ack(9), 0) == []  # never sent
+    assert [number(packet) for packet in transfer.packet_received(Ack(6), 0)] == [7, 8, 9, 10]
 
 
 def test_a_lost_packet_is_sent_again_ever_later_and_then_given_up() -> None:
-    transfer = Transfer(Held(b"x"), Terms(), 0.0)
+    transfer = TftpTransfer(MemoryContent(b"x"), NegotiatedOptions(), 0.0)
     first = transfer.start(0)
     times, now = [0.0], 0.0
     while transfer.outcome is None:
-        assert transfer.expired(transfer.deadline - 0.001) == []
+        assert transfer.timer_expired(transfer.deadline - 0.001) == []
         now = transfer.deadline
-        again = transfer.expired(now)
+        again = transfer.timer_expired(now)
         times.append(now)
     assert times == [0, 1, 3, 7, 15, 23, 31]
     assert len(times) == MOST_SENDS + 1
     assert first == [encode_data(1, b"x")]
-    assert decode(again[0]) == Error(0, "no acknowledgement")
-    assert transfer.outcome is Outcome.TIMED_OUT
-    assert transfer.received(Ack(1), now) == []
+    assert decode(again[0]) == ErrorPacket(0, "no acknowledgement")
+    assert transfer.outcome is TransferOutcome.TIMED_OUT
+    assert transfer.packet_received(Ack(1), now) == []
 
 
 def test_an_error_of_the_client_ends_it() -> None:
-    transfer = Transfer(Held(b"x"), Terms(said={"tsize": "1"}), 0.0)
+    transfer = TftpTransfer(MemoryContent(b"x"), NegotiatedOptions(acknowledged={"tsize": "1"}), 0.0)
     assert transfer.start(0) == [b"\0\6tsize\x001\0"]
-    assert transfer.received(Error(8, "too large"), 0) == []
-    assert transfer.outcome is Outcome.ABORTED
+    assert transfer.packet_received(ErrorPacket(8, "too large"), 0) == []
+    assert transfer.outcome is TransferOutcome.ABORTED
 
 
 def test_a_file_that_shrinks_is_an_error_and_not_a_short_file() -> None:
-    class Shrunk(Held):
+    class Shrunk(MemoryContent):
         @property
         def size(self) -> int:
             return 5000
 
-    transfer = Transfer(Shrunk(bytes(600)), Terms(), 0.0)
+    transfer = TftpTransfer(Shrunk(bytes(600)), NegotiatedOptions(), 0.0)
     transfer.start(0)
-    assert decode(transfer.received(Ack(1), 0)[0]) == Error(0, "the file cannot be read")
-    assert transfer.outcome is Outcome.UNREADABLE
+    assert decode(transfer.packet_received(Ack(1), 0)[0]) == ErrorPacket(0, "the file cannot be read")
+    assert transfer.outcome is TransferOutcome.UNREADABLE
 
 
 @pytest.mark.parametrize(
@@ -170,8 +172,8 @@ def test_a_file_that_shrinks_is_an_error_and_not_a_short_file() -> None:
     ],
 )
 def test_options_are_agreed_on_within_their_limits(asked: Mapping[str, str], said: Mapping[str, str]) -> None:
-    terms = agree(asked, 9999)
-    assert list(terms.said.items()) == list(said.items())
+    terms = negotiate(asked, 9999)
+    assert list(terms.acknowledged.items()) == list(said.items())
     assert terms.block_bytes == int(said.get("blksize", 512))
     assert terms.window == int(said.get("windowsize", 1))
     assert terms.timeout_s == int(said.get("timeout", 1))
@@ -180,14 +182,14 @@ def test_options_are_agreed_on_within_their_limits(asked: Mapping[str, str], sai
 @pytest.mark.parametrize(
     ("data", "packet"),
     [
-        (b"\0\1/a\0OCTET\0", Request(False, "/a", "octet")),
-        (b"\0\1a\0octet\0BLKSIZE\x009\0blksize\x008\0x\0", Request(False, "a", "octet", {"blksize": "9"})),
-        (b"\0\2a\0netascii\0", Request(True, "a", "netascii")),
+        (b"\0\1/a\0OCTET\0", TftpRequest(False, "/a", "octet")),
+        (b"\0\1a\0octet\0BLKSIZE\x009\0blksize\x008\0x\0", TftpRequest(False, "a", "octet", {"blksize": "9"})),
+        (b"\0\2a\0netascii\0", TftpRequest(True, "a", "netascii")),
         (b"\0\4\xff\xff", Ack(65535)),
-        (b"\0\5\0\0User aborted", Error(0, "User aborted")),
+        (b"\0\5\0\0User aborted", ErrorPacket(0, "User aborted")),
     ],
 )
-def test_packets_of_clients_are_read(data: bytes, packet: Request | Ack | Error) -> None:
+def test_packets_of_clients_are_read(data: bytes, packet: TftpRequest | Ack | ErrorPacket) -> None:
     assert decode(data) == packet
 
 
@@ -195,22 +197,22 @@ def test_packets_of_clients_are_read(data: bytes, packet: Request | Ack | Error)
     "data", [b"", b"\0\4\0", b"\0\1ab", b"\0\1a\0", b"\0\1a\0octet", b"\0\3\0\1", b"\0\1" + b"a" * 600]
 )
 def test_what_a_client_cannot_mean_is_refused(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedTftpPacket):
         decode(data)
 
 
 @given(st.binary(max_size=100), st.sampled_from([b"", b"\0\1", b"\0\4", b"\0\5"]))
 def test_garbage_is_refused_and_never_a_crash(data: bytes, start: bytes) -> None:
-    transfer = Transfer(Held(b"x" * 99), Terms(), 0.0)
+    transfer = TftpTransfer(MemoryContent(b"x" * 99), NegotiatedOptions(), 0.0)
     transfer.start(0)
     try:
         packet = decode(start + data)
-    except Malformed:
+    except MalformedTftpPacket:
         return
-    transfer.received(packet, 0)
-    if isinstance(packet, Request):
-        agree(packet.options, 1)
-        plain(packet.name)
+    transfer.packet_received(packet, 0)
+    if isinstance(packet, TftpRequest):
+        negotiate(packet.options, 1)
+        normalized_name(packet.name)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_garbage_is_refused_and_never_a_crash(data: bytes, start: bytes) -> None
     ],
 )
 def test_names_are_made_plain_and_stay_inside(name: str, expected: str | None) -> None:
-    assert plain(name) == expected
+    assert normalized_name(name) == expected
 
 
 def test_netascii_ends_lines_as_telnet_does() -> None:

@@ -51,7 +51,7 @@ from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.machina.settings import file_of
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.addresses import Reach, SystemLinks, reach
-from unbounded.metalman.dhcp.model import shown
+from unbounded.metalman.dhcp.model import format_address
 from unbounded.metalman.settings import Netboot
 from unbounded.metalman.settings import Settings as MetalmanSettings
 from unbounded.operations.absences import Absences
@@ -90,7 +90,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         _check_profile(settings.lab_profile)
     reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
     if settings.netboot is not None and reached is not None:
-        settings = replace(settings, netboot=pxe.on_address(settings.netboot, shown(reached.server)))
+        settings = replace(settings, netboot=pxe.on_address(settings.netboot, format_address(reached.server)))
     metrics = ControllerMetrics()
     async with (
         serving_api(settings) as server,
@@ -340,7 +340,7 @@ def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, rea
         lines.append(f"  back-ups    {backups.folder}, every {backups.every_s / 60:.0f} min, the last {backups.keep}")
     if settings.netboot is not None and reached is not None:
         lines.append(pxe.served(settings.netboot, reached.serve_url))
-        lines += filter(None, (pxe.out_of_reach(server.url, shown(reached.server)),))
+        lines += filter(None, (pxe.out_of_reach(server.url, format_address(reached.server)),))
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unbounded.kube.process import StartupError
-from unbounded.metalman.dhcp.model import Mode, packed, shown
+from unbounded.metalman.dhcp.model import DhcpServerMode, address_octets, format_address
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, Netboot
 
@@ -39,7 +39,7 @@ class Reach:
     """
 
     server: bytes
-    mode: Mode | None
+    mode: DhcpServerMode | None
     interface: str | None
     serve_url: str
 
@@ -53,21 +53,21 @@ def reach(wanted: Netboot, links: Links) -> Reach:
     interface = _interface(wanted, links)
     server = _server(wanted, links, interface)
     return Reach(
-        server=packed(server),
+        server=address_octets(server),
         mode=_mode(wanted, interface),
         interface=interface,
         serve_url=wanted.serve_url or f"http://{server}:{wanted.http_port}",
     )
 
 
-def _mode(wanted: Netboot, interface: str | None) -> Mode | None:
+def _mode(wanted: Netboot, interface: str | None) -> DhcpServerMode | None:
     match wanted.dhcp_mode:
         case DhcpMode.NONE:
             return None
         case DhcpMode.PROXY:
-            return Mode.PROXY
+            return DhcpServerMode.PROXY
         case _:
-            return Mode.RELAY if interface is None else Mode.INTERFACE
+            return DhcpServerMode.RELAY if interface is None else DhcpServerMode.INTERFACE
 
 
 def _interface(wanted: Netboot, links: Links) -> str | None:
@@ -118,7 +118,7 @@ class SystemLinks:
         found = {}
         for _index, name in socket.if_nameindex():
             try:
-                found[name] = shown(interface_address(name))
+                found[name] = format_address(interface_address(name))
             except OSError as error:
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.ENODEV):
                     raise

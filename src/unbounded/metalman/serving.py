@@ -11,13 +11,13 @@ from functools import partial
 from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.addresses import Reach
 from unbounded.metalman.dhcp import server as dhcp
-from unbounded.metalman.dhcp.model import Book, Finding, Listener, Mode, Relays
+from unbounded.metalman.dhcp.model import DhcpFinding, DhcpServerMode, PacketObserver, Relays, ReservationSource
 from unbounded.metalman.http import server as http
 from unbounded.metalman.http.ports import Boots
 from unbounded.metalman.settings import Netboot
 from unbounded.metalman.tallies import TallyCollector
 from unbounded.metalman.tftp import server as tftp
-from unbounded.metalman.tftp.ports import Files
+from unbounded.metalman.tftp.ports import TftpFiles
 
 
 class Servers:
@@ -48,7 +48,7 @@ class Servers:
     @property
     def dhcp_leads(self) -> bool:
         """Return whether DHCP is for the leader alone: on a segment, two servers would answer the same client."""
-        return self._reach.mode in {Mode.INTERFACE, Mode.PROXY}
+        return self._reach.mode in {DhcpServerMode.INTERFACE, DhcpServerMode.PROXY}
 
     @asynccontextmanager
     async def http(self, boots: Boots) -> AsyncIterator[http.Server]:
@@ -68,19 +68,23 @@ class Servers:
             yield server
 
     @asynccontextmanager
-    async def tftp(self, files: Files) -> AsyncIterator[tftp.Server]:
+    async def tftp(self, files: TftpFiles) -> AsyncIterator[tftp.TftpServer]:
         """Serve TFTP inside of the context.
 
         Raises:
             StartupError: the port is unavailable.
         """
         settings = self._settings
-        server = tftp.Server(tftp.Settings(bind_address=settings.bind_address, port=settings.tftp_port), files)
+        server = tftp.TftpServer(
+            tftp.TftpServerSettings(bind_address=settings.bind_address, port=settings.tftp_port), files
+        )
         async with self._bound("TFTP", settings.tftp_port, settings.flags.tftp_port, server.serving):
             self._tftp_counts.begin(lambda: server.counts)
             yield server
 
-    async def dhcp(self, book: Book, report: Callable[[Finding], None], listener: Listener | None = None) -> None:
+    async def dhcp(
+        self, book: ReservationSource, report: Callable[[DhcpFinding], None], listener: PacketObserver | None = None
+    ) -> None:
         """Serve DHCP until cancelled.
 
         Raises:
@@ -89,14 +93,14 @@ class Servers:
         settings = self._settings
         if self._reach.mode is None:
             return
-        wanted = dhcp.Settings(
+        wanted = dhcp.DhcpServerSettings(
             mode=self._reach.mode,
             interface=self._reach.interface,
             bind_address=settings.bind_address,
             port=settings.dhcp_port,
             relays=Relays(settings.relays),
         )
-        server = dhcp.Server(wanted, book, report, listener)
+        server = dhcp.DhcpServer(wanted, book, report, listener)
         async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):
             self._dhcp_counts.begin(lambda: server.counts)
             await asyncio.Event().wait()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.api.machine import DHCPLease
-from unbounded.metalman.dhcp.model import Withheld
-from unbounded.metalman.dhcp.register import Enrolled, enrol
+from unbounded.metalman.dhcp.model import WithheldReservation
+from unbounded.metalman.dhcp.reservations import Reservation, index_reservations
 from unbounded.metalman.netboot.model import Wanted, Window
 from unbounded.metalman.netboot.prefix import KEY_BYTES, PrefixKey
 from unbounded.metalman.netboot.roll import Roll
@@ -44,11 +44,11 @@ def test_after_any_changes_it_says_what_a_register_of_all_says(steps: list[tuple
         there[name] = have
         changed = made.enrol(name, have)
         assert changed == {each for each in before if made.findings(each) != before[each]}
-    whole = enrol(there.items())
+    whole = index_reservations(there.items())
     for mac in map(str.lower, MACS):
         one, other = made.by_mac(mac), whole.by_mac.get(mac)
         assert type(one) is type(other)
-        if isinstance(other, Enrolled):
+        if isinstance(other, Reservation):
             assert one == other
     assert {finding for each in there for finding in made.findings(each)} == set(whole.findings)
 
@@ -72,7 +72,7 @@ def test_a_duplicate_is_served_to_neither_and_the_rest_is_served_when_one_goes()
     assert made.by_address(ADDRESSES[0]) == "m1"
     assert made.enrol("m2", (lease(MACS[1], ADDRESSES[0]),)) == {"m1", "m2"}
     assert made.by_address(ADDRESSES[0]) is None
-    assert isinstance(made.by_mac(MACS[0].lower()), Withheld)
+    assert isinstance(made.by_mac(MACS[0].lower()), WithheldReservation)
     assert "m2" in made.findings("m1")[0].text
     assert made.enrol("m2", ()) == {"m1", "m2"}
     assert made.by_address(ADDRESSES[0]) == "m1"

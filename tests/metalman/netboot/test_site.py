@@ -24,11 +24,11 @@ from unbounded.cli.explain.run import explained
 from unbounded.kube.errors import Forbidden
 from unbounded.metalman.dhcp import lease as dhcp
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Answer, Arrival, Finding, Reply, Trouble
-from unbounded.metalman.dhcp.packet import Packet, Type
+from unbounded.metalman.dhcp.model import Arrival, DhcpAnswer, DhcpFinding, DhcpFindingKind, DhcpReply
+from unbounded.metalman.dhcp.packet import MessageType, Packet
 from unbounded.metalman.http.ports import CloudInitEvent, NotYet, OnDisk, Outcome, ProgressReport, Refused, Rendered
 from unbounded.metalman.netboot.ports import Served
-from unbounded.metalman.tftp.ports import Refusal
+from unbounded.metalman.tftp.ports import TftpRejection
 
 T = TypeVar("T")
 WITH_BMC: dict[str, Any] = {"pxe": {"redfish": REDFISH}}
@@ -57,20 +57,20 @@ async def said_by_why(world: World, machine: str, reason: str) -> str:
     return links[0].what
 
 
-def dhcp_asks(world: World, packet: Packet) -> Answer:
+def dhcp_asks(world: World, packet: Packet) -> DhcpAnswer:
     """What the DHCP server does with a packet."""
     book = world.site.book
-    book.heard(packet, Arrival())
+    book.packet_received(packet, Arrival())
     answer = dhcp.answer(packet, Arrival(), book)
-    if isinstance(answer, Reply):
-        book.answered(packet, answer)
+    if isinstance(answer, DhcpReply):
+        book.reply_sent(packet, answer)
     for finding in answer.findings:
         world.site.findings.report(finding)
     return answer
 
 
-def boot_file(answer: Answer) -> bytes | None:
-    assert isinstance(answer, Reply)
+def boot_file(answer: DhcpAnswer) -> bytes | None:
+    assert isinstance(answer, DhcpReply)
     return answer.packet.options.get(opt.BOOT_FILE)
 
 
@@ -94,7 +94,7 @@ async def test_a_boot_from_its_first_packet_to_its_end(tmp_path: Path) -> None:
         boot = await world.replace()
         prefix = world.prefix()
 
-        answer = dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))
+        answer = dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))
         assert boot_file(answer) == b"shimx64.efi"
         seen = await netboot(world)
         assert (seen.boot, seen.milestone, seen.image_digest) == (boot, "Offered", "sha256:2")
@@ -132,7 +132,7 @@ async def test_a_boot_from_its_first_packet_to_its_end(tmp_path: Path) -> None:
         await world.caught_up()
 
         # The window is closed; the installed system still has its data.
-        assert boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))) is None
+        assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) is None
         assert await refused(world, "shimx64.efi") == 404
         assert b"m1" in await fetched(world, "cloud-init/meta-data", prefix=prefix)
         assert (await world.site.disable(ADDRESS, prefix)).code == 200
@@ -153,11 +153,11 @@ async def test_outside_a_boot_there_are_addresses_and_nothing_else(tmp_path: Pat
         await world.machine(machine_body(**WITH_BMC))
         await world.replace(stage="WaitingImage")
         writes = world.api.writes
-        answer = dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))
+        answer = dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))
         assert boot_file(answer) is None
         for path in ("shimx64.efi", "grub/grub.cfg", "vmlinuz", "initrd", "cloud-init/user-data"):
             assert await refused(world, path) == 404
-            assert isinstance(await world.site.find(ADDRESS, path), Refusal)
+            assert isinstance(await world.site.find(ADDRESS, path), TftpRejection)
         for prefix in ("", "a" * 32):
             assert await refused(world, "vmlinuz", prefix=prefix) == 404
             assert (await world.site.disable(ADDRESS, prefix)).code == 404
@@ -174,7 +174,7 @@ async def test_a_counter_without_a_bmc_is_carried_through_by_the_servers_alone(t
         await world.machine(machine_body(**REPAVE))
         machine = await world.status()
         assert condition(machine, "Repaved") == ("False", "Pending", f"image={IMAGE}")
-        assert boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))) == b"shimx64.efi"
+        assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) == b"shimx64.efi"
         prefix = world.prefix()
         assert (await world.site.disable(ADDRESS, prefix)).code == 200
         machine = await world.api.get(MACHINES, "m1")
@@ -182,7 +182,7 @@ async def test_a_counter_without_a_bmc_is_carried_through_by_the_servers_alone(t
         assert machine.status.operations.repave_counter == 1
         assert condition(machine, "Repaved") == ("True", "Succeeded", f"image={IMAGE}")
         await world.caught_up()
-        assert boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))) is None
+        assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) is None
         assert b"m1" in await fetched(world, "cloud-init/meta-data", prefix=prefix)
         event = CloudInitEvent(name="modules-final", event_type="finish", result="SUCCESS")
         assert (await world.site.cloud_init(ADDRESS, prefix, event)).code == 200
@@ -234,7 +234,7 @@ async def test_by_address_alone_there_are_the_first_stages_only(tmp_path: Path) 
         await world.replace()
         for path in ("disk.img.gz", "metadata.yaml", "cloud-init/user-data", "cloud-init/vendor-data", "wrong"):
             assert await refused(world, path) == 404
-            assert isinstance(await world.site.find(ADDRESS, path), Refusal)
+            assert isinstance(await world.site.find(ADDRESS, path), TftpRejection)
         for path in ("../x", "/etc/passwd", "grub/../vmlinuz", "a\\b", ""):
             assert await refused(world, path) == 404
             assert await refused(world, path, prefix=world.prefix()) == 404
@@ -251,7 +251,7 @@ async def test_a_second_client_ends_the_boot_with_an_event_and_everything_is_clo
         assert (await world.site.progress(STRANGER, prefix, ProgressReport(stage="x", failed=True))).code == 409
         assert (await world.site.disable(ADDRESS, prefix)).code == 404
         assert await refused(world, "vmlinuz") == 404
-        assert boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))) is None
+        assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) is None
         seen = await netboot(world)
         assert (seen.boot, seen.milestone) == (boot, "Contested")
         assert STRANGER in (seen.message or "")
@@ -277,7 +277,7 @@ async def test_a_tftp_client_whose_mac_becomes_known_while_it_reads_is_noticed_a
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
         content = await world.site.find(ADDRESS, "vmlinuz")
-        assert not isinstance(content, Refusal)
+        assert not isinstance(content, TftpRejection)
         assert content.read(0, 100) == b"the kernel"
         world.macs[ADDRESS] = "66:66:00:00:00:01"
         content.close()
@@ -289,13 +289,13 @@ async def test_tftp_counts_what_was_read_to_its_end_and_not_a_question_for_the_s
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
         probe = await world.site.find(ADDRESS, "shimx64.efi")
-        assert not isinstance(probe, Refusal)
+        assert not isinstance(probe, TftpRejection)
         assert probe.size == len("the shim")
         probe.close()
         assert (await world.status()).status.netboot is None
         for _ in range(2):
             content = await world.site.find(ADDRESS, "shimx64.efi")
-            assert not isinstance(content, Refusal)
+            assert not isinstance(content, TftpRejection)
             content.read(0, 4)
             content.read(4, 4)
             content.close()
@@ -317,7 +317,9 @@ async def test_two_machine_ids_of_one_mac_end_the_boot_before_the_second_is_answ
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
         ids = (b"\0" + b"a" * 16, b"\0" + b"b" * 16)
-        files = [boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7) | {opt.MACHINE_ID: each}))) for each in ids]
+        files = [
+            boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7) | {opt.MACHINE_ID: each}))) for each in ids
+        ]
         assert files == [b"shimx64.efi", None]
         assert (await netboot(world)).milestone == "Contested"
 
@@ -330,7 +332,7 @@ async def test_machine_ids_prove_nothing_after_the_kernel_also_at_another_replic
         await world.api.patch(MACHINES, "m1", {"status": status}, subresource="status")
         await world.caught_up()
         for each in (b"\0" + b"a" * 16, b"\0" + b"b" * 16):
-            dhcp_asks(world, asked(Type.DISCOVER, pxe(7) | {opt.MACHINE_ID: each}))
+            dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7) | {opt.MACHINE_ID: each}))
         assert (await netboot(world)).milestone == "KernelFetched"
 
 
@@ -366,7 +368,7 @@ async def test_until_images_and_facts_are_there_hosts_are_told_to_wait(tmp_path:
         await world.replace()
         there, world.images.said = world.images.said, NotYet(5, "40 % of the image is there")
         assert await world.site.file(ADDRESS, None, "vmlinuz") == NotYet(5, "40 % of the image is there")
-        assert boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))) is None
+        assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) is None
         world.images.said = there
         assert await fetched(world, "vmlinuz")
         world.facts.known = False
@@ -380,7 +382,7 @@ async def test_an_installer_is_told_to_ask_again_while_its_operation_may_be_undo
         prefix = world.prefix()
         await world.site.progress(ADDRESS, prefix, ProgressReport(stage="Writing", percent=50))
         await world.stage("Undoing")
-        assert boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))) is None
+        assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) is None
         assert await refused(world, "vmlinuz") == 404
         assert isinstance(await world.site.file(ADDRESS, prefix, "disk.img.gz"), NotYet)
         assert (await world.site.progress(ADDRESS, prefix, ProgressReport(stage="Writing", percent=60))).code == 503
@@ -515,21 +517,23 @@ async def test_trouble_that_dhcp_found_is_a_condition_until_the_host_was_served(
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
-        dhcp_asks(world, asked(Type.DISCOVER, pxe(11)))
+        dhcp_asks(world, asked(MessageType.DISCOVER, pxe(11)))
         said = condition(await world.status(), "NetbootServed")
         assert said is not None
         assert said[:2] == ("False", "NoBootFile")
         assert "arm 64-bit UEFI" in said[2]
         await world.caught_up()
-        dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))
+        dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))
         said = condition(await world.status(), "NetbootServed")
         assert said is not None
         assert said[:2] == ("True", "Served")
 
-        world.site.findings.report(Finding(Trouble.ADDRESS_IN_USE, "m1", f"{ADDRESS} is in use by another host"))
+        world.site.findings.report(
+            DhcpFinding(DhcpFindingKind.ADDRESS_IN_USE, "m1", f"{ADDRESS} is in use by another host")
+        )
         await world.site.flush("m1")
         await world.caught_up()
-        dhcp_asks(world, asked(Type.DISCOVER, pxe(7)))  # the offer before the next decline
+        dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))  # the offer before the next decline
         said = condition(await world.status(), "NetbootServed")
         assert said is not None
         assert said[:2] == ("False", "AddressInUse")
@@ -544,7 +548,9 @@ async def test_another_dhcp_server_is_told_on_the_machines_that_are_booting(tmp_
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body("m1", **REPAVE))
         await world.machine(machine_body("m2", leases=[lease("10.0.0.51", "52:54:00:00:00:02")]))
-        world.site.findings.report(Finding(Trouble.FOREIGN_SERVER, "", "another DHCP server, 10.0.0.2, answers"))
+        world.site.findings.report(
+            DhcpFinding(DhcpFindingKind.FOREIGN_SERVER, "", "another DHCP server, 10.0.0.2, answers")
+        )
         assert [(name, reason) for name, reason, _ in world.told] == [("m1", "ForeignDHCPServer")]
 
 

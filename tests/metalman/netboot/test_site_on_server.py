@@ -13,7 +13,7 @@ from tests.support.embedded_server import embedded_server, install_crds
 from unbounded.api.machine import MACHINES
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.metalman.dhcp.model import Finding, Trouble
+from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
 from unbounded.metalman.http.ports import CloudInitEvent, OnDisk, ProgressReport, Rendered
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def test_a_counted_repave_with_all_that_can_be_seen_of_it(tmp_path: Path) -> Non
             spec = {"operations": {"repaveCounter": 1}}
             await world.machine(machine_body(spec=spec))
             prefix = world.prefix()
-            world.site.findings.report(Finding(Trouble.NO_BOOT_FILE, "m1", "none for arm64"))
+            world.site.findings.report(DhcpFinding(DhcpFindingKind.NO_BOOT_FILE, "m1", "none for arm64"))
             for name in ("shimx64.efi", "grub/grub.cfg", "vmlinuz"):
                 found = await world.site.file(ADDRESS, None, name)
                 assert isinstance(found, OnDisk | Rendered)

@@ -18,8 +18,8 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.dhcp import lease as dhcp
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Arrival, Reply
-from unbounded.metalman.dhcp.packet import Type
+from unbounded.metalman.dhcp.model import Arrival, DhcpReply
+from unbounded.metalman.dhcp.packet import MessageType
 from unbounded.metalman.http.ports import OnDisk, ProgressReport, Rendered
 from unbounded.metalman.netboot.model import rank
 from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES
@@ -115,11 +115,11 @@ class Model:
 
     async def check(self) -> None:
         """What has to hold at any time."""
-        answer = dhcp.answer(asked(Type.DISCOVER, pxe(7)), Arrival(), self.world.site.book)
+        answer = dhcp.answer(asked(MessageType.DISCOVER, pxe(7)), Arrival(), self.world.site.book)
         if self.rival:
-            assert not isinstance(answer, Reply)
+            assert not isinstance(answer, DhcpReply)
         else:
-            assert isinstance(answer, Reply)
+            assert isinstance(answer, DhcpReply)
             assert (opt.BOOT_FILE in answer.packet.options) is self.is_open
         assert await self.gets("vmlinuz", None, STRANGER) is False
         assert await self.gets("vmlinuz", "a" * 32) is False

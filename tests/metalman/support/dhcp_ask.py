@@ -13,7 +13,7 @@ import sys
 from tests.metalman.support.net_book import pxe
 from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.frames import datagram
-from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, Packet, Type, decode, encode
+from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, MessageType, Packet, decode, encode
 
 ANSWER_S = 1.5
 ATTEMPTS = 3
@@ -21,7 +21,10 @@ ETH_P_IP = 0x0800
 
 
 def discover(mac: str, machine_id: str, giaddr: str = "0.0.0.0") -> Packet:
-    options = {opt.MESSAGE_TYPE: bytes((Type.DISCOVER,)), opt.MACHINE_ID: b"\0" + machine_id.encode().ljust(16)[:16]}
+    options = {
+        opt.MESSAGE_TYPE: bytes((MessageType.DISCOVER,)),
+        opt.MACHINE_ID: b"\0" + machine_id.encode().ljust(16)[:16],
+    }
     xid = int.from_bytes(os.urandom(4), "big")
     hardware = bytes.fromhex(mac.replace(":", ""))
     relay = socket.inet_aton(giaddr)
@@ -45,7 +48,7 @@ def boot_file(interface: str, mac: str, machine_id: str) -> str:
             with contextlib.suppress(TimeoutError):
                 while True:
                     answer = decode(sock.recv(4096))
-                    if answer.xid == packet.xid and answer.type is Type.OFFER:
+                    if answer.xid == packet.xid and answer.type is MessageType.OFFER:
                         return answer.options.get(opt.BOOT_FILE, b"none").decode()
     return "silence"
 

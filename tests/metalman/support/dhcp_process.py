@@ -11,35 +11,42 @@ import signal
 import sys
 
 from tests.metalman.support.net_book import FILES, FixedBook
-from unbounded.metalman.dhcp.model import Boot, Client, Finding, Lease, Mode, packed
-from unbounded.metalman.dhcp.server import Server, Settings, interface_address
+from unbounded.metalman.dhcp.model import (
+    DhcpClient,
+    DhcpFinding,
+    DhcpServerMode,
+    OfferedBoot,
+    StaticLease,
+    address_octets,
+)
+from unbounded.metalman.dhcp.server import DhcpServer, DhcpServerSettings, interface_address
 
 
 def say(what: str, value: object) -> None:
     print(json.dumps({what: value}), flush=True)
 
 
-def report(finding: Finding) -> None:
-    say("finding", [finding.trouble.value, finding.machine, finding.text])
+def report(finding: DhcpFinding) -> None:
+    say("finding", [finding.kind.value, finding.machine, finding.text])
 
 
 async def main(asked: dict[str, object]) -> None:
     interface = str(asked["interface"])
     leases = asked["leases"]
     assert isinstance(leases, dict)
-    boot = Boot(FILES, "http://10.66.0.1:8880")
-    clients = {mac: Client(f"m-{mac[-2:]}", Lease.of(*lease), boot) for mac, lease in leases.items()}
-    mode = Mode(asked["mode"])
+    boot = OfferedBoot(FILES, "http://10.66.0.1:8880")
+    clients = {mac: DhcpClient(f"m-{mac[-2:]}", StaticLease.of(*lease), boot) for mac, lease in leases.items()}
+    mode = DhcpServerMode(asked["mode"])
     address = interface_address(interface)
-    settings = Settings(
+    settings = DhcpServerSettings(
         mode=mode,
-        interface=None if mode is Mode.RELAY else interface,
+        interface=None if mode is DhcpServerMode.RELAY else interface,
         bind_address="10.66.0.1",
     )
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
-    assert address == packed(str(asked["address"]))
-    async with Server(settings, FixedBook(dict(clients), address), report).serving() as server:
+    assert address == address_octets(str(asked["address"]))
+    async with DhcpServer(settings, FixedBook(dict(clients), address), report).serving() as server:
         say("ready", True)
         await end.wait()
         say("counts", server.counts)

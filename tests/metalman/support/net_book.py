@@ -7,16 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Boot, Client, Lease, Loader, Withheld, packed
-from unbounded.metalman.dhcp.packet import Packet, Type
+from unbounded.metalman.dhcp.model import (
+    DhcpClient,
+    Loader,
+    OfferedBoot,
+    StaticLease,
+    WithheldReservation,
+    address_octets,
+)
+from unbounded.metalman.dhcp.packet import MessageType, Packet
 
 MAC: Final = "52:54:00:00:00:01"
 HARDWARE: Final = bytes.fromhex("525400000001")
-SERVER: Final = packed("10.0.0.1")
-ADDRESS: Final = packed("10.0.0.50")
-OTHER: Final = packed("10.0.0.99")
-FOREIGN: Final = packed("10.0.0.2")
-RELAY: Final = packed("10.9.0.1")
+SERVER: Final = address_octets("10.0.0.1")
+ADDRESS: Final = address_octets("10.0.0.50")
+OTHER: Final = address_octets("10.0.0.99")
+FOREIGN: Final = address_octets("10.0.0.2")
+RELAY: Final = address_octets("10.9.0.1")
 FILES: Final = {
     Loader.BIOS: "undionly.kpxe",
     Loader.X64: "shimx64.efi",
@@ -25,26 +32,26 @@ FILES: Final = {
     Loader.IPXE: "boot.ipxe",
 }
 URL: Final = "http://10.0.0.1:8880/b/s3cret"
-LEASE: Final = Lease.of("10.0.0.50", "255.255.255.0", "10.0.0.1", ["10.0.0.53", "1.1.1.1"])
+LEASE: Final = StaticLease.of("10.0.0.50", "255.255.255.0", "10.0.0.1", ["10.0.0.53", "1.1.1.1"])
 
 
 @dataclass
 class FixedBook:
     """Clients by MAC."""
 
-    clients: dict[str, Client | Withheld] = field(default_factory=dict)
+    clients: dict[str, DhcpClient | WithheldReservation] = field(default_factory=dict)
     server: bytes = SERVER
 
-    def client(self, mac: str) -> Client | Withheld | None:
+    def client(self, mac: str) -> DhcpClient | WithheldReservation | None:
         return self.clients.get(mac)
 
 
 def book(*, files: Mapping[Loader, str] | None = None) -> FixedBook:
     """A book with m1, whose boot is wanted when `files` are given."""
-    return FixedBook({MAC: Client("m1", LEASE, None if files is None else Boot(files, URL))})
+    return FixedBook({MAC: DhcpClient("m1", LEASE, None if files is None else OfferedBoot(files, URL))})
 
 
-def asked(kind: Type, options: Mapping[int, bytes] | None = None, **fields: Any) -> Packet:
+def asked(kind: MessageType, options: Mapping[int, bytes] | None = None, **fields: Any) -> Packet:
     """A packet of m1."""
     said = {opt.MESSAGE_TYPE: bytes((kind,))} | dict(options or {})
     told: dict[str, Any] = {"hardware": HARDWARE, "xid": 7, "options": said} | fields

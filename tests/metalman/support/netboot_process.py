@@ -30,7 +30,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.metalman.dhcp import server as dhcp
-from unbounded.metalman.dhcp.model import packed
+from unbounded.metalman.dhcp.model import address_octets
 from unbounded.metalman.http import server as http
 from unbounded.metalman.netboot.neighbours import NeighbourTable
 from unbounded.metalman.netboot.ports import Image, Served
@@ -76,7 +76,7 @@ async def main(folder: Path) -> None:
         facts=FixedFacts(),
         attestation=CountingAttestation(),
         key=await prefix_key(api),
-        server=packed(SERVER),
+        server=address_octets(SERVER),
         serve_url=f"http://{SERVER}:8880",
         neighbours=NeighbourTable("sw0"),
         announce=lambda about, _type, reason, text: say("event", [about.name, reason, text]),
@@ -88,8 +88,10 @@ async def main(folder: Path) -> None:
         await machines.synced.wait()
         await parts.operations.synced.wait()
         async with (
-            dhcp.Server(dhcp.Settings(interface="sw0"), site.book, site.findings.report, site.book).serving(),
-            tftp.Server(tftp.Settings(SERVER), site).serving(),
+            dhcp.DhcpServer(
+                dhcp.DhcpServerSettings(interface="sw0"), site.book, site.findings.report, site.book
+            ).serving(),
+            tftp.TftpServer(tftp.TftpServerSettings(SERVER), site).serving(),
             http.Server(http.Settings(SERVER, 8880), site, CollectorRegistry()).serving(),
         ):
             say("ready", True)

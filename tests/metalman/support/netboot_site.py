@@ -16,7 +16,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.port import Api
-from unbounded.metalman.dhcp.model import Loader, packed
+from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.ports import NotYet, Outcome
 from unbounded.metalman.netboot.ports import Image, Neighbours, NotKnown, Served
 from unbounded.metalman.netboot.prefix import KEY_BYTES, PrefixKey
@@ -187,7 +187,7 @@ async def netboot_site(
         facts=facts,
         attestation=attestation,
         key=PrefixKey(b"k" * KEY_BYTES),
-        server=packed(server),
+        server=address_octets(server),
         serve_url=f"http://{server}:8880",
         site=site,
         neighbours=neighbours or macs.get,

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Boot, Loader, shown
+from unbounded.metalman.dhcp.model import Loader, OfferedBoot, format_address
 from unbounded.metalman.dhcp.packet import Packet
 
 PXE_CLASS: Final = b"PXEClient"
@@ -15,7 +15,7 @@ HTTP_CLASS: Final = b"HTTPClient"
 IPXE_USER_CLASS: Final = b"iPXE"
 USE_THIS_FILE: Final = bytes((6, 1, 8, 255))  # PXE_DISCOVERY_CONTROL: no menu and no search for other boot servers
 LONGEST_FILE: Final = 127
-REMEMBERED: Final = 64  # kinds of firmware; a site has few
+CACHED_FIRMWARES: Final = 64  # kinds of firmware; a site has few
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ ARCHITECTURES: Final = {
     18: Firmware("arm 32-bit UEFI HTTP", by_url=True),
     19: Firmware("arm 64-bit UEFI HTTP", (Loader.ARM64,), by_url=True),
 }
-UNTOLD: Final = Firmware("untold", (Loader.X64,))
+UNKNOWN_FIRMWARE: Final = Firmware("untold", (Loader.X64,))
 SCRIPT: Final = Firmware("iPXE", (Loader.IPXE,), by_url=True)
 
 
@@ -76,7 +76,7 @@ def architectures(packet: Packet) -> tuple[int, ...]:
     return _architectures(packet.options.get(opt.ARCHITECTURE, b""), packet.options.get(opt.VENDOR_CLASS, b""))
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHED_FIRMWARES)
 def _architectures(listed: bytes, vendor: bytes) -> tuple[int, ...]:
     if listed:
         return tuple(int.from_bytes(listed[at : at + 2], "big") for at in range(0, len(listed) - 1, 2))
@@ -86,13 +86,13 @@ def _architectures(listed: bytes, vendor: bytes) -> tuple[int, ...]:
     return ()
 
 
-def boot_file(packet: Packet, boot: Boot) -> BootFile | NoBootFile:
+def boot_file(packet: Packet, boot: OfferedBoot) -> BootFile | NoBootFile:
     """Choose the boot file of a client.
 
     iPXE gets its script. If the image has no script, iPXE gets the firmware's file, which iPXE can start as well.
     """
     numbers = architectures(packet)
-    firmwares = [ARCHITECTURES.get(number) or Firmware(f"number {number}") for number in numbers] or [UNTOLD]
+    firmwares = [ARCHITECTURES.get(number) or Firmware(f"number {number}") for number in numbers] or [UNKNOWN_FIRMWARE]
     if is_ipxe(packet):
         firmwares.insert(0, SCRIPT)
     for firmware in firmwares:
@@ -113,7 +113,7 @@ def boot_options(packet: Packet, file: BootFile, server: bytes) -> dict[int, byt
         said[opt.VENDOR_OPTIONS] = USE_THIS_FILE
         if opt.MACHINE_ID in packet.options:  # PXE 2.1 requires the server to echo it
             said[opt.MACHINE_ID] = packet.options[opt.MACHINE_ID]
-    said[opt.TFTP_SERVER] = shown(server).encode()
+    said[opt.TFTP_SERVER] = format_address(server).encode()
     said[opt.BOOT_FILE] = file.name.encode()
     return said
 

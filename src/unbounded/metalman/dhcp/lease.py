@@ -1,4 +1,4 @@
-"""Leases over DHCP (RFC 2131): the answer to one packet. Pure: packets and a `Book` in, an `Answer` out."""
+"""Leases over DHCP (RFC 2131): the answer to one packet. Pure: no socket and no clock."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.boot import BootFile, NoBootFile, boot_file, boot_options, header_file
 from unbounded.metalman.dhcp.model import (
     LEASE_S,
-    Answer,
     Arrival,
-    Book,
-    Client,
-    Finding,
-    Mode,
-    Reason,
-    Reply,
-    Silence,
-    Trouble,
-    Via,
-    Withheld,
-    shown,
+    DhcpAnswer,
+    DhcpClient,
+    DhcpFinding,
+    DhcpFindingKind,
+    DhcpReply,
+    DhcpServerMode,
+    NoReply,
+    NoReplyReason,
+    ReplyRoute,
+    ReservationSource,
+    WithheldReservation,
+    format_address,
 )
-from unbounded.metalman.dhcp.options import Malformed
+from unbounded.metalman.dhcp.options import MalformedDhcpPacket
 from unbounded.metalman.dhcp.packet import (
     BROADCAST_FLAG,
     LEAST_MESSAGE_BYTES,
     NOWHERE,
     REPLY_OP,
     REQUEST_OP,
+    MessageType,
     Packet,
-    Type,
     encode,
 )
 
@@ -40,90 +40,94 @@ LEASE_TIME: Final = LEASE_S.to_bytes(4, "big")
 LARGEST_MESSAGE_BYTES: Final = 1500  # limit on the size that a client announces, so that replies are not fragmented
 
 
-def answer(packet: Packet, arrival: Arrival, book: Book) -> Answer:
+def answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> DhcpAnswer:
     """Decide on the answer to a packet in the modes that lease addresses."""
     if packet.op != REQUEST_OP:
-        return Silence(Reason.NOT_A_REQUEST, foreign_server(packet, book))
+        return NoReply(NoReplyReason.NOT_A_REQUEST, foreign_server_findings(packet, book))
     if packet.type is None:
-        return Silence(Reason.UNSERVED_TYPE)
-    if arrival.is_refused(packet):
-        return Silence(Reason.UNKNOWN_RELAY)
-    if arrival.mode is Mode.RELAY and not _comes_through_a_relay(packet, arrival):
-        return Silence(Reason.NOT_RELAYED)
-    client = known(packet, book)
-    if isinstance(client, Silence):
+        return NoReply(NoReplyReason.UNSERVED_TYPE)
+    if arrival.is_from_unknown_relay(packet):
+        return NoReply(NoReplyReason.UNKNOWN_RELAY)
+    if arrival.mode is DhcpServerMode.RELAY and not _is_relayed(packet, arrival):
+        return NoReply(NoReplyReason.NOT_RELAYED)
+    client = find_client(packet, book)
+    if isinstance(client, NoReply):
         return client
     match packet.type:
-        case Type.DISCOVER:
-            return _granted(Type.OFFER, packet, client, book)
-        case Type.REQUEST:
-            return _requested(packet, client, book)
-        case Type.INFORM:
-            return _informed(packet, client, book)
-        case Type.DECLINE:
-            return _declined(packet, client, book)
-        case Type.RELEASE:  # a static lease remains reserved for the client
-            return Silence(Reason.RELEASED)
+        case MessageType.DISCOVER:
+            return _grant(MessageType.OFFER, packet, client, book)
+        case MessageType.REQUEST:
+            return _answer_request(packet, client, book)
+        case MessageType.INFORM:
+            return _answer_inform(packet, client, book)
+        case MessageType.DECLINE:
+            return _answer_decline(packet, client, book)
+        case MessageType.RELEASE:  # a static lease remains reserved for the client
+            return NoReply(NoReplyReason.RELEASED)
         case _:
-            return Silence(Reason.UNSERVED_TYPE)
+            return NoReply(NoReplyReason.UNSERVED_TYPE)
 
 
-def known(packet: Packet, book: Book) -> Client | Silence:
-    """Return the client that sent the packet, or a `Silence` with the reason why it gets no answer."""
+def find_client(packet: Packet, book: ReservationSource) -> DhcpClient | NoReply:
+    """Return the client that sent the packet, or a `NoReply` with the reason why it gets no answer."""
     mac = packet.mac
     if mac is None:
-        return Silence(Reason.NOT_ETHERNET)
+        return NoReply(NoReplyReason.NOT_ETHERNET)
     client = book.client(mac)
     if client is None:
-        return Silence(Reason.UNKNOWN_MAC)
-    return Silence(Reason.WITHHELD) if isinstance(client, Withheld) else client
+        return NoReply(NoReplyReason.UNKNOWN_MAC)
+    return NoReply(NoReplyReason.WITHHELD) if isinstance(client, WithheldReservation) else client
 
 
-def foreign_server(packet: Packet, book: Book) -> tuple[Finding, ...]:
+def foreign_server_findings(packet: Packet, book: ReservationSource) -> tuple[DhcpFinding, ...]:
     """Return a finding if the packet shows that another DHCP server leases addresses on this network."""
     other = packet.options.get(opt.SERVER_ID, b"")
-    gives = packet.type is Type.REQUEST or (packet.type in (Type.OFFER, Type.ACK) and packet.yiaddr != NOWHERE)
+    gives = packet.type is MessageType.REQUEST or (
+        packet.type in (MessageType.OFFER, MessageType.ACK) and packet.yiaddr != NOWHERE
+    )
     if not gives or len(other) != len(NOWHERE) or other in (NOWHERE, book.server):
         return ()
     client = book.client(packet.mac or "")
-    text = f"another DHCP server, {shown(other)}, answers on this network"
-    return (Finding(Trouble.FOREIGN_SERVER, client.machine if client else "", text),)
+    text = f"another DHCP server, {format_address(other)}, answers on this network"
+    return (DhcpFinding(DhcpFindingKind.FOREIGN_SERVER, client.machine if client else "", text),)
 
 
-def _comes_through_a_relay(packet: Packet, arrival: Arrival) -> bool:
+def _is_relayed(packet: Packet, arrival: Arrival) -> bool:
     # A client with an address renews it by unicast from that address, past the relay.
     return packet.giaddr != NOWHERE or packet.ciaddr == arrival.source != NOWHERE
 
 
-def _requested(packet: Packet, client: Client, book: Book) -> Answer:
+def _answer_request(packet: Packet, client: DhcpClient, book: ReservationSource) -> DhcpAnswer:
     """Answer a REQUEST in one of its four states (RFC 2131 section 4.3.2)."""
     server, wanted = packet.options.get(opt.SERVER_ID), packet.options.get(opt.REQUESTED_ADDRESS)
     if server is not None and server != book.server:  # selecting: the client chose another server's offer
-        return Silence(Reason.OTHER_SERVER_CHOSEN, foreign_server(packet, book))
+        return NoReply(NoReplyReason.OTHER_SERVER_CHOSEN, foreign_server_findings(packet, book))
     if wanted is None and packet.ciaddr != NOWHERE:  # renewing or rebinding
         wanted = packet.ciaddr
     if wanted is None:
-        return Silence(Reason.REQUEST_WITHOUT_ADDRESS)
+        return NoReply(NoReplyReason.REQUEST_WITHOUT_ADDRESS)
     if wanted != client.lease.address:
-        return _refused(packet, f"the lease is {shown(client.lease.address)}", book)
-    return _granted(Type.ACK, packet, client, book)
+        return _refuse(packet, f"the lease is {format_address(client.lease.address)}", book)
+    return _grant(MessageType.ACK, packet, client, book)
 
 
-def _informed(packet: Packet, client: Client, book: Book) -> Answer:
+def _answer_inform(packet: Packet, client: DhcpClient, book: ReservationSource) -> DhcpAnswer:
     if packet.ciaddr == NOWHERE:
-        return Silence(Reason.REQUEST_WITHOUT_ADDRESS)
-    return _granted(Type.ACK, packet, client, book, with_address=False)
+        return NoReply(NoReplyReason.REQUEST_WITHOUT_ADDRESS)
+    return _grant(MessageType.ACK, packet, client, book, with_address=False)
 
 
-def _declined(packet: Packet, client: Client, book: Book) -> Answer:
+def _answer_decline(packet: Packet, client: DhcpClient, book: ReservationSource) -> DhcpAnswer:
     declined = packet.options.get(opt.REQUESTED_ADDRESS)
     if packet.options.get(opt.SERVER_ID) != book.server or declined != client.lease.address:
-        return Silence(Reason.DECLINED)
-    text = f"{shown(client.lease.address)} is in use by another host: {client.machine} declined it"
-    return Silence(Reason.DECLINED, (Finding(Trouble.ADDRESS_IN_USE, client.machine, text),))
+        return NoReply(NoReplyReason.DECLINED)
+    text = f"{format_address(client.lease.address)} is in use by another host: {client.machine} declined it"
+    return NoReply(NoReplyReason.DECLINED, (DhcpFinding(DhcpFindingKind.ADDRESS_IN_USE, client.machine, text),))
 
 
-def _granted(kind: Type, packet: Packet, client: Client, book: Book, *, with_address: bool = True) -> Answer:
+def _grant(
+    kind: MessageType, packet: Packet, client: DhcpClient, book: ReservationSource, *, with_address: bool = True
+) -> DhcpAnswer:
     lease = client.lease
     said = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
     if with_address:
@@ -136,35 +140,35 @@ def _granted(kind: Type, packet: Packet, client: Client, book: Book, *, with_add
     file = None if client.boot is None else boot_file(packet, client.boot)
     if isinstance(file, BootFile):
         said |= boot_options(packet, file, book.server)
-    reply = reply_to(
+    reply = build_reply(
         packet,
         said,
         server=book.server,
         file=file if isinstance(file, BootFile) else None,
         yiaddr=lease.address if with_address else NOWHERE,
     )
-    findings = (no_boot_file(client, file.architecture),) if isinstance(file, NoBootFile) else ()
-    via, address = _way(packet, lease.address)
-    return sent(packet, reply, via, address, findings)
+    findings = (no_boot_file_finding(client, file.architecture),) if isinstance(file, NoBootFile) else ()
+    via, address = _route(packet, lease.address)
+    return encode_reply(packet, reply, via, address, findings)
 
 
-def no_boot_file(client: Client, architecture: str) -> Finding:
+def no_boot_file_finding(client: DhcpClient, architecture: str) -> DhcpFinding:
     """Return the finding for a client that boots without a file, as the image has none for its architecture."""
     text = f"the netboot image has no boot file for architecture {architecture}"
-    return Finding(Trouble.NO_BOOT_FILE, client.machine, text)
+    return DhcpFinding(DhcpFindingKind.NO_BOOT_FILE, client.machine, text)
 
 
-def _refused(packet: Packet, why: str, book: Book) -> Answer:
-    said = {opt.MESSAGE_TYPE: bytes((Type.NAK,)), opt.SERVER_ID: book.server, opt.MESSAGE: why.encode()}
-    reply = reply_to(packet, said, ciaddr=NOWHERE)
+def _refuse(packet: Packet, why: str, book: ReservationSource) -> DhcpAnswer:
+    said = {opt.MESSAGE_TYPE: bytes((MessageType.NAK,)), opt.SERVER_ID: book.server, opt.MESSAGE: why.encode()}
+    reply = build_reply(packet, said, ciaddr=NOWHERE)
     # the relay has to broadcast the NAK: the client's address may belong to another network
     if packet.giaddr != NOWHERE:
         reply = msgspec.structs.replace(reply, flags=packet.flags | BROADCAST_FLAG)
-        return sent(packet, reply, Via.RELAY, packet.giaddr)
-    return sent(packet, reply, Via.BROADCAST)
+        return encode_reply(packet, reply, ReplyRoute.RELAY, packet.giaddr)
+    return encode_reply(packet, reply, ReplyRoute.BROADCAST)
 
 
-def reply_to(
+def build_reply(
     packet: Packet,
     said: dict[int, bytes],
     *,
@@ -190,31 +194,31 @@ def reply_to(
         yiaddr=yiaddr,
         siaddr=server if file else NOWHERE,
         giaddr=packet.giaddr,
-        sname=shown(server).encode() if file else b"",
+        sname=format_address(server).encode() if file else b"",
         file=header_file(file) if file else b"",
         options=said,
     )
 
 
-def _way(packet: Packet, lease: bytes) -> tuple[Via, bytes]:
+def _route(packet: Packet, lease: bytes) -> tuple[ReplyRoute, bytes]:
     """Return the route of an OFFER or ACK (RFC 2131 section 4.1)."""
     if packet.giaddr != NOWHERE:
-        return Via.RELAY, packet.giaddr
+        return ReplyRoute.RELAY, packet.giaddr
     if packet.ciaddr != NOWHERE:
-        return Via.UNICAST, packet.ciaddr
+        return ReplyRoute.UNICAST, packet.ciaddr
     if packet.flags & BROADCAST_FLAG:
-        return Via.BROADCAST, NOWHERE
-    return Via.HARDWARE, lease
+        return ReplyRoute.BROADCAST, NOWHERE
+    return ReplyRoute.HARDWARE, lease
 
 
-def sent(
-    packet: Packet, reply: Packet, via: Via, address: bytes = NOWHERE, findings: tuple[Finding, ...] = ()
-) -> Answer:
-    """Encode the reply within the size that the client accepts; a `Silence` if it does not fit."""
+def encode_reply(
+    packet: Packet, reply: Packet, via: ReplyRoute, address: bytes = NOWHERE, findings: tuple[DhcpFinding, ...] = ()
+) -> DhcpAnswer:
+    """Encode the reply within the size that the client accepts; a `NoReply` if it does not fit."""
     said = packet.options.get(opt.MAX_MESSAGE_BYTES, b"")
     room = int.from_bytes(said, "big") if len(said) == 2 else LEAST_MESSAGE_BYTES
     try:
         payload = encode(reply, min(room, LARGEST_MESSAGE_BYTES))
-    except Malformed:
-        return Silence(Reason.REPLY_TOO_LONG, findings)
-    return Reply(packet=reply, payload=payload, via=via, address=address, findings=findings)
+    except MalformedDhcpPacket:
+        return NoReply(NoReplyReason.REPLY_TOO_LONG, findings)
+    return DhcpReply(packet=reply, payload=payload, via=via, address=address, findings=findings)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from unbounded.metalman.dhcp.packet import NOWHERE, Packet
 
 LEASE_S: Final = 86400  # 24 h
-REMEMBERED: Final = 64  # addresses of servers and relays, which are few and occur in every reply
+CACHED_ADDRESSES: Final = 64  # addresses of servers and relays, which are few and occur in every reply
 
 
 class Loader(Enum):
@@ -26,7 +26,7 @@ class Loader(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class StaticLease:
     """Static lease; addresses are the four octets of the wire."""
 
     address: bytes
@@ -35,7 +35,7 @@ class Lease:
     dns: tuple[bytes, ...] = ()
 
     @classmethod
-    def of(cls, address: str, mask: str, gateway: str | None = None, dns: Iterable[str] = ()) -> Lease:
+    def of(cls, address: str, mask: str, gateway: str | None = None, dns: Iterable[str] = ()) -> StaticLease:
         """Parse a lease from the texts of a Machine.
 
         Raises:
@@ -47,15 +47,15 @@ class Lease:
         if gateway is not None and ipaddress.IPv4Address(gateway) not in network:
             raise ValueError(f"gateway {gateway} is not in {network}")
         return cls(
-            address=packed(address),
+            address=address_octets(address),
             mask=network.netmask.packed,
-            gateway=None if gateway is None else packed(gateway),
-            dns=tuple(packed(one) for one in dns),
+            gateway=None if gateway is None else address_octets(gateway),
+            dns=tuple(address_octets(one) for one in dns),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Boot:
+class OfferedBoot:
     """Netboot that the Machine needs now: its boot files, and the URL that serves them."""
 
     files: Mapping[Loader, str]
@@ -66,40 +66,42 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class DhcpClient:
     """Machine's lease and its requested netboot; `boot` is None if the Machine is to boot from its disk."""
 
     machine: str
-    lease: Lease
-    boot: Boot | None = None
+    lease: StaticLease
+    boot: OfferedBoot | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class WithheldReservation:
     """Known MAC that is not served; `why` names the conflicting Machine or the mistake."""
 
     machine: str
     why: str
 
 
-class Book(Protocol):
+class ReservationSource(Protocol):
     """Current knowledge of a server."""
 
     @property
     def server(self) -> bytes: ...  # the server's own address, as clients reach it
 
-    def client(self, mac: str) -> Client | Withheld | None: ...  # `mac` is in lower case, with colons
+    def client(self, mac: str) -> DhcpClient | WithheldReservation | None: ...  # `mac` is in lower case, with colons
 
 
-class Listener(Protocol):
-    """Observer of packets; a `Book` may implement it, too."""
+class PacketObserver(Protocol):
+    """Observer of packets; a `ReservationSource` may implement it, too."""
 
-    def heard(self, packet: Packet, arrival: Arrival) -> None: ...  # called before the server decides on the packet
+    def packet_received(
+        self, packet: Packet, arrival: Arrival
+    ) -> None: ...  # called before the server decides on the packet
 
-    def answered(self, packet: Packet, reply: Reply) -> None: ...
+    def reply_sent(self, packet: Packet, reply: DhcpReply) -> None: ...
 
 
-class Mode(Enum):
+class DhcpServerMode(Enum):
     """Position of a server in its network."""
 
     INTERFACE = "interface"  # on the segment of its clients
@@ -124,16 +126,16 @@ NO_RELAYS: Final = Relays()
 class Arrival:
     """Circumstances in which a packet arrived."""
 
-    mode: Mode = Mode.INTERFACE
+    mode: DhcpServerMode = DhcpServerMode.INTERFACE
     source: bytes = NOWHERE
     boot_port: bool = False  # the packet came to port 4011, where PXE clients request their file from a proxy
     relays: Relays = NO_RELAYS
 
-    def is_refused(self, packet: Packet) -> bool:
+    def is_from_unknown_relay(self, packet: Packet) -> bool:
         """Return whether a relay that is not among the configured ones passed the packet on."""
         return bool(self.relays.networks) and packet.giaddr != NOWHERE and packet.giaddr not in self.relays
 
-    def is_of_segment(self, packet: Packet) -> bool:
+    def is_from_own_network(self, packet: Packet) -> bool:
         """Return whether the packet came from a network that this server leases to, so that it may count against a
         boot.
 
@@ -143,10 +145,10 @@ class Arrival:
         """
         if packet.giaddr != NOWHERE:
             return packet.giaddr in self.relays and (self.source == packet.giaddr or self.source in self.relays)
-        return self.mode is not Mode.RELAY and self.source == NOWHERE and not self.boot_port
+        return self.mode is not DhcpServerMode.RELAY and self.source == NOWHERE and not self.boot_port
 
 
-class Via(Enum):
+class ReplyRoute(Enum):
     """Route of a reply to its client (RFC 2131 section 4.1)."""
 
     RELAY = "to the relay at the address"
@@ -156,7 +158,7 @@ class Via(Enum):
     BACK = "to where it came from"
 
 
-class Reason(Enum):
+class NoReplyReason(Enum):
     """Reason why a packet got no answer; the server counts each of them."""
 
     MALFORMED = "malformed"
@@ -177,7 +179,7 @@ class Reason(Enum):
     REPLY_TOO_LONG = "reply too long"
 
 
-class Trouble(Enum):
+class DhcpFindingKind(Enum):
     """Network problem that the user should see, on the Machine or on the site."""
 
     NO_BOOT_FILE = "NoBootFile"
@@ -188,37 +190,37 @@ class Trouble(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DhcpFinding:
     """Observed problem; `machine` is empty if the problem concerns no Machine of the site."""
 
-    trouble: Trouble
+    kind: DhcpFindingKind
     machine: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DhcpReply:
     """Answer to send; `address` is its destination unless `via` is a broadcast or the packet's source."""
 
     packet: Packet
     payload: bytes
-    via: Via
+    via: ReplyRoute
     address: bytes = NOWHERE
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[DhcpFinding, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NoReply:
     """Decision to send no answer, with its reason."""
 
-    reason: Reason
-    findings: tuple[Finding, ...] = ()
+    reason: NoReplyReason
+    findings: tuple[DhcpFinding, ...] = ()
 
 
-Answer = Reply | Silence
+DhcpAnswer = DhcpReply | NoReply
 
 
-def packed(address: str) -> bytes:
+def address_octets(address: str) -> bytes:
     """Return the four octets of an address.
 
     Raises:
@@ -227,7 +229,7 @@ def packed(address: str) -> bytes:
     return ipaddress.IPv4Address(address).packed
 
 
-@lru_cache(REMEMBERED)
-def shown(address: bytes) -> str:
+@lru_cache(CACHED_ADDRESSES)
+def format_address(address: bytes) -> str:
     """Format four octets in dotted decimal."""
     return ".".join(map(str, address))

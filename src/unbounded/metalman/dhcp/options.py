@@ -31,11 +31,11 @@ END: Final = 255
 LONGEST: Final = 255  # value bytes of one option on the wire; longer values are split (RFC 3396)
 
 
-class Malformed(Exception):
+class MalformedDhcpPacket(Exception):
     """Bytes that are not a DHCP packet; the message has the reason."""
 
 
-def read_into(found: dict[int, bytes], area: bytes) -> None:
+def parse_options(found: dict[int, bytes], area: bytes) -> None:
     """Add the options of one area of a packet; the parts of a split value are joined (RFC 3396, section 7).
 
     A missing end option is accepted, as some boot ROMs leave it out.
@@ -53,15 +53,15 @@ def read_into(found: dict[int, bytes], area: bytes) -> None:
             continue
         start = at + 2
         if start > size:
-            raise Malformed(f"option {code} has no length")
+            raise MalformedDhcpPacket(f"option {code} has no length")
         at = start + area[start - 1]
         if at > size:
-            raise Malformed(f"option {code} is cut off")
+            raise MalformedDhcpPacket(f"option {code} is cut off")
         value = area[start:at]
         found[code] = found[code] + value if code in found else value
 
 
-def pieces(options: Mapping[int, bytes]) -> list[bytes]:
+def encode_options(options: Mapping[int, bytes]) -> list[bytes]:
     """Encode the options in their order, each piece with at most 255 bytes of value."""
     parts: list[bytes] = []
     for code, value in options.items():

@@ -8,7 +8,15 @@ from typing import Final
 
 import msgspec
 
-from unbounded.metalman.dhcp.options import END, MESSAGE_TYPE, OVERLOAD, Malformed, fill, pieces, read_into
+from unbounded.metalman.dhcp.options import (
+    END,
+    MESSAGE_TYPE,
+    OVERLOAD,
+    MalformedDhcpPacket,
+    encode_options,
+    fill,
+    parse_options,
+)
 
 HEADER: Final = struct.Struct("!4BIHH4s4s4s4s16s64s128s4s")
 COOKIE: Final = b"\x63\x82\x53\x63"
@@ -25,7 +33,7 @@ IN_FILE, IN_SNAME = 1, 2
 OVERLOAD_OPTION_BYTES: Final = 3
 
 
-class Type(IntEnum):
+class MessageType(IntEnum):
     """DHCP message type (option 53)."""
 
     DISCOVER = 1
@@ -38,7 +46,7 @@ class Type(IntEnum):
     INFORM = 8
 
 
-TYPES: Final = {bytes((kind,)): kind for kind in Type}
+TYPES: Final = {bytes((kind,)): kind for kind in MessageType}
 
 
 class Packet(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +68,7 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[int, bytes] = {}
 
     @property
-    def type(self) -> Type | None:
+    def type(self) -> MessageType | None:
         """Message type; None for plain BOOTP and for types outside of RFC 2131."""
         return TYPES.get(self.options.get(MESSAGE_TYPE, b""))
 
@@ -79,22 +87,22 @@ def decode(data: bytes) -> Packet:
         Malformed: the bytes are not a DHCP packet.
     """
     if len(data) < HEADER.size:
-        raise Malformed("shorter than a header")
+        raise MalformedDhcpPacket("shorter than a header")
     op, kind, length, hops, xid, secs, flags, ci, yi, si, gi, chaddr, sname, file, cookie = HEADER.unpack_from(data)
     if cookie != COOKIE:
-        raise Malformed("no magic cookie")
+        raise MalformedDhcpPacket("no magic cookie")
     if length > len(chaddr):
-        raise Malformed("a hardware address of more than 16 bytes")
+        raise MalformedDhcpPacket("a hardware address of more than 16 bytes")
     options: dict[int, bytes] = {}
-    read_into(options, data[HEADER.size :])
+    parse_options(options, data[HEADER.size :])
     if OVERLOAD in options:  # in this order: file, then sname (RFC 3396 section 5)
         overload = options.pop(OVERLOAD)
         used = overload[0] if len(overload) == 1 else 0
         if used & IN_FILE:
-            read_into(options, file)
+            parse_options(options, file)
             file = b""
         if used & IN_SNAME:
-            read_into(options, sname)
+            parse_options(options, sname)
             sname = b""
         options.pop(OVERLOAD, None)  # valid only in the main options area (RFC 2132 section 9.3)
     return Packet(
@@ -125,12 +133,12 @@ def encode(packet: Packet, largest_message: int = LEAST_MESSAGE_BYTES) -> bytes:
     """
     room = max(largest_message, LEAST_MESSAGE_BYTES) - IP_AND_UDP_BYTES - HEADER.size
     sname, file = packet.sname, packet.file
-    parts = pieces(packet.options)
+    parts = encode_options(packet.options)
     area = b"".join(parts)
     if len(area) + 1 > room:
         area, file, sname = _overloaded(parts, room, file, sname)
     if len(sname) > 64 or len(file) > 128 or len(packet.hardware) > 16:
-        raise Malformed("a field is longer than its place")
+        raise MalformedDhcpPacket("a field is longer than its place")
     header = HEADER.pack(
         packet.op,
         packet.hardware_type,
@@ -160,5 +168,5 @@ def _overloaded(parts: list[bytes], room: int, file: bytes, sname: bytes) -> tup
     if used & IN_SNAME:
         sname = fill(parts, 63) + end
     if parts:
-        raise Malformed("the options do not fit")
+        raise MalformedDhcpPacket("the options do not fit")
     return area, file, sname

@@ -18,18 +18,18 @@ from unbounded.metalman.dhcp.frames import datagram
 from unbounded.metalman.dhcp.model import (
     NO_RELAYS,
     Arrival,
-    Book,
-    Finding,
-    Listener,
-    Mode,
-    Reason,
+    DhcpFinding,
+    DhcpReply,
+    DhcpServerMode,
+    NoReply,
+    NoReplyReason,
+    PacketObserver,
     Relays,
-    Reply,
-    Silence,
-    Via,
-    shown,
+    ReplyRoute,
+    ReservationSource,
+    format_address,
 )
-from unbounded.metalman.dhcp.options import Malformed
+from unbounded.metalman.dhcp.options import MalformedDhcpPacket
 from unbounded.metalman.dhcp.packet import decode
 from unbounded.metalman.sockets import udp_socket
 from unbounded.metalman.tally import Once, Tally
@@ -40,10 +40,10 @@ LARGEST_BYTES: Final = 9000
 MOST_IN_A_TURN: Final = 32  # packets; then other tasks of the loop run
 SIOCGIFADDR: Final = 0x8915
 ETH_P_IP: Final = 0x0800
-Report = Callable[[Finding], None]
+Report = Callable[[DhcpFinding], None]
 
 
-class Port(Enum):
+class SocketRole(Enum):
     """Purpose of a socket."""
 
     LEASES = "leases"
@@ -55,10 +55,10 @@ log = Log("metalman.dhcp")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DhcpServerSettings:
     """Listening addresses of a server and the relays that it accepts. Every mode but RELAY requires `interface`."""
 
-    mode: Mode = Mode.INTERFACE
+    mode: DhcpServerMode = DhcpServerMode.INTERFACE
     interface: str | None = None
     bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
     port: int = 67
@@ -67,10 +67,16 @@ class Settings:
     relays: Relays = NO_RELAYS
 
 
-class Server:
-    """Answer packets from the knowledge of a `Book`; `counts` has the number of answers and of drops by reason."""
+class DhcpServer:
+    """Answer packets from a `ReservationSource`; `counts` has the number of answers and of drops by reason."""
 
-    def __init__(self, settings: Settings, book: Book, report: Report, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        settings: DhcpServerSettings,
+        book: ReservationSource,
+        report: Report,
+        listener: PacketObserver | None = None,
+    ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings = settings
         self._book = book
@@ -79,7 +85,7 @@ class Server:
         self._tally = Tally(log, clock)
         self._once = Once(clock)
         self._raw: socket.socket | None = None
-        self.ports: dict[Port, int] = {}  # filled once the server listens
+        self.ports: dict[SocketRole, int] = {}  # filled once the server listens
 
     @property
     def counts(self) -> dict[str, int]:
@@ -87,7 +93,7 @@ class Server:
         return dict(self._tally.counts)
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Server]:
+    async def serving(self) -> AsyncIterator[DhcpServer]:
         """Serve inside of the context, from its first moment on.
 
         Raises:
@@ -97,34 +103,37 @@ class Server:
             wanted = self._settings
             if wanted.interface is not None:
                 self._raw = stack.enter_context(contextlib.closing(_raw_socket()))
-            await self._listen(stack, wanted.port, Port.LEASES)
-            if wanted.mode is Mode.PROXY:
-                await self._listen(stack, wanted.boot_port, Port.BOOT)
-            if wanted.mode is Mode.INTERFACE:
-                await self._overhear(stack)
+            await self._listen(stack, wanted.port, SocketRole.LEASES)
+            if wanted.mode is DhcpServerMode.PROXY:
+                await self._listen(stack, wanted.boot_port, SocketRole.BOOT)
+            if wanted.mode is DhcpServerMode.INTERFACE:
+                await self._listen_to_broadcasts(stack)
             log.info(
-                "serving DHCP", mode=wanted.mode.value, interface=wanted.interface or "", port=self.ports[Port.LEASES]
+                "serving DHCP",
+                mode=wanted.mode.value,
+                interface=wanted.interface or "",
+                port=self.ports[SocketRole.LEASES],
             )
             yield self
 
-    async def _overhear(self, stack: contextlib.AsyncExitStack) -> None:
+    async def _listen_to_broadcasts(self, stack: contextlib.AsyncExitStack) -> None:
         """Listen to broadcasts of other servers to clients.
 
         If the host is a DHCP client itself, the port may be taken.
         """
         try:
-            await self._listen(stack, self._settings.client_port, Port.OVERHEARD)
+            await self._listen(stack, self._settings.client_port, SocketRole.OVERHEARD)
         except OSError as error:
             log.warning("other DHCP servers are noticed only by what clients ask them", error=error)
 
-    async def _listen(self, stack: contextlib.AsyncExitStack, port: int, role: Port) -> None:
+    async def _listen(self, stack: contextlib.AsyncExitStack, port: int, role: SocketRole) -> None:
         sock = stack.enter_context(contextlib.closing(_bound_socket(self._settings, port)))
         loop = asyncio.get_running_loop()
-        loop.add_reader(sock, self._readable, sock, role)
+        loop.add_reader(sock, self._read_pending, sock, role)
         stack.callback(loop.remove_reader, sock)
         self.ports[role] = sock.getsockname()[1]
 
-    def _readable(self, sock: socket.socket, role: Port) -> None:
+    def _read_pending(self, sock: socket.socket, role: SocketRole) -> None:
         """Read pending packets. asyncio's own datagram transport reads one in a turn of the loop, in buffers of 256
         KiB.
         """
@@ -134,70 +143,72 @@ class Server:
             except BlockingIOError:
                 return
             except OSError as error:  # caused by an earlier packet of ours, such as one to an unreachable host
-                self._lost(error)
+                self._count_socket_error(error)
             else:
-                self._received(data, source, sock, role)
+                self._handle(data, source, sock, role)
 
-    def _received(self, data: bytes, source: tuple[str, int], sock: socket.socket, role: Port) -> None:
+    def _handle(self, data: bytes, source: tuple[str, int], sock: socket.socket, role: SocketRole) -> None:
         """Decide on one packet and send the answer."""
         try:
             packet = decode(data)
-        except Malformed as error:
-            self._tally.count(Reason.MALFORMED.value, source=source[0], why=str(error))
+        except MalformedDhcpPacket as error:
+            self._tally.count(NoReplyReason.MALFORMED.value, source=source[0], why=str(error))
             return
-        if role is Port.OVERHEARD:
-            self._pass_on(lease.foreign_server(packet, self._book))
+        if role is SocketRole.OVERHEARD:
+            self._report_findings(lease.foreign_server_findings(packet, self._book))
             return
         arrival = Arrival(
-            self._settings.mode, socket.inet_aton(source[0]), role is Port.BOOT, relays=self._settings.relays
+            self._settings.mode, socket.inet_aton(source[0]), role is SocketRole.BOOT, relays=self._settings.relays
         )
         if self._listener is not None:
-            self._listener.heard(packet, arrival)
-        decide = proxy.answer if arrival.mode is Mode.PROXY else lease.answer
+            self._listener.packet_received(packet, arrival)
+        decide = proxy.answer if arrival.mode is DhcpServerMode.PROXY else lease.answer
         answer = decide(packet, arrival, self._book)
-        self._pass_on(answer.findings)
+        self._report_findings(answer.findings)
         match answer:
-            case Silence(reason=reason):
+            case NoReply(reason=reason):
                 self._tally.count(reason.value, source=source[0], mac=packet.hardware.hex(":"))
-            case Reply():
+            case DhcpReply():
                 self._send(answer, source, sock)
                 if self._listener is not None:
-                    self._listener.answered(packet, answer)
+                    self._listener.reply_sent(packet, answer)
 
-    def _pass_on(self, findings: tuple[Finding, ...]) -> None:
+    def _report_findings(self, findings: tuple[DhcpFinding, ...]) -> None:
         for finding in findings:
             if self._once.new(finding):
-                log.warning("trouble on the network", machine=finding.machine, reason=finding.trouble.value)
+                log.warning("trouble on the network", machine=finding.machine, reason=finding.kind.value)
                 self._report(finding)
 
-    def _send(self, reply: Reply, source: tuple[str, int], sock: socket.socket) -> None:
+    def _send(self, reply: DhcpReply, source: tuple[str, int], sock: socket.socket) -> None:
         try:
             match reply.via:
-                case Via.RELAY:
-                    sock.sendto(reply.payload, (shown(reply.address), self._settings.port))
-                case Via.UNICAST:
-                    sock.sendto(reply.payload, (shown(reply.address), self._settings.client_port))
-                case Via.BROADCAST:
+                case ReplyRoute.RELAY:
+                    sock.sendto(reply.payload, (format_address(reply.address), self._settings.port))
+                case ReplyRoute.UNICAST:
+                    sock.sendto(reply.payload, (format_address(reply.address), self._settings.client_port))
+                case ReplyRoute.BROADCAST:
                     sock.sendto(reply.payload, (BROADCAST, self._settings.client_port))
-                case Via.HARDWARE:
+                case ReplyRoute.HARDWARE:
                     self._send_to_hardware(reply, sock)
-                case Via.BACK:
+                case ReplyRoute.BACK:
                     sock.sendto(reply.payload, source)
         except OSError as error:  # the queue is full, or the interface is down: the client sends its packet again
-            self._lost(error)
+            self._count_socket_error(error)
         else:
             self._tally.counts["answered"] += 1
 
-    def _send_to_hardware(self, reply: Reply, sock: socket.socket) -> None:
+    def _send_to_hardware(self, reply: DhcpReply, sock: socket.socket) -> None:
         if self._raw is None or self._settings.interface is None:
             sock.sendto(reply.payload, (BROADCAST, self._settings.client_port))
             return
         frame = datagram(
-            reply.payload, (self._book.server, self.ports[Port.LEASES]), (reply.address, self._settings.client_port)
+            reply.payload,
+            (self._book.server, self.ports[SocketRole.LEASES]),
+            (reply.address, self._settings.client_port),
         )
         self._raw.sendto(frame, (self._settings.interface, ETH_P_IP, 0, 0, reply.packet.hardware))
 
-    def _lost(self, error: OSError) -> None:
+    def _count_socket_error(self, error: OSError) -> None:
         self._tally.count("not sent", why=str(error))
 
 
@@ -212,7 +223,7 @@ def interface_address(interface: str) -> bytes:
         return fcntl.ioctl(sock, SIOCGIFADDR, asked)[20:24]
 
 
-def _bound_socket(settings: Settings, port: int) -> socket.socket:
+def _bound_socket(settings: DhcpServerSettings, port: int) -> socket.socket:
     # Broadcasts reach only sockets that are not bound to an address; binding to the interface shuts out other networks.
     address = "" if settings.interface is not None else settings.bind_address
     sock = udp_socket(address, port, settings.interface)

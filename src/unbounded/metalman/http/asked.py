@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from unbounded.metalman.tftp.names import plain
+from unbounded.metalman.tftp.names import normalized_name
 
 BOOT: Final = "boot"
 PREFIX: Final = re.compile(r"[A-Za-z0-9]{26,128}", re.ASCII)
@@ -31,7 +31,7 @@ POSTED: Final = {route.value: route for route in Route if route is not Route.FIL
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Parsed target; `path` is normalized (see `tftp.names.plain`) and does not contain the prefix."""
+    """Parsed target; `path` is normalized (see `tftp.names.normalized_name`) and does not contain the prefix."""
 
     route: Route
     prefix: str | None
@@ -48,7 +48,7 @@ def taken_apart(target: str) -> Asked | None:
     if not path.startswith("/") or len(path) > LONGEST:
         return None
     try:
-        name = plain(unquote_to_bytes(path).decode())
+        name = normalized_name(unquote_to_bytes(path).decode())
     except UnicodeDecodeError:
         return None
     if name is None:

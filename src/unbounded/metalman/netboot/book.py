@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Arrival, Boot, Client, Reply, Withheld
+from unbounded.metalman.dhcp.model import Arrival, DhcpClient, DhcpReply, OfferedBoot, WithheldReservation
 from unbounded.metalman.dhcp.packet import REQUEST_OP, Packet
 from unbounded.metalman.netboot.model import Wanted, Window
 from unbounded.metalman.netboot.ports import Served
@@ -23,7 +23,7 @@ class Boots(Protocol):
 
 
 class NetbootBook:
-    """`Book` and `Listener` of the DHCP server.
+    """`ReservationSource` and `PacketObserver` of the DHCP server.
 
     Its URLs have no prefix: the whole segment can read option 67, and the HTTP server identifies a client that fetches
     the loader by its address. Only the rendered configuration of the loader contains the prefix.
@@ -39,23 +39,23 @@ class NetbootBook:
         self._boots = boots
         self._serve_url = serve_url
 
-    def client(self, mac: str) -> Client | Withheld | None:
+    def client(self, mac: str) -> DhcpClient | WithheldReservation | None:
         """Return the Machine with this MAC (lower case, with colons)."""
         entry = self._roll.by_mac(mac)
-        if entry is None or isinstance(entry, Withheld):
+        if entry is None or isinstance(entry, WithheldReservation):
             return entry
-        return Client(entry.machine, entry.lease, self._boot(entry.machine))
+        return DhcpClient(entry.machine, entry.lease, self._boot(entry.machine))
 
-    def heard(self, packet: Packet, arrival: Arrival) -> None:
+    def packet_received(self, packet: Packet, arrival: Arrival) -> None:
         """Record the machine id of a packet before the server decides on the packet."""
         machine_id = packet.options.get(opt.MACHINE_ID)
-        if machine_id is None or packet.op != REQUEST_OP or not arrival.is_of_segment(packet):
+        if machine_id is None or packet.op != REQUEST_OP or not arrival.is_from_own_network(packet):
             return
         wanted = self._of(packet)
         if wanted is not None:
             self._boots.identified(wanted, machine_id)
 
-    def answered(self, packet: Packet, reply: Reply) -> None:
+    def reply_sent(self, packet: Packet, reply: DhcpReply) -> None:
         """Record that the server sends a boot file."""
         if opt.BOOT_FILE in reply.packet.options:
             wanted = self._of(packet)
@@ -65,12 +65,12 @@ class NetbootBook:
     def _of(self, packet: Packet) -> Wanted | None:
         """Return the boot in window INSTALLING of the Machine with the packet's MAC."""
         entry = self._roll.by_mac(packet.mac or "")
-        wanted = None if entry is None or isinstance(entry, Withheld) else self._roll.wanted(entry.machine)
+        wanted = None if entry is None or isinstance(entry, WithheldReservation) else self._roll.wanted(entry.machine)
         return wanted if wanted is not None and wanted.window is Window.INSTALLING else None
 
-    def _boot(self, machine: str) -> Boot | None:
+    def _boot(self, machine: str) -> OfferedBoot | None:
         wanted = self._roll.wanted(machine)
         if wanted is None or wanted.window is not Window.INSTALLING:
             return None
         served = self._boots.served(wanted)
-        return None if served is None else Boot(served.loaders, self._serve_url)
+        return None if served is None else OfferedBoot(served.loaders, self._serve_url)

@@ -12,7 +12,7 @@ from typing import Final
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine
 from unbounded.kube.cache import Cache
-from unbounded.metalman.dhcp.model import Finding, Trouble
+from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
 from unbounded.metalman.netboot.model import Said, Seen
 from unbounded.metalman.netboot.roll import Roll
 from unbounded.operations.announcing import Announce
@@ -21,20 +21,20 @@ FOREIGN_SERVER: Final = "ForeignDHCPServer"
 MOST_TOLD: Final = 20  # limit on the Machines that get an Event for a problem of their network
 
 REASONS: Final = {
-    Trouble.NO_BOOT_FILE: ConditionReason.NO_BOOT_FILE,
-    Trouble.ADDRESS_IN_USE: ConditionReason.ADDRESS_IN_USE,
-    Trouble.DUPLICATE_LEASE: ConditionReason.DUPLICATE_LEASE,
-    Trouble.INVALID_LEASE: ConditionReason.INVALID_LEASE,
+    DhcpFindingKind.NO_BOOT_FILE: ConditionReason.NO_BOOT_FILE,
+    DhcpFindingKind.ADDRESS_IN_USE: ConditionReason.ADDRESS_IN_USE,
+    DhcpFindingKind.DUPLICATE_LEASE: ConditionReason.DUPLICATE_LEASE,
+    DhcpFindingKind.INVALID_LEASE: ConditionReason.INVALID_LEASE,
 }
 OF_LEASES: Final = frozenset({ConditionReason.DUPLICATE_LEASE, ConditionReason.INVALID_LEASE})
 SERVED: Final = Said(ConditionStatus.TRUE, ConditionReason.SERVED, "the Machine is served")
 
 
-def leases_said(machine: Machine, findings: tuple[Finding, ...]) -> Said | None:
+def leases_said(machine: Machine, findings: tuple[DhcpFinding, ...]) -> Said | None:
     """Return the update of NetbootServed for a Machine's leases; None if the condition remains as it is."""
     if findings:
         text = "; ".join(finding.text for finding in findings)
-        return Said(ConditionStatus.FALSE, REASONS[findings[0].trouble], text)
+        return Said(ConditionStatus.FALSE, REASONS[findings[0].kind], text)
     return SERVED if trouble_of(machine) in OF_LEASES else None
 
 
@@ -68,15 +68,15 @@ class Findings:
         if said is not None:
             self._note(machine.name, Seen(conditions={ConditionType.NETBOOT_SERVED: said}))
 
-    def report(self, finding: Finding) -> None:
+    def report(self, finding: DhcpFinding) -> None:
         """Report a problem that a DHCP server found."""
-        if finding.trouble is Trouble.FOREIGN_SERVER:
+        if finding.kind is DhcpFindingKind.FOREIGN_SERVER:
             self._tell_of_foreign_server(finding)
         elif finding.machine:
-            said = Said(ConditionStatus.FALSE, REASONS[finding.trouble], finding.text)
+            said = Said(ConditionStatus.FALSE, REASONS[finding.kind], finding.text)
             self._note(finding.machine, Seen(conditions={ConditionType.NETBOOT_SERVED: said}))
 
-    def _tell_of_foreign_server(self, finding: Finding) -> None:
+    def _tell_of_foreign_server(self, finding: DhcpFinding) -> None:
         names = [finding.machine] if finding.machine else [each.machine for each in self._roll.all_wanted()][:MOST_TOLD]
         for name in names:
             machine = self._machines.get(name)

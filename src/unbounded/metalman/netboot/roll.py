@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from unbounded.api.machine import DHCPLease
-from unbounded.metalman.dhcp.model import Finding, Withheld
-from unbounded.metalman.dhcp.register import Enrolled, entry, plain_mac
+from unbounded.metalman.dhcp.model import DhcpFinding, WithheldReservation
+from unbounded.metalman.dhcp.reservations import Reservation, normalized_mac, reserve
 from unbounded.metalman.netboot.contest import Known
 from unbounded.metalman.netboot.model import Wanted
 from unbounded.metalman.netboot.prefix import LOOKUP_LETTERS, same_prefix
@@ -24,8 +24,8 @@ class Enlisted:
 
     leases: tuple[DHCPLease, ...]
     known: Known
-    entries: dict[str, Enrolled | Withheld]  # by MAC
-    findings: tuple[Finding, ...] = ()
+    entries: dict[str, Reservation | WithheldReservation]  # by MAC
+    findings: tuple[DhcpFinding, ...] = ()
 
 
 class Roll:
@@ -45,7 +45,7 @@ class Roll:
 
     # ---- what is asked of it
 
-    def by_mac(self, mac: str) -> Enrolled | Withheld | None:
+    def by_mac(self, mac: str) -> Reservation | WithheldReservation | None:
         """Return the lease of a MAC (lower case, with colons)."""
         machines = self._of_mac.get(mac)
         return None if not machines else self._enlisted[next(iter(machines))].entries[mac]
@@ -58,7 +58,7 @@ class Roll:
         (machine,) = machines
         enlisted = self._enlisted[machine]
         served = any(
-            lease.ipv4 == address and isinstance(enlisted.entries[plain_mac(lease.mac)], Enrolled)
+            lease.ipv4 == address and isinstance(enlisted.entries[normalized_mac(lease.mac)], Reservation)
             for lease in enlisted.leases
         )
         return machine if served else None
@@ -97,7 +97,7 @@ class Roll:
         enlisted = self._enlisted.get(machine)
         return Known(NOBODY, NOBODY) if enlisted is None else enlisted.known
 
-    def findings(self, machine: str) -> tuple[Finding, ...]:
+    def findings(self, machine: str) -> tuple[DhcpFinding, ...]:
         """Return the problems of a Machine's leases."""
         enlisted = self._enlisted.get(machine)
         return () if enlisted is None else enlisted.findings
@@ -113,7 +113,9 @@ class Roll:
         if old is not None:
             self._strike(machine, old.known)
         if leases:
-            known = Known(frozenset(each.ipv4 for each in leases), frozenset(plain_mac(each.mac) for each in leases))
+            known = Known(
+                frozenset(each.ipv4 for each in leases), frozenset(normalized_mac(each.mac) for each in leases)
+            )
             self._enlisted[machine] = Enlisted(leases, known, {})
             for mac in known.macs:
                 self._of_mac.setdefault(mac, set()).add(machine)
@@ -142,11 +144,11 @@ class Roll:
             self._by_prefix.setdefault(prefix[:LOOKUP_LETTERS], set()).add(machine)
 
     def _looked_at(self, machine: str, enlisted: Enlisted) -> Enlisted:
-        entries: dict[str, Enrolled | Withheld] = {}
-        findings: dict[Finding, None] = {}
+        entries: dict[str, Reservation | WithheldReservation] = {}
+        findings: dict[DhcpFinding, None] = {}
         for lease in enlisted.leases:
-            mac = plain_mac(lease.mac)
-            found, finding = entry(machine, lease, self._of_mac[mac], self._of_address[lease.ipv4])
+            mac = normalized_mac(lease.mac)
+            found, finding = reserve(machine, lease, self._of_mac[mac], self._of_address[lease.ipv4])
             entries.setdefault(mac, found)  # if a Machine has several leases for one MAC, the first counts
             if finding is not None:
                 findings[finding] = None

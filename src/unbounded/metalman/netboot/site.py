@@ -48,8 +48,8 @@ from unbounded.metalman.netboot.wanted import as_counted
 from unbounded.metalman.netboot.writer import Writer
 from unbounded.metalman.tally import Once
 from unbounded.metalman.templates import TemplateError
-from unbounded.metalman.tftp.packet import Code
-from unbounded.metalman.tftp.ports import Content, Refusal
+from unbounded.metalman.tftp.packet import ErrorCode
+from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
 from unbounded.operations.announcing import Announce, silence
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
@@ -103,7 +103,7 @@ class Visit:
 
 
 class Site:
-    """Boots of one metalman. Implements `http.ports.Boots` and `tftp.ports.Files` while `run` runs."""
+    """Boots of one metalman. Implements `http.ports.Boots` and `tftp.ports.TftpFiles` while `run` runs."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -223,15 +223,15 @@ class Site:
             return visit
         return await self._parts.attestation.answer(visit.machine, request)
 
-    # ---- tftp.ports.Files
+    # ---- tftp.ports.TftpFiles
 
-    async def find(self, client: str, name: str) -> Content | Refusal:
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
         """Return a file of the first stages for the host with this address."""
         found = await self.file(client, None, name)
         if isinstance(found, Refused):
-            return Refusal(text="File not found" if found.code == 404 else found.text)
+            return TftpRejection(text="File not found" if found.code == 404 else found.text)
         if isinstance(found, NotYet):
-            return Refusal(Code.UNDEFINED, found.text)
+            return TftpRejection(ErrorCode.UNDEFINED, found.text)
 
         def sent() -> None:
             visit = self._visit(client, None)
@@ -243,7 +243,7 @@ class Site:
         try:
             return FileContent(found.path, sent)
         except OSError as error:
-            return Refusal(Code.UNDEFINED, f"The file cannot be read: {error.strerror}")
+            return TftpRejection(ErrorCode.UNDEFINED, f"The file cannot be read: {error.strerror}")
 
     # ---- inside
 

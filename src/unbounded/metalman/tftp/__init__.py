@@ -2,5 +2,5 @@
 
 `packet` is the wire format, `options` negotiates the options of a transfer, and `names` normalizes requested names.
 `transfer` is one transfer as a state machine that neither opens a socket nor reads a clock. `server` is the shell on
-asyncio; the served files come from the port `ports.Files`.
+asyncio; the served files come from the port `ports.TftpFiles`.
 """

@@ -7,7 +7,7 @@ from typing import Final
 LONGEST: Final = 400
 
 
-def plain(name: str) -> str | None:
+def normalized_name(name: str) -> str | None:
     r"""Return the name without leading, double and back slashes and without `.`; None if it points out of its folder.
 
     Firmware requests `/x`, shim `//x`, and some loaders `\x`.

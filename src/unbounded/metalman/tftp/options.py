@@ -14,16 +14,16 @@ DEFAULT_TIMEOUT_S: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """Negotiated options of a transfer; `said` are those of the OACK, which is left out if there are none."""
+class NegotiatedOptions:
+    """Negotiated options of a transfer; `acknowledged` are those of the OACK, which is left out if there are none."""
 
     block_bytes: int = DEFAULT_BLOCK_BYTES
     window: int = 1
     timeout_s: int = DEFAULT_TIMEOUT_S
-    said: Mapping[str, str] = field(default_factory=dict)
+    acknowledged: Mapping[str, str] = field(default_factory=dict)
 
 
-def agree(asked: Mapping[str, str], size: int) -> Terms:
+def negotiate(asked: Mapping[str, str], size: int) -> NegotiatedOptions:
     """Negotiate the options for a file of `size` bytes. Options that are unknown or out of range are ignored.
 
     Block size and window may be smaller than requested (RFC 2348, RFC 7440); the timeout may not (RFC 2349).
@@ -40,11 +40,11 @@ def agree(asked: Mapping[str, str], size: int) -> Terms:
     window = _number(asked.get("windowsize"))
     if window is not None and 1 <= window <= 65535:
         said["windowsize"] = str(min(window, LARGEST_WINDOW))
-    return Terms(
+    return NegotiatedOptions(
         block_bytes=int(said.get("blksize", DEFAULT_BLOCK_BYTES)),
         window=int(said.get("windowsize", 1)),
         timeout_s=int(said.get("timeout", DEFAULT_TIMEOUT_S)),
-        said={name: said[name] for name in asked if name in said},
+        acknowledged={name: said[name] for name in asked if name in said},
     )
 
 

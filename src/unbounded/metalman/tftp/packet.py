@@ -12,7 +12,7 @@ LONGEST_REQUEST_BYTES: Final = 512  # RFC 2347
 WRAP: Final = 65536
 
 
-class Code(IntEnum):
+class ErrorCode(IntEnum):
     """Error codes."""
 
     UNDEFINED = 0
@@ -22,12 +22,12 @@ class Code(IntEnum):
     OPTIONS = 8
 
 
-class Malformed(Exception):
+class MalformedTftpPacket(Exception):
     """Bytes that are not a TFTP packet of a client; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TftpRequest:
     """Request to read or write a file; mode and option names are in lower case."""
 
     write: bool
@@ -44,14 +44,14 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
-class Error:
+class ErrorPacket:
     """Error packet, by which the other side ends the transfer."""
 
     code: int
     text: str
 
 
-def decode(data: bytes) -> Request | Ack | Error:
+def decode(data: bytes) -> TftpRequest | Ack | ErrorPacket:
     """Parse a packet of a client.
 
     Raises:
@@ -59,28 +59,28 @@ def decode(data: bytes) -> Request | Ack | Error:
     """
     kind = int.from_bytes(data[:2], "big")
     if len(data) < 4:
-        raise Malformed("shorter than any packet")
+        raise MalformedTftpPacket("shorter than any packet")
     match kind:
         case 1 | 2:
             return _request(data)
         case 4:
             return Ack(int.from_bytes(data[2:4], "big"))
         case 5:
-            return Error(int.from_bytes(data[2:4], "big"), data[4:].partition(b"\0")[0].decode(errors="replace"))
-    raise Malformed(f"packet of kind {kind}")
+            return ErrorPacket(int.from_bytes(data[2:4], "big"), data[4:].partition(b"\0")[0].decode(errors="replace"))
+    raise MalformedTftpPacket(f"packet of kind {kind}")
 
 
-def _request(data: bytes) -> Request:
+def _request(data: bytes) -> TftpRequest:
     if len(data) > LONGEST_REQUEST_BYTES:
-        raise Malformed("a request of more than 512 bytes")
+        raise MalformedTftpPacket("a request of more than 512 bytes")
     *words, rest = data[2:].split(b"\0")
     if rest or len(words) < 2:
-        raise Malformed("a request that does not end with a zero")
+        raise MalformedTftpPacket("a request that does not end with a zero")
     texts = [word.decode(errors="replace") for word in words]
     options: dict[str, str] = {}
     for name, value in zip(texts[2::2], texts[3::2], strict=False):
         options.setdefault(name.lower(), value)
-    return Request(write=data[1] == WRQ, name=texts[0], mode=texts[1].lower(), options=options)
+    return TftpRequest(write=data[1] == WRQ, name=texts[0], mode=texts[1].lower(), options=options)
 
 
 def encode_data(block: int, content: bytes) -> bytes:
@@ -93,6 +93,6 @@ def encode_options(agreed: Mapping[str, str]) -> bytes:
     return b"\0\x06" + b"".join(f"{name}\0{value}\0".encode() for name, value in agreed.items())
 
 
-def encode_error(code: Code, text: str) -> bytes:
+def encode_error(code: ErrorCode, text: str) -> bytes:
     """Encode an ERROR packet."""
     return b"\0\x05" + code.to_bytes(2, "big") + text.encode() + b"\0"

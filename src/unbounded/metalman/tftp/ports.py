@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from unbounded.metalman.tftp.packet import Code
+from unbounded.metalman.tftp.packet import ErrorCode
 
 
-class Content(Protocol):
+class TftpContent(Protocol):
     """Bytes of a file, which do not change during a transfer."""
 
     @property
@@ -20,21 +20,21 @@ class Content(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TftpRejection:
     """Error that a client gets instead of a file."""
 
-    code: Code = Code.NOT_FOUND
+    code: ErrorCode = ErrorCode.NOT_FOUND
     text: str = "File not found"
 
 
-class Files(Protocol):
-    """Source of files by the client's address and a normalized name (see `names.plain`)."""
+class TftpFiles(Protocol):
+    """Source of files by the client's address and a normalized name (see `names.normalized_name`)."""
 
-    async def find(self, client: str, name: str) -> Content | Refusal: ...
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MemoryContent:
     """Content in memory."""
 
     content: bytes

@@ -13,11 +13,19 @@ from typing import Any, Final
 from unbounded.kube.logs import Log
 from unbounded.metalman.sockets import udp_socket
 from unbounded.metalman.tally import Tally
-from unbounded.metalman.tftp.names import plain
-from unbounded.metalman.tftp.options import agree
-from unbounded.metalman.tftp.packet import Ack, Code, Error, Malformed, Request, decode, encode_error
-from unbounded.metalman.tftp.ports import Content, Files, Held, Refusal, netascii
-from unbounded.metalman.tftp.transfer import Outcome, Transfer
+from unbounded.metalman.tftp.names import normalized_name
+from unbounded.metalman.tftp.options import negotiate
+from unbounded.metalman.tftp.packet import (
+    Ack,
+    ErrorCode,
+    ErrorPacket,
+    MalformedTftpPacket,
+    TftpRequest,
+    decode,
+    encode_error,
+)
+from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpFiles, TftpRejection, netascii
+from unbounded.metalman.tftp.transfer import TftpTransfer, TransferOutcome
 
 FIND_S: Final = 10.0  # clients repeat their request after a few seconds, and give up after about a minute
 LARGEST_TEXT_BYTES: Final = 1 << 20  # netascii is for text; the server converts it in memory
@@ -29,7 +37,7 @@ log = Log("metalman.tftp")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TftpServerSettings:
     """Listening address of a server and its limits on concurrent transfers."""
 
     bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
@@ -39,10 +47,10 @@ class Settings:
     most_transfers_of_one: int = 16
 
 
-class Server:
+class TftpServer:
     """Send files; `counts` has the number of transfers by outcome."""
 
-    def __init__(self, settings: Settings, files: Files) -> None:
+    def __init__(self, settings: TftpServerSettings, files: TftpFiles) -> None:
         self._settings = settings
         self._files = files
         self._loop = asyncio.get_running_loop()
@@ -57,7 +65,7 @@ class Server:
         return dict(self._tally.counts)
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Server]:
+    async def serving(self) -> AsyncIterator[TftpServer]:
         """Serve inside of the context; its end aborts running transfers.
 
         Raises:
@@ -78,14 +86,14 @@ class Server:
             if tasks:
                 await asyncio.wait(tasks)
 
-    def requested(self, data: bytes, peer: Peer) -> None:
+    def request_received(self, data: bytes, peer: Peer) -> None:
         """Handle a packet to the server's own port, where only requests are valid."""
         try:
             packet = decode(data)
-        except Malformed as error:
+        except MalformedTftpPacket as error:
             self._tally.count("malformed", source=peer[0], why=str(error))
             return
-        if not isinstance(packet, Request):
+        if not isinstance(packet, TftpRequest):
             self._tally.count("not a request", source=peer[0])
         elif peer in self._running:  # the client repeated its request before our first packet reached it
             self._tally.counts["repeated"] += 1
@@ -98,61 +106,61 @@ class Server:
             self._by_client[peer[0]] += 1
             task = asyncio.create_task(self._serve(packet, peer))
             self._running[peer] = task
-            task.add_done_callback(lambda _: self._ended(peer))
+            task.add_done_callback(lambda _: self._forget(peer))
 
-    def _ended(self, peer: Peer) -> None:
+    def _forget(self, peer: Peer) -> None:
         del self._running[peer]
         self._by_client[peer[0]] -= 1
         if not self._by_client[peer[0]]:
             del self._by_client[peer[0]]
 
-    async def _serve(self, request: Request, peer: Peer) -> None:
+    async def _serve(self, request: TftpRequest, peer: Peer) -> None:
         try:
             with contextlib.closing(_bound_socket(self._settings, 0)) as sock:
                 sock.connect(peer)  # the kernel drops packets of other senders
-                await self._answer(request, peer, sock)
+                await self._serve_file(request, peer, sock)
         except OSError as error:
             self._tally.count("not sent", source=peer[0], why=str(error))
         except Exception:
             self._tally.counts["failed"] += 1
             log.exception("a transfer failed", source=peer[0])
 
-    async def _answer(self, request: Request, peer: Peer, sock: socket.socket) -> None:
+    async def _serve_file(self, request: TftpRequest, peer: Peer, sock: socket.socket) -> None:
         found = await self._find(request, peer)
-        if isinstance(found, Refusal):
+        if isinstance(found, TftpRejection):
             sock.send(encode_error(found.code, found.text))
             self._tally.count("refused", source=peer[0], name=request.name, why=found.text)
             return
         try:
-            await self._send(Transfer(found, agree(request.options, found.size), self._loop.time()), sock)
+            await self._send(TftpTransfer(found, negotiate(request.options, found.size), self._loop.time()), sock)
         finally:
             found.close()
 
-    async def _find(self, request: Request, peer: Peer) -> Content | Refusal:
-        name = plain(request.name)
+    async def _find(self, request: TftpRequest, peer: Peer) -> TftpContent | TftpRejection:
+        name = normalized_name(request.name)
         if request.write:
-            return Refusal(Code.ACCESS, "Files are to be read only")
+            return TftpRejection(ErrorCode.ACCESS, "Files are to be read only")
         if request.mode not in ("octet", "netascii"):
-            return Refusal(Code.ILLEGAL, "Unknown mode")
+            return TftpRejection(ErrorCode.ILLEGAL, "Unknown mode")
         if name is None:
-            return Refusal(Code.ACCESS, "Not a name of a file here")
+            return TftpRejection(ErrorCode.ACCESS, "Not a name of a file here")
         try:
             async with asyncio.timeout(FIND_S):
                 found = await self._files.find(peer[0], name)
         except TimeoutError:
-            return Refusal(Code.UNDEFINED, "The file is not there yet")
-        if isinstance(found, Refusal) or request.mode == "octet":
+            return TftpRejection(ErrorCode.UNDEFINED, "The file is not there yet")
+        if isinstance(found, TftpRejection) or request.mode == "octet":
             return found
         try:
             if found.size > LARGEST_TEXT_BYTES:
-                return Refusal(Code.ILLEGAL, "Too large for netascii; use octet")
-            return Held(netascii(found.read(0, found.size)))
+                return TftpRejection(ErrorCode.ILLEGAL, "Too large for netascii; use octet")
+            return MemoryContent(netascii(found.read(0, found.size)))
         finally:
             found.close()
 
-    async def _send(self, transfer: Transfer, sock: socket.socket) -> None:
+    async def _send(self, transfer: TftpTransfer, sock: socket.socket) -> None:
         """Run a transfer until it has an outcome."""
-        ended: asyncio.Future[Outcome] = self._loop.create_future()
+        ended: asyncio.Future[TransferOutcome] = self._loop.create_future()
         timer: asyncio.TimerHandle | None = None
 
         def out(packets: list[bytes]) -> None:
@@ -175,12 +183,12 @@ class Server:
         def rung() -> None:
             nonlocal timer
             timer = None  # the deadline may have moved since: then `expired` sends nothing, and `out` sets a new timer
-            out(transfer.expired(self._loop.time()))
+            out(transfer.timer_expired(self._loop.time()))
 
         def heard() -> None:
-            packet = _come(sock)
+            packet = _read_packet(sock)
             if packet is not None:
-                out(transfer.received(packet, self._loop.time()))
+                out(transfer.packet_received(packet, self._loop.time()))
 
         def step(what: Callable[[], None]) -> None:
             try:
@@ -201,26 +209,26 @@ class Server:
         self._tally.counts[outcome.value] += 1
 
 
-def _come(sock: socket.socket) -> Request | Ack | Error | None:
+def _read_packet(sock: socket.socket) -> TftpRequest | Ack | ErrorPacket | None:
     """Read a packet from a transfer's socket; a closed port of the client counts as its Error packet."""
     try:
         # one packet is enough: a client waits for the answer before it sends the next one
         return decode(sock.recv(LARGEST_BYTES))
-    except (BlockingIOError, Malformed):
+    except (BlockingIOError, MalformedTftpPacket):
         return None
     except OSError as error:
-        return Error(Code.UNDEFINED, str(error))
+        return ErrorPacket(ErrorCode.UNDEFINED, str(error))
 
 
 class _Requests(asyncio.DatagramProtocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: TftpServer) -> None:
         self._server = server
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        self._server.requested(data, addr)
+        self._server.request_received(data, addr)
 
 
-def _bound_socket(settings: Settings, port: int) -> socket.socket:
+def _bound_socket(settings: TftpServerSettings, port: int) -> socket.socket:
     sock = udp_socket(settings.bind_address, port, settings.interface)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return sock

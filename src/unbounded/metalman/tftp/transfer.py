@@ -5,15 +5,24 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from unbounded.metalman.tftp.options import Terms
-from unbounded.metalman.tftp.packet import WRAP, Ack, Code, Error, Request, encode_data, encode_error, encode_options
-from unbounded.metalman.tftp.ports import Content
+from unbounded.metalman.tftp.options import NegotiatedOptions
+from unbounded.metalman.tftp.packet import (
+    WRAP,
+    Ack,
+    ErrorCode,
+    ErrorPacket,
+    TftpRequest,
+    encode_data,
+    encode_error,
+    encode_options,
+)
+from unbounded.metalman.tftp.ports import TftpContent
 
 MOST_SENDS: Final = 6  # of one packet, before the client counts as lost
 LONGEST_WAIT_S: Final = 8.0
 
 
-class Outcome(Enum):
+class TransferOutcome(Enum):
     """Outcome of a transfer."""
 
     DONE = "done"
@@ -22,7 +31,7 @@ class Outcome(Enum):
     UNREADABLE = "file unreadable"
 
 
-class Transfer:
+class TftpTransfer:
     """State of one transfer. Once `outcome` is set, the transfer sends no more packets.
 
     A repeated acknowledgement causes no packet. A retransmission for each of them would double every packet from then
@@ -30,50 +39,50 @@ class Transfer:
     window restarts after the acknowledged one.
     """
 
-    def __init__(self, content: Content, terms: Terms, now: float) -> None:
+    def __init__(self, content: TftpContent, terms: NegotiatedOptions, now: float) -> None:
         self._content = content
         self._terms = terms
         # a file whose size is a multiple of the block size ends with an empty block
         self._last = content.size // terms.block_bytes + 1
-        self._acked = -1 if terms.said else 0  # the options count as block 0
+        self._acked = -1 if terms.acknowledged else 0  # the options count as block 0
         self._sent = self._acked
         self._sends = 0
-        self.outcome: Outcome | None = None
+        self.outcome: TransferOutcome | None = None
         self.deadline = now  # time at which the caller has to call `expired`
 
     def start(self, now: float) -> list[bytes]:
         """Return the first packets: the OACK, or the first window of blocks."""
         return self._window(now)
 
-    def received(self, packet: Request | Ack | Error, now: float) -> list[bytes]:
+    def packet_received(self, packet: TftpRequest | Ack | ErrorPacket, now: float) -> list[bytes]:
         """Return the packets that answer a packet of the client."""
         if self.outcome is not None:
             return []
         match packet:
-            case Error():
-                self.outcome = Outcome.ABORTED
+            case ErrorPacket():
+                self.outcome = TransferOutcome.ABORTED
             case Ack(number=number):
                 ahead = (number - self._acked) % WRAP
                 if 1 <= ahead <= self._sent - self._acked:
-                    return self._moved_on(ahead, now)
-            case Request():  # a repetition of the first request
+                    return self._advance(ahead, now)
+            case TftpRequest():  # a repetition of the first request
                 pass
         return []
 
-    def expired(self, now: float) -> list[bytes]:
+    def timer_expired(self, now: float) -> list[bytes]:
         """Return the packets to send again once the deadline has passed; the timeout doubles each time."""
         if self.outcome is not None or now < self.deadline:
             return []
         if self._sends >= MOST_SENDS:
-            self.outcome = Outcome.TIMED_OUT
-            return [encode_error(Code.UNDEFINED, "no acknowledgement")]
+            self.outcome = TransferOutcome.TIMED_OUT
+            return [encode_error(ErrorCode.UNDEFINED, "no acknowledgement")]
         return self._window(now)
 
-    def _moved_on(self, ahead: int, now: float) -> list[bytes]:
+    def _advance(self, ahead: int, now: float) -> list[bytes]:
         self._acked += ahead
         self._sends = 0
         if self._acked == self._last:
-            self.outcome = Outcome.DONE
+            self.outcome = TransferOutcome.DONE
             return []
         return self._window(now)
 
@@ -83,13 +92,13 @@ class Transfer:
         self.deadline = now + max(self._terms.timeout_s, min(wait, LONGEST_WAIT_S))
         if self._acked < 0:
             self._sent = 0
-            return [encode_options(self._terms.said)]
+            return [encode_options(self._terms.acknowledged)]
         self._sent = min(self._acked + self._terms.window, self._last)
         try:
             return [self._block(block) for block in range(self._acked + 1, self._sent + 1)]
         except OSError:
-            self.outcome = Outcome.UNREADABLE
-            return [encode_error(Code.UNDEFINED, "the file cannot be read")]
+            self.outcome = TransferOutcome.UNREADABLE
+            return [encode_error(ErrorCode.UNDEFINED, "the file cannot be read")]
 
     def _block(self, block: int) -> bytes:
         size = self._terms.block_bytes
