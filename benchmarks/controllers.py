@@ -19,12 +19,12 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
 from unbounded.machina import controller as machina_controller
 from unbounded.metalman import controller as metalman_controller
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
 from unbounded.operations.metrics import OperationMetrics
 
 
-async def main(kubeconfig: Path, settings: Settings) -> None:
+async def main(kubeconfig: Path, settings: MetalmanSettings) -> None:
     metrics = ControllerMetrics()
     async with (
         HttpApi(from_kubeconfig(kubeconfig)) as admin,
@@ -35,7 +35,7 @@ async def main(kubeconfig: Path, settings: Settings) -> None:
         caches = machina_controller.caches_of(as_machina.api)
         ended = OperationMetrics(metrics.registry)
         seen = Caches(caches.operations, caches.machines, caches.pause)
-        shared = metalman_controller.Shared(seen, caches.nodes, ended)
+        shared = metalman_controller.SharedCaches(seen, caches.nodes, ended)
         writers = [runtime.events for runtime in (as_machina, as_metalman) if runtime.events is not None]
         async with running_caches(as_machina, *caches.each()):
             tasks = [
@@ -60,4 +60,4 @@ def _arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     given = _arguments()
     logs.configure(json=True, stream=sys.stderr)
-    asyncio.run(main(given.kubeconfig, Settings(site=given.site, concurrent=given.concurrent)))
+    asyncio.run(main(given.kubeconfig, MetalmanSettings(site=given.site, concurrent=given.concurrent)))

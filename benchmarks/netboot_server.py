@@ -27,11 +27,11 @@ from unbounded.metalman.dhcp.model import (
     address_octets,
 )
 from unbounded.metalman.http import server as http_server
-from unbounded.metalman.http.ports import CloudInitEvent, OnDisk, Outcome, ProgressReport, Refused
+from unbounded.metalman.http.ports import CloudInitEvent, FileRejected, OnDisk, ProgressReport, ReportAnswer
 from unbounded.metalman.tftp import server as tftp_server
 from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpRejection
 
-NOTHING = Outcome(200, {})
+NOTHING = ReportAnswer(200, {})
 
 
 class Book:
@@ -57,21 +57,21 @@ class Boots:
         facts = image.stat()
         self._image = OnDisk(image, facts.st_size, "image", facts.st_mtime)
 
-    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Refused:
-        return self._image if path == self._image.path.name else Refused(404, "not served")
+    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | FileRejected:
+        return self._image if path == self._image.path.name else FileRejected(404, "not served")
 
     async def served(self, client: str, prefix: str | None, path: str) -> None: ...
 
-    async def disable(self, client: str, prefix: str) -> Outcome:
+    async def disable(self, client: str, prefix: str) -> ReportAnswer:
         return NOTHING
 
-    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome:
+    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> ReportAnswer:
         return NOTHING
 
-    async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome:
+    async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:
         return NOTHING
 
-    async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
+    async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         return NOTHING
 
 
@@ -95,7 +95,9 @@ async def main(loader: Path, image: Path) -> None:
         dhcp_server.DhcpServerSettings(mode=DhcpServerMode.RELAY, bind_address=SERVER), Book(loader.name), seen
     )
     files = tftp_server.TftpServer(tftp_server.TftpServerSettings(bind_address=SERVER), Files(loader))
-    boots = http_server.Server(http_server.Settings(bind_address=SERVER), Boots(image), CollectorRegistry())
+    boots = http_server.HttpServer(
+        http_server.HttpServerSettings(bind_address=SERVER), Boots(image), CollectorRegistry()
+    )
     async with leases.serving(), files.serving(), boots.serving():
         await children.serve({"http": boots.port})
 

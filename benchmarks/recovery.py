@@ -44,7 +44,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.lab import machines as lab
 from unbounded.lab.bmc.fleet import start_fleet
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.settings import MetalmanSettings
 
 SITE: Final = lab.SITE
 SECRET: Final = "emulator"
@@ -331,7 +331,7 @@ async def _kept_killed(start: Any, every_s: float) -> None:
 
 async def _leads(api: Api, metalman: Process) -> None:
     """Wait until the process that was just started leads."""
-    name, since = Settings(site=SITE).lease, datetime.now(UTC)
+    name, since = MetalmanSettings(site=SITE).lease, datetime.now(UTC)
     async with asyncio.timeout(ENDS_S):
         while metalman.returncode is None:
             with suppress(NotFound):

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.frame import Limit, Measured, run_benchmark
 from unbounded.api.machine import Machine
-from unbounded.metalman.templates import Surroundings, Template, template_data
+from unbounded.metalman.templates import Template, TemplateContext, template_data
 
 AMOUNT: Final = "{renders:g} renders of a GRUB file"
 RENDERS: Final = 50_000
@@ -46,7 +46,7 @@ async def measure(quick: bool) -> Measured:
     """Render one file again and again, and the same text without a template language."""
     renders = QUICK if quick else RENDERS
     machine = _machine()
-    around = Surroundings(
+    around = TemplateContext(
         apiserver_url="https://api.example:6443",
         serve_url="http://10.0.0.1:8880",
         kubernetes_version="v1.34.0",

@@ -12,8 +12,8 @@ from tests.support.qemu import Hardware, QemuMachine, Segment
 from tests.support.qemu.router import router
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.power import HostPower
-from unbounded.metalman.redfish.pool import Bmc, BmcPool
-from unbounded.metalman.redfish.ports import Access, BootEnabled, BootOverride, BootTarget, ResetType
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
+from unbounded.metalman.redfish.ports import BmcAccount, BootEnabled, BootOverride, BootTarget, ResetType
 
 MAC: Final = "52:54:00:00:00:01"
 
@@ -21,7 +21,7 @@ MAC: Final = "52:54:00:00:00:01"
 @dataclass
 class Bench:
     machine: QemuMachine
-    bmc: Bmc
+    bmc: PooledBmc
 
     async def power_on(self, target: BootTarget | None = None) -> None:
         """Switch it on, to boot once from there; None: from its disk."""
@@ -40,5 +40,5 @@ async def bench(hardware: Hardware, net: Segment, folder: Path) -> AsyncIterator
         QemuMachine(hardware, lab, net, folder) as machine,
         BmcPool() as pool,
     ):
-        access = Access(lab.url, lab.username, lab.password, cert_fingerprint=lab.fingerprint)
+        access = BmcAccount(lab.url, lab.username, lab.password, cert_fingerprint=lab.fingerprint)
         yield Bench(machine, pool.bmc(access))

@@ -11,13 +11,13 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from tests.metalman.support.fixed_boots import FixedBoots
-from tests.metalman.support.net_book import FixedBook
+from tests.metalman.support.reservations import FixedBook
 from tests.support.qemu import Segment
 from unbounded.metalman.dhcp.model import DhcpClient, DhcpFinding, Loader, OfferedBoot, StaticLease, address_octets
 from unbounded.metalman.dhcp.server import DhcpServer
 from unbounded.metalman.dhcp.server import DhcpServerSettings as DhcpSettings
-from unbounded.metalman.http.server import Server as HttpServer
-from unbounded.metalman.http.server import Settings as HttpSettings
+from unbounded.metalman.http.server import HttpServer
+from unbounded.metalman.http.server import HttpServerSettings as HttpSettings
 from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpRejection
 from unbounded.metalman.tftp.server import TftpServer
 from unbounded.metalman.tftp.server import TftpServerSettings as TftpSettings

@@ -11,7 +11,7 @@ from tests.boot.served import ADDRESS, served, url
 from tests.support.qemu import Firmware, Hardware, Segment
 from tests.support.qemu.payload import boot_files, command_line
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.redfish.ports import BootTarget, Power, ResetType
+from unbounded.metalman.redfish.ports import BmcPowerState, BootTarget, ResetType
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(900)]
 
@@ -47,7 +47,7 @@ async def test_uefi_pxe_loads_shim_grub_and_the_kernel_by_tftp(net: Segment, tmp
         await it.bmc.reset(ResetType.GRACEFUL_SHUTDOWN)
         await it.machine.shows("guest: button", since=at, within_s=ENDS_S)
         await it.machine.off(within_s=ENDS_S)
-        assert (await it.bmc.system()).power is Power.OFF
+        assert (await it.bmc.system()).power is BmcPowerState.OFF
     assert it_has.by_tftp == ["shimx64.efi", "grubx64.efi", "grub/grub.cfg", "vmlinuz", "initrd.gz"]
     assert it_has.by_http == ["report"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.boot.bench import MAC, bench
 from tests.support.qemu import Firmware, Hardware, Segment
-from unbounded.metalman.redfish.ports import Power, ResetType
+from unbounded.metalman.redfish.ports import BmcPowerState, ResetType
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 
@@ -21,7 +21,7 @@ async def test_firmware_runs_while_the_power_is_on(net: Segment, tmp_path: Path)
         assert it.machine.running
         await it.bmc.reset(ResetType.FORCE_OFF)
         assert not it.machine.running
-        assert (await it.bmc.system()).power is Power.OFF
+        assert (await it.bmc.system()).power is BmcPowerState.OFF
         assert it.machine.boots == ["Hdd"]
 
 

@@ -30,7 +30,7 @@ from unbounded.machina.main import main as machina
 from unbounded.machineops import settings as machine_ops_settings
 from unbounded.metalman import flags
 from unbounded.metalman.main import main as metalman
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.settings import MetalmanSettings
 
 HEAVY = ("aiohttp", "msgspec", "rich", "prometheus_client", "cryptography", "yaml")
 Main = Callable[[Sequence[str]], int]
@@ -76,7 +76,7 @@ def test_a_site_that_cannot_be_a_label_is_refused(site: str, capsys: pytest.Capt
 
 def test_every_site_has_a_lease_of_its_own_whose_name_kubernetes_takes() -> None:
     sites = ["", "rack1", "Rack1", "rack-1", "rack_1", "rack.1", "R" * 63]
-    leases = [Settings(site=site).lease for site in sites]
+    leases = [MetalmanSettings(site=site).lease for site in sites]
     assert leases[:2] == ["metalman", "metalman-rack1"]
     assert len(set(leases)) == len(sites)
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", lease) for lease in leases)
@@ -264,10 +264,10 @@ def test_addresses_are_written_as_elsewhere_in_kubernetes(text: str, wanted: Add
     assert parse_address(text) == wanted
 
 
-def _metalman(*arguments: str, **environ: str) -> tuple[Settings, ProcessSettings]:
+def _metalman(*arguments: str, **environ: str) -> tuple[MetalmanSettings, ProcessSettings]:
     parser = argparse.ArgumentParser()
     flags.add_arguments(parser, environ, netboot=True)
-    return flags.told(parser.parse_args(arguments), environ, netboot=True)
+    return flags.parse_settings(parser.parse_args(arguments), environ, netboot=True)
 
 
 def test_metalman_has_a_lease_for_each_site() -> None:

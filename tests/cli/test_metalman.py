@@ -23,9 +23,9 @@ from unbounded.kube.process import Runtime, running_caches
 from unbounded.lab.bmc import LabBmc
 from unbounded.lab.machines import manifests
 from unbounded.metalman import controller
-from unbounded.metalman.counting import CounterController
+from unbounded.metalman.counters import CounterController
 from unbounded.metalman.pinning import PinController
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
 from unbounded.operations.metrics import OperationMetrics
 
@@ -327,9 +327,9 @@ async def metalman(api: MemoryApi, site: str | None) -> AsyncIterator[Caches]:
     """metalman on caches that it is given, and these caches to look at."""
     runtime = Runtime(api)
     caches, nodes = controller.caches_of(api), Cache(api, NODES)
-    shared = controller.Shared(caches, nodes, OperationMetrics(runtime.metrics.registry))
+    shared = controller.SharedCaches(caches, nodes, OperationMetrics(runtime.metrics.registry))
     async with running_caches(runtime, *caches.followed, nodes), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(controller.run(runtime, Settings(site=site), shared=shared))
+        running = tasks.create_task(controller.run(runtime, MetalmanSettings(site=site), shared=shared))
         try:
             yield caches
         finally:

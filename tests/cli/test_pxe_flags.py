@@ -10,7 +10,7 @@ import pytest
 from unbounded.cli import pxe
 from unbounded.cli.main import main
 from unbounded.cli.settings import UpSettings, add_up_arguments, up_settings_of
-from unbounded.metalman.settings import DhcpMode, Netboot
+from unbounded.metalman.settings import DhcpMode, NetbootSettings
 
 
 def up(*arguments: str) -> UpSettings:
@@ -25,7 +25,7 @@ def test_nothing_is_served_to_booting_machines_unless_an_interface_is_named() ->
 
 def test_images_are_kept_with_everything_else() -> None:
     found = up("--data", "/d", "--pxe-interface", "br0").netboot
-    assert found == Netboot(
+    assert found == NetbootSettings(
         cache_dir=Path("/d/metalman/cache"), interface="br0", dhcp_mode=DhcpMode.INTERFACE, flags=pxe.FLAGS
     )
 
@@ -89,7 +89,7 @@ def test_an_api_server_that_booted_machines_do_not_reach_is_told_of_with_a_remed
 
 
 def test_the_screen_says_where_machines_boot_from() -> None:
-    wanted = Netboot(interface="br0")
+    wanted = NetbootSettings(interface="br0")
     assert pxe.served(wanted, "http://10.66.0.1:8880") == "  netboot     http://10.66.0.1:8880, TFTP and DHCP on br0"
-    beside = pxe.served(Netboot(interface="br0", dhcp_mode=DhcpMode.PROXY), "http://10.66.0.1:8880")
+    beside = pxe.served(NetbootSettings(interface="br0", dhcp_mode=DhcpMode.PROXY), "http://10.66.0.1:8880")
     assert beside.endswith("on br0, beside another DHCP server")

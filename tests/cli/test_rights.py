@@ -40,7 +40,7 @@ from unbounded.machina.machines.controller import Machines, Ports
 from unbounded.machina.machines.observe import MachineCaches
 from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.metalman import controller as metalman
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.settings import MetalmanSettings
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ async def controllers(server: ApiServer) -> AsyncIterator[None]:
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [group.create_task(runtime.events.run()) for runtime in runtimes.values() if runtime.events]
         tasks.append(group.create_task(machina.run(runtimes["machina"])))
-        tasks.append(group.create_task(metalman.run(runtimes["metalman"], Settings(site=None))))
+        tasks.append(group.create_task(metalman.run(runtimes["metalman"], MetalmanSettings(site=None))))
         try:
             yield
         finally:

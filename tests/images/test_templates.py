@@ -13,12 +13,12 @@ import yaml
 from tests.images.support import TOP
 from unbounded.agent.layout import DAEMON_UNIT, Layout
 from unbounded.api.machine import Machine
-from unbounded.metalman.templates import Surroundings, Template, template_data
+from unbounded.metalman.templates import Template, TemplateContext, template_data
 
 NETBOOT = TOP / "images" / "host-debian12" / "netboot"
 SERVE_URL = "http://10.0.0.1:8880/boot/k3jq2v7x5m4n6p8r9s1t3u5w7y"
 CONFIG = {"MachineName": "rack1-01", "Cluster": {"CaCertBase64": "QUJD"}, "Attest": {"URL": SERVE_URL}}
-AROUND = Surroundings(
+AROUND = TemplateContext(
     apiserver_url="https://10.0.0.1:6443",
     serve_url=SERVE_URL,
     kubernetes_version="v1.34.0",

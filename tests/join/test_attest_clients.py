@@ -32,9 +32,9 @@ from unbounded.api.machine import MACHINES
 from unbounded.join import attest_client
 from unbounded.join.attestation import AttestationFailed, Exchange, TryAgain, seal, wait_s
 from unbounded.join.tpm import Transport, socket_tpm
-from unbounded.metalman.attest.chain import Roots
+from unbounded.metalman.attest.chain import TrustedRoots
 from unbounded.metalman.attest.challenge import Challenges
-from unbounded.metalman.attest.service import Attestation
+from unbounded.metalman.attest.service import AttestationService
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = ROOT / "images" / "common"
@@ -45,7 +45,7 @@ Handler = Callable[[bytes], Awaitable[web.Response]]
 class Server:
     """metalman's attestation for one Machine, over HTTP; `first` is answered before, one for each request."""
 
-    roots: Roots | None = None
+    roots: TrustedRoots | None = None
     first: list[web.Response] = field(default_factory=list)
     requests: int = 0
     proofs: int = 0
@@ -65,7 +65,7 @@ class Server:
     async def running(self) -> AsyncIterator[str]:
         self.api = MemoryApi()
         await self.api.create(MACHINES, {"metadata": {"name": "m1"}})
-        self.attestation = Attestation(self.api, lambda: FACTS, Challenges(KEY), roots=self.roots)
+        self.attestation = AttestationService(self.api, lambda: FACTS, Challenges(KEY), roots=self.roots)
         async with served(self.handle) as host:
             yield f"http://{host}/boot/x/"
 
@@ -194,7 +194,7 @@ async def test_a_maker_vouches_for_the_tpm_that_brings_its_certificate(tmp_path:
     with software_tpm(tmp_path / "tpm", maker=True) as made, software_tpm(tmp_path / "other") as plain:
         maker = tmp_path / "maker.pem"
         maker.write_bytes(b"".join(path.read_bytes() for path in (tmp_path / "tpm" / "ca").glob("*cert.pem")))
-        server = Server(roots=Roots.load(maker))
+        server = Server(roots=TrustedRoots.load(maker))
         async with server.running() as url:
             with pytest.raises(Rejected, match="403: the request has no ekCert"):
                 await attest_client.attest(url, socket_tpm(plain.address))

@@ -38,8 +38,8 @@ from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.payload import payload
 from unbounded.machineops.joining import Joining, PlainSecrets
-from unbounded.metalman.netboot.ports import NotKnown
-from unbounded.metalman.surroundings import ClusterSurroundings
+from unbounded.metalman.netboot.ports import FactUnknown
+from unbounded.metalman.template_context import ClusterTemplateContext
 from unbounded.operations.ports import Refusal
 
 SETTINGS: Final = {
@@ -86,7 +86,7 @@ class Place:
 
     async def template_data(self, of: Machine, *, private: bool = True) -> dict[str, Any]:
         """The agent's file as metalman's templates have it."""
-        given = ClusterSurroundings(self.api, self.facts)
+        given = ClusterTemplateContext(self.api, self.facts)
         around = await given.surroundings(of, BOOT_URL, private=private)
         found: dict[str, Any] = json.loads(around.agent_config_json)
         return found
@@ -181,7 +181,7 @@ async def test_what_cannot_be_read_is_waited_for(failure: Exception) -> None:
     api = Failing(namespaces=NAMESPACES)
     async with place(api) as there:
         api.failure = failure
-        with pytest.raises(NotKnown, match="the Machine's configuration cannot be read: "):
+        with pytest.raises(FactUnknown, match="the Machine's configuration cannot be read: "):
             await there.template_data(machine())
         with pytest.raises(Refusal if isinstance(failure, Forbidden) else ServerUnreachable):
             await there.user_data(machine())

@@ -6,10 +6,10 @@ import pytest
 
 from tests.metalman.fake_bmc import FakeBmc
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import Limits
+from unbounded.metalman.redfish.ports import BmcLimits
 
 # Short enough that a test of a limit takes a moment, long enough for a loaded machine.
-SHORT = Limits(
+SHORT = BmcLimits(
     call_s=1.0, connect_s=2.0, start_s=1.0, queue_s=5.0, task_s=1.0, task_poll_s=0.02, task_poll_max_s=0.05, idle_s=60.0
 )
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from unbounded.metalman.redfish.endpoint import fingerprint_of
-from unbounded.metalman.redfish.ports import Access
+from unbounded.metalman.redfish.ports import BmcAccount
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ROOT = "/redfish/v1"
@@ -140,14 +140,14 @@ class FakeBmc:
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
-    def access(self, **changed: Any) -> Access:
+    def access(self, **changed: Any) -> BmcAccount:
         fields: dict[str, Any] = {
             "url": self.url,
             "username": "admin",
             "password": PASSWORD,
             "cert_fingerprint": self.tls.fingerprint if self.tls else None,
         }
-        return Access(**(fields | changed))
+        return BmcAccount(**(fields | changed))
 
     def once(self, method: str, path: str, *handlers: Handler) -> None:
         self.answers.setdefault((method, path), []).extend(handlers)

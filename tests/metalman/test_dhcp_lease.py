@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.metalman.support.net_book import (
+from tests.metalman.support.reservations import (
     ADDRESS,
     FILES,
     FOREIGN,

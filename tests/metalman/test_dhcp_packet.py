@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metalman.support.net_book import asked, book
+from tests.metalman.support.reservations import asked, book
 from unbounded.metalman.dhcp import frames, lease, proxy
 from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode
 from unbounded.metalman.dhcp.options import MalformedDhcpPacket

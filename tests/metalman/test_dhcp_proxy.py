@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.metalman.support.net_book import FILES, MAC, RELAY, SERVER, FixedBook, asked, book, pxe
+from tests.metalman.support.reservations import FILES, MAC, RELAY, SERVER, FixedBook, asked, book, pxe
 from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.model import (
     Arrival,

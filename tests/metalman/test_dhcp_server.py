@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.metalman.fake_bmc import eventually
-from tests.metalman.support.net_book import FILES, MAC, URL, FixedBook, asked, pxe
+from tests.metalman.support.reservations import FILES, MAC, URL, FixedBook, asked, pxe
 from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.model import (
     DhcpClient,

@@ -13,16 +13,16 @@ from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, Election, ProcessSettings
 from unbounded.metalman import flags
 from unbounded.metalman.main import main
-from unbounded.metalman.settings import DhcpMode, Netboot, Settings
+from unbounded.metalman.settings import DhcpMode, MetalmanSettings, NetbootSettings
 
 
-def serve_pxe(*arguments: str, **environ: str) -> tuple[Settings, ProcessSettings]:
+def serve_pxe(*arguments: str, **environ: str) -> tuple[MetalmanSettings, ProcessSettings]:
     parser = argparse.ArgumentParser()
     flags.add_arguments(parser, environ, netboot=True)
-    return flags.told(parser.parse_args(arguments), environ, netboot=True)
+    return flags.parse_settings(parser.parse_args(arguments), environ, netboot=True)
 
 
-def netboot(*arguments: str, **environ: str) -> Netboot:
+def netboot(*arguments: str, **environ: str) -> NetbootSettings:
     found = serve_pxe(*arguments, **environ)[0].netboot
     assert found is not None
     return found
@@ -32,7 +32,7 @@ def test_without_a_word_it_is_as_the_reference_says() -> None:
     settings, process = serve_pxe()
     assert (settings.site, settings.concurrent, settings.attempts, settings.poll_s) == ("", 10, 3, 5.0)
     assert settings.election == Election(duration_s=15, renew_s=10, retry_s=2)
-    assert settings.netboot == Netboot()
+    assert settings.netboot == NetbootSettings()
     assert (process.health, process.leader_election) == ((Address("", 8081),), True)
     assert settings.netboot.cache_dir == Path.home() / ".unbounded/metalman/cache"
     ports = settings.netboot
@@ -144,7 +144,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     file = tmp_path / "metalman.yaml"
     file.write_text("# nothing yet\n")
-    assert netboot("--config", str(file)) == Netboot()
+    assert netboot("--config", str(file)) == NetbootSettings()
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,11 @@ def test_they_may_share_the_file_of_the_servers(tmp_path: Path) -> None:
     file.write_text("site: rack1\ntftpPort: 6969\n")
     parser = argparse.ArgumentParser()
     flags.add_arguments(parser, {}, netboot=False)
-    settings, _ = flags.told(parser.parse_args(["--config", str(file)]), {}, netboot=False)
-    assert settings == Settings(site="rack1", netboots=False)
+    settings, _ = flags.parse_settings(parser.parse_args(["--config", str(file)]), {}, netboot=False)
+    assert settings == MetalmanSettings(site="rack1", netboots=False)
 
 
 def test_every_option_has_another_name_in_the_file_and_in_the_environment() -> None:
     for names in ([one.key for one in flags.OPTIONS], [one.variable("METALMAN") for one in flags.OPTIONS]):
         assert len(set(names)) == len(flags.OPTIONS)
-    assert DhcpMode("auto") is Netboot().dhcp_mode
+    assert DhcpMode("auto") is NetbootSettings().dhcp_mode

@@ -19,17 +19,17 @@ from prometheus_client import CollectorRegistry
 
 from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.fixed_boots import FixedBoots
-from unbounded.metalman.http.pace import Least
-from unbounded.metalman.http.server import Server, Settings
+from unbounded.metalman.http.rate_check import MinimumRate
+from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 
-WANTED = Settings("127.0.0.1", 0, least=Least(64 << 10, 2.0))
+WANTED = HttpServerSettings("127.0.0.1", 0, least=MinimumRate(64 << 10, 2.0))
 MIB = 1 << 20
 
 
 @asynccontextmanager
-async def serving(folder: Path, wanted: Settings = WANTED) -> AsyncIterator[tuple[Server, FixedBoots]]:
+async def serving(folder: Path, wanted: HttpServerSettings = WANTED) -> AsyncIterator[tuple[HttpServer, FixedBoots]]:
     boots = FixedBoots(folder)
-    async with Server(wanted, boots, CollectorRegistry()).serving() as server:
+    async with HttpServer(wanted, boots, CollectorRegistry()).serving() as server:
         yield server, boots
 
 

@@ -14,43 +14,43 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.metalman.support.fixed_boots import MODIFIED, PREFIX
-from unbounded.metalman.http.asked import Asked, Route, taken_apart
 from unbounded.metalman.http.conditions import (
-    Conditions,
-    Failed,
+    FileRange,
     NotModified,
-    Part,
-    Unsatisfiable,
-    Whole,
+    PreconditionFailed,
+    RangeNotSatisfiable,
+    RequestConditions,
+    WholeFile,
     decide,
 )
+from unbounded.metalman.http.fair_queue import FairQueue
 from unbounded.metalman.http.forwarded import client_of
-from unbounded.metalman.http.pace import Least, Pace
+from unbounded.metalman.http.rate_check import MinimumRate, RateCheck
 from unbounded.metalman.http.reports import cloud_init_event, progress_report
-from unbounded.metalman.http.turns import Turns
+from unbounded.metalman.http.targets import HttpRoute, HttpTarget, parse_target
 
 
 @pytest.mark.parametrize(
     ("target", "asked"),
     [
-        ("/shimx64.efi", Asked(Route.FILE, None, "shimx64.efi")),
-        ("//grubx64.efi", Asked(Route.FILE, None, "grubx64.efi")),
-        ("/grub//./grub.cfg?x=1", Asked(Route.FILE, None, "grub/grub.cfg")),
-        ("/grub%2Fgrub.cfg", Asked(Route.FILE, None, "grub/grub.cfg")),
-        ("http://10.0.0.1:8880/vmlinuz", Asked(Route.FILE, None, "vmlinuz")),
-        ("/boot/grub.cfg", Asked(Route.FILE, None, "boot/grub.cfg")),
-        (f"/boot/{PREFIX}/disk.img.gz", Asked(Route.FILE, PREFIX, "disk.img.gz")),
-        (f"/boot/{PREFIX}//cloud-init/user-data", Asked(Route.FILE, PREFIX, "cloud-init/user-data")),
-        (f"//boot//{PREFIX}/attest", Asked(Route.ATTEST, PREFIX, "attest")),
-        (f"/boot/{PREFIX}/pxe/disable", Asked(Route.DISABLE, PREFIX, "pxe/disable")),
-        (f"/boot/{PREFIX}/cloudinit//log", Asked(Route.CLOUD_INIT, PREFIX, "cloudinit/log")),
-        (f"/boot/{PREFIX}/progress", Asked(Route.PROGRESS, PREFIX, "progress")),
-        ("/attest", Asked(Route.FILE, None, "attest")),  # without a prefix it is a name like others
-        ("/%252e%252e/x", Asked(Route.FILE, None, "%2e%2e/x")),  # decoded once
+        ("/shimx64.efi", HttpTarget(HttpRoute.FILE, None, "shimx64.efi")),
+        ("//grubx64.efi", HttpTarget(HttpRoute.FILE, None, "grubx64.efi")),
+        ("/grub//./grub.cfg?x=1", HttpTarget(HttpRoute.FILE, None, "grub/grub.cfg")),
+        ("/grub%2Fgrub.cfg", HttpTarget(HttpRoute.FILE, None, "grub/grub.cfg")),
+        ("http://10.0.0.1:8880/vmlinuz", HttpTarget(HttpRoute.FILE, None, "vmlinuz")),
+        ("/boot/grub.cfg", HttpTarget(HttpRoute.FILE, None, "boot/grub.cfg")),
+        (f"/boot/{PREFIX}/disk.img.gz", HttpTarget(HttpRoute.FILE, PREFIX, "disk.img.gz")),
+        (f"/boot/{PREFIX}//cloud-init/user-data", HttpTarget(HttpRoute.FILE, PREFIX, "cloud-init/user-data")),
+        (f"//boot//{PREFIX}/attest", HttpTarget(HttpRoute.ATTEST, PREFIX, "attest")),
+        (f"/boot/{PREFIX}/pxe/disable", HttpTarget(HttpRoute.DISABLE, PREFIX, "pxe/disable")),
+        (f"/boot/{PREFIX}/cloudinit//log", HttpTarget(HttpRoute.CLOUD_INIT, PREFIX, "cloudinit/log")),
+        (f"/boot/{PREFIX}/progress", HttpTarget(HttpRoute.PROGRESS, PREFIX, "progress")),
+        ("/attest", HttpTarget(HttpRoute.FILE, None, "attest")),  # without a prefix it is a name like others
+        ("/%252e%252e/x", HttpTarget(HttpRoute.FILE, None, "%2e%2e/x")),  # decoded once
     ],
 )
-def test_a_target_is_a_file_or_a_report(target: str, asked: Asked) -> None:
-    assert taken_apart(target) == asked
+def test_a_target_is_a_file_or_a_report(target: str, asked: HttpTarget) -> None:
+    assert parse_target(target) == asked
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_target_is_a_file_or_a_report(target: str, asked: Asked) -> None:
     ],
 )
 def test_what_is_no_name_is_nothing(target: str) -> None:
-    assert taken_apart(target) is None
+    assert parse_target(target) is None
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_what_is_no_name_is_nothing(target: str) -> None:
     st.text(max_size=300) | st.lists(st.sampled_from(["/", "..", "%2e", "%", "boot", PREFIX, "\0", "a"])).map("".join)
 )
 def test_whatever_is_asked_for_stays_below_its_folder(target: str) -> None:
-    asked = taken_apart(target)
+    asked = parse_target(target)
     if asked is not None:
         parts = asked.path.split("/")
         assert parts
@@ -111,7 +111,7 @@ def test_without_a_trusted_proxy_headers_count_for_nothing(said: list[str]) -> N
 
 
 def decided(asked: Mapping[str, str], size: int = 1000, *, get: bool = True) -> object:
-    return decide(Conditions(**asked), get=get, size=size, etag="tag", modified=MODIFIED)
+    return decide(RequestConditions(**asked), get=get, size=size, etag="tag", modified=MODIFIED)
 
 
 WHEN = formatdate(MODIFIED, usegmt=True)
@@ -122,41 +122,41 @@ AFTER = formatdate(MODIFIED + 1, usegmt=True)
 @pytest.mark.parametrize(
     ("asked", "decision"),
     [
-        ({}, Whole()),
-        ({"range": "bytes=0-"}, Part(0, 1000)),
-        ({"range": "bytes=0-0"}, Part(0, 1)),
-        ({"range": "bytes=990-5000"}, Part(990, 1000)),
-        ({"range": "Bytes = 5-9"}, Part(5, 10)),
-        ({"range": "bytes=-1"}, Part(999, 1000)),
-        ({"range": "bytes=-5000"}, Part(0, 1000)),
-        ({"range": "bytes=-0"}, Unsatisfiable()),
-        ({"range": "bytes=1000-"}, Unsatisfiable()),
-        ({"range": "bytes=0-1,5-6"}, Whole()),
-        ({"range": "bytes=9-5"}, Whole()),
-        ({"range": "bytes=-"}, Whole()),
-        ({"range": "lines=1-2"}, Whole()),
-        ({"range": "bytes=" + "9" * 5000 + "-"}, Whole()),
-        ({"range": "bytes=１-２"}, Whole()),
-        ({"range": "bytes=1-2", "if_range": '"tag"'}, Part(1, 3)),
-        ({"range": "bytes=1-2", "if_range": 'W/"tag"'}, Whole()),
-        ({"range": "bytes=1-2", "if_range": '"other"'}, Whole()),
-        ({"range": "bytes=1-2", "if_range": WHEN}, Part(1, 3)),
-        ({"range": "bytes=1-2", "if_range": AFTER}, Whole()),
-        ({"range": "bytes=1-2", "if_range": "nonsense"}, Whole()),
+        ({}, WholeFile()),
+        ({"range": "bytes=0-"}, FileRange(0, 1000)),
+        ({"range": "bytes=0-0"}, FileRange(0, 1)),
+        ({"range": "bytes=990-5000"}, FileRange(990, 1000)),
+        ({"range": "Bytes = 5-9"}, FileRange(5, 10)),
+        ({"range": "bytes=-1"}, FileRange(999, 1000)),
+        ({"range": "bytes=-5000"}, FileRange(0, 1000)),
+        ({"range": "bytes=-0"}, RangeNotSatisfiable()),
+        ({"range": "bytes=1000-"}, RangeNotSatisfiable()),
+        ({"range": "bytes=0-1,5-6"}, WholeFile()),
+        ({"range": "bytes=9-5"}, WholeFile()),
+        ({"range": "bytes=-"}, WholeFile()),
+        ({"range": "lines=1-2"}, WholeFile()),
+        ({"range": "bytes=" + "9" * 5000 + "-"}, WholeFile()),
+        ({"range": "bytes=１-２"}, WholeFile()),
+        ({"range": "bytes=1-2", "if_range": '"tag"'}, FileRange(1, 3)),
+        ({"range": "bytes=1-2", "if_range": 'W/"tag"'}, WholeFile()),
+        ({"range": "bytes=1-2", "if_range": '"other"'}, WholeFile()),
+        ({"range": "bytes=1-2", "if_range": WHEN}, FileRange(1, 3)),
+        ({"range": "bytes=1-2", "if_range": AFTER}, WholeFile()),
+        ({"range": "bytes=1-2", "if_range": "nonsense"}, WholeFile()),
         ({"if_none_match": '"tag"'}, NotModified()),
         ({"if_none_match": 'W/"tag"'}, NotModified()),
         ({"if_none_match": '"a", "tag"'}, NotModified()),
         ({"if_none_match": "*"}, NotModified()),
-        ({"if_none_match": '"other"', "if_modified_since": WHEN}, Whole()),
+        ({"if_none_match": '"other"', "if_modified_since": WHEN}, WholeFile()),
         ({"if_modified_since": WHEN}, NotModified()),
-        ({"if_modified_since": BEFORE}, Whole()),
-        ({"if_modified_since": "yesterday"}, Whole()),
-        ({"if_match": '"tag"'}, Whole()),
-        ({"if_match": "*"}, Whole()),
-        ({"if_match": 'W/"tag"'}, Failed()),
-        ({"if_match": '"other"', "if_none_match": '"tag"'}, Failed()),
-        ({"if_unmodified_since": BEFORE}, Failed()),
-        ({"if_unmodified_since": WHEN}, Whole()),
+        ({"if_modified_since": BEFORE}, WholeFile()),
+        ({"if_modified_since": "yesterday"}, WholeFile()),
+        ({"if_match": '"tag"'}, WholeFile()),
+        ({"if_match": "*"}, WholeFile()),
+        ({"if_match": 'W/"tag"'}, PreconditionFailed()),
+        ({"if_match": '"other"', "if_none_match": '"tag"'}, PreconditionFailed()),
+        ({"if_unmodified_since": BEFORE}, PreconditionFailed()),
+        ({"if_unmodified_since": WHEN}, WholeFile()),
     ],
 )
 def test_conditions_and_ranges(asked: dict[str, str], decision: object) -> None:
@@ -164,19 +164,19 @@ def test_conditions_and_ranges(asked: dict[str, str], decision: object) -> None:
 
 
 def test_only_a_get_has_ranges_and_an_empty_file_has_none() -> None:
-    assert decided({"range": "bytes=1-2"}, get=False) == Whole()
-    assert decided({"range": "bytes=0-"}, 0) == Unsatisfiable()
-    assert decided({}, 0) == Whole()
+    assert decided({"range": "bytes=1-2"}, get=False) == WholeFile()
+    assert decided({"range": "bytes=0-"}, 0) == RangeNotSatisfiable()
+    assert decided({}, 0) == WholeFile()
 
 
 FIELD = st.none() | st.text(max_size=60) | st.sampled_from(["*", '"tag"', WHEN, "bytes=0-5", "bytes=-3", "Thu, 99"])
 
 
 @pytest.mark.slow
-@given(st.builds(Conditions, FIELD, FIELD, FIELD, FIELD, FIELD, FIELD), st.booleans(), st.integers(0, 9))
-def test_no_condition_gives_more_than_there_is(asked: Conditions, get: bool, size: int) -> None:
+@given(st.builds(RequestConditions, FIELD, FIELD, FIELD, FIELD, FIELD, FIELD), st.booleans(), st.integers(0, 9))
+def test_no_condition_gives_more_than_there_is(asked: RequestConditions, get: bool, size: int) -> None:
     decision = decide(asked, get=get, size=size, etag="tag", modified=None)
-    if isinstance(decision, Part):
+    if isinstance(decision, FileRange):
         assert 0 <= decision.start < decision.stop <= size
 
 
@@ -185,7 +185,7 @@ class Sharing(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns: Turns[int] = Turns(2)
+        self.turns: FairQueue[int] = FairQueue(2)
         self.of: dict[int, str] = {}
         self.placed: set[int] = set()
         self.ready: set[int] = set()
@@ -239,7 +239,7 @@ TestSharing.settings = settings(stateful_step_count=20, deadline=None)
 
 
 def test_a_client_with_many_transfers_gets_no_more_turns_than_one_with_a_single_one() -> None:
-    turns: Turns[tuple[str, int]] = Turns(50)
+    turns: FairQueue[tuple[str, int]] = FairQueue(50)
     for client, many in (("greedy", 50), ("modest", 1), ("other", 1)):
         for number in range(many):
             assert turns.enter(client, (client, number))
@@ -254,7 +254,7 @@ def test_a_client_with_many_transfers_gets_no_more_turns_than_one_with_a_single_
 
 
 def test_a_pace_is_too_slow_when_too_little_went_out_since_the_last_time_that_enough_did() -> None:
-    pace = Pace(Least(bytes=100, within_s=10.0), since=0.0)
+    pace = RateCheck(MinimumRate(bytes=100, within_s=10.0), since=0.0)
     assert not pace.too_slow(99, 10.0)
     assert not pace.too_slow(100, 10.5)
     assert not pace.too_slow(199, 20.5)

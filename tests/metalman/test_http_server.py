@@ -24,11 +24,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.fixed_boots import CFG, MODIFIED, PREFIX, FixedBoots, etag_of
 from unbounded.metalman.http.bodies import LARGEST_BYTES
-from unbounded.metalman.http.pace import Least
-from unbounded.metalman.http.ports import CloudInitEvent, Outcome, ProgressReport
-from unbounded.metalman.http.server import Server, Settings
+from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport, ReportAnswer
+from unbounded.metalman.http.rate_check import MinimumRate
+from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 
-LOOPBACK = Settings("127.0.0.1", 0, least=Least(64 << 10, 0.6), idle_s=1.0, body_s=1.0)
+LOOPBACK = HttpServerSettings("127.0.0.1", 0, least=MinimumRate(64 << 10, 0.6), idle_s=1.0, body_s=1.0)
 IMAGE = os.urandom(1 << 20) * 9 + b"tail"
 UNDER = f"/boot/{PREFIX}"
 
@@ -36,7 +36,7 @@ UNDER = f"/boot/{PREFIX}"
 class Site:
     """A server, what it serves, and its metrics."""
 
-    def __init__(self, server: Server, boots: FixedBoots, registry: CollectorRegistry) -> None:
+    def __init__(self, server: HttpServer, boots: FixedBoots, registry: CollectorRegistry) -> None:
         self.server = server
         self.boots = boots
         self._registry = registry
@@ -71,12 +71,12 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(folder: Path, wanted: Settings = LOOPBACK) -> AsyncIterator[Site]:
+async def serving(folder: Path, wanted: HttpServerSettings = LOOPBACK) -> AsyncIterator[Site]:
     boots, registry = FixedBoots(folder), CollectorRegistry()
     boots.put("disk.img.gz", IMAGE)
     boots.put("shimx64.efi", b"MZ" * 1000)
     boots.put("empty", b"")
-    async with Server(wanted, boots, registry).serving() as server:
+    async with HttpServer(wanted, boots, registry).serving() as server:
         yield Site(server, boots, registry)
 
 
@@ -234,11 +234,11 @@ async def test_our_bug_is_a_500_for_one_request_and_nobody_else(site: Site) -> N
 
 @pytest.mark.slow
 async def test_a_report_is_passed_on_and_its_outcome_is_the_answer(site: Site) -> None:
-    site.boots.outcome = Outcome(503, {"error": "try again"}, 4)
+    site.boots.outcome = ReportAnswer(503, {"error": "try again"}, 4)
     answer = await site.ask(b"POST %s/attest HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc" % UNDER.encode())
     assert (code_of(answer), body_of(answer)) == (503, b'{"error":"try again"}')
     assert fields_of(answer)["retry-after"] == "4"
-    site.boots.outcome = Outcome(200, {})
+    site.boots.outcome = ReportAnswer(200, {})
     posts: dict[str, str] = {
         "/attest": '{"ekPub":"AAA="}',
         "/pxe/disable": "",
@@ -455,7 +455,7 @@ async def test_the_end_of_the_server_ends_what_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_a_bug_in_sending_is_told_and_hangs_nobody(tmp_path: Path) -> None:
     no_number: Any = "many"  # the sending thread trips over it at its first look at a client that reads nothing
-    async with serving(tmp_path, replace(LOOPBACK, least=Least(no_number))) as site:
+    async with serving(tmp_path, replace(LOOPBACK, least=MinimumRate(no_number))) as site:
         assert site.server.check() is None
         site.boots.put("huge", IMAGE * 4)
         with site.connected(buffer_bytes=4096) as reads_nothing:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.redfish.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, SILENCES, Breaker
+from unbounded.metalman.redfish.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, SILENCES, CircuitBreaker
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["silent", "answered", "abandoned"]), st.floats(0, 40), st.floats(0, 1)), max_size=60
@@ -14,7 +14,7 @@ STEPS = st.lists(
 @pytest.mark.slow
 @given(STEPS)
 def test_a_pause_is_bounded_needs_silences_and_always_ends_in_one_probe(steps: list[tuple[str, float, float]]) -> None:
-    breaker, now, in_a_row = Breaker(), 0.0, 0
+    breaker, now, in_a_row = CircuitBreaker(), 0.0, 0
     for outcome, passes_s, jitter in steps:
         now += passes_s
         pause = breaker.pause(now)
@@ -38,7 +38,7 @@ def test_a_pause_is_bounded_needs_silences_and_always_ends_in_one_probe(steps: l
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
-    breaker, pauses = Breaker(), []
+    breaker, pauses = CircuitBreaker(), []
     for _ in range(SILENCES + 8):
         breaker.silent(0.0, "no answer", jitter=0.0)
         pauses.append(breaker.retry_at)

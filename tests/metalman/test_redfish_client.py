@@ -13,17 +13,17 @@ from tests.metalman.fake_bmc import PASSWORD, RESET, ROOT, SYSTEM, FakeBmc, Hand
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.metalman.redfish.failures import TaskFailed, Unsupported
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarget, Limits, Power, ResetType
+from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, BootEnabled, BootOverride, BootTarget, ResetType
 
 TASK = f"{ROOT}/TaskService/TaskMonitors/7"
 
 
 @pytest.mark.parametrize(
     ("said", "power"),
-    [("On", Power.ON), ("Off", Power.OFF), ("off", Power.OFF)]
-    + [(text, Power.UNSETTLED) for text in ("PoweringOn", "PoweringOff", "Paused", "Unknown", None, 7)],
+    [("On", BmcPowerState.ON), ("Off", BmcPowerState.OFF), ("off", BmcPowerState.OFF)]
+    + [(text, BmcPowerState.UNSETTLED) for text in ("PoweringOn", "PoweringOff", "Paused", "Unknown", None, 7)],
 )
-async def test_power_is_on_off_or_unsettled(bmc: FakeBmc, pool: BmcPool, said: object, power: Power) -> None:
+async def test_power_is_on_off_or_unsettled(bmc: FakeBmc, pool: BmcPool, said: object, power: BmcPowerState) -> None:
     bmc.power = said
     state = await pool.bmc(bmc.access()).system()
     assert (state.power, state.power_text) == (power, said if isinstance(said, str) else "")
@@ -256,7 +256,7 @@ async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
 async def test_a_task_that_ran_when_it_was_last_told_still_runs_when_the_limit_ends_a_look(bmc: FakeBmc) -> None:
     accept_as_task(bmc)
     bmc.once("GET", TASK, task("Running"), slow(40, says(web.Response)))
-    async with BmcPool(Limits(task_s=1.5, task_poll_s=0.02)) as pool:
+    async with BmcPool(BmcLimits(task_s=1.5, task_poll_s=0.02)) as pool:
         accepted = await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
     assert (accepted.sent, accepted.settled) == ("ForceOff", False)
 
@@ -268,7 +268,7 @@ async def test_a_task_that_ran_when_it_was_last_told_still_runs_when_the_limit_e
 async def test_a_task_that_cannot_be_looked_at_leaves_its_end_unknown(bmc: FakeBmc, look: Handler) -> None:
     accept_as_task(bmc)
     bmc.always("GET", TASK, look)
-    async with asyncio.timeout(20), BmcPool(Limits(task_s=0.5, task_poll_s=0.1)) as pool:
+    async with asyncio.timeout(20), BmcPool(BmcLimits(task_s=0.5, task_poll_s=0.1)) as pool:
         with pytest.raises(Uncertain, match="could not be followed"):
             await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
 

@@ -20,27 +20,27 @@ from unbounded.lab.bmc.power import HostPower as TruePower
 from unbounded.lab.bmc.profiles import dials_for
 from unbounded.lab.dials import changed
 from unbounded.metalman.redfish.failures import (
-    Busy,
+    BmcBusy,
+    BmcUnreachable,
     CertificateChanged,
     CircuitOpen,
-    PasswordRefused,
+    PasswordRejected,
     TaskFailed,
-    Unreachable,
     Unsupported,
 )
-from unbounded.metalman.redfish.pool import Bmc, BmcPool
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import (
-    Access,
+    BmcAccount,
+    BmcLimits,
+    BmcPowerState,
     BootEnabled,
     BootOverride,
     BootTarget,
-    Limits,
-    Power,
     ResetType,
 )
 
 T = TypeVar("T")
-LIMITS: Final = Limits(call_s=0.5, connect_s=0.5, start_s=5.0, task_s=3.0, task_poll_s=0.1, task_poll_max_s=0.3)
+LIMITS: Final = BmcLimits(call_s=0.5, connect_s=0.5, start_s=5.0, task_s=3.0, task_poll_s=0.1, task_poll_max_s=0.3)
 PATIENCE_S: Final = 10.0
 FLAPPING_S: Final = 60.0  # each call meets a closed door with a chance of one in three, and pauses are drawn
 GRACE_S: Final = 1.0
@@ -50,7 +50,7 @@ ASK_AGAIN_S: Final = 1.0
 NAMED: Final[dict[str, tuple[type[Failure], str]]] = {
     "accepts-and-does-nothing": (Transient, "still On"),
     "task-that-fails": (TaskFailed, "Exception"),
-    "session-service-refuses": (PasswordRefused, "refused the password"),
+    "session-service-refuses": (PasswordRejected, "refused the password"),
     "password-expired": (Rejected, "PasswordChangeRequired"),
     "several-systems": (Rejected, "Node1, Node2"),
     "stalls": (Transient, "no answer"),
@@ -79,31 +79,31 @@ def lab(profile: str) -> LabBmc:
     return LabBmc(dials=shortened(profile), shutdown_s=0.2, boot_s=0.2)
 
 
-def access(bmc: LabBmc, **changed: str) -> Access:
+def access(bmc: LabBmc, **changed: str) -> BmcAccount:
     fields = {
         "url": bmc.url,
         "username": bmc.username,
         "password": bmc.password,
         "cert_fingerprint": bmc.fingerprint,
     }
-    return Access(**(fields | changed))
+    return BmcAccount(**(fields | changed))
 
 
 class PatientCaller:
     """Reads, asks, reads again; a lost answer is looked at and not repeated before its time."""
 
-    def __init__(self, bmc: Bmc, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, bmc: PooledBmc, patience_s: float = PATIENCE_S) -> None:
         self._bmc, self._patience_s = bmc, patience_s
         self.last: Failure = Transient("nothing was tried")
         self.misses = 0
 
     async def reboot(self) -> None:
-        await self._until(Power.OFF, lambda since_s: (
+        await self._until(BmcPowerState.OFF, lambda since_s: (
             ResetType.GRACEFUL_SHUTDOWN if since_s < GRACE_S else ResetType.FORCE_OFF
         ))  # fmt: skip
-        await self._until(Power.ON, lambda _: ResetType.ON)
+        await self._until(BmcPowerState.ON, lambda _: ResetType.ON)
 
-    async def _until(self, wanted: Power, ask: Callable[[float], ResetType]) -> None:
+    async def _until(self, wanted: BmcPowerState, ask: Callable[[float], ResetType]) -> None:
         loop = asyncio.get_running_loop()
         start, asked = loop.time(), -ASK_AGAIN_S
         unsupported: set[ResetType] = set()
@@ -114,7 +114,7 @@ class PatientCaller:
             reset = ask(loop.time() - start)
             if reset in unsupported:
                 reset = ResetType.FORCE_OFF
-            if state is not None and state.power is not Power.UNSETTLED and loop.time() - asked >= ASK_AGAIN_S:
+            if state is not None and state.power is not BmcPowerState.UNSETTLED and loop.time() - asked >= ASK_AGAIN_S:
                 asked = loop.time()
                 try:
                     await self.tried(lambda wanted=reset: self._bmc.reset(wanted))  # type: ignore[misc]  # bound now
@@ -129,7 +129,7 @@ class PatientCaller:
     async def tried(self, call: Callable[[], Awaitable[T]]) -> T | None:
         try:
             return await call()
-        except Busy as pause:
+        except BmcBusy as pause:
             if not isinstance(pause, CircuitOpen):
                 self.last = pause
             await asyncio.sleep(min(pause.retry_after_s or 0.1, 1.0))
@@ -170,10 +170,10 @@ def _sessions(bmc: LabBmc) -> list[object]:
 async def test_three_machines_with_a_wrong_password_do_not_lock_the_account() -> None:
     async with lab("locks-out") as bmc, BmcPool() as pool:
         for secret in ("one", "two", "three", "one"):
-            with pytest.raises(PasswordRefused):
+            with pytest.raises(PasswordRejected):
                 await pool.bmc(access(bmc, password="wrong", secret=secret)).system()
         assert bmc.bmc.access.refused_logins == 1
-        assert (await pool.bmc(access(bmc)).system()).power is Power.ON
+        assert (await pool.bmc(access(bmc)).system()).power is BmcPowerState.ON
 
 
 async def test_a_bmc_whose_certificate_changed_gets_no_password() -> None:
@@ -202,7 +202,7 @@ async def test_an_unplugged_bmc_is_unreachable_and_comes_back() -> None:
         handle = pool.bmc(access(bmc))
         await handle.system()
         await bmc.unplug()
-        with pytest.raises(Unreachable):
+        with pytest.raises(BmcUnreachable):
             await handle.system()
         await bmc.plug()
         async with asyncio.timeout(20):
@@ -210,7 +210,7 @@ async def test_an_unplugged_bmc_is_unreachable_and_comes_back() -> None:
             while await caller.tried(handle.system) is None:
                 caller.misses += 1
                 await asyncio.sleep(0.1)
-        assert (await handle.system()).power is Power.OFF
+        assert (await handle.system()).power is BmcPowerState.OFF
 
 
 PXE_ONCE: Final = BootOverride(BootEnabled.ONCE, BootTarget.PXE)

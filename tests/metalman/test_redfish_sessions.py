@@ -9,17 +9,17 @@ import pytest
 from aiohttp import web
 
 from tests.metalman.fake_bmc import PASSWORD, RESET, SESSIONS, SYSTEM, FakeBmc, Handler, error, eventually, says, slow
-from unbounded.metalman.redfish.failures import Busy, PasswordRefused
-from unbounded.metalman.redfish.pool import HANG_UPS, BmcPool
-from unbounded.metalman.redfish.ports import Limits, Power, ResetType
+from unbounded.metalman.redfish.failures import BmcBusy, PasswordRejected
+from unbounded.metalman.redfish.pool import CONCURRENT_DELETIONS, BmcPool
+from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, ResetType
 
 
 async def test_one_session_serves_all_calls_and_is_deleted_at_the_end(bmc: FakeBmc) -> None:
     async with BmcPool() as pool:
         handle = pool.bmc(bmc.access())
-        assert (await handle.system()).power is Power.ON
+        assert (await handle.system()).power is BmcPowerState.ON
         await handle.reset(ResetType.FORCE_OFF)
-        assert (await pool.bmc(bmc.access()).system()).power is Power.OFF
+        assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.OFF
         assert bmc.opened == 1
         assert len(bmc.tokens) == 1
     assert not bmc.tokens
@@ -36,10 +36,10 @@ async def test_close_deletes_the_session_and_the_next_call_opens_another(bmc: Fa
 
 
 async def test_a_session_that_nobody_uses_is_deleted(bmc: FakeBmc) -> None:
-    async with BmcPool(Limits(idle_s=0.1)) as pool:
+    async with BmcPool(BmcLimits(idle_s=0.1)) as pool:
         await pool.bmc(bmc.access()).system()
         await eventually(lambda: not bmc.tokens)
-        assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+        assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
 
 
 async def test_a_session_is_given_back_soon_after_parting_over_the_same_connection(bmc: FakeBmc) -> None:
@@ -51,7 +51,7 @@ async def test_a_session_is_given_back_soon_after_parting_over_the_same_connecti
 
     bmc.once("POST", SESSIONS, noted)
     bmc.once("DELETE", f"{SESSIONS}/1", noted)
-    async with BmcPool(Limits(part_s=0.2)) as pool:
+    async with BmcPool(BmcLimits(part_s=0.2)) as pool:
         await pool.bmc(bmc.access()).system()
         pool.part(f"{bmc.access().url}/redfish/v1")
         await eventually(lambda: not bmc.tokens)
@@ -61,7 +61,7 @@ async def test_a_session_is_given_back_soon_after_parting_over_the_same_connecti
 
 @pytest.mark.slow
 async def test_a_session_that_is_used_after_parting_stays(bmc: FakeBmc) -> None:
-    async with BmcPool(Limits(part_s=0.5)) as pool:
+    async with BmcPool(BmcLimits(part_s=0.5)) as pool:
         await pool.bmc(bmc.access()).system()
         pool.part(bmc.access().url)
         until = asyncio.get_running_loop().time() + 1.0
@@ -91,13 +91,13 @@ async def test_the_idle_sessions_of_a_large_site_are_not_all_deleted_at_once() -
         return answer
 
     async with AsyncExitStack() as stack:
-        bmcs = [await stack.enter_async_context(FakeBmc(tls=None)) for _ in range(2 * HANG_UPS)]
-        pool = await stack.enter_async_context(BmcPool(Limits(idle_s=0.2)))
+        bmcs = [await stack.enter_async_context(FakeBmc(tls=None)) for _ in range(2 * CONCURRENT_DELETIONS)]
+        pool = await stack.enter_async_context(BmcPool(BmcLimits(idle_s=0.2)))
         for bmc in bmcs:
             bmc.once("DELETE", f"{SESSIONS}/1", counted(bmc))
             await pool.bmc(bmc.access()).system()
         await eventually(lambda: not any(bmc.tokens for bmc in bmcs))
-    assert most <= HANG_UPS
+    assert most <= CONCURRENT_DELETIONS
 
 
 async def test_an_expired_session_is_renewed_once_and_the_call_repeated(bmc: FakeBmc, pool: BmcPool) -> None:
@@ -119,7 +119,7 @@ async def test_sessions_that_are_never_honoured_are_not_asked_for_again_and_agai
 @pytest.mark.parametrize("status", [404, 405, 501])
 async def test_a_bmc_without_sessions_gets_basic_auth(bmc: FakeBmc, pool: BmcPool, status: int) -> None:
     bmc.always("POST", SESSIONS, says(lambda: error(status, "ResourceMissingAtURI")))
-    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
     await pool.bmc(bmc.access()).system()
     assert bmc.headers[-1]["Authorization"].startswith("Basic ")
     assert bmc.count("POST", SESSIONS) == 1
@@ -127,7 +127,7 @@ async def test_a_bmc_without_sessions_gets_basic_auth(bmc: FakeBmc, pool: BmcPoo
 
 async def test_a_reached_session_limit_means_basic_auth(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.always("POST", SESSIONS, says(lambda: error(503, "SessionLimitExceeded", "Too many sessions")))
-    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
     assert bmc.headers[-1]["Authorization"].startswith("Basic ")
 
 
@@ -136,7 +136,7 @@ async def test_a_401_to_the_log_in_of_a_service_without_sessions_is_not_a_refuse
 ) -> None:
     bmc.sessions_served = False
     bmc.always("POST", SESSIONS, says(lambda: error(401, "Unauthorized")))
-    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
     assert bmc.wrong_passwords == 0
 
 
@@ -144,7 +144,7 @@ async def test_a_401_to_the_log_in_of_a_service_without_sessions_is_not_a_refuse
 async def test_a_refused_password_is_offered_only_once(bmc: FakeBmc, pool: BmcPool, sessions: bool) -> None:
     bmc.password, bmc.sessions_served = "another", sessions
     for _ in range(4):
-        with pytest.raises(PasswordRefused) as refused:
+        with pytest.raises(PasswordRejected) as refused:
             await pool.bmc(bmc.access()).system()
         assert PASSWORD not in str(refused.value)
     assert bmc.wrong_passwords == 1
@@ -153,7 +153,7 @@ async def test_a_refused_password_is_offered_only_once(bmc: FakeBmc, pool: BmcPo
 async def test_a_400_that_means_a_wrong_password_is_one(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.always("POST", SESSIONS, says(lambda: error(400, "UnauthorizedLoginAttempt")))
     for _ in range(2):
-        with pytest.raises(PasswordRefused):
+        with pytest.raises(PasswordRejected):
             await pool.bmc(bmc.access()).system()
     assert bmc.count("POST", SESSIONS) == 1
     assert bmc.count("GET", SYSTEM) == 0
@@ -161,11 +161,11 @@ async def test_a_400_that_means_a_wrong_password_is_one(bmc: FakeBmc, pool: BmcP
 
 async def test_another_password_or_a_touched_secret_is_tried_at_once(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.password = "another"
-    with pytest.raises(PasswordRefused):
+    with pytest.raises(PasswordRejected):
         await pool.bmc(bmc.access(secret="bmc", secret_version="1")).system()
     assert (await pool.bmc(bmc.access(password="another", secret="bmc", secret_version="2")).system()).device_id == "1"
     bmc.password = PASSWORD  # somebody set it on the BMC, and touched the Secret
-    with pytest.raises(PasswordRefused):
+    with pytest.raises(PasswordRejected):
         await pool.bmc(bmc.access(secret="bmc", secret_version="1")).system()
     assert (await pool.bmc(bmc.access(secret="bmc", secret_version="3")).system()).device_id == "1"
     assert bmc.wrong_passwords == 1
@@ -174,7 +174,7 @@ async def test_another_password_or_a_touched_secret_is_tried_at_once(bmc: FakeBm
 async def test_the_same_wrong_password_in_another_secret_is_not_offered_either(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.password = "another"
     for secret in ("blade-1", "blade-2", "blade-3", "blade-4"):
-        with pytest.raises(PasswordRefused):
+        with pytest.raises(PasswordRejected):
             await pool.bmc(bmc.access(secret=secret, secret_version="7")).system()
     assert bmc.wrong_passwords == 1
 
@@ -184,14 +184,14 @@ async def test_a_password_changed_under_a_running_session_is_refused_once(bmc: F
     bmc.tokens.clear()
     bmc.password = "another"
     for _ in range(3):
-        with pytest.raises(PasswordRefused):
+        with pytest.raises(PasswordRejected):
             await pool.bmc(bmc.access()).system()
     assert bmc.wrong_passwords == 1
 
 
 async def test_a_busy_log_in_says_when_to_come_back(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.once("POST", SESSIONS, says(lambda: error(503, "ServiceTemporarilyUnavailable", **{"Retry-After": "7"})))
-    with pytest.raises(Busy) as busy:
+    with pytest.raises(BmcBusy) as busy:
         await pool.bmc(bmc.access()).system()
     assert busy.value.retry_after_s == 7
 
@@ -227,7 +227,7 @@ async def test_a_pool_that_is_cancelled_while_stopping_still_deletes_its_session
 
 
 async def test_stopping_is_bounded_when_the_bmc_stalls(bmc: FakeBmc) -> None:
-    limits = Limits(close_s=0.2)
+    limits = BmcLimits(close_s=0.2)
     bmc.once("DELETE", f"{SESSIONS}/1", slow(40, bmc.normal))
     async with asyncio.timeout(20):
         async with BmcPool(limits) as pool:
@@ -237,21 +237,21 @@ async def test_stopping_is_bounded_when_the_bmc_stalls(bmc: FakeBmc) -> None:
 async def test_nothing_is_sent_after_the_time_that_the_caller_gave(bmc: FakeBmc, pool: BmcPool) -> None:
     handle = pool.bmc(bmc.access())
     past = asyncio.get_running_loop().time() - 1
-    with pytest.raises(Busy, match="nothing was sent"):
+    with pytest.raises(BmcBusy, match="nothing was sent"):
         await handle.reset(ResetType.FORCE_OFF, leave_by=past)
-    with pytest.raises(Busy, match="nothing was sent"):
+    with pytest.raises(BmcBusy, match="nothing was sent"):
         await handle.disable_boot_override(leave_by=past)
     assert not {"PATCH"} & {method for method, _ in bmc.requests}
     assert bmc.count("POST", RESET) == 0
 
 
 async def test_an_action_whose_log_in_took_too_long_is_not_sent(bmc: FakeBmc) -> None:
-    async with BmcPool(Limits(start_s=0.1)) as pool:
+    async with BmcPool(BmcLimits(start_s=0.1)) as pool:
         handle = pool.bmc(bmc.access())
         await handle.system()
         bmc.tokens.clear()
         bmc.once("POST", SESSIONS, slow(0.4, bmc.normal))
-        with pytest.raises(Busy, match="nothing was sent"):
+        with pytest.raises(BmcBusy, match="nothing was sent"):
             await handle.reset(ResetType.FORCE_OFF)
     assert not bmc.resets
     assert bmc.count("POST", RESET) == 1  # the one with the expired token, which did nothing

@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.sushy import PASSWORD, USERNAME, Sushy, sushy
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.failures import CertificateChanged, PasswordRefused
-from unbounded.metalman.redfish.pool import Bmc, BmcPool
-from unbounded.metalman.redfish.ports import Access, BootEnabled, BootOverride, BootTarget, Power, ResetType
+from unbounded.metalman.redfish.failures import CertificateChanged, PasswordRejected
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
+from unbounded.metalman.redfish.ports import BmcAccount, BmcPowerState, BootEnabled, BootOverride, BootTarget, ResetType
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +24,13 @@ async def server(tmp_path: Path) -> AsyncIterator[Sushy]:
         yield running
 
 
-async def access(server: Sushy, pool: BmcPool, **changed: Any) -> Access:
+async def access(server: Sushy, pool: BmcPool, **changed: Any) -> BmcAccount:
     pin = await pool.fingerprint(server.url)
     fields: dict[str, Any] = {"url": server.url, "username": USERNAME, "password": PASSWORD, "cert_fingerprint": pin}
-    return Access(**(fields | {"device_id": server.device_ids[0]} | changed))
+    return BmcAccount(**(fields | {"device_id": server.device_ids[0]} | changed))
 
 
-async def wait_power(bmc: Bmc, wanted: Power) -> None:
+async def wait_power(bmc: PooledBmc, wanted: BmcPowerState) -> None:
     async with asyncio.timeout(20):
         while (await bmc.system()).power is not wanted:  # noqa: ASYNC110 (the other side is another process)
             await asyncio.sleep(0.2)
@@ -39,12 +39,12 @@ async def wait_power(bmc: Bmc, wanted: Power) -> None:
 async def test_power_goes_on_and_off_and_only_on_the_machine_that_was_meant(server: Sushy, pool: BmcPool) -> None:
     first = pool.bmc(await access(server, pool))
     second = pool.bmc(await access(server, pool, device_id=server.device_ids[1]))
-    assert (await first.system()).power is Power.OFF
+    assert (await first.system()).power is BmcPowerState.OFF
     assert (await first.reset(ResetType.ON)).sent == "On"
-    await wait_power(first, Power.ON)
-    assert (await second.system()).power is Power.OFF
+    await wait_power(first, BmcPowerState.ON)
+    assert (await second.system()).power is BmcPowerState.OFF
     assert (await first.reset(ResetType.GRACEFUL_SHUTDOWN)).sent == "GracefulShutdown"
-    await wait_power(first, Power.OFF)
+    await wait_power(first, BmcPowerState.OFF)
 
 
 async def test_the_boot_override_is_written_and_read_back(server: Sushy, pool: BmcPool) -> None:
@@ -62,13 +62,13 @@ async def test_a_device_that_is_not_there_is_rejected_with_those_that_are(server
 async def test_a_wrong_password_is_refused_and_not_offered_again(server: Sushy, pool: BmcPool) -> None:
     wrong = await access(server, pool, password="wrong")
     for _ in range(2):
-        with pytest.raises(PasswordRefused):
+        with pytest.raises(PasswordRejected):
             await pool.bmc(wrong).system()
-    assert (await pool.bmc(await access(server, pool)).system()).power is Power.OFF
+    assert (await pool.bmc(await access(server, pool)).system()).power is BmcPowerState.OFF
 
 
 async def test_pins_and_bundles_hold(server: Sushy, pool: BmcPool) -> None:
     with pytest.raises(CertificateChanged):
         await pool.bmc(await access(server, pool, cert_fingerprint="00" * 32)).system()
     bundled = await access(server, pool, cert_fingerprint=None, ca_bundle=server.ca_bundle)
-    assert (await pool.bmc(bundled).system()).power is Power.OFF
+    assert (await pool.bmc(bundled).system()).power is BmcPowerState.OFF

@@ -11,9 +11,9 @@ from aiohttp import web
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, eventually, hang_up, says, slow
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.metalman.redfish.breaker import SILENCES
-from unbounded.metalman.redfish.failures import AnswerLost, Busy, CircuitOpen, Garbled, Unreachable
+from unbounded.metalman.redfish.failures import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen, Garbled
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import Limits, Power, ResetType, SystemState
+from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, ResetType, SystemState
 
 
 async def acts_and_hangs_up(bmc: FakeBmc, request: web.Request) -> web.StreamResponse:
@@ -25,21 +25,21 @@ async def test_a_refused_connection_changed_nothing(bmc: FakeBmc, pool: BmcPool)
     handle = pool.bmc(bmc.access())
     await handle.system()
     await bmc.deafen()
-    with pytest.raises(Unreachable, match="refused"):
+    with pytest.raises(BmcUnreachable, match="refused"):
         await handle.reset(ResetType.FORCE_OFF)
 
 
 async def test_an_answer_lost_after_acting_is_uncertain(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.once("POST", RESET, lambda request: acts_and_hangs_up(bmc, request))
-    with pytest.raises(AnswerLost):
+    with pytest.raises(BmcAnswerLost):
         await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
     assert bmc.resets == [("1", "ForceOff")]
-    assert (await pool.bmc(bmc.access()).system()).power is Power.OFF
+    assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.OFF
 
 
 async def test_a_reset_whose_answer_was_lost_is_never_sent_twice(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.once("POST", RESET, hang_up, hang_up, hang_up)
-    with pytest.raises(AnswerLost):
+    with pytest.raises(BmcAnswerLost):
         await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
     assert bmc.count("POST", RESET) == 1
 
@@ -49,10 +49,10 @@ async def test_a_stalled_action_is_uncertain_and_a_stalled_reading_is_not(bmc: F
     handle = hasty_pool.bmc(bmc.access())
     await handle.system()
     bmc.once("POST", RESET, slow(4, bmc.normal))
-    with pytest.raises(AnswerLost, match="no answer in time"):
+    with pytest.raises(BmcAnswerLost, match="no answer in time"):
         await handle.reset(ResetType.FORCE_OFF)
     bmc.once("GET", SYSTEM, slow(4, bmc.normal))
-    with pytest.raises(Unreachable, match="no answer in time"):
+    with pytest.raises(BmcUnreachable, match="no answer in time"):
         await handle.system()
 
 
@@ -60,7 +60,7 @@ async def test_truncated_json_is_transient_when_reading(bmc: FakeBmc, pool: BmcP
     bmc.once("GET", SYSTEM, says(lambda: web.Response(body=b'{"PowerState": "O')))
     with pytest.raises(Garbled):
         await pool.bmc(bmc.access()).system()
-    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
 
 
 async def test_an_action_that_was_taken_on_needs_no_readable_body(bmc: FakeBmc, pool: BmcPool) -> None:
@@ -78,7 +78,7 @@ async def test_an_action_that_was_taken_on_needs_no_readable_body(bmc: FakeBmc, 
 @pytest.mark.slow
 async def test_an_endless_answer_is_cut(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.once("GET", SYSTEM, says(lambda: web.Response(body=b" " * (5 * 1024 * 1024))))
-    with pytest.raises(Unreachable, match="more than"):
+    with pytest.raises(BmcUnreachable, match="more than"):
         await pool.bmc(bmc.access()).system()
 
 
@@ -91,7 +91,7 @@ async def test_a_wrong_content_type_and_redirects_on_the_same_host_are_tolerated
     )
     bmc.once("GET", f"{SYSTEM}/", says(lambda: web.Response(body=body, content_type="text/html")))
     state = await pool.bmc(bmc.access()).system()
-    assert (state.power, state.power_text) == (Power.UNSETTLED, "PoweringOn")
+    assert (state.power, state.power_text) == (BmcPowerState.UNSETTLED, "PoweringOn")
 
 
 async def test_redirects_in_circles_end(bmc: FakeBmc, pool: BmcPool) -> None:
@@ -106,7 +106,7 @@ async def test_a_busy_bmc_did_nothing_and_says_when_to_come_back(bmc: FakeBmc, p
     bmc.once("POST", RESET, busy)
     bmc.once("GET", SYSTEM, busy)
     for call in (pool.bmc(bmc.access()).system, lambda: pool.bmc(bmc.access()).reset(ResetType.ON)):
-        with pytest.raises(Busy, match="starting") as caught:
+        with pytest.raises(BmcBusy, match="starting") as caught:
             await call()
         assert caught.value.retry_after_s == 12
 
@@ -154,13 +154,13 @@ async def test_nobody_waits_for_somebody_elses_dead_bmc(bmc: FakeBmc, pool: BmcP
 
 @pytest.mark.slow
 async def test_a_change_that_waits_too_long_for_its_turn_is_not_sent(bmc: FakeBmc) -> None:
-    async with BmcPool(Limits(start_s=0.2)) as pool:
+    async with BmcPool(BmcLimits(start_s=0.2)) as pool:
         handle = pool.bmc(bmc.access())
         await handle.system()
         bmc.once("GET", SYSTEM, slow(0.6, bmc.normal))
         reading = asyncio.create_task(handle.system())
         await eventually(lambda: bmc.count("GET", SYSTEM) == 2)
-        with pytest.raises(Busy, match="nothing was sent"):
+        with pytest.raises(BmcBusy, match="nothing was sent"):
             await handle.reset(ResetType.FORCE_OFF)
         await reading
     assert bmc.count("POST", RESET) == 0
@@ -171,7 +171,7 @@ async def test_after_some_silences_a_bmc_is_left_alone_and_then_probed_by_one(bm
     handle = pool.bmc(bmc.access())
     await bmc.deafen()
     for _ in range(SILENCES):
-        with pytest.raises(Unreachable):
+        with pytest.raises(BmcUnreachable):
             await handle.system()
     with pytest.raises(CircuitOpen, match=r"not asked: 3 calls .* since 20.*refused.*next try at 20") as open_:
         await handle.system()
@@ -183,11 +183,11 @@ async def test_after_some_silences_a_bmc_is_left_alone_and_then_probed_by_one(bm
     await eventually(lambda: bmc.count("GET", SYSTEM))
     with pytest.raises(CircuitOpen):
         await handle.system()
-    assert await probe is Power.ON
-    assert (await handle.system()).power is Power.ON
+    assert await probe is BmcPowerState.ON
+    assert (await handle.system()).power is BmcPowerState.ON
 
 
-async def _until_admitted(read: Callable[[], Awaitable[SystemState]]) -> Power:
+async def _until_admitted(read: Callable[[], Awaitable[SystemState]]) -> BmcPowerState:
     while True:
         try:
             return (await read()).power
@@ -202,4 +202,4 @@ async def test_those_who_waited_for_a_bmc_that_is_found_dead_fail_at_once(bmc: F
     bmc.always("GET", SYSTEM, slow(5, bmc.normal))
     results = await asyncio.gather(*(handle.system() for _ in range(SILENCES + 5)), return_exceptions=True)
     kinds = [type(result) for result in results]
-    assert kinds == [Unreachable] * SILENCES + [CircuitOpen] * 5
+    assert kinds == [BmcUnreachable] * SILENCES + [CircuitOpen] * 5

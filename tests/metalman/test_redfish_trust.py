@@ -10,9 +10,9 @@ from aiohttp import web
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, Handler, certificate, says
 from unbounded.api.failures import Rejected
 from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
-from unbounded.metalman.redfish.failures import CertificateChanged, CertificateUntrusted, Unreachable
+from unbounded.metalman.redfish.failures import BmcUnreachable, CertificateChanged, CertificateUntrusted
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import Power, ResetType
+from unbounded.metalman.redfish.ports import BmcPowerState, ResetType
 
 
 async def test_the_fingerprint_is_fetched_by_a_handshake_alone(bmc: FakeBmc, pool: BmcPool) -> None:
@@ -23,7 +23,7 @@ async def test_the_fingerprint_is_fetched_by_a_handshake_alone(bmc: FakeBmc, poo
 
 async def test_the_fingerprint_of_a_dead_bmc_is_unreachable(bmc: FakeBmc, pool: BmcPool) -> None:
     await bmc.deafen()
-    with pytest.raises(Unreachable, match="refused"):
+    with pytest.raises(BmcUnreachable, match="refused"):
         await pool.fingerprint(bmc.url)
 
 
@@ -54,7 +54,7 @@ async def test_every_new_connection_is_checked_not_only_the_first(bmc: FakeBmc, 
 async def test_a_new_pin_reaches_the_bmc_again(bmc: FakeBmc, pool: BmcPool) -> None:
     with pytest.raises(CertificateChanged):
         await pool.bmc(bmc.access(cert_fingerprint=certificate().fingerprint)).system()
-    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
 
 
 async def test_without_a_pin_nothing_is_sent(bmc: FakeBmc, pool: BmcPool) -> None:
@@ -67,7 +67,7 @@ async def test_without_a_pin_nothing_is_sent(bmc: FakeBmc, pool: BmcPool) -> Non
 async def test_a_ca_bundle_is_verified_instead_of_the_pin(bmc: FakeBmc, pool: BmcPool, wrap: type[str]) -> None:
     assert bmc.tls is not None
     access = bmc.access(cert_fingerprint="00" * 32, ca_bundle=wrap(bmc.tls.pem))
-    assert (await pool.bmc(access).system()).power is Power.ON
+    assert (await pool.bmc(access).system()).power is BmcPowerState.ON
 
 
 async def test_a_certificate_that_the_bundle_does_not_vouch_for_gets_nothing(bmc: FakeBmc, pool: BmcPool) -> None:
@@ -86,7 +86,7 @@ async def test_a_certificate_for_another_host_name_gets_nothing(pool: BmcPool) -
 
 async def test_plain_http_works_and_is_said(pool: BmcPool, caplog: pytest.LogCaptureFixture) -> None:
     async with FakeBmc(tls=None) as bmc:
-        assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+        assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
     assert "without encryption" in caplog.text
 
 

@@ -15,12 +15,12 @@ from unbounded.metalman import power
 from unbounded.metalman import replace as table
 from unbounded.metalman.boot_override import missing_target, sends_to_network, wanted_override
 from unbounded.metalman.reasons import MEANING
-from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, Limits, Power
-from unbounded.metalman.replace import TABLE, Seen, View, view_of
-from unbounded.metalman.replace_sight import (
-    Told,
+from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, BootEnabled, BootOverride
+from unbounded.metalman.replace import TABLE, FactSource, ReplaceFact, fact_source
+from unbounded.metalman.replace_observation import (
+    ReplaceState,
     boot_fact,
-    boot_words,
+    boot_text,
     is_armed,
     node_identity,
     node_name,
@@ -60,8 +60,8 @@ def machine_with(
     return msgspec.convert(raw, Machine)
 
 
-def told(stage: str, machine: Machine, node: Node | None = None, before: str | None = None) -> Told:
-    return Told(stage, UID, machine, node, before)
+def told(stage: str, machine: Machine, node: Node | None = None, before: str | None = None) -> ReplaceState:
+    return ReplaceState(stage, UID, machine, node, before)
 
 
 def node(ready: str = "True", *, boot_id: str = "b1", heartbeat: str = "t1", uid: str = "n1") -> Node:
@@ -94,7 +94,7 @@ def test_every_failure_has_a_reason_with_a_meaning() -> None:
 
 
 def test_nothing_can_be_undone_once_the_loader_was_fetched() -> None:
-    loaded = {step.stage for (stage, fact), step in TABLE.items() if fact is Seen.LOADED and step.stage != stage}
+    loaded = {step.stage for (stage, fact), step in TABLE.items() if fact is ReplaceFact.LOADED and step.stage != stage}
     assert loaded == {table.WAITING_INSTALLER, table.UNDOING_LOADER}  # the latter when it was cancelled before
     after = [table.WAITING_INSTALLER, table.WAITING_REPAVE, *table.RETURN_STAGES]
     assert {PROCEDURE.stages[stage].cancel for stage in after} == {Cancel.TOO_LATE}
@@ -105,16 +105,18 @@ def test_nothing_can_be_undone_once_the_loader_was_fetched() -> None:
 @pytest.mark.parametrize("stage", sorted(PROCEDURE.stages))
 def test_a_host_is_switched_off_only_before_its_installer_started(stage: str) -> None:
     undoing = stage.startswith("Undoing")
-    for fact in Seen:
+    for fact in ReplaceFact:
         if TABLE[stage, fact].ask in (power.SWITCH_OFF, power.SHUT_DOWN):
-            before = (Seen.ON, Seen.ON_ARMED)
-            assert fact in ((*before, Seen.LOADED, Seen.LOOPING, Seen.CONTESTED) if undoing else before)
+            before = (ReplaceFact.ON, ReplaceFact.ON_ARMED)
+            assert fact in (
+                (*before, ReplaceFact.LOADED, ReplaceFact.LOOPING, ReplaceFact.CONTESTED) if undoing else before
+            )
             assert undoing or PROCEDURE.stages[stage].cancel in (Cancel.UNDO, Cancel.AT_ONCE)
 
 
 @pytest.mark.parametrize("stage", [power.UNDOING, table.UNDOING_SHUTDOWN])
 def test_what_is_being_undone_goes_on_when_the_installer_has_started(stage: str) -> None:
-    for fact in (Seen.INSTALLING, Seen.WRITTEN, Seen.BOOTED, Seen.FINISHED):
+    for fact in (ReplaceFact.INSTALLING, ReplaceFact.WRITTEN, ReplaceFact.BOOTED, ReplaceFact.FINISHED):
         assert TABLE[stage, fact].stage == table.WAITING_INSTALLER
     assert PROCEDURE.stages[stage].dwell_s >= WINDOW_CLOSES_S
 
@@ -140,8 +142,10 @@ ARMED: Final = sorted(after_setting_boot())
 def test_no_failure_leaves_a_boot_override_behind(stage: str) -> None:
     here = PROCEDURE.stages[stage]
     if here.last:
-        assert {TABLE[stage, fact].ask for fact in (Seen.ON_ARMED, Seen.OFF_ARMED)} == {table.CLEAR_BOOT}
-        assert {TABLE[stage, fact].fail for fact in (Seen.ON, Seen.OFF)} == {here.otherwise and here.otherwise.fail}
+        assert {TABLE[stage, fact].ask for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {table.CLEAR_BOOT}
+        assert {TABLE[stage, fact].fail for fact in (ReplaceFact.ON, ReplaceFact.OFF)} == {
+            here.otherwise and here.otherwise.fail
+        }
         assert here.otherwise is not None
         assert stage == f"Ending{here.otherwise.fail}"
     else:
@@ -149,14 +153,16 @@ def test_no_failure_leaves_a_boot_override_behind(stage: str) -> None:
 
 
 def test_an_executor_that_restarts_in_its_aftermath_ends_it_before_it_counts_as_lost() -> None:
-    call_s = Limits().act_s
+    call_s = BmcLimits().act_s
     settling_s = ACT_WITHIN_S + call_s + MARGIN_S
     assert settling_s + PROCEDURE.stages[table.ENDING_FAILED].limit_s + call_s < LOST_AFTER_S
 
 
 def test_the_boot_override_is_cleared_before_the_host_is_waited_for() -> None:
     assert {power.WAITING_ON, table.WAITING_REPAVE, power.UNDOING, *table.RETURN_STAGES} <= set(ARMED)
-    assert {TABLE[table.ENDING_FAILED, fact].ask for fact in (Seen.ON_ARMED, Seen.OFF_ARMED)} == {table.CLEAR_BOOT}
+    assert {TABLE[table.ENDING_FAILED, fact].ask for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {
+        table.CLEAR_BOOT
+    }
     assert PROCEDURE.stages[table.ENDING_FAILED].last
     returns = [here for (here, _), step in TABLE.items() if step.stage == table.WAITING_RETURN and here != step.stage]
     assert set(returns) == {table.CLEARING_BOOT}
@@ -164,9 +170,9 @@ def test_the_boot_override_is_cleared_before_the_host_is_waited_for() -> None:
 
 def test_only_what_a_stage_can_see_leads_out_of_it() -> None:
     """Rows that cannot be are there for the table to be whole, and do nothing."""
-    powers = {Seen.ON, Seen.ON_ARMED, Seen.OFF, Seen.OFF_ARMED, Seen.UNSETTLED}
+    powers = {ReplaceFact.ON, ReplaceFact.ON_ARMED, ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.UNSETTLED}
     for (stage, fact), step in TABLE.items():
-        if view_of(stage) is View.POWER and fact not in powers:
+        if fact_source(stage) is FactSource.POWER and fact not in powers:
             assert step.stage == stage
             assert step.ask is None
             assert step.fail is None
@@ -176,13 +182,13 @@ def test_only_what_a_stage_can_see_leads_out_of_it() -> None:
 
 MILESTONES: Final = {
     "Offered": None,
-    "LoaderFetched": Seen.LOADED,
-    "KernelFetched": Seen.LOADED,
-    "InstallerStarted": Seen.INSTALLING,
-    "ImageWriting": Seen.INSTALLING,
-    "ImageWritten": Seen.WRITTEN,
-    "Failed": Seen.INSTALL_FAILED,
-    "Contested": Seen.CONTESTED,
+    "LoaderFetched": ReplaceFact.LOADED,
+    "KernelFetched": ReplaceFact.LOADED,
+    "InstallerStarted": ReplaceFact.INSTALLING,
+    "ImageWriting": ReplaceFact.INSTALLING,
+    "ImageWritten": ReplaceFact.WRITTEN,
+    "Failed": ReplaceFact.INSTALL_FAILED,
+    "Contested": ReplaceFact.CONTESTED,
 }
 
 
@@ -200,11 +206,11 @@ def test_the_milestone_of_another_boot_counts_for_nothing(stage: str) -> None:
 
 @pytest.mark.parametrize(("loads", "loops"), [(1, False), (table.LOADS_MAX, False), (table.LOADS_MAX + 1, True)])
 def test_a_loader_that_is_fetched_again_and_again_is_a_loop_until_the_image_is_written(loads: int, loops: bool) -> None:
-    for milestone, fact in (("LoaderFetched", Seen.LOADED), ("ImageWriting", Seen.INSTALLING)):
+    for milestone, fact in (("LoaderFetched", ReplaceFact.LOADED), ("ImageWriting", ReplaceFact.INSTALLING)):
         machine = machine_with(netboot={"boot": UID, "milestone": milestone, "loads": loads})
-        assert boot_fact(told(table.WAITING_INSTALLER, machine)) is (Seen.LOOPING if loops else fact)
+        assert boot_fact(told(table.WAITING_INSTALLER, machine)) is (ReplaceFact.LOOPING if loops else fact)
     machine = machine_with(netboot={"boot": UID, "milestone": "ImageWritten", "loads": loads})
-    assert boot_fact(told(table.WAITING_REPAVE, machine)) is Seen.WRITTEN
+    assert boot_fact(told(table.WAITING_REPAVE, machine)) is ReplaceFact.WRITTEN
 
 
 @pytest.mark.parametrize(
@@ -219,26 +225,26 @@ def test_a_loader_that_is_fetched_again_and_again_is_a_loop_until_the_image_is_w
 def test_an_image_is_ready_when_it_is_the_one_that_is_named_now(said: Any, generation: int, ready: bool) -> None:
     machine = machine_with(generation=generation, NetbootImageReady=said)
     fact = boot_fact(told(table.WAITING_IMAGE, machine))
-    assert fact is (None if ready else Seen.NO_IMAGE)
+    assert fact is (None if ready else ReplaceFact.NO_IMAGE)
 
 
 @pytest.mark.parametrize("stage", [table.WAITING_LOADER, "EndingDidNotNetboot"])
 def test_what_keeps_a_host_from_booting_is_told_before_anything_was_seen(stage: str) -> None:
     machine = machine_with(netboot={"boot": UID, "message": "its lease is also that of m2"})
-    assert "its lease is also that of m2" in boot_words(told(stage, machine))
+    assert "its lease is also that of m2" in boot_text(told(stage, machine))
     assert progress_of(told(table.WAITING_LOADER, machine)) == "its lease is also that of m2"
 
 
 @pytest.mark.parametrize(
     ("condition", "fact"),
     [
-        (None, Seen.WRITTEN),
-        (("False", "Running", ""), Seen.BOOTED),
-        (("False", "Failed", "boom"), Seen.CLOUD_INIT_FAILED),
-        (("True", "Succeeded", ""), Seen.FINISHED),
+        (None, ReplaceFact.WRITTEN),
+        (("False", "Running", ""), ReplaceFact.BOOTED),
+        (("False", "Failed", "boom"), ReplaceFact.CLOUD_INIT_FAILED),
+        (("True", "Succeeded", ""), ReplaceFact.FINISHED),
     ],
 )
-def test_cloud_init_tells_how_far_an_installed_host_is(condition: Any, fact: Seen) -> None:
+def test_cloud_init_tells_how_far_an_installed_host_is(condition: Any, fact: ReplaceFact) -> None:
     conditions = {} if condition is None else {"CloudInitDone": condition}
     machine = machine_with(netboot={"boot": UID, "milestone": "ImageWritten"}, **conditions)
     assert boot_fact(told(table.WAITING_RETURN, machine)) is fact
@@ -257,7 +263,7 @@ def test_in_every_stage_a_look_at_anything_comes_to_a_fact_of_the_table(stage: s
         seen = told(stage, machine_with(netboot=netboot, spec=spec, **image, **init))
         fact = boot_fact(seen)
         assert fact is None or (stage, fact) in TABLE
-        assert boot_words(seen)
+        assert boot_text(seen)
         assert isinstance(progress_of(seen), str)
 
 
@@ -309,15 +315,21 @@ def test_what_is_cleared_is_any_override_but_that_of_the_disk(stage: str) -> Non
 
 
 def test_power_and_override_are_one_fact() -> None:
-    facts = {power_fact(table.SETTING_BOOT, power, armed=armed) for power in Power for armed in (False, True)}
-    assert facts == {Seen.ON, Seen.ON_ARMED, Seen.OFF, Seen.OFF_ARMED, Seen.UNSETTLED}
+    facts = {power_fact(table.SETTING_BOOT, power, armed=armed) for power in BmcPowerState for armed in (False, True)}
+    assert facts == {
+        ReplaceFact.ON,
+        ReplaceFact.ON_ARMED,
+        ReplaceFact.OFF,
+        ReplaceFact.OFF_ARMED,
+        ReplaceFact.UNSETTLED,
+    }
 
 
 @pytest.mark.parametrize("stage", [table.CLEARING_BOOT, "EndingBootLoop"])
 def test_an_override_is_cleared_also_while_the_host_is_about_to_start(stage: str) -> None:
-    fact = power_fact(stage, Power.UNSETTLED, armed=True)
+    fact = power_fact(stage, BmcPowerState.UNSETTLED, armed=True)
     assert TABLE[stage, fact].ask == table.CLEAR_BOOT
-    assert power_fact(power.UNDOING, Power.UNSETTLED, armed=False) is Seen.UNSETTLED
+    assert power_fact(power.UNDOING, BmcPowerState.UNSETTLED, armed=False) is ReplaceFact.UNSETTLED
 
 
 # The Node
@@ -340,7 +352,7 @@ def test_the_node_proves_the_boot_when_it_has_reported_ready_since(now: Node | N
     seen = told(table.WAITING_NODE, machine, now, node_identity(node()))
     assert node_trouble(seen) == trouble
     assert progress_of(seen) == (trouble or "")
-    assert boot_fact(seen) is (Seen.JOINED if trouble is None else Seen.CONFIGURED)
+    assert boot_fact(seen) is (ReplaceFact.JOINED if trouble is None else ReplaceFact.CONFIGURED)
 
 
 def test_a_node_that_was_not_there_before_proves_the_boot_by_being_ready() -> None:

@@ -17,9 +17,16 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
 from unbounded.metalman import power, replace
 from unbounded.metalman.executor import PROCEDURES
-from unbounded.metalman.redfish.ports import BootOverride, Power
-from unbounded.metalman.replace_sight import Told as Seen
-from unbounded.metalman.replace_sight import boot_fact, boot_words, followed, is_armed, power_fact, progress_of
+from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
+from unbounded.metalman.replace_observation import ReplaceState as Seen
+from unbounded.metalman.replace_observation import (
+    boot_fact,
+    boot_text,
+    is_armed,
+    observed_parts,
+    power_fact,
+    progress_of,
+)
 from unbounded.operations import reasons
 from unbounded.operations.ports import NotDone, Target
 from unbounded.operations.procedure import Procedure, Sight
@@ -42,7 +49,7 @@ class NetbootExecutor(PowerExecutor):
         return PROCEDURES[OperationKind(operation.spec.operation_kind)](operation)
 
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
-        return followed(machine) if operation.spec.operation_kind == OperationKind.HOST_REPLACE else None
+        return observed_parts(machine) if operation.spec.operation_kind == OperationKind.HOST_REPLACE else None
 
     async def observe(self, target: Target) -> Sight:
         if target.operation.spec.operation_kind != OperationKind.HOST_REPLACE:
@@ -52,18 +59,18 @@ class NetbootExecutor(PowerExecutor):
 
         async def read() -> Sight:
             seen = told
-            if replace.view_of(stage) is replace.View.UNDOING:
+            if replace.fact_source(stage) is replace.FactSource.UNDOING:
                 seen = dataclasses.replace(told, machine=await self.api.get(MACHINES, target.machine.name))
             fact = boot_fact(seen)
-            if fact is None or replace.asks_for_power(stage, fact):
+            if fact is None or replace.needs_power(stage, fact):
                 await self.reach(float("inf"))
                 host = self.outside.host(target.machine.name)
                 if fact is None:
                     shown = BootOverride(host.armed or "Disabled", "Pxe" if host.armed else "None")
-                    fact = power_fact(stage, Power(host.power), armed=is_armed(seen, shown))
+                    fact = power_fact(stage, BmcPowerState(host.power), armed=is_armed(seen, shown))
                 elif host.power == "Off":
-                    fact = replace.Seen.WRITTEN_OFF
-            return Sight(fact, boot_words(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
+                    fact = replace.ReplaceFact.WRITTEN_OFF
+            return Sight(fact, boot_text(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
 
         return await self.life.through("observe", read)
 
@@ -153,4 +160,4 @@ class NetbootWorld(World):
         (uid,) = (uid for uid, one in self.stories.items() if one is story)
         host = self.outside.host(story.machine)
         went_off = story.power_at_claim == "Off" or any(at >= (story.claimed_at or 0.0) for at in host.was_off)
-        return uid in self.netboots[story.machine].installs and went_off and story.power_at_end == power.Power.ON
+        return uid in self.netboots[story.machine].installs and went_off and story.power_at_end == power.PowerFact.ON

@@ -12,7 +12,7 @@ from unbounded.cli.deploy.reachability import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
 from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url
-from unbounded.metalman.settings import DHCP_PORT, HTTP_PORT, TFTP_PORT, DhcpMode, FlagNames, Netboot
+from unbounded.metalman.settings import DHCP_PORT, HTTP_PORT, TFTP_PORT, DhcpMode, FlagNames, NetbootSettings
 
 FLAGS: Final = FlagNames(
     interface="--pxe-interface",
@@ -70,7 +70,7 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def netboot_of(args: argparse.Namespace) -> Netboot | None:
+def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
     """Return the settings of network boot; None without --pxe-interface.
 
     Raises:
@@ -82,7 +82,7 @@ def netboot_of(args: argparse.Namespace) -> Netboot | None:
         for name in given:
             raise SettingsError(f"--{name.replace('_', '-')} needs --pxe-interface NAME")
         return None
-    return Netboot(
+    return NetbootSettings(
         cache_dir=args.data / CACHE,
         interface=wanted,
         dhcp_mode=DhcpMode(given.get("pxe_dhcp_mode", MODES[0])),
@@ -96,7 +96,7 @@ def netboot_of(args: argparse.Namespace) -> Netboot | None:
     )
 
 
-def deployed_as(wanted: Netboot) -> dict[str, str]:
+def deployed_as(wanted: NetbootSettings) -> dict[str, str]:
     """Return the same settings as flags of `site deploy-pxe`, without dashes and without this machine's address."""
     said = {
         "interface": wanted.interface or "",
@@ -110,12 +110,12 @@ def deployed_as(wanted: Netboot) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def on_address(wanted: Netboot, address: str) -> Netboot:
+def on_address(wanted: NetbootSettings, address: str) -> NetbootSettings:
     """Listen on the interface's address alone: no booting machine uses the others."""
     return replace(wanted, bind_address=address)
 
 
-def served(wanted: Netboot, serve_url: str) -> str:
+def served(wanted: NetbootSettings, serve_url: str) -> str:
     """Return the line for the screen."""
     beside = ", beside another DHCP server" if wanted.dhcp_mode is DhcpMode.PROXY else ""
     return f"  netboot     {serve_url}, TFTP and DHCP on {wanted.interface}{beside}"

@@ -15,7 +15,7 @@ from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.settings import add_log_arguments, flag_parser, parse_port
 from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.machina.settings import add_host_arguments, host_settings_of
-from unbounded.metalman.settings import Netboot
+from unbounded.metalman.settings import NetbootSettings
 
 LAB_LIMIT: Final = 1000
 LAB_CLOUDS: Final = ("azure", "oci")  # the simulator's clouds; importing them for a help text would be slow
@@ -84,7 +84,7 @@ class UpSettings:
     once: bool = False
     log_format: str = "text"
     log_level: str = "warning"
-    netboot: Netboot | None = None
+    netboot: NetbootSettings | None = None
     machines: MachineSettings = MachineSettings()  # noqa: RUF009 - frozen
 
 

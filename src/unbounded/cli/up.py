@@ -50,10 +50,9 @@ from unbounded.machina import controller as machina
 from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.machina.settings import file_of
 from unbounded.metalman import controller as metalman
-from unbounded.metalman.addresses import Reach, SystemLinks, reach
 from unbounded.metalman.dhcp.model import format_address
-from unbounded.metalman.settings import Netboot
-from unbounded.metalman.settings import Settings as MetalmanSettings
+from unbounded.metalman.reachability import KernelNetwork, Reachability, reach
+from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
 from unbounded.operations.absences import Absences
 from unbounded.operations.caches import Caches
 from unbounded.operations.metrics import OperationMetrics
@@ -88,7 +87,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     _check_not_migrated(settings)
     if not settings.lab_cloud:  # the simulated cloud checks its own profiles
         _check_profile(settings.lab_profile)
-    reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
+    reached = None if settings.netboot is None else reach(settings.netboot, KernelNetwork())
     if settings.netboot is not None and reached is not None:
         settings = replace(settings, netboot=pxe.on_address(settings.netboot, format_address(reached.server)))
     metrics = ControllerMetrics()
@@ -203,7 +202,7 @@ class ControlPlane:
         screen: Screen,
         providers: ProviderProcesses,
         absences: Absences,
-        netboot: Netboot | None = None,
+        netboot: NetbootSettings | None = None,
         machines: MachineSettings | None = None,
     ) -> None:
         self.admin = admin
@@ -222,7 +221,7 @@ class ControlPlane:
         metrics = OperationMetrics(self._machina.metrics.registry)
         settings = MetalmanSettings(site=None, netboot=self._netboot, netboots=self._netboot is not None)
         seen = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
-        shared = metalman.Shared(seen, caches.nodes, metrics)
+        shared = metalman.SharedCaches(seen, caches.nodes, metrics)
         async with (
             running_caches(self._machina, *caches.each()),
             asyncio.TaskGroup() as group,
@@ -328,7 +327,7 @@ def _outcome(operation: MachineOperation) -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, reached: Reach | None) -> str:
+def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, reached: Reachability | None) -> str:
     port = health.servers[0].port
     lines = [
         f"unbounded {version('unbounded')} serves a Kubernetes API at {server.url}",

@@ -2,15 +2,15 @@
 
 - `redfish/` is the client for BMCs, and `access` supplies credentials and certificate pins.
 - `power` has the state machines of the power operations.
-- `replace` and `replace_stages` have that of HostReplace; `replace_sight` turns observations into its facts.
+- `replace` and `replace_stages` have that of HostReplace; `replace_observation` turns observations into its facts.
 - `executor` connects them to the engine of `unbounded.operations`.
 - `boot_order` writes boot overrides, whose effect `boot_override` computes.
-- `controller` runs everything for a site, with the counters (`counting`) and the pins of new BMCs (`pinning`).
+- `controller` runs everything for a site, with the counters (`counters`) and the pins of new BMCs (`pinning`).
 - `main` is the process.
 
 `dhcp/`, `tftp/` and `http/` are the servers that give machines their addresses and boot files, and receive their
-reports. `tally` counts the requests that they do not serve. None of them knows the API: leases, requested boots and
-files come through their own ports.
+reports. `packet_counters` counts the requests that they do not serve. None of them knows the API: leases, requested
+boots and files come through their own ports.
 
 `unbounded.operations` decides on the ownership of an operation, its start, and its recovery after a crash.
 """

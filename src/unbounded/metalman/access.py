@@ -15,7 +15,7 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_REFUSED
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import Access
+from unbounded.metalman.redfish.ports import BmcAccount
 from unbounded.operations import reasons
 from unbounded.operations.ports import Refusal
 
@@ -40,7 +40,7 @@ class BmcAccess:
         self._pool = pool
         self._read: dict[tuple[str, str], _Read] = {}
 
-    async def of(self, machine: Machine) -> Access:
+    async def of(self, machine: Machine) -> BmcAccount:
         """Return the present access to the Machine's BMC. Pins its certificate first, if nothing is pinned yet.
 
         Raises:
@@ -60,7 +60,7 @@ class BmcAccess:
         pin = status.cert_fingerprint if status else None
         if pin is None and redfish.ca_bundle is None and redfish.url.startswith("https:"):
             pin = await self.pin(machine)
-        return Access(
+        return BmcAccount(
             url=redfish.url,
             username=redfish.username,
             password=password,
@@ -78,7 +78,7 @@ class BmcAccess:
         log.info("BMC certificate pinned", machine=machine.name, fingerprint=seen)
         return seen
 
-    async def refused(self, machine: Machine, access: Access) -> bool:
+    async def refused(self, machine: Machine, access: BmcAccount) -> bool:
         """Record in the status that the BMC rejected this version of the Secret; return whether there is a newer
         version.
         """

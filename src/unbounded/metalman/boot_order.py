@@ -12,8 +12,8 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.boot_override import Targets, boots_from_disk, sends_to_network, wanted_override
-from unbounded.metalman.redfish.failures import AnswerLost, Unsupported
-from unbounded.metalman.redfish.pool import Bmc
+from unbounded.metalman.redfish.failures import BmcAnswerLost, Unsupported
+from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, SystemState
 from unbounded.operations import reasons
 from unbounded.operations.ports import NotDone, Target
@@ -35,7 +35,7 @@ class BootOrder:
         self._read[machine.metadata.uid] = state.boot
         self._targets[machine.metadata.uid] = state.boot_targets
 
-    async def from_disk_if_possible(self, target: Target, bmc: Bmc, before: float) -> None:
+    async def from_disk_if_possible(self, target: Target, bmc: PooledBmc, before: float) -> None:
         """Let a host without a requested network boot start from its disk; record a BMC that cannot do it.
 
         Raises:
@@ -49,7 +49,7 @@ class BootOrder:
             kept = await bmc.disable_boot_override(leave_by=before)
             if not boots_from_disk(kept):
                 trouble = _ignored(kept)
-        except (Transient, AnswerLost) as error:
+        except (Transient, BmcAnswerLost) as error:
             if target.run.attempt <= 1:
                 raise NotDone(reasons.NO_ANSWER, f"not started before its boot override is cleared: {error}") from error
             log.warning("boot override not cleared", error=error, machine=target.machine.name)
@@ -58,7 +58,7 @@ class BootOrder:
             trouble = str(error)
         await self._note(target.machine, trouble)
 
-    async def from_disk(self, bmc: Bmc, before: float) -> None:
+    async def from_disk(self, bmc: PooledBmc, before: float) -> None:
         """Remove a boot override.
 
         Raises:
@@ -69,7 +69,7 @@ class BootOrder:
             raise NotDone(reasons.NO_EFFECT, _ignored(kept))
 
     async def from_network(
-        self, target: Target, bmc: Bmc, enabled: BootEnabled, before: float, *, is_last: bool
+        self, target: Target, bmc: PooledBmc, enabled: BootEnabled, before: float, *, is_last: bool
     ) -> None:
         """Let a host boot from the network at its next start.
 
@@ -83,7 +83,7 @@ class BootOrder:
         try:
             kept = await bmc.set_boot_override(wanted_override(machine, enabled, targets), leave_by=before)
         except (Unsupported, Uncertain) as error:
-            if is_last and not isinstance(error, AnswerLost):
+            if is_last and not isinstance(error, BmcAnswerLost):
                 await self._note(machine, str(error))
             raise
         if sends_to_network(machine, kept, targets):
@@ -93,7 +93,7 @@ class BootOrder:
             await self._note(machine, _ignored(kept))
         raise NotDone(reasons.NO_EFFECT, _ignored(kept))
 
-    async def from_network_again(self, target: Target, bmc: Bmc, stays: bool, before: float) -> None:
+    async def from_network_again(self, target: Target, bmc: PooledBmc, stays: bool, before: float) -> None:
         """Set the override again if the previous start has consumed it; on failure, the host is started nevertheless.
 
         Raises:

@@ -8,7 +8,7 @@ from unbounded.api.machine import Machine
 from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarget
 
 Targets = tuple[str, ...] | None
-"""What the BMC lists as targets; None where it does not say."""
+"""Boot targets that the BMC lists; None if it has no list."""
 
 _TARGETS: Final = {"PXE": BootTarget.PXE, "HTTP": BootTarget.UEFI_HTTP}
 

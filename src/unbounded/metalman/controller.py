@@ -16,13 +16,13 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess
-from unbounded.metalman.counting import CounterController
+from unbounded.metalman.counters import CounterController
 from unbounded.metalman.executor import RedfishExecutor
-from unbounded.metalman.parting import parting
 from unbounded.metalman.pinning import PinController
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import Limits
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.redfish.ports import BmcLimits
+from unbounded.metalman.session_release import release_sessions
+from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
@@ -47,7 +47,7 @@ def caches_of(api: Api) -> Caches:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedCaches:
     """Caches and metrics that all components of a process share. The process runs the caches."""
 
     caches: Caches
@@ -55,7 +55,7 @@ class Shared:
     metrics: OperationMetrics
 
 
-async def run(runtime: Runtime, settings: Settings, *, shared: Shared | None = None) -> None:
+async def run(runtime: Runtime, settings: MetalmanSettings, *, shared: SharedCaches | None = None) -> None:
     """Serve one site, or all sites, until cancelled.
 
     Args:
@@ -64,26 +64,26 @@ async def run(runtime: Runtime, settings: Settings, *, shared: Shared | None = N
     if shared is not None:
         await _work(runtime, settings, shared)
         return
-    own = Shared(caches_of(runtime.api), Cache(runtime.api, NODES), OperationMetrics(runtime.metrics.registry))
+    own = SharedCaches(caches_of(runtime.api), Cache(runtime.api, NODES), OperationMetrics(runtime.metrics.registry))
     async with running_caches(runtime, *own.caches.followed, own.nodes):
         await _work(runtime, settings, own)
 
 
-async def _work(runtime: Runtime, settings: Settings, shared: Shared) -> None:
+async def _work(runtime: Runtime, settings: MetalmanSettings, shared: SharedCaches) -> None:
     caches = shared.caches
-    term = Term(runtime, settings, caches, shared.nodes, shared.metrics)
+    term = LeaderTerm(runtime, settings, caches, shared.nodes, shared.metrics)
     async with asyncio.TaskGroup() as tasks:
         if settings.netboot is not None:
-            from unbounded.metalman.booting import Booting  # noqa: PLC0415  # it is much, and many have no use for it
+            from unbounded.metalman.netboot_process import NetbootProcess  # noqa: PLC0415  # it is much, and many have no use for it
 
-            booting = Booting(runtime, settings, settings.netboot, caches)
+            booting = NetbootProcess(runtime, settings, settings.netboot, caches)
             tasks.create_task(booting.run(), name="netboot")
             term = replace(term, beside=booting.lead)
         tasks.create_task(runtime.lead(settings.lease, term.run, settings.election), name="controllers")
 
 
 @dataclass(frozen=True)
-class Term:
+class LeaderTerm:
     """Work of this process while it leads. Every term starts with fresh state.
 
     Args:
@@ -91,7 +91,7 @@ class Term:
     """
 
     runtime: Runtime
-    settings: Settings
+    settings: MetalmanSettings
     caches: Caches
     nodes: Cache[Node]
     metrics: OperationMetrics
@@ -99,8 +99,8 @@ class Term:
 
     async def run(self, epoch: ProcessEpoch) -> None:
         """Work until cancelled; then delete all BMC sessions."""
-        async with BmcPool(Limits(close_s=CLOSE_S)) as pool:
-            with parting(pool, self.caches.operations, self.caches.machines):
+        async with BmcPool(BmcLimits(close_s=CLOSE_S)) as pool:
+            with release_sessions(pool, self.caches.operations, self.caches.machines):
                 await self._work(pool, epoch)
 
     async def _work(self, pool: BmcPool, epoch: ProcessEpoch) -> None:

@@ -1,6 +1,6 @@
 """metalman as an executor of host operations: observes and acts over Redfish.
 
-`power` and `replace` decide on the steps; `replace_sight` reduces the observations of a HostReplace to one fact.
+`power` and `replace` decide on the steps; `replace_observation` reduces the observations of a HostReplace to one fact.
 """
 
 from __future__ import annotations
@@ -32,22 +32,29 @@ from unbounded.metalman.reasons import (
 from unbounded.metalman.redfish.failures import (
     CertificateChanged,
     CertificateUntrusted,
-    Misaddressed,
-    PasswordRefused,
+    InvalidBmcUrl,
+    PasswordRejected,
     TaskFailed,
 )
-from unbounded.metalman.redfish.pool import Bmc, BmcPool
-from unbounded.metalman.redfish.ports import Accepted, Access, BootEnabled, Power, ResetType, SystemState
-from unbounded.metalman.replace import Seen
-from unbounded.metalman.replace_sight import (
-    Told,
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
+from unbounded.metalman.redfish.ports import (
+    AcceptedReset,
+    BmcAccount,
+    BmcPowerState,
+    BootEnabled,
+    ResetType,
+    SystemState,
+)
+from unbounded.metalman.replace import ReplaceFact
+from unbounded.metalman.replace_observation import (
+    ReplaceState,
+    boot_evidence,
     boot_fact,
-    boot_where,
-    boot_words,
-    followed,
+    boot_text,
     is_armed,
     node_identity,
     node_name,
+    observed_parts,
     power_fact,
     progress_of,
 )
@@ -152,14 +159,14 @@ class RedfishExecutor:
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
         if operation.spec.operation_kind != OperationKind.HOST_REPLACE:
             return None
-        return followed(machine)
+        return observed_parts(machine)
 
     async def observe(self, target: Target) -> Sight:
         if target.operation.spec.operation_kind == OperationKind.HOST_REPLACE:
             return await self._observe_replace(target)
         state = await self._system(target.machine)
-        where = _where(target.machine, state)
-        return Sight(fact=power.Power(state.power.value), detail=_power_words(where, state), where=where)
+        where = _system_path(target.machine, state)
+        return Sight(fact=power.PowerFact(state.power.value), detail=_power_text(where, state), where=where)
 
     async def _observe_replace(self, target: Target) -> Sight:
         """Observe a HostReplace: the servers' reports of the boot decide first; the BMC is read only if its power
@@ -167,31 +174,33 @@ class RedfishExecutor:
         """
         told = self._told(target)
         # undoing must not be reported complete on outdated data
-        if replace.view_of(told.stage) is replace.View.UNDOING:
+        if replace.fact_source(told.stage) is replace.FactSource.UNDOING:
             told = dataclasses.replace(told, machine=await self._api.get(MACHINES, target.machine.name))
-        fact, words = boot_fact(told), boot_words(told)
+        fact, words = boot_fact(told), boot_text(told)
         boot_id = node_identity(told.node) if replace.is_before_boot(told.stage) else target.run.boot_id
-        if fact is not None and not replace.asks_for_power(told.stage, fact):
-            return Sight(fact, words, boot_where(told), boot_id=boot_id, progress=progress_of(told))
+        if fact is not None and not replace.needs_power(told.stage, fact):
+            return Sight(fact, words, boot_evidence(told), boot_id=boot_id, progress=progress_of(told))
         try:
             state = await self._system(target.machine)
         except Failure as error:
-            if not replace.goes_on_without_power(told.stage):
+            if not replace.is_independent_of_power(told.stage):
                 raise
-            return Sight(fact or Seen.UNSETTLED, f"{error}; {words}", boot_where(told), boot_id=boot_id)
-        where = _where(target.machine, state)
+            return Sight(fact or ReplaceFact.UNSETTLED, f"{error}; {words}", boot_evidence(told), boot_id=boot_id)
+        where = _system_path(target.machine, state)
         if fact is None:
             fact = power_fact(told.stage, state.power, armed=is_armed(told, state.boot, state.boot_targets))
-        elif state.power is Power.OFF:
-            fact = Seen.WRITTEN_OFF
-        shown = f"{_power_words(where, state)}, {_override_words(state)}; {words}"
+        elif state.power is BmcPowerState.OFF:
+            fact = ReplaceFact.WRITTEN_OFF
+        shown = f"{_power_text(where, state)}, {_override_text(state)}; {words}"
         aside = "" if replace.is_clearing(told.stage) else missing_target(told.machine, state.boot_targets)
         return Sight(fact, shown, where, boot_id=boot_id, progress=progress_of(told) or aside)
 
-    def _told(self, target: Target) -> Told:
+    def _told(self, target: Target) -> ReplaceState:
         machine, run = target.machine, target.run
         node = self._nodes.get(node_name(machine)) if self._nodes is not None else None
-        return Told(run.stage or replace.WAITING_IMAGE, target.operation.metadata.uid, machine, node, run.boot_id)
+        return ReplaceState(
+            run.stage or replace.WAITING_IMAGE, target.operation.metadata.uid, machine, node, run.boot_id
+        )
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:
         if self._sharing is not None:
@@ -202,7 +211,7 @@ class RedfishExecutor:
             accepted = await self._act(target, bmc, action, before)
         except TaskFailed as error:
             raise NotDone(TASK_FAILED, str(error)) from error
-        except (PasswordRefused, CertificateUntrusted) as error:  # nothing was sent: wait for the user's correction
+        except (PasswordRejected, CertificateUntrusted) as error:  # nothing was sent: wait for the user's correction
             refusal = await self._refusal(target.machine, access, error)
             raise NotDone(refusal.reason, str(refusal)) from error
         except Rejected as error:
@@ -213,7 +222,7 @@ class RedfishExecutor:
         else:
             log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
 
-    async def _act(self, target: Target, bmc: Bmc, action: str, before: float) -> Accepted | None:
+    async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> AcceptedReset | None:
         """Execute an action on the BMC; return the accepted reset, if it was one."""
         order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
         match action:
@@ -234,7 +243,7 @@ class RedfishExecutor:
     async def _system(self, machine: Machine) -> SystemState:
         try:
             access = await self._access.of(machine)
-        except Misaddressed as error:
+        except InvalidBmcUrl as error:
             raise Refusal(ADDRESS_INVALID, str(error)) from error
         try:
             state = await self._pool.bmc(access).system()
@@ -243,14 +252,14 @@ class RedfishExecutor:
         self._boot_order.saw(machine, state)
         return state
 
-    async def _refusal(self, machine: Machine, access: Access, error: Rejected) -> Refusal | NotDone:
+    async def _refusal(self, machine: Machine, access: BmcAccount, error: Rejected) -> Refusal | NotDone:
         """Map an error of the BMC to a reason that users can script against, with a remedy."""
         match error:
             case Refusal():
                 return error
-            case Misaddressed():
+            case InvalidBmcUrl():
                 return Refusal(ADDRESS_INVALID, str(error))
-            case PasswordRefused():
+            case PasswordRejected():
                 if await self._access.refused(machine, access):
                     return NotDone(CREDENTIALS_REFUSED, f"{error}; Secret {access.secret} has changed since")
                 return Refusal(CREDENTIALS_REFUSED, f"{error}; correct Secret {access.secret}")
@@ -263,15 +272,15 @@ class RedfishExecutor:
                 return Refusal(BMC_REFUSED, str(error))
 
 
-def _where(machine: Machine, state: SystemState) -> str:
+def _system_path(machine: Machine, state: SystemState) -> str:
     return f"{redfish_of(machine).url} Systems/{state.device_id}"
 
 
-def _power_words(where: str, state: SystemState) -> str:
+def _power_text(where: str, state: SystemState) -> str:
     return f"{where} shows PowerState {state.power_text}" if state.power_text else f"{where} shows no PowerState"
 
 
-def _override_words(state: SystemState) -> str:
+def _override_text(state: SystemState) -> str:
     boot = state.boot
     if boot is not None and boot.enabled == BootEnabled.DISABLED:
         return "boot override Disabled"

@@ -33,9 +33,9 @@ from unbounded.metalman.settings import (
     TFTP_PORT,
     DhcpMode,
     FlagNames,
-    Netboot,
+    MetalmanSettings,
+    NetbootSettings,
     Network,
-    Settings,
     check_dhcp,
 )
 
@@ -279,14 +279,16 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str], *
     add_process_arguments(parser, environ)
 
 
-def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool) -> tuple[Settings, ProcessSettings]:
+def parse_settings(
+    args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool
+) -> tuple[MetalmanSettings, ProcessSettings]:
     """Combine flags, environment and file into settings.
 
     Raises:
         SettingsError: the file or a value is invalid.
     """
     said = OptionValues(args, PREFIX, environ, OPTIONS)
-    settings = Settings(
+    settings = MetalmanSettings(
         site=said.value(_SITE),
         concurrent=said.value(_CONCURRENT),
         attempts=said.value(_ATTEMPTS),
@@ -307,8 +309,8 @@ def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool)
     return settings, process
 
 
-def _netboot(said: OptionValues) -> Netboot:
-    found = Netboot(
+def _netboot(said: OptionValues) -> NetbootSettings:
+    found = NetbootSettings(
         cache_dir=said.value(_CACHE),
         bind_address=said.value(_BIND),
         http_port=said.value(_HTTP_PORT),

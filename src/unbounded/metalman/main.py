@@ -10,7 +10,7 @@ from functools import partial
 
 from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.version_flag import add_version
-from unbounded.metalman.flags import add_arguments, told
+from unbounded.metalman.flags import add_arguments, parse_settings
 
 DESCRIPTION = "Bare metal, for the Machines of a site: host operations over Redfish, and booting from the network."
 SERVE_PXE = "Carry out host operations, and be the DHCP, TFTP and HTTP server that machines boot from."
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args = parser.parse_args(arguments)
         if args.command == "version":
             return _version()
-        settings, process = told(args, environ, netboot=args.command == "serve-pxe")
+        settings, process = parse_settings(args, environ, netboot=args.command == "serve-pxe")
     except ValueError as error:
         parser.error(str(error))
     with freeze_imports():  # only after the arguments were validated

@@ -16,12 +16,12 @@ from unbounded.kube.process import Runtime
 from unbounded.operations.ownership import Executor, executor_of
 
 WORKERS: Final = 32  # a BMC that does not answer occupies one until its connection times out
-SILENT: Final = Backoff(base_s=0.5, max_s=300.0)
+UNREACHABLE_BACKOFF: Final = Backoff(base_s=0.5, max_s=300.0)
 
 log = Log("metalman")
 
 
-class Pins(Protocol):
+class CertificatePinner(Protocol):
     async def pin(self, machine: Machine) -> str:
         """Pin the present certificate of the Machine's BMC; return its fingerprint."""
         ...
@@ -35,7 +35,9 @@ class PinController:
     own error.
     """
 
-    def __init__(self, runtime: Runtime, machines: Cache[Machine], pins: Pins, *, site: str | None) -> None:
+    def __init__(
+        self, runtime: Runtime, machines: Cache[Machine], pins: CertificatePinner, *, site: str | None
+    ) -> None:
         self._machines = machines
         self._pins = pins
         self._site = site
@@ -55,15 +57,15 @@ class PinController:
         changed = new or old
         if changed is None:
             return
-        if new is None or not wants_pin(new, self._site):
+        if new is None or not needs_pin(new, self._site):
             self._failures.pop(changed.name, None)
-        elif old is None or not wants_pin(old, self._site) or old.spec != new.spec:
+        elif old is None or not needs_pin(old, self._site) or old.spec != new.spec:
             self._failures.pop(changed.name, None)
             self._controller.enqueue(changed.name)
 
     async def _pin(self, name: str) -> float | None:
         machine = self._machines.get(name)
-        if machine is None or not wants_pin(machine, self._site):
+        if machine is None or not needs_pin(machine, self._site):
             return None
         try:
             await self._pins.pin(machine)
@@ -78,13 +80,13 @@ class PinController:
     def _silent(self, name: str, failure: Transient) -> float:
         """Record that a BMC sent no certificate; return the seconds until the retry."""
         failures = self._failures[name] = self._failures.get(name, 0) + 1
-        again_s = SILENT.after(failures)
+        again_s = UNREACHABLE_BACKOFF.after(failures)
         tell = log.warning if failures == 1 else log.debug
         tell("BMC does not answer; its certificate is pinned when it does", machine=name, why=str(failure))
         return again_s
 
 
-def wants_pin(machine: Machine, site: str | None) -> bool:
+def needs_pin(machine: Machine, site: str | None) -> bool:
     """Return whether the Machine is ours and its BMC has neither a pin nor a CA bundle."""
     if site not in (None, machine.site) or executor_of(OperationKind.HOST_REBOOT, machine) is not Executor.METALMAN:
         return False

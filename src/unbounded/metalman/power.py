@@ -58,7 +58,7 @@ SEEN_ON: Final = "the host was seen On"
 SEEN_ON_AGAIN: Final = f"the host was seen On again, {CONFIRM_S:.0f} s later"
 
 
-class Power(StrEnum):
+class PowerFact(StrEnum):
     """Observed PowerState."""
 
     ON = "On"
@@ -70,11 +70,11 @@ class Power(StrEnum):
 # ForceOff completes what it did not do.
 ACTIONS: Final = {SHUT_DOWN: Repeat.ONCE, SWITCH_OFF: Repeat.SETS_STATE, SWITCH_ON: Repeat.SETS_STATE}
 
-GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
-IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
-GOING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
-IS_ON: Final = Mark(ConditionType.POWERED_OFF, None)
-READ_MARKS: Final[Mapping[StrEnum, Mark]] = {Power.ON: IS_ON, Power.OFF: IS_OFF}
+MARK_POWERING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
+MARK_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
+MARK_POWERING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
+MARK_ON: Final = Mark(ConditionType.POWERED_OFF, None)
+READ_MARKS: Final[Mapping[StrEnum, Mark]] = {PowerFact.ON: MARK_ON, PowerFact.OFF: MARK_OFF}
 
 Table = Mapping[tuple[str, StrEnum], Step]
 
@@ -85,10 +85,10 @@ def _off_step(*, force: bool) -> Step:
 
 def _rows(stage: str, *, on: Step, off: Step) -> Table:
     """Return the rows of a stage; a reading that is neither On nor Off stays in it."""
-    return {(stage, Power.ON): on, (stage, Power.OFF): off, (stage, Power.UNSETTLED): Step(stage)}
+    return {(stage, PowerFact.ON): on, (stage, PowerFact.OFF): off, (stage, PowerFact.UNSETTLED): Step(stage)}
 
 
-def _going_off(after: Step) -> Table:
+def _powering_off_rows(after: Step) -> Table:
     """Return the rows of the stages in which the host goes off; `after` follows once it was observed Off."""
     return {
         **_rows(SHUTTING_DOWN, on=Step(SHUTTING_DOWN, ask=SHUT_DOWN), off=after),
@@ -96,7 +96,7 @@ def _going_off(after: Step) -> Table:
     }
 
 
-def _going_on(stage: str, done: Step) -> Table:
+def _powering_on_rows(stage: str, done: Step) -> Table:
     return _rows(stage, on=done, off=Step(stage, ask=SWITCH_ON))
 
 
@@ -105,10 +105,10 @@ def reboot_table(*, force: bool) -> Table:
     switch_on = Step(WAITING_ON, ask=SWITCH_ON, seen=SEEN_OFF)
     return {
         **_rows(STARTING, on=_off_step(force=force), off=switch_on),
-        **_going_off(after=switch_on),
-        **_going_on(WAITING_ON, Step(COMPLETE, seen=SEEN_ON)),
+        **_powering_off_rows(after=switch_on),
+        **_powering_on_rows(WAITING_ON, Step(COMPLETE, seen=SEEN_ON)),
         # fails with the reason of the failure that led here
-        **_going_on(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, seen=SEEN_ON)),
+        **_powering_on_rows(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, seen=SEEN_ON)),
     }
 
 
@@ -121,12 +121,12 @@ def power_off_table(*, force: bool) -> Table:
     came_back = Step(CONFIRMING_OFF_AGAIN, fail=DOES_NOT_STAY_OFF)
     return {
         **_rows(STARTING, on=_off_step(force=force), off=Step(ALREADY_OFF, seen=SEEN_OFF)),
-        **_going_off(after=Step(CONFIRMING_OFF, seen=SEEN_OFF)),
+        **_powering_off_rows(after=Step(CONFIRMING_OFF, seen=SEEN_OFF)),
         **_rows(ALREADY_OFF, on=_off_step(force=force), off=done),
         **_rows(CONFIRMING_OFF, on=again, off=done),
         **_rows(WAITING_OFF_AGAIN, on=again, off=Step(CONFIRMING_OFF_AGAIN, seen=SEEN_OFF)),
         **_rows(CONFIRMING_OFF_AGAIN, on=came_back, off=done),
-        **_going_on(UNDOING, Step(CANCELLED, seen=SEEN_ON)),
+        **_powering_on_rows(UNDOING, Step(CANCELLED, seen=SEEN_ON)),
     }
 
 
@@ -139,9 +139,9 @@ def power_on_table() -> Table:
     again, went_off = Step(WAITING_ON_AGAIN, ask=SWITCH_ON), Step(CONFIRMING_ON_AGAIN, fail=DOES_NOT_STAY_ON)
     return {
         **_rows(STARTING, on=confirm, off=Step(WAITING_ON, ask=SWITCH_ON)),
-        **_going_on(WAITING_ON, confirm),
+        **_powering_on_rows(WAITING_ON, confirm),
         **_rows(CONFIRMING_ON, on=done, off=again),
-        **_going_on(WAITING_ON_AGAIN, Step(CONFIRMING_ON_AGAIN, seen=SEEN_ON)),
+        **_powering_on_rows(WAITING_ON_AGAIN, Step(CONFIRMING_ON_AGAIN, seen=SEEN_ON)),
         **_rows(CONFIRMING_ON_AGAIN, on=done, off=went_off),
     }
 
@@ -159,7 +159,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
             otherwise=Step(WAITING_OFF, ask=SWITCH_OFF),
             cancel=cancel,
             undo=undo,
-            mark=GOING_OFF,
+            mark=MARK_POWERING_OFF,
             lingers=LINGERS,
         ),
         WAITING_OFF: _waiting_off(undo),
@@ -168,7 +168,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
 
 def _waiting_off(undo: Step | None) -> Stage:
     cancel = Cancel.UNDO if undo else Cancel.TOO_LATE
-    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, mark=GOING_OFF)
+    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, mark=MARK_POWERING_OFF)
 
 
 def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
@@ -178,7 +178,7 @@ def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
         dwell_s=CONFIRM_S,
         cancel=cancel,
         undo=undo,
-        mark=IS_OFF,
+        mark=MARK_OFF,
     )
 
 
@@ -187,15 +187,15 @@ def _confirming_on() -> Stage:
         f"a second reading of On, {CONFIRM_S:.0f} s after the first",
         limit_s=SETTLE_LIMIT_S,
         dwell_s=CONFIRM_S,
-        mark=GOING_ON,
+        mark=MARK_POWERING_ON,
     )
 
 
 def _waiting_on() -> Stage:
-    return Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=GOING_ON)
+    return Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=MARK_POWERING_ON)
 
 
-def _leaving_it_on(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
+def _with_power_restored(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
     """Return the stages with a cleanup that switches the host on after a failure."""
     return {name: replace(stage, aftermath=RESTORING_POWER) for name, stage in stages.items()}
 
@@ -203,11 +203,11 @@ def _leaving_it_on(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
 def reboot(operation: MachineOperation) -> Procedure:
     return Procedure(
         start=STARTING,
-        facts=Power,
+        facts=PowerFact,
         stages={
             STARTING: _start(),
-            **_leaving_it_on(_stages_off(grace_s(operation), undo=None)),
-            **_leaving_it_on({WAITING_ON: _waiting_on()}),
+            **_with_power_restored(_stages_off(grace_s(operation), undo=None)),
+            **_with_power_restored({WAITING_ON: _waiting_on()}),
             RESTORING_POWER: Stage(
                 "the host to be On",
                 RESTORE_LIMIT_S,
@@ -215,13 +215,13 @@ def reboot(operation: MachineOperation) -> Procedure:
                 last=True,
                 blind=SWITCH_ON,
                 left="left Off",
-                mark=GOING_ON,
+                mark=MARK_POWERING_ON,
             ),
         },
         table=reboot_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_ON}),
-        end_marks=(IS_ON,),
+        end_marks=(MARK_ON,),
         read_marks=READ_MARKS,
         final=frozenset({SWITCH_ON}),
     )
@@ -231,7 +231,7 @@ def power_off(operation: MachineOperation) -> Procedure:
     undo, grace = Step(UNDOING), max(grace_s(operation), 1)
     return Procedure(
         start=STARTING,
-        facts=Power,
+        facts=PowerFact,
         stages={
             STARTING: _start(),
             **_stages_off(grace, undo=undo),
@@ -244,13 +244,13 @@ def power_off(operation: MachineOperation) -> Procedure:
                 f"the host to be On when {grace} s have passed, in which the shutdown can still take effect",
                 limit_s=POWER_LIMIT_S + grace,
                 dwell_s=float(grace),
-                mark=GOING_ON,
+                mark=MARK_POWERING_ON,
             ),
         },
         table=power_off_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
-        end_marks=(IS_OFF,),
+        end_marks=(MARK_OFF,),
         read_marks=READ_MARKS,
         final=frozenset({SHUT_DOWN, SWITCH_OFF}),
     )
@@ -259,7 +259,7 @@ def power_off(operation: MachineOperation) -> Procedure:
 def power_on(_operation: MachineOperation) -> Procedure:
     return Procedure(
         start=STARTING,
-        facts=Power,
+        facts=PowerFact,
         stages={
             STARTING: _start(),
             WAITING_ON: _waiting_on(),
@@ -270,7 +270,7 @@ def power_on(_operation: MachineOperation) -> Procedure:
         table=power_on_table(),
         actions=ACTIONS,
         proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
-        end_marks=(IS_ON,),
+        end_marks=(MARK_ON,),
         read_marks=READ_MARKS,
         final=frozenset({SWITCH_ON}),
     )

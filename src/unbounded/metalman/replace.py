@@ -65,9 +65,9 @@ BOOT_STAGES: Final = frozenset(
         WAITING_REPAVE,
     }
 )
-"""The stages in which the host is to boot from the network: the window of its boot is open in these and no others."""
+"""Stages in which the host is to boot from the network: only in these, the window of its boot is open."""
 RETURN_STAGES: Final = frozenset({CLEARING_BOOT, WAITING_RETURN, WAITING_CLOUD_INIT, WAITING_NODE})
-"""Those after it, in which the installed system may still speak under the boot's prefix: cloud-init and attestation."""
+"""Later stages, in which the installed system may still use the boot's prefix: cloud-init and attestation."""
 
 BOOT_ONCE: Final = "BootFromNetworkOnce"
 BOOT_TO_STAY: Final = "BootFromNetwork"
@@ -83,7 +83,7 @@ SEEN_CLOUD_INIT: Final = "cloud-init finished"
 SEEN_NODE: Final = "the Node is Ready since the new boot"
 
 
-class Seen(StrEnum):
+class ReplaceFact(StrEnum):
     """Fact from one observation. The View of a stage determines the facts that it can meet.
 
     Armed: the boot override sends the host to the network, or, in a stage that clears it, anywhere but to its disk.
@@ -109,7 +109,7 @@ class Seen(StrEnum):
     FINISHED = "Finished"  # cloud-init is done, and no Node is requested
 
 
-class View(Enum):
+class FactSource(Enum):
     """Sources of a stage's fact, in their order: the first available one decides."""
 
     IMAGE = "the image, then the power"
@@ -122,12 +122,12 @@ _TOWARDS_BOOT: Final = frozenset({SETTING_BOOT, SETTING_BOOT_TO_STAY, SHUTTING_D
 CLEARING: Final = frozenset({CLEARING_BOOT, UNDOING, UNDOING_SHUTDOWN, UNDOING_LOADER, UNDOING_START})
 
 
-def view_of(stage: str) -> View:
+def fact_source(stage: str) -> FactSource:
     if stage == WAITING_IMAGE:
-        return View.IMAGE
+        return FactSource.IMAGE
     if stage in (UNDOING, UNDOING_SHUTDOWN):
-        return View.UNDOING
-    return View.POWER if stage in _TOWARDS_BOOT or is_clearing(stage) else View.BOOT
+        return FactSource.UNDOING
+    return FactSource.POWER if stage in _TOWARDS_BOOT or is_clearing(stage) else FactSource.BOOT
 
 
 def is_clearing(stage: str) -> bool:
@@ -140,12 +140,12 @@ def is_about_boot_order(stage: str) -> bool:
     return stage == CLEARING_BOOT or stage.startswith(ENDING)
 
 
-def asks_for_power(stage: str, fact: Seen) -> bool:
+def needs_power(stage: str, fact: ReplaceFact) -> bool:
     """Return whether the power matters although the boot has a fact: an installed host may be off."""
-    return stage == WAITING_RETURN and fact is Seen.WRITTEN
+    return stage == WAITING_RETURN and fact is ReplaceFact.WRITTEN
 
 
-def goes_on_without_power(stage: str) -> bool:
+def is_independent_of_power(stage: str) -> bool:
     """Return whether the stage can do without the BMC: the host is installed, or the stage only cleans up."""
     return stage in RETURN_STAGES or stage.startswith(ENDING)
 
@@ -166,40 +166,47 @@ def is_before_boot(stage: str) -> bool:
 
 
 _PROGRESS: Final = (
-    Seen.LOADED,
-    Seen.INSTALLING,
-    Seen.WRITTEN,
-    Seen.WRITTEN_OFF,
-    Seen.BOOTED,
-    Seen.CLOUD_INIT_FAILED,
-    Seen.CONFIGURED,
-    Seen.JOINED,
-    Seen.FINISHED,
+    ReplaceFact.LOADED,
+    ReplaceFact.INSTALLING,
+    ReplaceFact.WRITTEN,
+    ReplaceFact.WRITTEN_OFF,
+    ReplaceFact.BOOTED,
+    ReplaceFact.CLOUD_INIT_FAILED,
+    ReplaceFact.CONFIGURED,
+    ReplaceFact.JOINED,
+    ReplaceFact.FINISHED,
 )
 Table = Mapping[tuple[str, StrEnum], Step]
 
 
-def _rows(stage: str, *steps: Mapping[Seen, Step]) -> Table:
+def _rows(stage: str, *steps: Mapping[ReplaceFact, Step]) -> Table:
     """Return the rows of a stage: unnamed facts stay in it, and later mappings override earlier ones."""
     named = {fact: step for some in steps for fact, step in some.items()}
-    return {(stage, fact): named.get(fact, Step(stage)) for fact in Seen}
+    return {(stage, fact): named.get(fact, Step(stage)) for fact in ReplaceFact}
 
 
-def _power(*, on: Step, off: Step, on_armed: Step | None = None, off_armed: Step | None = None) -> Mapping[Seen, Step]:
+def _power(
+    *, on: Step, off: Step, on_armed: Step | None = None, off_armed: Step | None = None
+) -> Mapping[ReplaceFact, Step]:
     """Map the four readings of power and boot override; an armed one defaults to its unarmed counterpart."""
-    return {Seen.ON: on, Seen.OFF: off, Seen.ON_ARMED: on_armed or on, Seen.OFF_ARMED: off_armed or off}
+    return {
+        ReplaceFact.ON: on,
+        ReplaceFact.OFF: off,
+        ReplaceFact.ON_ARMED: on_armed or on,
+        ReplaceFact.OFF_ARMED: off_armed or off,
+    }
 
 
-def _since(first: Seen, step: Step) -> Mapping[Seen, Step]:
+def _since(first: ReplaceFact, step: Step) -> Mapping[ReplaceFact, Step]:
     """Map a fact and all later ones to the same step, so that evidence is gathered stage by stage."""
     return dict.fromkeys(_PROGRESS[_PROGRESS.index(first) :], step)
 
 
 @dataclass(frozen=True)
-class Trouble:
+class BootFailure:
     """Failure of the boot: its fact (None: a time limit), its reason, and a text for the user."""
 
-    fact: Seen | None
+    fact: ReplaceFact | None
     reason: str
     words: str
 
@@ -212,24 +219,26 @@ class Trouble:
         return Step(self.stage, fail=self.reason, words=self.words)
 
 
-DID_NOT_NETBOOT: Final = Trouble(
+DID_NOT_NETBOOT: Final = BootFailure(
     None, reasons.DID_NOT_NETBOOT, "the host was started twice to boot from the network, and never fetched its loader"
 )
-TIMED_OUT: Final = Trouble(None, reasons.INSTALL_TIMED_OUT, "the image was not written in time")
-_CONTESTED: Final = Trouble(Seen.CONTESTED, BOOT_CONTESTED, "another client was seen on the same boot")
-TROUBLES: Final = (
+TIMED_OUT: Final = BootFailure(None, reasons.INSTALL_TIMED_OUT, "the image was not written in time")
+_CONTESTED: Final = BootFailure(ReplaceFact.CONTESTED, BOOT_CONTESTED, "another client was seen on the same boot")
+BOOT_FAILURES: Final = (
     DID_NOT_NETBOOT,
     TIMED_OUT,
-    Trouble(Seen.LOOPING, reasons.BOOT_LOOP, f"the loader was fetched more than {LOADS_MAX} times without an end"),
-    Trouble(Seen.INSTALL_FAILED, reasons.INSTALL_FAILED, "the installer gave up"),
+    BootFailure(
+        ReplaceFact.LOOPING, reasons.BOOT_LOOP, f"the loader was fetched more than {LOADS_MAX} times without an end"
+    ),
+    BootFailure(ReplaceFact.INSTALL_FAILED, reasons.INSTALL_FAILED, "the installer gave up"),
     _CONTESTED,
 )
-_IN_TROUBLE: Final = {trouble.fact: Step(trouble.stage) for trouble in TROUBLES if trouble.fact is not None}
+_ON_FAILURE: Final = {trouble.fact: Step(trouble.stage) for trouble in BOOT_FAILURES if trouble.fact is not None}
 
 
 def _ending_rows() -> Table:
     rows: dict[tuple[str, StrEnum], Step] = {}
-    for trouble in TROUBLES:
+    for trouble in BOOT_FAILURES:
         fail, clear = trouble.fails, Step(trouble.stage, ask=CLEAR_BOOT)
         rows |= _rows(trouble.stage, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))
     fail = Step(ENDING_FAILED, fail=OUTCOME_UNKNOWN, words="what failed was not noted")  # not observed so far
@@ -246,13 +255,13 @@ def _undo_rows(stage: str) -> Table:
     return _rows(
         stage,
         _power(on=Step(CANCELLED, seen=SEEN_ON), off=Step(stage, ask=SWITCH_ON), on_armed=clear, off_armed=clear),
-        _IN_TROUBLE,
-        dict.fromkeys((Seen.LOADED, Seen.LOOPING, Seen.CONTESTED), off),
-        _since(Seen.INSTALLING, Step(WAITING_INSTALLER, seen=SEEN_LOADER)),
+        _ON_FAILURE,
+        dict.fromkeys((ReplaceFact.LOADED, ReplaceFact.LOOPING, ReplaceFact.CONTESTED), off),
+        _since(ReplaceFact.INSTALLING, Step(WAITING_INSTALLER, seen=SEEN_LOADER)),
     )
 
 
-def _start_anew_rows() -> Table:
+def _restart_rows() -> Table:
     off, on = Step(UNDOING_LOADER, ask=SWITCH_OFF), Step(UNDOING_START, ask=SWITCH_ON)
     clear, done = Step(UNDOING_START, ask=CLEAR_BOOT), Step(CANCELLED, seen=SEEN_ON)
     return {
@@ -264,20 +273,23 @@ def _start_anew_rows() -> Table:
 def _table() -> Table:
     start, off = Step(WAITING_ON, ask=START), Step(SETTING_BOOT, ask=BOOT_ONCE, seen=SEEN_OFF)
     armed, started = Step(WAITING_ON, ask=START, seen=SEEN_OFF), Step(WAITING_LOADER, seen=SEEN_ON)
-    loaded = _since(Seen.LOADED, Step(WAITING_INSTALLER, seen=SEEN_LOADER))
+    loaded = _since(ReplaceFact.LOADED, Step(WAITING_INSTALLER, seen=SEEN_LOADER))
     once, stays = Step(SETTING_BOOT, ask=BOOT_ONCE), Step(SETTING_BOOT_TO_STAY, ask=BOOT_TO_STAY)
     again, once_more = Step(SETTING_BOOT_AGAIN, ask=BOOT_TO_STAY), Step(WAITING_ON_AGAIN, ask=START)
     off_again = Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF)
     shut_down, switch_off = Step(SHUTTING_DOWN, ask=SHUT_DOWN), Step(WAITING_OFF, ask=SWITCH_OFF)
-    written = _since(Seen.WRITTEN, Step(CLEARING_BOOT, seen=SEEN_WRITTEN))
+    written = _since(ReplaceFact.WRITTEN, Step(CLEARING_BOOT, seen=SEEN_WRITTEN))
     back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, seen=SEEN_CLOUD_INIT)
     clear = Step(CLEARING_BOOT, ask=CLEAR_BOOT)
-    contested = {Seen.CONTESTED: _CONTESTED.fails}
-    unconfigured = {Seen.CLOUD_INIT_FAILED: Step(WAITING_CLOUD_INIT, fail=reasons.CLOUD_INIT_FAILED), **contested}
+    contested = {ReplaceFact.CONTESTED: _CONTESTED.fails}
+    unconfigured = {
+        ReplaceFact.CLOUD_INIT_FAILED: Step(WAITING_CLOUD_INIT, fail=reasons.CLOUD_INIT_FAILED),
+        **contested,
+    }
     done = {
-        Seen.CONFIGURED: configured,
-        Seen.JOINED: configured,
-        Seen.FINISHED: Step(COMPLETE, seen=SEEN_CLOUD_INIT),
+        ReplaceFact.CONFIGURED: configured,
+        ReplaceFact.JOINED: configured,
+        ReplaceFact.FINISHED: Step(COMPLETE, seen=SEEN_CLOUD_INIT),
     }
     return {
         **_rows(WAITING_IMAGE, _power(on=shut_down, off=off, off_armed=armed)),
@@ -285,39 +297,41 @@ def _table() -> Table:
         **_rows(WAITING_OFF, _power(on=switch_off, off=off, off_armed=armed)),
         **_rows(SETTING_BOOT, _power(on=started, off=once, off_armed=start)),
         **_rows(SETTING_BOOT_TO_STAY, _power(on=started, off=stays, off_armed=start)),
-        **_rows(WAITING_ON, _power(on=started, off=start), loaded, _IN_TROUBLE),
+        **_rows(WAITING_ON, _power(on=started, off=start), loaded, _ON_FAILURE),
         **_rows(
             WAITING_LOADER,
             _power(on=Step(WAITING_LOADER), off=Step(WAITING_LOADER, ask=START)),
             loaded,
-            _IN_TROUBLE,
+            _ON_FAILURE,
         ),
         **_rows(SETTING_BOOT_AGAIN, _power(on=again, off=again, on_armed=off_again, off_armed=once_more), loaded,
-                _IN_TROUBLE),
+                _ON_FAILURE),
         **_rows(WAITING_OFF_AGAIN, _power(on=off_again, off=Step(WAITING_ON_AGAIN, ask=START, seen=SEEN_OFF))),
         **_rows(WAITING_ON_AGAIN, _power(on=Step(WAITING_LOADER_AGAIN, seen=SEEN_ON), off=once_more), loaded,
-                _IN_TROUBLE),
+                _ON_FAILURE),
         **_rows(
             WAITING_LOADER_AGAIN,
             _power(on=Step(WAITING_LOADER_AGAIN), off=Step(WAITING_LOADER_AGAIN, ask=START)),
             loaded,
-            _IN_TROUBLE,
+            _ON_FAILURE,
         ),
-        **_rows(WAITING_INSTALLER, _since(Seen.INSTALLING, Step(WAITING_REPAVE, seen=SEEN_INSTALLER)), _IN_TROUBLE),
-        **_rows(WAITING_REPAVE, written, _IN_TROUBLE),
+        **_rows(WAITING_INSTALLER, _since(ReplaceFact.INSTALLING, Step(WAITING_REPAVE, seen=SEEN_INSTALLER)),
+                _ON_FAILURE),
+        **_rows(WAITING_REPAVE, written, _ON_FAILURE),
         **_rows(CLEARING_BOOT, _power(on=back, off=back, on_armed=clear, off_armed=clear)),
         **_rows(
             WAITING_RETURN,
-            {Seen.WRITTEN_OFF: Step(WAITING_RETURN, ask=SWITCH_ON), Seen.BOOTED: Step(WAITING_CLOUD_INIT)},
+            {ReplaceFact.WRITTEN_OFF: Step(WAITING_RETURN, ask=SWITCH_ON),
+             ReplaceFact.BOOTED: Step(WAITING_CLOUD_INIT)},
             unconfigured,
             done,
         ),
         **_rows(WAITING_CLOUD_INIT, unconfigured, done),
-        **_rows(WAITING_NODE, {Seen.JOINED: Step(COMPLETE, seen=SEEN_NODE)}, {Seen.FINISHED: done[Seen.FINISHED]},
-                contested),
+        **_rows(WAITING_NODE, {ReplaceFact.JOINED: Step(COMPLETE, seen=SEEN_NODE)},
+                {ReplaceFact.FINISHED: done[ReplaceFact.FINISHED]}, contested),
         **_undo_rows(UNDOING),
         **_undo_rows(UNDOING_SHUTDOWN),
-        **_start_anew_rows(),
+        **_restart_rows(),
         **_ending_rows(),
     }  # fmt: skip
 

@@ -10,10 +10,10 @@ from unbounded.api.operation import MachineOperation
 from unbounded.metalman import reasons
 from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
 from unbounded.metalman.power import (
-    GOING_OFF,
-    GOING_ON,
-    IS_OFF,
-    IS_ON,
+    MARK_OFF,
+    MARK_ON,
+    MARK_POWERING_OFF,
+    MARK_POWERING_ON,
     POWER_LIMIT_S,
     SEEN_OFF,
     SHUTTING_DOWN,
@@ -25,6 +25,7 @@ from unbounded.metalman.power import (
     WAITING_ON_AGAIN,
 )
 from unbounded.metalman.replace import (
+    BOOT_FAILURES,
     BOOT_ONCE,
     BOOT_TO_STAY,
     CLEAR_BOOT,
@@ -40,7 +41,6 @@ from unbounded.metalman.replace import (
     START,
     TABLE,
     TIMED_OUT,
-    TROUBLES,
     UNDOING_LOADER,
     UNDOING_SHUTDOWN,
     UNDOING_START,
@@ -52,7 +52,7 @@ from unbounded.metalman.replace import (
     WAITING_NODE,
     WAITING_REPAVE,
     WAITING_RETURN,
-    Seen,
+    ReplaceFact,
 )
 from unbounded.operations.parameters import grace_s
 from unbounded.operations.procedure import COMPLETE, Cancel, Mark, MarkStatus, Procedure, Repeat, Stage, Step
@@ -83,13 +83,15 @@ def _off_stages(grace: int) -> Mapping[str, Stage]:
             otherwise=Step(WAITING_OFF, ask=SWITCH_OFF),
             cancel=Cancel.UNDO,
             undo=undo,
-            mark=GOING_OFF,
+            mark=MARK_POWERING_OFF,
         ),
-        WAITING_OFF: Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, mark=GOING_OFF),
+        WAITING_OFF: Stage(
+            "the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, mark=MARK_POWERING_OFF
+        ),
     }
 
 
-def _setting(waits_for: str, otherwise: Step, mark: Mark = GOING_ON) -> Stage:
+def _setting(waits_for: str, otherwise: Step, mark: Mark = MARK_POWERING_ON) -> Stage:
     return Stage(
         waits_for,
         limit_s=BOOT_ORDER_LIMIT_S,
@@ -125,18 +127,18 @@ def _boot_stages() -> Mapping[str, Stage]:
         SETTING_BOOT_TO_STAY: _setting(
             "the BMC to show that the host boots from the network", Step(WAITING_ON, ask=START)
         ),
-        WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=GOING_ON),
-        WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=IS_ON),
+        WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=MARK_POWERING_ON),
+        WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=MARK_ON),
         SETTING_BOOT_AGAIN: _setting(
             "the BMC to show that the host boots from the network, set while it is On",
             Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF),
-            IS_ON,
+            MARK_ON,
         ),
         WAITING_OFF_AGAIN: _before_loader("the host to be Off, as it did not fetch its loader", POWER_LIMIT_S,
-                                          mark=GOING_OFF),
-        WAITING_ON_AGAIN: _before_loader("the host to be On again", POWER_LIMIT_S, mark=GOING_ON),
+                                          mark=MARK_POWERING_OFF),
+        WAITING_ON_AGAIN: _before_loader("the host to be On again", POWER_LIMIT_S, mark=MARK_POWERING_ON),
         WAITING_LOADER_AGAIN: _before_loader(
-            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=Step(DID_NOT_NETBOOT.stage), mark=IS_ON
+            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=Step(DID_NOT_NETBOOT.stage), mark=MARK_ON
         ),
     }  # fmt: skip
 
@@ -145,13 +147,13 @@ def _install_stages() -> Mapping[str, Stage]:
     timed_out = Step(TIMED_OUT.stage)
     return {
         WAITING_INSTALLER: Stage(
-            "the installer to start", INSTALLER_LIMIT_S, otherwise=timed_out, mark=IS_ON, aftermath=ENDING_FAILED
+            "the installer to start", INSTALLER_LIMIT_S, otherwise=timed_out, mark=MARK_ON, aftermath=ENDING_FAILED
         ),
         WAITING_REPAVE: Stage(
             "the image to be written",
             WRITE_LIMIT_S,
             otherwise=timed_out,
-            mark=IS_ON,
+            mark=MARK_ON,
             still_s=WRITE_STILL_S,
             aftermath=ENDING_FAILED,
         ),
@@ -188,7 +190,8 @@ def _end_stages(grace: int) -> Mapping[str, Stage]:
     """Return the stages that undo, and those that clean up before a failure is reported."""
     cleared = "the boot override to be cleared"
     ending = {
-        trouble.stage: _ending(f"{cleared}, before it ends as {trouble.reason}", trouble.fails) for trouble in TROUBLES
+        trouble.stage: _ending(f"{cleared}, before it ends as {trouble.reason}", trouble.fails)
+        for trouble in BOOT_FAILURES
     }
     return {**_undoing_stages(grace), **ending, ENDING_FAILED: _ending(cleared)}
 
@@ -202,20 +205,22 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
     return {
         # The servers close the boot's window when they observe this stage; a boot that began earlier is reported by
         # then.
-        UNDOING: Stage(undone, limit_s=POWER_LIMIT_S, dwell_s=WINDOW_CLOSES_S, mark=GOING_ON, aftermath=ENDING_FAILED),
+        UNDOING: Stage(
+            undone, limit_s=POWER_LIMIT_S, dwell_s=WINDOW_CLOSES_S, mark=MARK_POWERING_ON, aftermath=ENDING_FAILED
+        ),
         UNDOING_LOADER: Stage(
             "the host, which has only its loader, to be Off",
             limit_s=POWER_LIMIT_S,
-            mark=GOING_OFF,
+            mark=MARK_POWERING_OFF,
             aftermath=ENDING_FAILED,
         ),
-        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, mark=GOING_ON, aftermath=ENDING_FAILED),
+        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, mark=MARK_POWERING_ON, aftermath=ENDING_FAILED),
         # A requested shutdown can still take effect until its grace has passed.
         UNDOING_SHUTDOWN: Stage(
             f"{undone}, when {grace} s have passed, in which the shutdown can still take effect",
             limit_s=POWER_LIMIT_S + grace,
             dwell_s=float(grace),
-            mark=GOING_ON,
+            mark=MARK_POWERING_ON,
             aftermath=ENDING_FAILED,
         ),
     }
@@ -234,7 +239,7 @@ def replace(operation: MachineOperation) -> Procedure:
     grace = max(grace_s(operation), 1)
     return Procedure(
         start=WAITING_IMAGE,
-        facts=Seen,
+        facts=ReplaceFact,
         stages={
             WAITING_IMAGE: Stage(
                 "the image to be ready, and a power state that is On or Off",
@@ -258,10 +263,10 @@ def replace(operation: MachineOperation) -> Procedure:
         },
         proof=frozenset({SEEN_OFF, SEEN_LOADER, SEEN_WRITTEN, SEEN_CLOUD_INIT}),
         start_marks=(_PENDING, _NO_CLOUD_INIT),
-        end_marks=(IS_ON, _REPAVED),
-        failed_marks=(IS_ON, _NOT_PENDING),
+        end_marks=(MARK_ON, _REPAVED),
+        failed_marks=(MARK_ON, _NOT_PENDING),
         read_marks={
-            **dict.fromkeys((Seen.ON, Seen.ON_ARMED), IS_ON),
-            **dict.fromkeys((Seen.OFF, Seen.OFF_ARMED, Seen.WRITTEN_OFF), IS_OFF),
+            **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED), MARK_ON),
+            **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.WRITTEN_OFF), MARK_OFF),
         },
     )

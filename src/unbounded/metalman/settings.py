@@ -53,7 +53,7 @@ class FlagNames:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Netboot:
+class NetbootSettings:
     """Servers that machines boot from.
 
     Args:
@@ -93,7 +93,7 @@ class Netboot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class MetalmanSettings:
     """Settings of the process.
 
     Args:
@@ -110,7 +110,7 @@ class Settings:
     attempts: int = ATTEMPTS
     poll_s: float = POLL_S
     election: Election = field(default_factory=Election)
-    netboot: Netboot | None = None
+    netboot: NetbootSettings | None = None
     netboots: bool = True
 
     @property
@@ -119,7 +119,7 @@ class Settings:
         return lease_name("metalman", self.site or "")
 
 
-def check_dhcp(found: Netboot) -> None:
+def check_dhcp(found: NetbootSettings) -> None:
     """Check the settings of DHCP for contradictions.
 
     Raises:

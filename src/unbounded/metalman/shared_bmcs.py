@@ -45,7 +45,7 @@ log = Log("metalman")
 
 
 @dataclass(frozen=True)
-class _Claiming:
+class _PendingClaim:
     """Operation that may claim its Machine, and does not hold the lock yet."""
 
     uid: str
@@ -64,7 +64,7 @@ class SharedBmcs:
     def __init__(self, api: Api, machines: Cache[Machine]) -> None:
         self._api = api
         self._machines = machines
-        self._claiming: dict[str, _Claiming] = {}  # by BMC
+        self._claiming: dict[str, _PendingClaim] = {}  # by BMC
 
     def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
         """Return the gate of another Machine with the same BMC; None reserves the BMC for this claim."""
@@ -77,10 +77,10 @@ class SharedBmcs:
         if first is not None and first.uid != operation.metadata.uid and now < first.until and self._waits(first):
             text = f"{first.name} is about to claim Machine {first.machine}, which names the same BMC and device: {bmc}"
             return Gate(reasons.TARGET_IN_USE, text, first.name)
-        self._claiming[bmc] = _Claiming(operation.metadata.uid, operation.name, machine.name, now + CLAIMING_S)
+        self._claiming[bmc] = _PendingClaim(operation.metadata.uid, operation.name, machine.name, now + CLAIMING_S)
         return None
 
-    def _waits(self, first: _Claiming) -> bool:
+    def _waits(self, first: _PendingClaim) -> bool:
         """Return whether a reservation still counts: once the claim is complete, the Machine's lock replaces it."""
         machine = self._machines.get(first.machine)
         holder = machine.status.active_operation if machine is not None else None
@@ -146,14 +146,14 @@ class SharedBmcController:
         machine = self._machines.get(name)
         if machine is None or self._site not in (None, machine.site):
             return
-        conditions = told(machine, sharing_bmc(self._machines, machine), now=rfc3339(self._now()))
+        conditions = exclusive_condition(machine, sharing_bmc(self._machines, machine), now=rfc3339(self._now()))
         if conditions is None:
             return
         await self._status.write(machine, {"conditions": conditions})
         log.warning("condition BMCExclusive changed", machine=name, bmc=bmc_of(machine))
 
 
-def told(machine: Machine, others: Sequence[Machine], *, now: str) -> list[dict[str, object]] | None:
+def exclusive_condition(machine: Machine, others: Sequence[Machine], *, now: str) -> list[dict[str, object]] | None:
     """Return the Machine's conditions with BMCExclusive updated; None if nothing changes."""
     conditions = [msgspec.to_builtins(one) for one in machine.status.conditions]
     kind = ConditionType.BMC_EXCLUSIVE

@@ -45,7 +45,7 @@ from unbounded.join.install import AgentOrigin
 from unbounded.machina import settings as machina_settings
 from unbounded.machineops import settings as machineops_settings
 from unbounded.machineops.providers.oci.logins import Principal, principal
-from unbounded.metalman.flags import add_arguments, told
+from unbounded.metalman.flags import add_arguments, parse_settings
 
 Raw = dict[str, Any]
 
@@ -237,7 +237,7 @@ def test_metalman_understands_what_its_deployment_tells_it() -> None:
     args = pods()["metalman-controller-rack1"]["containers"][0]["args"]
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_arguments(parser, {}, netboot=True)
-    settings, process = told(parser.parse_args(args[1:]), {}, netboot=args[0] == "serve-pxe")
+    settings, process = parse_settings(parser.parse_args(args[1:]), {}, netboot=args[0] == "serve-pxe")
     assert settings.netboot is not None
     assert (settings.site, settings.netboot.auto_interface) == ("rack1", True)
     assert str(settings.netboot.cache_dir) == "/var/cache/metalman"

@@ -31,8 +31,8 @@ from unbounded.cli.pxe import deployed_as
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 from unbounded.machina.release_key import publish_once
-from unbounded.metalman.flags import add_arguments, told
-from unbounded.metalman.settings import DhcpMode, Netboot
+from unbounded.metalman.flags import add_arguments, parse_settings
+from unbounded.metalman.settings import DhcpMode, NetbootSettings
 
 Raw = dict[str, Any]
 
@@ -542,7 +542,7 @@ async def test_metalman_of_a_site_is_deployed_where_deployments_are(up_cli: Cli)
 async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up_cli: Cli, tmp_path: Path) -> None:
     roots = tmp_path / "roots.pem"
     roots.write_text(PEM)
-    served = Netboot(
+    served = NetbootSettings(
         interface="eth1",
         dhcp_mode=DhcpMode.PROXY,
         http_port=81,
@@ -564,7 +564,7 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
     ((file, text),) = trusted["data"].items()
     assert f"--ek-ca={mount['mountPath']}/{file}" in args
     there = [word.replace(f"{mount['mountPath']}/{file}", str(roots)) for word in args]
-    netboot = told(parser.parse_args(there), {}, netboot=True)[0].netboot
+    netboot = parse_settings(parser.parse_args(there), {}, netboot=True)[0].netboot
     assert netboot is not None
     assert text == PEM
     assert replace(netboot, cache_dir=served.cache_dir, flags=served.flags) == served

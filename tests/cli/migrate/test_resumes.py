@@ -23,7 +23,7 @@ from unbounded.kube.port import Api
 from unbounded.lab.bmc import HostPower, LabBmc
 from unbounded.machina import controller as machina
 from unbounded.metalman import controller as metalman
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.settings import MetalmanSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -39,7 +39,7 @@ async def controllers(it: World) -> None:
         asyncio.TaskGroup() as group,
     ):
         group.create_task(machina.run(as_machina))
-        group.create_task(metalman.run(as_metalman, Settings(site=SITE, netboots=False)))
+        group.create_task(metalman.run(as_metalman, MetalmanSettings(site=SITE, netboots=False)))
 
 
 async def has_bmc(it: World, bmc: LabBmc) -> None:

@@ -13,16 +13,16 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from unbounded.join.tpm import sized
 from unbounded.metalman.attest.credential import kdf_a, kdf_e
-from unbounded.metalman.attest.public import Attributes
+from unbounded.metalman.attest.public import KeyAttributes
 
 Private = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 EK = (
-    Attributes.FIXED_TPM
-    | Attributes.FIXED_PARENT
-    | Attributes.SENSITIVE_DATA_ORIGIN
-    | Attributes.ADMIN_WITH_POLICY
-    | Attributes.RESTRICTED
-    | Attributes.DECRYPT
+    KeyAttributes.FIXED_TPM
+    | KeyAttributes.FIXED_PARENT
+    | KeyAttributes.SENSITIVE_DATA_ORIGIN
+    | KeyAttributes.ADMIN_WITH_POLICY
+    | KeyAttributes.RESTRICTED
+    | KeyAttributes.DECRYPT
 )
 AES_CFB = struct.pack(">HHH", 6, 128, 0x43)
 NULL = struct.pack(">H", 0x10)

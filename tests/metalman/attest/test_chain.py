@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.software_tpm import needs_tpm, software_tpm
 from unbounded.api.failures import Rejected
-from unbounded.metalman.attest.chain import EK_CERTIFICATE, NotTrusted, Roots
+from unbounded.metalman.attest.chain import EK_CERTIFICATE, NotTrusted, TrustedRoots
 from unbounded.metalman.attest.public import parse_public
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -80,13 +80,13 @@ def ek_certificate(by: Authority, *extensions: tuple[x509.ExtensionType, bool], 
     return sign("", EK, issuer, by.key, *(extensions or (USAGE, TPM_NAME)), days=days).public_bytes(DER)
 
 
-TRUSTED = Roots([ROOT.certificate])
+TRUSTED = TrustedRoots([ROOT.certificate])
 
 
 def test_a_chain_ends_at_what_is_trusted() -> None:
     assert TRUSTED.vouch(ek_certificate(ROOT), (), EK, NOW) == "'maker root'"
     assert TRUSTED.vouch(ek_certificate(BETWEEN), [BETWEEN.der], EK, NOW) == "'maker root'"
-    assert Roots([BETWEEN.certificate]).vouch(ek_certificate(BETWEEN), (), EK, NOW) == "'maker intermediate'"
+    assert TrustedRoots([BETWEEN.certificate]).vouch(ek_certificate(BETWEEN), (), EK, NOW) == "'maker intermediate'"
 
 
 def test_what_fills_the_rest_of_a_tpms_memory_does_not_matter() -> None:
@@ -133,7 +133,7 @@ CONSTRAINED = (x509.NameConstraints([x509.DNSName("x")], None), True)
     ],
 )
 def test_what_does_not_vouch_is_refused_with_the_reason(
-    certificate: bytes, chain: tuple[bytes, ...], roots: Roots, said: str
+    certificate: bytes, chain: tuple[bytes, ...], roots: TrustedRoots, said: str
 ) -> None:
     with pytest.raises(NotTrusted, match=said):
         roots.vouch(certificate, chain, EK, NOW + timedelta(seconds=1))
@@ -141,7 +141,7 @@ def test_what_does_not_vouch_is_refused_with_the_reason(
 
 def test_authorities_that_may_have_none_below_have_none() -> None:
     child = authority("child", TIGHT)
-    tight = Roots([TIGHT.certificate])
+    tight = TrustedRoots([TIGHT.certificate])
     assert tight.vouch(ek_certificate(TIGHT), (), EK, NOW)
     with pytest.raises(NotTrusted, match="leads to none"):
         tight.vouch(ek_certificate(child), [child.der], EK, NOW)
@@ -161,7 +161,7 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("nothing")
     for file, said in (("empty.pem", "PEM certificates of TPM makers are wanted"), ("missing.pem", "No such file")):
         with pytest.raises(Rejected, match=f"{file}: {said}"):
-            Roots.load(tmp_path / file)
+            TrustedRoots.load(tmp_path / file)
 
 
 @pytest.mark.slow
@@ -175,6 +175,6 @@ def test_the_certificate_of_a_software_tpm_is_vouched_for_by_its_maker(tmp_path:
     maker = tmp_path / "maker.pem"
     maker.write_bytes(b"".join(path.read_bytes() for path in sorted((tmp_path / "ca").glob("*cert.pem"))))
     if kind == "rsa":
-        assert Roots.load(maker).vouch(certificate, (), key, datetime.now(UTC) + timedelta(seconds=5))
+        assert TrustedRoots.load(maker).vouch(certificate, (), key, datetime.now(UTC) + timedelta(seconds=5))
     with pytest.raises(NotTrusted):
-        Roots([ROOT.certificate]).vouch(certificate, (), key, datetime.now(UTC))
+        TrustedRoots([ROOT.certificate]).vouch(certificate, (), key, datetime.now(UTC))

@@ -41,9 +41,9 @@ from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.tls import client_context
 from unbounded.metalman.attest.challenge import Challenges
-from unbounded.metalman.attest.service import Attestation
-from unbounded.metalman.netboot.ports import NotKnown
-from unbounded.metalman.surroundings import ClusterSurroundings
+from unbounded.metalman.attest.service import AttestationService
+from unbounded.metalman.netboot.ports import FactUnknown
+from unbounded.metalman.template_context import ClusterTemplateContext
 
 pytestmark = [pytest.mark.slow, needs_tpm]
 
@@ -56,7 +56,7 @@ class Site:
     admin: Client
     root: HttpApi
     url: str
-    files: ClusterSurroundings
+    files: ClusterTemplateContext
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
             for name in ("m1", "m2"):
                 await root.create(MACHINES, {"metadata": {"name": name}})
             follower = FactsFollower(metalman.api, metalman.api.version)
-            attestation = Attestation(
+            attestation = AttestationService(
                 metalman.api, lambda: follower.facts, Challenges(b"k" * 32), events=metalman.events
             )
 
@@ -85,7 +85,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
             tasks = [asyncio.create_task(follower.run()), asyncio.create_task(metalman.events.run())]
             try:
                 async with served(handle) as host:
-                    yield Site(server, admin, root, f"http://{host}", ClusterSurroundings(metalman.api, follower))
+                    yield Site(server, admin, root, f"http://{host}", ClusterTemplateContext(metalman.api, follower))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -148,7 +148,7 @@ async def test_the_token_that_a_machine_names_stands_in_its_file_once_metalman_m
         machine = await lab.root.patch(MACHINES, "m1", named)
 
         async def told() -> str | None:
-            with suppress(NotKnown):
+            with suppress(FactUnknown):
                 return (await lab.files.surroundings(machine, lab.url, private=True)).agent_config_json
             return None
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.metalman.attest.areas import EK, Opener, Private, area_of, ecc_key, rsa_key
 from unbounded.join.tpm import sized
 from unbounded.metalman.attest.credential import make_credential
-from unbounded.metalman.attest.public import Attributes, BadKey, parse_public
+from unbounded.metalman.attest.public import BadKey, KeyAttributes, parse_public
 
 KEYS = [rsa_key(), ecc_key(), ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP521R1())]
 EACH = pytest.mark.parametrize("key", KEYS, ids=["rsa", "p256", "p384", "p521"])
@@ -63,9 +63,9 @@ RSA, ECC = area_of(rsa_key()), area_of(ecc_key())
     [
         (changed(RSA, 2, b"\x00\x08"), "type is 0x0008; an RSA or ECC key is wanted"),
         (changed(RSA, 4, b"\x00\x04"), "nameAlg is 0x0004; SHA-256, SHA-384 or SHA-512 is wanted"),
-        (area_of(rsa_key(), attributes=EK & ~Attributes.FIXED_TPM), "fixedTPM is not set"),
-        (area_of(rsa_key(), attributes=EK & ~Attributes.RESTRICTED), "restricted is not set"),
-        (area_of(rsa_key(), attributes=EK | Attributes.SIGN_ENCRYPT), "sign is set"),
+        (area_of(rsa_key(), attributes=EK & ~KeyAttributes.FIXED_TPM), "fixedTPM is not set"),
+        (area_of(rsa_key(), attributes=EK & ~KeyAttributes.RESTRICTED), "restricted is not set"),
+        (area_of(rsa_key(), attributes=EK | KeyAttributes.SIGN_ENCRYPT), "sign is set"),
         (area_of(rsa_key(), attributes=EK | 1), "has reserved bits set"),
         (area_of(rsa_key(), policy=b"short"), "authPolicy has 5 bytes; none or 32 are right"),
         (changed(RSA, 12, b"\x00\x10"), "symmetric is 0x0010; AES is wanted"),

@@ -28,11 +28,11 @@ from unbounded.cli.explain.run import explained
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.errors import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder
-from unbounded.metalman.attest.chain import Roots
+from unbounded.metalman.attest.chain import TrustedRoots
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.public import parse_public
-from unbounded.metalman.attest.service import Attestation
-from unbounded.metalman.http.ports import Outcome
+from unbounded.metalman.attest.service import AttestationService
+from unbounded.metalman.http.ports import ReportAnswer
 
 FACTS = ClusterFacts("https://10.0.0.1:6443", "-----BEGIN CERTIFICATE-----\n", "v1.34.0", "")
 KEY = b"k" * 32
@@ -72,8 +72,8 @@ class Lab:
         self.events = EventRecorder(self.api, "metalman")
         self.attestation = self.replica(**given)
 
-    def replica(self, **given: Any) -> Attestation:
-        return Attestation(
+    def replica(self, **given: Any) -> AttestationService:
+        return AttestationService(
             self.api, lambda: self.facts, Challenges(KEY), events=self.events, now=lambda: self.now, **given
         )
 
@@ -82,10 +82,10 @@ class Lab:
             await self.api.create(MACHINES, {"metadata": {"name": "m1"}})
         return await self.api.get(MACHINES, "m1")
 
-    async def post(self, by: Attestation | None = None, **message: Any) -> Outcome:
+    async def post(self, by: AttestationService | None = None, **message: Any) -> ReportAnswer:
         return await (by or self.attestation).answer(await self.machine(), json.dumps(message).encode())
 
-    async def proven(self, client: Client, by: Attestation | None = None) -> Outcome:
+    async def proven(self, client: Client, by: AttestationService | None = None) -> ReportAnswer:
         """Both steps."""
         first = await self.post(by, **client.keys, challenge=True)
         assert first.code == 200, first
@@ -302,7 +302,7 @@ async def test_replicas_take_each_others_challenges_and_others_do_not() -> None:
     lab, client = Lab(), Client()
     first = await lab.post(**client.keys, challenge=True)
     answer: dict[str, Any] = {"nonce": first.body["nonce"], "proof": b64(client.activate(first.body))}
-    stranger = Attestation(lab.api, lambda: FACTS, Challenges(b"x" * 32), now=lambda: lab.now)
+    stranger = AttestationService(lab.api, lambda: FACTS, Challenges(b"x" * 32), now=lambda: lab.now)
     assert (await lab.post(stranger, **client.keys, **answer)).code == 400
     assert (await lab.post(lab.replica(), **client.keys, **answer)).code == 200
 
@@ -390,7 +390,7 @@ async def test_with_roots_only_a_certified_key_is_trusted() -> None:
     from tests.metalman.attest.test_chain import NOW, ROOT, USAGE, sign
 
     ek = rsa_key()
-    lab = Lab(roots=Roots([ROOT.certificate]))
+    lab = Lab(roots=TrustedRoots([ROOT.certificate]))
     lab.now, client = NOW, Client(ek)
     answer = await lab.post(**client.keys, challenge=True)
     assert (answer.code, "--ek-ca wants the certificate" in str(answer.body["error"])) == (403, True)

@@ -15,7 +15,14 @@ from unbounded.fetch.failures import Unusable
 from unbounded.fetch.platforms import Platform
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.images.metadata import Metadata, parse_metadata, read_disk, read_netboot
-from unbounded.metalman.images.wants import Defaults, PullSecret, Use, Want, Wants, wants_of
+from unbounded.metalman.images.references import (
+    ImageReference,
+    ImageReferences,
+    ImageUse,
+    NetbootImageDefaults,
+    PullSecret,
+    references_of,
+)
 
 DIGEST = "ab" * 32
 AMD64 = Platform("linux", "amd64")
@@ -131,49 +138,58 @@ def machine(**pxe: object) -> Machine:
 
 
 REF = {"name": "s", "namespace": "unbounded-kube"}
-DEFAULTS = Defaults("r/default:1", ("unbounded-kube", "d"))
+DEFAULTS = NetbootImageDefaults("r/default:1", ("unbounded-kube", "d"))
 
 
 def secret(named_by: str, name: str = "s") -> PullSecret:
     return PullSecret("unbounded-kube", name, named_by)
 
 
-DISK = Want("r/disk:1", AMD64)
+DISK = ImageReference("r/disk:1", AMD64)
 TABLE = [
-    (machine(), Defaults(), Wants(DISK, DISK)),
-    (machine(), DEFAULTS, Wants(Want("r/default:1", AMD64, secret("--default-netboot-pull-secret", "d")), DISK)),
-    (machine(netbootImage="r/net:1"), DEFAULTS, Wants(Want("r/net:1", AMD64), DISK)),
+    (machine(), NetbootImageDefaults(), ImageReferences(DISK, DISK)),
+    (
+        machine(),
+        DEFAULTS,
+        ImageReferences(ImageReference("r/default:1", AMD64, secret("--default-netboot-pull-secret", "d")), DISK),
+    ),
+    (machine(netbootImage="r/net:1"), DEFAULTS, ImageReferences(ImageReference("r/net:1", AMD64), DISK)),
     (
         machine(netbootImage="r/net:1", netbootPullSecretRef=REF),
-        Defaults(),
-        Wants(Want("r/net:1", AMD64, secret("spec.pxe.netbootPullSecretRef")), DISK),
+        NetbootImageDefaults(),
+        ImageReferences(ImageReference("r/net:1", AMD64, secret("spec.pxe.netbootPullSecretRef")), DISK),
     ),
     (
         machine(netbootImage="r/net:1", pullSecretRef=REF),
-        Defaults(),
-        Wants(
-            Want("r/net:1", AMD64, secret("spec.pxe.pullSecretRef")),
-            Want("r/disk:1", AMD64, secret("spec.pxe.pullSecretRef")),
+        NetbootImageDefaults(),
+        ImageReferences(
+            ImageReference("r/net:1", AMD64, secret("spec.pxe.pullSecretRef")),
+            ImageReference("r/disk:1", AMD64, secret("spec.pxe.pullSecretRef")),
         ),
     ),
     (
         machine(architecture="arm64"),
-        Defaults(),
-        Wants(Want("r/disk:1", Platform("linux", "arm64")), Want("r/disk:1", Platform("linux", "arm64"))),
+        NetbootImageDefaults(),
+        ImageReferences(
+            ImageReference("r/disk:1", Platform("linux", "arm64")),
+            ImageReference("r/disk:1", Platform("linux", "arm64")),
+        ),
     ),
     (msgspec.convert({"metadata": {"name": "m"}}, Machine), DEFAULTS, None),
 ]
 
 
 @pytest.mark.parametrize(("given_", "defaults", "wanted"), TABLE)
-def test_what_a_machine_boots_from(given_: Machine, defaults: Defaults, wanted: Wants | None) -> None:
-    assert wants_of(given_, defaults) == wanted
+def test_what_a_machine_boots_from(
+    given_: Machine, defaults: NetbootImageDefaults, wanted: ImageReferences | None
+) -> None:
+    assert references_of(given_, defaults) == wanted
 
 
 def test_what_images_are_used_for() -> None:
-    one, two = Wants(DISK, DISK), Wants(Want("r/net:1", AMD64), DISK)
-    assert one.uses(DISK) == (Use.NETBOOT, Use.DISK)
-    assert (two.uses(two.netboot), two.uses(DISK)) == ((Use.NETBOOT,), (Use.DISK_ALONE,))
-    assert Want("r/a@sha256:" + DIGEST, AMD64).lasting
-    assert not Want("r/a:1", AMD64).lasting
-    assert not Want("r/a:%", AMD64).lasting
+    one, two = ImageReferences(DISK, DISK), ImageReferences(ImageReference("r/net:1", AMD64), DISK)
+    assert one.uses(DISK) == (ImageUse.NETBOOT, ImageUse.DISK)
+    assert (two.uses(two.netboot), two.uses(DISK)) == ((ImageUse.NETBOOT,), (ImageUse.DISK_ALONE,))
+    assert ImageReference("r/a@sha256:" + DIGEST, AMD64).lasting
+    assert not ImageReference("r/a:1", AMD64).lasting
+    assert not ImageReference("r/a:%", AMD64).lasting

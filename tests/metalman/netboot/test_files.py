@@ -13,19 +13,19 @@ from tests.metalman.support.netboot_site import LOADERS, FixedFacts, put
 from unbounded.metalman.http.ports import OnDisk
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
-    Library,
-    Rendering,
-    Role,
+    FileRole,
+    ImageFiles,
+    TemplateFile,
+    file_role,
     image_of,
-    plain_path,
-    role,
+    normalized_path,
 )
-from unbounded.metalman.netboot.ports import Image, Served
+from unbounded.metalman.netboot.ports import BootImages, NetbootImage
 from unbounded.metalman.templates import TemplateError
 
 
 def test_what_was_not_there_while_the_folder_was_gone_is_looked_up_again(tmp_path: Path) -> None:
-    library, image = Library(), Image(tmp_path / "disk", "sha256:1")
+    library, image = ImageFiles(), NetbootImage(tmp_path / "disk", "sha256:1")
     assert library.find(image, "vmlinuz") is None
     image.root.mkdir()
     (image.root / "vmlinuz").write_bytes(b"the kernel")
@@ -48,49 +48,51 @@ def test_what_was_not_there_while_the_folder_was_gone_is_looked_up_again(tmp_pat
     ],
 )
 def test_only_plain_paths_are_looked_up(path: str, plain: str | None) -> None:
-    assert plain_path(path) == plain
+    assert normalized_path(path) == plain
 
 
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("shimx64.efi", Role.LOADER),
-        ("boot.ipxe", Role.LOADER),
-        ("grubx64.efi", Role.CONFIG),
-        ("revocations.efi", Role.CONFIG),
-        ("grub/grub.cfg", Role.CONFIG),
-        ("grub/x86_64-efi/command.lst", Role.CONFIG),
-        ("EFI/BOOT/BOOTX64.EFI", Role.CONFIG),
-        ("vmlinuz", Role.KERNEL),
-        ("boot/vmlinuz-6.1", Role.KERNEL),
-        ("initrd", Role.KERNEL),
-        ("init.cpio", Role.KERNEL),
-        ("disk.img.gz", Role.DISK),
-        ("disk.img.zst.sha256", Role.DISK),
-        ("metadata.yaml", Role.OTHER),
-        ("unbounded-agent", Role.OTHER),
-        ("cloud-init/user-data", Role.OTHER),
-        ("cloud-init/vmlinuz", Role.OTHER),
-        ("cloud-init/x.efi", Role.OTHER),
-        ("attest", Role.OTHER),
+        ("shimx64.efi", FileRole.LOADER),
+        ("boot.ipxe", FileRole.LOADER),
+        ("grubx64.efi", FileRole.CONFIG),
+        ("revocations.efi", FileRole.CONFIG),
+        ("grub/grub.cfg", FileRole.CONFIG),
+        ("grub/x86_64-efi/command.lst", FileRole.CONFIG),
+        ("EFI/BOOT/BOOTX64.EFI", FileRole.CONFIG),
+        ("vmlinuz", FileRole.KERNEL),
+        ("boot/vmlinuz-6.1", FileRole.KERNEL),
+        ("initrd", FileRole.KERNEL),
+        ("init.cpio", FileRole.KERNEL),
+        ("disk.img.gz", FileRole.DISK),
+        ("disk.img.zst.sha256", FileRole.DISK),
+        ("metadata.yaml", FileRole.OTHER),
+        ("unbounded-agent", FileRole.OTHER),
+        ("cloud-init/user-data", FileRole.OTHER),
+        ("cloud-init/vmlinuz", FileRole.OTHER),
+        ("cloud-init/x.efi", FileRole.OTHER),
+        ("attest", FileRole.OTHER),
     ],
 )
-def test_what_a_path_is_for(path: str, kind: Role) -> None:
-    assert role(path, LOADERS) is kind
+def test_what_a_path_is_for(path: str, kind: FileRole) -> None:
+    assert file_role(path, LOADERS) is kind
 
 
-def served(folder: Path) -> Served:
+def served(folder: Path) -> BootImages:
     netboot = put(
         folder / "a", {"x": "netboot", "disk.img.gz": "wrong", "t.tmpl": "{{.Machine.Name}}", "t": "verbatim"}
     )
-    return Served(
-        Image(netboot, "sha256:1"), Image(put(folder / "b", {"disk.img.gz": "right", "x": "no"}), "sha256:2"), {}
+    return BootImages(
+        NetbootImage(netboot, "sha256:1"),
+        NetbootImage(put(folder / "b", {"disk.img.gz": "right", "x": "no"}), "sha256:2"),
+        {},
     )
 
 
 def test_the_disk_comes_from_its_own_image_and_the_rest_from_the_netboot_image(tmp_path: Path) -> None:
     there = served(tmp_path)
-    library = Library()
+    library = ImageFiles()
     for path, text in (("disk.img.gz", "right"), ("x", "netboot")):
         found = library.find(image_of(path, there), path)
         assert isinstance(found, OnDisk)
@@ -99,9 +101,9 @@ def test_the_disk_comes_from_its_own_image_and_the_rest_from_the_netboot_image(t
 
 
 def test_a_template_comes_before_the_file_itself_and_is_never_served_raw(tmp_path: Path) -> None:
-    there, library = served(tmp_path), Library()
+    there, library = served(tmp_path), ImageFiles()
     found = library.find(there.netboot, "t")
-    assert isinstance(found, Rendering)
+    assert isinstance(found, TemplateFile)
     around = FixedFacts.now("http://x/boot/p")
     assert found.content(machine(), around) == b"m1"
     assert library.find(there.netboot, "t.tmpl") is None
@@ -110,8 +112,8 @@ def test_a_template_comes_before_the_file_itself_and_is_never_served_raw(tmp_pat
 
 def test_the_tag_follows_from_digest_and_path(tmp_path: Path) -> None:
     there = served(tmp_path)
-    first, again = (Library().find(there.netboot, "x") for _ in range(2))
-    other = Library().find(Image(there.netboot.root, "sha256:3"), "x")
+    first, again = (ImageFiles().find(there.netboot, "x") for _ in range(2))
+    other = ImageFiles().find(NetbootImage(there.netboot.root, "sha256:3"), "x")
     assert isinstance(first, OnDisk)
     assert isinstance(other, OnDisk)
     assert first == again
@@ -125,7 +127,7 @@ def test_no_link_leads_out_of_an_image_and_links_within_are_followed(tmp_path: P
     for name, target in links.items():
         (root / name).symlink_to(target)
     (root / "t.tmpl").symlink_to("../secret")
-    image, library = Image(root, "sha256:1"), Library()
+    image, library = NetbootImage(root, "sha256:1"), ImageFiles()
     assert isinstance(library.find(image, "vmlinuz"), OnDisk)
     for name in ("out", "far", "loop", "dir", "boot", "t", "boot/vmlinuz-6.1/x"):
         assert library.find(image, name) is None, name
@@ -134,7 +136,7 @@ def test_no_link_leads_out_of_an_image_and_links_within_are_followed(tmp_path: P
 @pytest.mark.slow
 @given(st.text(alphabet=st.sampled_from("./\\ab\0"), max_size=12))
 def test_whatever_is_asked_for_stays_within_the_image(path: str) -> None:
-    plain = plain_path(path)
+    plain = normalized_path(path)
     assert plain is None or (not plain.startswith("/") and ".." not in plain.split("/"))
 
 
@@ -142,16 +144,16 @@ def test_a_template_that_cannot_be_rendered_says_where_it_is_wrong(tmp_path: Pat
     root = put(tmp_path, {"a.tmpl": "one\n{{.Machine.Nonsense}}", "b.tmpl": "{{if}}", "c.tmpl": "x" * (2 << 20)})
     around = FixedFacts.now("http://x")
     for name, words in (("a", ("a.tmpl:2", "Nonsense")), ("b", ("b.tmpl:1",))):
-        found = Library().find(Image(root, "sha256:1"), name)
-        assert isinstance(found, Rendering)
+        found = ImageFiles().find(NetbootImage(root, "sha256:1"), name)
+        assert isinstance(found, TemplateFile)
         with pytest.raises(TemplateError) as error:
             found.content(machine(), around)
         assert all(word in str(error.value) for word in words)
-    found = Library().find(Image(root, "sha256:1"), "c")
-    assert isinstance(found, Rendering)
+    found = ImageFiles().find(NetbootImage(root, "sha256:1"), "c")
+    assert isinstance(found, TemplateFile)
     with pytest.raises(OSError, match=r"c\.tmpl is larger"):
         found.content(machine(), around)
 
 
 def test_what_is_had_by_address_alone_is_what_loaders_ask_for() -> None:
-    assert {Role.LOADER, Role.CONFIG, Role.KERNEL} == FIRST_STAGES
+    assert {FileRole.LOADER, FileRole.CONFIG, FileRole.KERNEL} == FIRST_STAGES

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from tests.metalman.support.netboot_objects import machine
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, NetbootMilestone
-from unbounded.metalman.netboot.milestones import cloud_init_said, joined, repaved, status_change, written
-from unbounded.metalman.netboot.model import RANKS, Said, Seen, rank
+from unbounded.metalman.netboot.milestones import (
+    cloud_init_condition,
+    image_written,
+    merge_observations,
+    repaved_condition,
+    status_change,
+)
+from unbounded.metalman.netboot.model import MILESTONE_RANKS, BootObservation, ConditionState, milestone_rank
 
 NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 M = NetbootMilestone
@@ -30,7 +36,7 @@ def applied(before: Machine, patch: dict[str, Any]) -> Machine:
     return msgspec.convert(body, Machine)
 
 
-def after(before: Machine, *seen: Seen, now: str = NOW) -> Machine:
+def after(before: Machine, *seen: BootObservation, now: str = NOW) -> Machine:
     for one in seen:
         before = applied(before, status_change(before, one, now))
     return before
@@ -43,13 +49,13 @@ def condition(of: Machine, kind: ConditionType) -> tuple[str, str] | None:
 cloud_inits = st.sampled_from(
     [
         None,
-        cloud_init_said("start", "init-network", "", ""),
-        cloud_init_said("finish", "modules-final", "SUCCESS", ""),
-        cloud_init_said("finish", "modules-config", "FAIL", "it broke"),
+        cloud_init_condition("start", "init-network", "", ""),
+        cloud_init_condition("finish", "modules-final", "SUCCESS", ""),
+        cloud_init_condition("finish", "modules-config", "FAIL", "it broke"),
     ]
 )
 sights = st.builds(
-    lambda milestone, percent, loads, message, cloud_init: Seen(
+    lambda milestone, percent, loads, message, cloud_init: BootObservation(
         boot="b",
         milestone=milestone,
         percent=percent,
@@ -67,13 +73,13 @@ sights = st.builds(
 
 @pytest.mark.slow
 @given(st.lists(sights, max_size=12))
-def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[Seen]) -> None:
+def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[BootObservation]) -> None:
     states = [machine()]
     for one in seen:
         states.append(after(states[-1], one))
     recorded = [state.status.netboot for state in states if state.status.netboot is not None]
     for old, new in pairwise(recorded):
-        assert rank(new.milestone) >= rank(old.milestone)
+        assert milestone_rank(new.milestone) >= milestone_rank(old.milestone)
         assert (new.percent or 0) >= (old.percent or 0)
         assert (new.loads or 0) >= (old.loads or 0)
     assert sum(one.loads for one in seen) == ((recorded[-1].loads or 0) if recorded else 0)
@@ -86,10 +92,10 @@ def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[Seen]) -
 
 @pytest.mark.slow
 @given(st.lists(sights, min_size=1, max_size=8))
-def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(seen: list[Seen]) -> None:
+def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(seen: list[BootObservation]) -> None:
     together = seen[0]
     for one in seen[1:]:
-        together = joined(together, one)
+        together = merge_observations(together, one)
     one_by_one, at_once = after(machine(), *seen), after(machine(), together)
     a, b = one_by_one.status.netboot, at_once.status.netboot
     assert a is not None
@@ -101,28 +107,28 @@ def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(s
 
 @pytest.mark.slow
 @given(sights)
-def test_a_second_write_of_the_same_changes_nothing(seen: Seen) -> None:
+def test_a_second_write_of_the_same_changes_nothing(seen: BootObservation) -> None:
     seen = msgspec_without_loads(seen)
     once = after(machine(), seen)
     assert status_change(once, seen, LATER) == {}
 
 
-def msgspec_without_loads(seen: Seen) -> Seen:
-    return Seen(boot=seen.boot, milestone=seen.milestone, percent=seen.percent, message=seen.message)
+def msgspec_without_loads(seen: BootObservation) -> BootObservation:
+    return BootObservation(boot=seen.boot, milestone=seen.milestone, percent=seen.percent, message=seen.message)
 
 
 def test_a_new_boot_begins_anew_and_clears_what_was_left() -> None:
-    old = Seen(
+    old = BootObservation(
         boot="a",
         milestone=M.IMAGE_WRITTEN,
         percent=100,
         loads=3,
         message="done",
         image_digest="sha256:1",
-        conditions={ConditionType.CLOUD_INIT_DONE: cloud_init_said("finish", "modules-final", "SUCCESS", "")},
+        conditions={ConditionType.CLOUD_INIT_DONE: cloud_init_condition("finish", "modules-final", "SUCCESS", "")},
     )
     before = after(machine(), old)
-    patch = status_change(before, Seen(boot="b", milestone=M.OFFERED), LATER)
+    patch = status_change(before, BootObservation(boot="b", milestone=M.OFFERED), LATER)
     now = applied(before, patch).status.netboot
     assert now is not None
     assert (now.boot, now.milestone, now.percent, now.loads, now.message, now.image_digest, now.at) == (
@@ -132,10 +138,13 @@ def test_a_new_boot_begins_anew_and_clears_what_was_left() -> None:
 
 
 def test_the_end_of_a_counted_repave_is_one_write() -> None:
-    before = after(machine(), Seen(boot="repave-2", conditions={ConditionType.REPAVED: repaved("img", done=False)}))
+    before = after(
+        machine(),
+        BootObservation(boot="repave-2", conditions={ConditionType.REPAVED: repaved_condition("img", done=False)}),
+    )
     assert condition(before, ConditionType.REPAVED) == ("False", "Pending")
-    said = written("img", 2)
-    end = Seen("repave-2", said.milestone, said.percent, conditions=said.conditions, repave=said.repave)
+    said = image_written("img", 2)
+    end = BootObservation("repave-2", said.milestone, said.percent, conditions=said.conditions, repave=said.repave)
     patch = status_change(before, end, LATER)
     assert patch["operations"] == {"repaveCounter": 2}
     now = applied(before, patch)
@@ -148,31 +157,43 @@ def test_the_end_of_a_counted_repave_is_one_write() -> None:
 
 
 def test_words_without_a_milestone_are_about_the_one_that_is_reached() -> None:
-    reached = after(machine(), Seen(boot="a", milestone=M.LOADER_FETCHED, message="hm"))
-    told = after(reached, Seen(boot="a", message="grub.cfg.tmpl:2 is wrong"))
+    reached = after(machine(), BootObservation(boot="a", milestone=M.LOADER_FETCHED, message="hm"))
+    told = after(reached, BootObservation(boot="a", message="grub.cfg.tmpl:2 is wrong"))
     assert told.status.netboot is not None
     assert (told.status.netboot.milestone, told.status.netboot.message) == ("LoaderFetched", "grub.cfg.tmpl:2 is wrong")
-    late = after(told, Seen(boot="a", milestone=M.OFFERED, message="older"))
+    late = after(told, BootObservation(boot="a", milestone=M.OFFERED, message="older"))
     assert late.status.netboot == told.status.netboot
-    on = after(late, Seen(boot="a", milestone=M.KERNEL_FETCHED))
+    on = after(late, BootObservation(boot="a", milestone=M.KERNEL_FETCHED))
     assert on.status.netboot is not None
     assert on.status.netboot.message is None
 
 
 def test_conditions_of_no_boot_leave_the_boot_alone() -> None:
-    before = after(machine(), Seen(boot="a", milestone=M.OFFERED))
-    served = Said(ConditionStatus.FALSE, ConditionReason.NO_BOOT_FILE, "none for arm64")
-    patch = status_change(before, Seen(conditions={ConditionType.NETBOOT_SERVED: served}), LATER)
+    before = after(machine(), BootObservation(boot="a", milestone=M.OFFERED))
+    served = ConditionState(ConditionStatus.FALSE, ConditionReason.NO_BOOT_FILE, "none for arm64")
+    patch = status_change(before, BootObservation(conditions={ConditionType.NETBOOT_SERVED: served}), LATER)
     assert patch.keys() == {"conditions"}
-    both = joined(Seen(boot="a", milestone=M.OFFERED), Seen(conditions={ConditionType.NETBOOT_SERVED: served}))
+    both = merge_observations(
+        BootObservation(boot="a", milestone=M.OFFERED),
+        BootObservation(conditions={ConditionType.NETBOOT_SERVED: served}),
+    )
     assert (both.boot, both.milestone) == ("a", M.OFFERED)
-    other = joined(Seen(conditions={ConditionType.NETBOOT_SERVED: served}), Seen(boot="c", milestone=M.OFFERED))
+    other = merge_observations(
+        BootObservation(conditions={ConditionType.NETBOOT_SERVED: served}),
+        BootObservation(boot="c", milestone=M.OFFERED),
+    )
     assert other.conditions == {ConditionType.NETBOOT_SERVED: served}
 
 
 def test_all_milestones_have_their_place_and_failed_can_be_got_over() -> None:
-    assert set(RANKS) == set(M)
-    assert rank(M.IMAGE_WRITING) < rank(M.FAILED) < rank(M.IMAGE_WRITTEN) < rank(M.CONTESTED) < rank("Later")
+    assert set(MILESTONE_RANKS) == set(M)
+    assert (
+        milestone_rank(M.IMAGE_WRITING)
+        < milestone_rank(M.FAILED)
+        < milestone_rank(M.IMAGE_WRITTEN)
+        < milestone_rank(M.CONTESTED)
+        < milestone_rank("Later")
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,6 +210,6 @@ def test_all_milestones_have_their_place_and_failed_can_be_got_over() -> None:
     ],
 )
 def test_events_of_cloud_init(event: tuple[str, str, str, str], said: tuple[str, str] | None) -> None:
-    got = cloud_init_said(*event)
+    got = cloud_init_condition(*event)
     assert (None if got is None else (got.status, got.reason)) == said
     assert got is None or len(got.message) <= 1024

@@ -16,7 +16,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.metalman.netboot.prefix import DATA_KEY, KEY_BYTES, KEY_SECRET, prefix_key, same_prefix
+from unbounded.metalman.netboot.prefix import DATA_KEY, KEY_BYTES, KEY_SECRET, is_same_prefix, prefix_key
 
 
 async def test_replicas_that_start_together_agree_on_one_key(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,6 +59,6 @@ def test_the_embedded_server_keeps_it(tmp_path: Path) -> None:
 
 
 def test_prefixes_are_compared_whole() -> None:
-    assert same_prefix("abc", "abc")
+    assert is_same_prefix("abc", "abc")
     for other in ("", "ab", "abcd", "abd", "ABC", "é"):
-        assert not same_prefix(other, "abc")
+        assert not is_same_prefix(other, "abc")

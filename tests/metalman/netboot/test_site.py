@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.explain.staging import commands
 from tests.metalman.fake_bmc import eventually
-from tests.metalman.support.net_book import asked, pxe
 from tests.metalman.support.netboot_objects import ADDRESS, IMAGE, MAC, REDFISH, lease, machine_body
 from tests.metalman.support.netboot_site import NETBOOT_FILES, SERVE_URL, World, netboot_site
+from tests.metalman.support.reservations import asked, pxe
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.kinds import Kind
@@ -26,8 +26,16 @@ from unbounded.metalman.dhcp import lease as dhcp
 from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.model import Arrival, DhcpAnswer, DhcpFinding, DhcpFindingKind, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType, Packet
-from unbounded.metalman.http.ports import CloudInitEvent, NotYet, OnDisk, Outcome, ProgressReport, Refused, Rendered
-from unbounded.metalman.netboot.ports import Served
+from unbounded.metalman.http.ports import (
+    CloudInitEvent,
+    FileRejected,
+    NotReadyYet,
+    OnDisk,
+    ProgressReport,
+    Rendered,
+    ReportAnswer,
+)
+from unbounded.metalman.netboot.ports import BootImages
 from unbounded.metalman.tftp.ports import TftpRejection
 
 T = TypeVar("T")
@@ -84,7 +92,7 @@ async def fetched(world: World, path: str, *, prefix: str | None = None, client:
 
 async def refused(world: World, path: str, *, prefix: str | None = None, client: str = ADDRESS) -> int:
     found = await world.site.file(client, prefix, path)
-    assert isinstance(found, Refused), found
+    assert isinstance(found, FileRejected), found
     return found.code
 
 
@@ -111,7 +119,7 @@ async def test_a_boot_from_its_first_packet_to_its_end(tmp_path: Path) -> None:
         assert await fetched(world, "vmlinuz") == b"the kernel"
         assert (await netboot(world)).milestone == "KernelFetched"
 
-        assert await world.site.progress(ADDRESS, prefix, ProgressReport(stage="Starting")) == Outcome(
+        assert await world.site.progress(ADDRESS, prefix, ProgressReport(stage="Starting")) == ReportAnswer(
             200, {"status": "ok"}
         )
         assert (await netboot(world)).milestone == "InstallerStarted"
@@ -366,13 +374,13 @@ async def test_until_images_and_facts_are_there_hosts_are_told_to_wait(tmp_path:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
-        there, world.images.said = world.images.said, NotYet(5, "40 % of the image is there")
-        assert await world.site.file(ADDRESS, None, "vmlinuz") == NotYet(5, "40 % of the image is there")
+        there, world.images.said = world.images.said, NotReadyYet(5, "40 % of the image is there")
+        assert await world.site.file(ADDRESS, None, "vmlinuz") == NotReadyYet(5, "40 % of the image is there")
         assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) is None
         world.images.said = there
         assert await fetched(world, "vmlinuz")
         world.facts.known = False
-        assert isinstance(await world.site.file(ADDRESS, None, "grub/grub.cfg"), NotYet)
+        assert isinstance(await world.site.file(ADDRESS, None, "grub/grub.cfg"), NotReadyYet)
 
 
 async def test_an_installer_is_told_to_ask_again_while_its_operation_may_be_undone(tmp_path: Path) -> None:
@@ -384,7 +392,7 @@ async def test_an_installer_is_told_to_ask_again_while_its_operation_may_be_undo
         await world.stage("Undoing")
         assert boot_file(dhcp_asks(world, asked(MessageType.DISCOVER, pxe(7)))) is None
         assert await refused(world, "vmlinuz") == 404
-        assert isinstance(await world.site.file(ADDRESS, prefix, "disk.img.gz"), NotYet)
+        assert isinstance(await world.site.file(ADDRESS, prefix, "disk.img.gz"), NotReadyYet)
         assert (await world.site.progress(ADDRESS, prefix, ProgressReport(stage="Writing", percent=60))).code == 503
         assert (await world.site.disable(ADDRESS, prefix)).code == 503
         assert (await netboot(world)).milestone == "ImageWriting"  # what was seen before is written down all the same
@@ -401,7 +409,7 @@ async def test_a_template_that_is_wrong_says_so_to_the_host_and_to_people(tmp_pa
         await world.replace()
         await fetched(world, "shimx64.efi")
         found = await world.site.file(ADDRESS, world.prefix(), "wrong")
-        assert isinstance(found, Refused)
+        assert isinstance(found, FileRejected)
         assert found.code == 500
         assert "wrong.tmpl:2" in found.text
         assert "Nonsense" in found.text
@@ -417,7 +425,7 @@ async def test_the_digest_of_the_disk_image_is_there_as_its_own_image_says_it(tm
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
         assert await refused(world, "disk.img.gz.sha256", prefix=world.prefix()) == 404
-        assert isinstance(world.images.said, Served)
+        assert isinstance(world.images.said, BootImages)
         world.images.said = replace(world.images.said, disk_sha256="ab" * 32)
         assert await fetched(world, "disk.img.gz.sha256", prefix=world.prefix()) == b"ab" * 32 + b"  disk.img.gz\n"
         for wrong in ("disk.img.zst.sha256", "vmlinuz.sha256", ".sha256"):
@@ -429,7 +437,7 @@ async def test_the_size_of_a_packed_disk_image_is_told(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
-        assert isinstance(world.images.said, Served)
+        assert isinstance(world.images.said, BootImages)
         (world.images.said.disk.root / "disk.img.gz").write_bytes(gzip.compress(bytes(70_000)) + gzip.compress(b"end"))
         assert await fetched(world, "disk.img.gz.size", prefix=world.prefix()) == b"70003\n"
         for wrong in ("disk.img.zst.size", "vmlinuz.size", ".size", "disk.img.size"):
@@ -455,7 +463,7 @@ async def test_user_data_that_may_not_be_read_is_told_of_and_the_host_waits_for_
         body["spec"]["pxe"]["cloudInit"] = {"userDataConfigMapRef": named}
         await world.machine(body)
         await world.replace()
-        assert isinstance(await world.site.file(ADDRESS, world.prefix(), USER_DATA), NotYet)
+        assert isinstance(await world.site.file(ADDRESS, world.prefix(), USER_DATA), NotReadyYet)
         await world.site.flush("m1")
         said = (await netboot(world)).message or ""
         assert "ConfigMap default/users is out of metalman's reach; it reads those of namespace unbounded-kube" in said
@@ -479,7 +487,7 @@ async def test_user_data_comes_from_the_config_map(tmp_path: Path) -> None:
         content = {"data": {"other": "x"}, "binaryData": {"binary": "aGVsbG8="}}
         await world.api.create(CONFIG_MAPS, {"metadata": {"name": "users"}, **content}, namespace="default")
         found = await world.site.file(ADDRESS, world.prefix(), USER_DATA)
-        assert isinstance(found, Refused)
+        assert isinstance(found, FileRejected)
         assert found.code == 404
         assert "no key 'user-data'; its keys are: binary, other" in world.told[-1][2]
 

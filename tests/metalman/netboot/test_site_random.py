@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metalman.support.net_book import asked, pxe
 from tests.metalman.support.netboot_objects import ADDRESS, MAC, REDFISH, lease, machine_body
 from tests.metalman.support.netboot_site import World, netboot_site
+from tests.metalman.support.reservations import asked, pxe
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
@@ -21,7 +21,7 @@ from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.model import Arrival, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType
 from unbounded.metalman.http.ports import OnDisk, ProgressReport, Rendered
-from unbounded.metalman.netboot.model import rank
+from unbounded.metalman.netboot.model import milestone_rank
 from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES
 
 STAGES = ("WaitingImage", "ShuttingDown", "WaitingOn", "WaitingLoader", "WaitingRepave", "WaitingReturn", "WaitingNode")
@@ -126,9 +126,9 @@ class Model:
         for path in ("cloud-init/meta-data", "disk.img.gz", "metadata.yaml"):
             assert await self.gets(path, None) is False
         seen = (await self.world.api.get(MACHINES, "m1")).status.netboot
-        self.milestones.append(rank(None if seen is None else seen.milestone))
+        self.milestones.append(milestone_rank(None if seen is None else seen.milestone))
         assert self.milestones == sorted(self.milestones)
-        assert (self.milestones[-1] == rank("Contested")) is self.contested
+        assert (self.milestones[-1] == milestone_rank("Contested")) is self.contested
         assert [reason for _, reason, _ in self.world.told] == ["BootContested"] * self.contested
 
 

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 
-from tests.metalman.support.net_book import pxe
+from tests.metalman.support.reservations import pxe
 from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.frames import datagram
 from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, MessageType, Packet, decode, encode

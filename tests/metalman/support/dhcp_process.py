@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 
-from tests.metalman.support.net_book import FILES, FixedBook
+from tests.metalman.support.reservations import FILES, FixedBook
 from unbounded.metalman.dhcp.model import (
     DhcpClient,
     DhcpFinding,

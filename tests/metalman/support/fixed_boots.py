@@ -9,18 +9,18 @@ from pathlib import Path
 
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
-    NotYet,
+    FileRejected,
+    NotReadyYet,
     OnDisk,
-    Outcome,
     ProgressReport,
-    Refused,
     Rendered,
+    ReportAnswer,
 )
 
 PREFIX = "abcdefghijklmnopqrstuvwxyz234567"
 CFG = b"set timeout=0\nboot\n"
 MODIFIED = 1_700_000_000.4
-DONE = Outcome(200, {"ok": True})
+DONE = ReportAnswer(200, {"ok": True})
 
 
 @dataclass
@@ -29,7 +29,7 @@ class FixedBoots:
 
     folder: Path
     told: list[tuple[object, ...]] = field(default_factory=list)
-    outcome: Outcome = DONE
+    outcome: ReportAnswer = DONE
     held: asyncio.Event | None = None
     etags: dict[str, str] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class FixedBoots:
         with (self.folder / name).open("wb") as file:
             file.truncate(size)
 
-    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotYet | Refused:
+    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotReadyYet | FileRejected:
         if self.held is not None:
             await self.held.wait()
         found = self.folder / path
@@ -51,15 +51,15 @@ class FixedBoots:
             case "grub/grub.cfg":
                 return Rendered(CFG + client.encode(), "cfg-1", "text/plain; charset=utf-8")
             case "pulling" if not found.is_file():
-                return NotYet(1, "the image is being pulled")
+                return NotReadyYet(1, "the image is being pulled")
             case "contested":
-                return Refused(409, "this boot is contested")
+                return FileRejected(409, "this boot is contested")
             case "broken":
                 raise ZeroDivisionError
             case "vanished":
                 return OnDisk(found, 3, "gone", MODIFIED)
         if "/" in path or not found.is_file():
-            return Refused(404, f"no machine has {client}")
+            return FileRejected(404, f"no machine has {client}")
         size = found.stat().st_size
         return OnDisk(found, size, self.etags.get(path, f"{path}-{size}"), MODIFIED)
 
@@ -68,19 +68,19 @@ class FixedBoots:
         if path == "untold":
             raise ZeroDivisionError
 
-    async def disable(self, client: str, prefix: str) -> Outcome:
+    async def disable(self, client: str, prefix: str) -> ReportAnswer:
         self.told.append(("disable", client, prefix))
         return self.outcome
 
-    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome:
+    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> ReportAnswer:
         self.told.append(("cloud-init", client, prefix, event))
         return self.outcome
 
-    async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome:
+    async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:
         self.told.append(("progress", client, prefix, report))
         return self.outcome
 
-    async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
+    async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         self.told.append(("attest", client, prefix, request))
         return self.outcome
 

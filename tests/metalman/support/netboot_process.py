@@ -33,9 +33,9 @@ from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.model import address_octets
 from unbounded.metalman.http import server as http
 from unbounded.metalman.netboot.neighbours import NeighbourTable
-from unbounded.metalman.netboot.ports import Image, Served
+from unbounded.metalman.netboot.ports import BootImages, NetbootImage
 from unbounded.metalman.netboot.prefix import prefix_key
-from unbounded.metalman.netboot.site import Parts, Site
+from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
 from unbounded.metalman.tftp import server as tftp
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 
@@ -65,14 +65,14 @@ async def main(folder: Path) -> None:
     api = MemoryApi()
     uid = await prepared(api)
     root = put(folder, NETBOOT_FILES)
-    image = Image(root, "sha256:1")
+    image = NetbootImage(root, "sha256:1")
     machines = Cache(api, MACHINES)
     machines.subscribe(changed)
-    parts = Parts(
+    parts = NetbootDependencies(
         api=api,
         machines=machines,
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
-        images=FixedImages(Served(image, image, LOADERS)),
+        images=FixedImages(BootImages(image, image, LOADERS)),
         facts=FixedFacts(),
         attestation=CountingAttestation(),
         key=await prefix_key(api),
@@ -81,7 +81,7 @@ async def main(folder: Path) -> None:
         neighbours=NeighbourTable("sw0"),
         announce=lambda about, _type, reason, text: say("event", [about.name, reason, text]),
     )
-    site = Site(parts)
+    site = NetbootSite(parts)
     async with asyncio.TaskGroup() as group:
         for work in (machines.run(), parts.operations.run(), site.run()):
             group.create_task(work)
@@ -92,13 +92,13 @@ async def main(folder: Path) -> None:
                 dhcp.DhcpServerSettings(interface="sw0"), site.book, site.findings.report, site.book
             ).serving(),
             tftp.TftpServer(tftp.TftpServerSettings(SERVER), site).serving(),
-            http.Server(http.Settings(SERVER, 8880), site, CollectorRegistry()).serving(),
+            http.HttpServer(http.HttpServerSettings(SERVER, 8880), site, CollectorRegistry()).serving(),
         ):
             say("ready", True)
             await obeying(api, parts.operations, uid, site)
 
 
-async def obeying(api: MemoryApi, operations: Cache[MachineOperation], uid: str, site: Site) -> None:
+async def obeying(api: MemoryApi, operations: Cache[MachineOperation], uid: str, site: NetbootSite) -> None:
     """Bring the operation into stages until there is no more input."""
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A `Site` in front of an in-memory API, with images on disk and a cluster whose facts are known."""
+"""A `NetbootSite` in front of an in-memory API, with images on disk and a cluster whose facts are known."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.port import Api
 from unbounded.metalman.dhcp.model import Loader, address_octets
-from unbounded.metalman.http.ports import NotYet, Outcome
-from unbounded.metalman.netboot.ports import Image, Neighbours, NotKnown, Served
+from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
+from unbounded.metalman.netboot.ports import BootImages, FactUnknown, MacLookup, NetbootImage
 from unbounded.metalman.netboot.prefix import KEY_BYTES, PrefixKey
-from unbounded.metalman.netboot.site import Parts, Site
-from unbounded.metalman.templates import Surroundings
+from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
+from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 
 SERVER: Final = "10.0.0.1"
@@ -55,9 +55,9 @@ def put(root: Path, files: Mapping[str, str | bytes]) -> Path:
 class FixedImages:
     """What `of` says; tests turn it."""
 
-    said: Served | NotYet
+    said: BootImages | NotReadyYet
 
-    def of(self, machine: Machine) -> Served | NotYet:
+    def of(self, machine: Machine) -> BootImages | NotReadyYet:
         return self.said
 
 
@@ -65,14 +65,14 @@ class FixedImages:
 class FixedFacts:
     known: bool = True
 
-    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> Surroundings:
+    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         if not self.known:
-            raise NotKnown("the cluster's address and certificates are not known yet")
+            raise FactUnknown("the cluster's address and certificates are not known yet")
         return self.now(serve_url)
 
     @staticmethod
-    def now(serve_url: str) -> Surroundings:
-        return Surroundings(
+    def now(serve_url: str) -> TemplateContext:
+        return TemplateContext(
             apiserver_url="https://api.example:6443",
             serve_url=serve_url,
             kubernetes_version="v1.34.0",
@@ -85,9 +85,9 @@ class FixedFacts:
 class CountingAttestation:
     asked: list[tuple[str, bytes]] = field(default_factory=list)
 
-    async def answer(self, machine: Machine, request: bytes) -> Outcome:
+    async def answer(self, machine: Machine, request: bytes) -> ReportAnswer:
         self.asked.append((machine.name, request))
-        return Outcome(200, {"credentialBlob": ""})
+        return ReportAnswer(200, {"credentialBlob": ""})
 
 
 @dataclass
@@ -100,7 +100,7 @@ class World:
     api: MemoryApi
     machines: Cache[Machine]
     operations: Cache[MachineOperation]
-    site: Site
+    site: NetbootSite
     images: FixedImages
     facts: FixedFacts
     attestation: CountingAttestation
@@ -163,7 +163,7 @@ async def netboot_site(
     now: WallClock = utc_now,
     files: Mapping[str, str | bytes] = NETBOOT_FILES,
     server: str = SERVER,
-    neighbours: Neighbours | None = None,
+    neighbours: MacLookup | None = None,
 ) -> AsyncIterator[World]:
     """A running site.
 
@@ -173,13 +173,13 @@ async def netboot_site(
     api = api or MemoryApi()
     netboot = put(folder / "netboot" / "disk", files)
     disk = put(folder / "host" / "disk", {"disk.img.gz": "of the host image", "vmlinuz": "not this one"})
-    images = FixedImages(Served(Image(netboot, "sha256:1"), Image(disk, "sha256:2"), LOADERS))
+    images = FixedImages(BootImages(NetbootImage(netboot, "sha256:1"), NetbootImage(disk, "sha256:2"), LOADERS))
     machines = Cache(api, MACHINES)
     operations = Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine})
     facts, attestation = FixedFacts(), CountingAttestation()
     macs: dict[str, str] = {}
     told: list[tuple[str, str, str]] = []
-    parts = Parts(
+    parts = NetbootDependencies(
         api=api,
         machines=machines,
         operations=operations,
@@ -194,7 +194,7 @@ async def netboot_site(
         now=now,
         announce=lambda about, _type, reason, text: told.append((about.name, reason, text)),
     )
-    made = Site(parts)
+    made = NetbootSite(parts)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(each) for each in (machines.run(), operations.run(), made.run())]
         try:

@@ -23,8 +23,8 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.lab import machines as lab_machines
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.metalman.controller import Term
-from unbounded.metalman.settings import Settings
+from unbounded.metalman.controller import LeaderTerm
+from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -211,8 +211,8 @@ async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[N
     machines = Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc})
     pause = Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
-    settings = Settings(site=lab_machines.SITE, concurrent=concurrent)
-    term = Term(Runtime(api, now=now), settings, Caches(operations, machines, pause), nodes, OperationMetrics())
+    settings = MetalmanSettings(site=lab_machines.SITE, concurrent=concurrent)
+    term = LeaderTerm(Runtime(api, now=now), settings, Caches(operations, machines, pause), nodes, OperationMetrics())
     steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
     async with running_caches(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(term.run(ProcessEpoch())), tasks.create_task(steward.run())]

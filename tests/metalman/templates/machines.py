@@ -10,13 +10,13 @@ from typing import Any, Final
 from unbounded.metalman.templates import types as go
 from unbounded.metalman.templates.errors import CallFailed
 from unbounded.metalman.templates.fmt import sprint, sprintf
-from unbounded.metalman.templates.types import GoField, GoType, Kind, Method, Signature, Value
+from unbounded.metalman.templates.types import GoField, GoKind, GoType, Method, Signature, Value
 
 NIL_POINTER: Final = "runtime error: invalid memory address or nil pointer dereference"
 
 
 def _getter(name: str, type_: GoType) -> Callable[[Any], Any]:
-    default = go.zero(type_).data if type_.kind is not Kind.STRUCT else {}
+    default = go.zero(type_).data if type_.kind is not GoKind.STRUCT else {}
 
     def get(data: Any) -> Any:
         value = data.get(name)
@@ -27,7 +27,7 @@ def _getter(name: str, type_: GoType) -> Callable[[Any], Any]:
 
 def _struct(name: str, methods: dict[str, Method] | None = None, **types: GoType) -> GoType:
     fields = {each: GoField(each, type_, _getter(each, type_)) for each, type_ in types.items()}
-    return GoType(Kind.STRUCT, f"main.{name}", named=True, fields=fields, own=tuple(types), methods=methods or {})
+    return GoType(GoKind.STRUCT, f"main.{name}", named=True, fields=fields, own=tuple(types), methods=methods or {})
 
 
 def _method(result: GoType, call: Callable[..., Any], *params: GoType, pointer: bool = False, **more: Any) -> Method:
@@ -45,10 +45,10 @@ def _fail(message: str) -> Any:
 
 STATES: Final = ("off", "on", "broken")
 STATE: Final = GoType(
-    Kind.INT, "main.State", named=True, methods={"String": _method(go.STRING, lambda state: STATES[state])}
+    GoKind.INT, "main.State", named=True, methods={"String": _method(go.STRING, lambda state: STATES[state])}
 )
 DURATION: Final = GoType(
-    Kind.INT,
+    GoKind.INT,
     "time.Duration",
     named=True,
     methods={
@@ -82,7 +82,7 @@ _METHODS: Final = {
 def _machine() -> GoType:
     methods: dict[str, Method] = dict(_METHODS)
     fields: dict[str, GoField] = {}
-    machine = GoType(Kind.STRUCT, "main.Machine", named=True, fields=fields, methods=methods)
+    machine = GoType(GoKind.STRUCT, "main.Machine", named=True, fields=fields, methods=methods)
     types = {
         "Hostname": go.STRING,
         "Domain": go.STRING,

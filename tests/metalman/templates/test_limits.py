@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.templates import Limits, ParseError, RenderError, Template, TemplateError
+from unbounded.metalman.templates import ParseError, RenderError, Template, TemplateError, TemplateLimits
 from unbounded.metalman.templates.literals import quote, unquote
 
-SMALL = Limits(steps=1000, letters=2000, depth=10)
+SMALL = TemplateLimits(steps=1000, letters=2000, depth=10)
 
 
 @pytest.mark.parametrize(

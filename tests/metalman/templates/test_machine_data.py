@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from unbounded.api.machine import Machine
-from unbounded.metalman.templates import RenderError, Surroundings, Template, template_data
+from unbounded.metalman.templates import RenderError, Template, TemplateContext, template_data
 
 MANIFEST: Final[dict[str, Any]] = {
     "apiVersion": "unbounded-cloud.io/v1alpha3",
@@ -36,7 +36,7 @@ MANIFEST: Final[dict[str, Any]] = {
     },
     "status": {"operations": {"repaveCounter": 1}},
 }
-AROUND: Final = Surroundings(
+AROUND: Final = TemplateContext(
     apiserver_url="https://api.example:6443",
     serve_url="http://10.0.0.1:8880",
     kubernetes_version="v1.34.0",

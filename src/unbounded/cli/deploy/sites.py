@@ -38,7 +38,7 @@ from unbounded.cli.deploy.workloads import (
 )
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.kube.clock import rfc3339
-from unbounded.metalman.attest.chain import Roots
+from unbounded.metalman.attest.chain import TrustedRoots
 from unbounded.metalman.flags import DEPLOYED_OPTIONS, interface, ipv4_networks
 
 WAIT_S: Final = 300.0
@@ -229,7 +229,7 @@ def _ek_ca(path: str) -> str:
         return ""
     try:
         file = Path(path).expanduser()
-        Roots.load(file)
+        TrustedRoots.load(file)
         return file.read_text()
     except Rejected as error:
         raise CliError(f"--ek-ca: {error}", status=USAGE) from None

@@ -132,9 +132,9 @@ def leases_of(process: str) -> tuple[str, ...]:
         case str() if kind == MACHINA:
             return (LEASE_STEWARD,)
         case Executor.METALMAN:
-            from unbounded.metalman.settings import Settings  # noqa: PLC0415  # only where a metalman is asked after
+            from unbounded.metalman.settings import MetalmanSettings  # noqa: PLC0415  # only where a metalman is asked after
 
-            return (Settings(site=site).lease,)
+            return (MetalmanSettings(site=site).lease,)
         case Executor.CLOUD:
             return tuple(scopes_of(process))
     return ()

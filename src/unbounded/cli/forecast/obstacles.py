@@ -88,12 +88,12 @@ def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
 def _of_boot(machine: Machine, facts: ExplainFacts) -> Iterator[Obstacle]:
     """Yield the problems that metalman has reported of the image and of the last boot that it served."""
     from unbounded.metalman.replace import WAITING_IMAGE  # noqa: PLC0415  # as above
-    from unbounded.metalman.replace_sight import Told, is_image_ready  # noqa: PLC0415
+    from unbounded.metalman.replace_observation import ReplaceState, is_image_ready  # noqa: PLC0415
 
     ready = condition(machine, ConditionType.NETBOOT_IMAGE_READY)
     if ready is None:
         yield _nobody_serves(machine, facts)
-    elif not is_image_ready(Told(WAITING_IMAGE, "", machine, None, None)):
+    elif not is_image_ready(ReplaceState(WAITING_IMAGE, "", machine, None, None)):
         yield _told(machine, ready)
     served = condition(machine, ConditionType.NETBOOT_SERVED)
     if served is not None and served.status != ConditionStatus.TRUE:

@@ -49,14 +49,14 @@ class NotTrusted(ValueError):
     """The certificate does not prove the key; the message has the reason."""
 
 
-class Roots:
+class TrustedRoots:
     """Certificates that the operator trusts: a chain may end at any of them, a root or a maker's intermediate."""
 
     def __init__(self, certificates: Sequence[x509.Certificate]) -> None:
         self._certificates = tuple(certificates)
 
     @classmethod
-    def load(cls, path: Path) -> Roots:
+    def load(cls, path: Path) -> TrustedRoots:
         """Load the certificates of a PEM file.
 
         Raises:
@@ -95,9 +95,9 @@ class Roots:
         end = next(self._ends(leaf, between, at, 0), None)
         if end is None:
             raise NotTrusted(
-                f"ekCert was issued by {_said(leaf.issuer)}, and leads to none of the certificates of --ek-ca"
+                f"ekCert was issued by {_name_text(leaf.issuer)}, and leads to none of the certificates of --ek-ca"
             )
-        return _said(end.subject)
+        return _name_text(end.subject)
 
     def _ends(
         self, below: x509.Certificate, between: Sequence[x509.Certificate], at: datetime, depth: int
@@ -117,12 +117,12 @@ class Roots:
 
 def _parsed(der: bytes, what: str) -> x509.Certificate:
     try:
-        return x509.load_der_x509_certificate(_without_filling(der))
+        return x509.load_der_x509_certificate(_strip_filling(der))
     except _UNREADABLE as error:
         raise NotTrusted(f"{what} is no certificate in DER") from error
 
 
-def _without_filling(der: bytes) -> bytes:
+def _strip_filling(der: bytes) -> bytes:
     """Remove the filling after a certificate, as a TPM's memory may be larger than the certificate in it."""
     if len(der) < 4 or der[0] != 0x30 or der[1] not in (0x81, 0x82):
         return der
@@ -181,6 +181,6 @@ def _extension(certificate: x509.Certificate, kind: type[T]) -> T | None:
         return None
 
 
-def _said(name: x509.Name) -> str:
+def _name_text(name: x509.Name) -> str:
     common = name.get_attributes_for_oid(NameOID.COMMON_NAME)
     return repr(str(common[0].value)) if common else repr(name.rfc4514_string() or "nobody")

@@ -24,7 +24,7 @@ from typing import Final
 
 GOOD_FOR_MS: Final = 60_000
 AHEAD_MS: Final = 5_000  # allowed difference between the replicas' clocks
-REMEMBERED: Final = 65_536
+REMEMBERED_NONCES: Final = 65_536
 _VERSION: Final = b"\x01"
 _HEAD_BYTES: Final = 1 + 8 + 16
 NONCE_BYTES: Final = _HEAD_BYTES + 32
@@ -39,7 +39,7 @@ class BadProof(ValueError):
 
 
 @dataclass(frozen=True)
-class About:
+class ChallengeSubject:
     """Purpose of a challenge: a Machine, and the public areas of two keys."""
 
     machine_uid: str
@@ -52,7 +52,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Challenge:
+class TpmChallenge:
     nonce: bytes
     secret: bytes
 
@@ -70,12 +70,12 @@ class Challenges:
         self._key = key
         self._used: OrderedDict[bytes, float] = OrderedDict()  # {nonce: time of its end in ms}
 
-    def make(self, about: About, now: datetime) -> Challenge:
+    def make(self, about: ChallengeSubject, now: datetime) -> TpmChallenge:
         head = _VERSION + struct.pack(">Q", _ms(now)) + secrets.token_bytes(16)
         nonce = head + self._mac(b"nonce", head, about)
-        return Challenge(nonce, self._mac(b"secret", nonce, about))
+        return TpmChallenge(nonce, self._mac(b"secret", nonce, about))
 
-    def check(self, nonce: bytes, proof: bytes, about: About, now: datetime) -> None:
+    def check(self, nonce: bytes, proof: bytes, about: ChallengeSubject, now: datetime) -> None:
         """Accept an answer, once.
 
         Raises:
@@ -95,11 +95,11 @@ class Challenges:
         self._note(nonce, issued + GOOD_FOR_MS, at)
 
     def _note(self, nonce: bytes, until: float, at: float) -> None:
-        while self._used and (len(self._used) >= REMEMBERED or next(iter(self._used.values())) + AHEAD_MS < at):
+        while self._used and (len(self._used) >= REMEMBERED_NONCES or next(iter(self._used.values())) + AHEAD_MS < at):
             self._used.popitem(last=False)
         self._used[nonce] = until
 
-    def _mac(self, what: bytes, content: bytes, about: About) -> bytes:
+    def _mac(self, what: bytes, content: bytes, about: ChallengeSubject) -> bytes:
         return hmac.new(self._key, what + b"\0" + content + about.digest(), hashlib.sha256).digest()
 
 

@@ -12,21 +12,21 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from unbounded.metalman.attest.public import Public
+from unbounded.metalman.attest.public import PublicArea
 
 _IDENTITY: Final = b"IDENTITY\0"
 _BLOCK_BYTES: Final = 16
 
 
 @dataclass(frozen=True)
-class Credential:
+class WrappedSecret:
     """Input of TPM2_ActivateCredential: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET, each after its size."""
 
     blob: bytes
     secret: bytes
 
 
-def make_credential(owner: Public, name: bytes, secret: bytes) -> Credential:
+def make_credential(owner: PublicArea, name: bytes, secret: bytes) -> WrappedSecret:
     """Wrap a secret.
 
     Args:
@@ -43,7 +43,7 @@ def make_credential(owner: Public, name: bytes, secret: bytes) -> Credential:
     identity = encryptor.update(sized(secret)) + encryptor.finalize()
     outer = hmac.HMAC(kdf_a(owner.hash, seed, b"INTEGRITY\0", b"", bits), owner.hash)
     outer.update(identity + name)
-    return Credential(sized(sized(outer.finalize()) + identity), sized(encrypted))
+    return WrappedSecret(sized(sized(outer.finalize()) + identity), sized(encrypted))
 
 
 def sized(content: bytes) -> bytes:
@@ -51,7 +51,7 @@ def sized(content: bytes) -> bytes:
     return struct.pack(">H", len(content)) + content
 
 
-def _seed(owner: Public) -> tuple[bytes, bytes]:
+def _seed(owner: PublicArea) -> tuple[bytes, bytes]:
     """A new seed, and the form in which only the owner's TPM can get at it."""
     if isinstance(owner.key, rsa.RSAPublicKey):
         seed = os.urandom(owner.hash.digest_size)

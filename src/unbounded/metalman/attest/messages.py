@@ -26,12 +26,12 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.metalman.attest.public import BadKey, Public, parse_public
+from unbounded.metalman.attest.public import BadKey, PublicArea, parse_public
 
 LARGEST: Final = 1 << 20
 
 
-class BadRequest(ValueError):
+class InvalidAttestationRequest(ValueError):
     """The message is invalid; the text names the field."""
 
 
@@ -45,15 +45,15 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     proof: bytes | None = None
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class AttestationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Message with parsed keys.
 
     Args:
         nonce, proof: both or neither.
     """
 
-    ek: Public
-    srk: Public
+    ek: PublicArea
+    srk: PublicArea
     certificate: bytes
     chain: tuple[bytes, ...]
     challenge: bool
@@ -61,26 +61,26 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     proof: bytes
 
 
-def parse_request(content: bytes) -> Request:
+def parse_request(content: bytes) -> AttestationRequest:
     """Parse a message.
 
     Raises:
-        BadRequest: the message is invalid.
+        InvalidAttestationRequest: the message is invalid.
     """
     if len(content) > LARGEST:
-        raise BadRequest(f"{len(content)} bytes; at most {LARGEST} are read")
+        raise InvalidAttestationRequest(f"{len(content)} bytes; at most {LARGEST} are read")
     try:
         body = msgspec.json.decode(content, type=_Body)
         ek, srk = parse_public(body.ek_pub, "ekPub"), parse_public(body.srk_pub, "srkPub")
     except msgspec.DecodeError as error:
-        raise BadRequest(f"not an attestation request: {error}") from None
+        raise InvalidAttestationRequest(f"not an attestation request: {error}") from None
     except BadKey as error:
-        raise BadRequest(str(error)) from None
+        raise InvalidAttestationRequest(str(error)) from None
     if bool(body.nonce) != bool(body.proof):
-        raise BadRequest("nonce and proof: both or neither")
+        raise InvalidAttestationRequest("nonce and proof: both or neither")
     if body.challenge and body.nonce:
-        raise BadRequest("challenge and nonce: one or the other")
-    return Request(
+        raise InvalidAttestationRequest("challenge and nonce: one or the other")
+    return AttestationRequest(
         ek=ek,
         srk=srk,
         certificate=body.ek_cert or b"",
@@ -91,7 +91,7 @@ def parse_request(content: bytes) -> Request:
     )
 
 
-def plain(message: dict[str, Any]) -> dict[str, Any]:
+def to_json(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message as plain JSON: bytes in base64."""
     built: dict[str, Any] = msgspec.to_builtins(message)
     return built

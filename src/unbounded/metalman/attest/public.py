@@ -38,7 +38,7 @@ class Algorithm(IntEnum):
     CFB = 0x0043
 
 
-class Attributes(IntFlag):
+class KeyAttributes(IntFlag):
     """TPMA_OBJECT."""
 
     FIXED_TPM = 1 << 1
@@ -54,17 +54,17 @@ class Attributes(IntFlag):
     SIGN_ENCRYPT = 1 << 18
 
 
-_KNOWN: Final = sum(Attributes)
-_NEEDED: Final[Mapping[Attributes, str]] = {
-    Attributes.FIXED_TPM: "fixedTPM",
-    Attributes.FIXED_PARENT: "fixedParent",
-    Attributes.SENSITIVE_DATA_ORIGIN: "sensitiveDataOrigin",
-    Attributes.RESTRICTED: "restricted",
-    Attributes.DECRYPT: "decrypt",
+_KNOWN: Final = sum(KeyAttributes)
+_NEEDED: Final[Mapping[KeyAttributes, str]] = {
+    KeyAttributes.FIXED_TPM: "fixedTPM",
+    KeyAttributes.FIXED_PARENT: "fixedParent",
+    KeyAttributes.SENSITIVE_DATA_ORIGIN: "sensitiveDataOrigin",
+    KeyAttributes.RESTRICTED: "restricted",
+    KeyAttributes.DECRYPT: "decrypt",
 }
-_REFUSED: Final[Mapping[Attributes, str]] = {
-    Attributes.SIGN_ENCRYPT: "sign",
-    Attributes.ENCRYPTED_DUPLICATION: "encryptedDuplication",
+_REJECTED: Final[Mapping[KeyAttributes, str]] = {
+    KeyAttributes.SIGN_ENCRYPT: "sign",
+    KeyAttributes.ENCRYPTED_DUPLICATION: "encryptedDuplication",
 }
 _HASHES: Final[Mapping[int, type[hashes.HashAlgorithm]]] = {
     Algorithm.SHA256: hashes.SHA256,
@@ -79,7 +79,7 @@ Key = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 
 @dataclass(frozen=True)
-class Public:
+class PublicArea:
     """Public part of a key.
 
     Args:
@@ -90,7 +90,7 @@ class Public:
 
     area: bytes
     hash: hashes.HashAlgorithm
-    attributes: Attributes
+    attributes: KeyAttributes
     aes_bits: int
     key: Key
 
@@ -108,7 +108,7 @@ class Public:
         return self.key.public_bytes(encoding, form).decode()
 
 
-class _Reader:
+class _FieldReader:
     """Big-endian fields, one after the other."""
 
     def __init__(self, what: str, data: bytes) -> None:
@@ -144,7 +144,7 @@ class _Reader:
             raise self.bad(f"{rest} bytes are left over at its end")
 
 
-def parse_public(data: bytes, what: str) -> Public:
+def parse_public(data: bytes, what: str) -> PublicArea:
     """Parse a TPM2B_PUBLIC.
 
     Args:
@@ -154,14 +154,14 @@ def parse_public(data: bytes, what: str) -> Public:
     """
     if len(data) > LARGEST:
         raise BadKey(f"{what}: {len(data)} bytes; the public area of a key has at most {LARGEST}")
-    outer = _Reader(what, data)
+    outer = _FieldReader(what, data)
     area = outer.take(outer.u16("its size"), "the public area")
     outer.end()
     return _parse_area(area, what)
 
 
-def _parse_area(area: bytes, what: str) -> Public:
-    reader = _Reader(what, area)
+def _parse_area(area: bytes, what: str) -> PublicArea:
+    reader = _FieldReader(what, area)
     kind = reader.u16("type")
     hash_id = reader.u16("nameAlg")
     if hash_id not in _HASHES:
@@ -181,24 +181,24 @@ def _parse_area(area: bytes, what: str) -> Public:
         case _:
             raise reader.bad(f"type is {kind:#06x}; an RSA or ECC key is wanted")
     reader.end()
-    return Public(area, hash_, attributes, aes_bits, key)
+    return PublicArea(area, hash_, attributes, aes_bits, key)
 
 
-def _attributes(reader: _Reader) -> Attributes:
+def _attributes(reader: _FieldReader) -> KeyAttributes:
     value = reader.u32("objectAttributes")
     if value & ~_KNOWN:
         raise reader.bad(f"objectAttributes {value:#010x} has reserved bits set")
-    attributes = Attributes(value)
+    attributes = KeyAttributes(value)
     for flag, name in _NEEDED.items():
         if flag not in attributes:
             raise reader.bad(f"{name} is not set: a restricted decryption key that its TPM made and keeps is wanted")
-    for flag, name in _REFUSED.items():
+    for flag, name in _REJECTED.items():
         if flag in attributes:
             raise reader.bad(f"{name} is set: a restricted decryption key that its TPM made and keeps is wanted")
     return attributes
 
 
-def _symmetric(reader: _Reader) -> int:
+def _symmetric(reader: _FieldReader) -> int:
     """Parse a TPMT_SYM_DEF_OBJECT; return the key size of AES in bits."""
     algorithm = reader.u16("symmetric")
     if algorithm != Algorithm.AES:
@@ -209,13 +209,13 @@ def _symmetric(reader: _Reader) -> int:
     return bits
 
 
-def _null(reader: _Reader, field: str) -> None:
+def _null(reader: _FieldReader, field: str) -> None:
     value = reader.u16(field)
     if value != Algorithm.NULL:
         raise reader.bad(f"{field} is {value:#06x}; a restricted decryption key has none")
 
 
-def _rsa(reader: _Reader) -> rsa.RSAPublicKey:
+def _rsa(reader: _FieldReader) -> rsa.RSAPublicKey:
     _null(reader, "scheme")
     bits, exponent = reader.u16("keyBits"), reader.u32("exponent") or _EXPONENT
     if bits not in _RSA_BITS:
@@ -231,7 +231,7 @@ def _rsa(reader: _Reader) -> rsa.RSAPublicKey:
         raise reader.bad("the modulus and exponent are no RSA key") from error
 
 
-def _ecc(reader: _Reader) -> ec.EllipticCurvePublicKey:
+def _ecc(reader: _FieldReader) -> ec.EllipticCurvePublicKey:
     _null(reader, "scheme")
     curve_id = reader.u16("curveID")
     if curve_id not in _CURVES:

@@ -28,15 +28,15 @@ from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.attest.chain import Roots
-from unbounded.metalman.attest.challenge import About, BadNonce, BadProof, Challenges
+from unbounded.metalman.attest.chain import TrustedRoots
+from unbounded.metalman.attest.challenge import BadNonce, BadProof, Challenges, ChallengeSubject
 from unbounded.metalman.attest.credential import make_credential
-from unbounded.metalman.attest.messages import BadRequest, Request, parse_request, plain
-from unbounded.metalman.attest.trust import Trusted, Untrusted, trust
-from unbounded.metalman.http.ports import Outcome
+from unbounded.metalman.attest.messages import AttestationRequest, InvalidAttestationRequest, parse_request, to_json
+from unbounded.metalman.attest.trust import EndorsementKeyRejected, TrustedKey, trust
+from unbounded.metalman.http.ports import ReportAnswer
 
 SAME_TOKEN_S: Final = 600.0  # a sixth of the token's lifetime
-REMEMBERED: Final = 20_000
+REMEMBERED_TOKENS: Final = 20_000
 BUSY_S: Final = 1
 LATER_S: Final = 5
 KEY_BYTES: Final = 32
@@ -48,7 +48,7 @@ log = Log("metalman.attest")
 
 
 @dataclass(frozen=True)
-class _Given:
+class _IssuedToken:
     """Issued token, the fingerprint that it is for, and its time on the loop's clock."""
 
     token: BootstrapToken
@@ -56,7 +56,7 @@ class _Given:
     at: float
 
 
-class Attestation:
+class AttestationService:
     """Attestation service.
 
     Args:
@@ -72,7 +72,7 @@ class Attestation:
         facts: Callable[[], ClusterFacts | None],
         challenges: Challenges,
         *,
-        roots: Roots | None = None,
+        roots: TrustedRoots | None = None,
         events: EventRecorder | None = None,
         proof_required: bool = True,
         now: WallClock = utc_now,
@@ -86,68 +86,70 @@ class Attestation:
         self._proof_required = proof_required
         self._now = now
         self._tokens = Tokens(api, now=now)
-        self._given: dict[str, _Given] = {}  # by UID of the Machine
+        self._given: dict[str, _IssuedToken] = {}  # by UID of the Machine
         self._busy: set[str] = set()
 
-    async def answer(self, machine: Machine, request: bytes) -> Outcome:
+    async def answer(self, machine: Machine, request: bytes) -> ReportAnswer:
         """Answer a request for this Machine: 200, 400, 403, 404, 500, or 503 with a Retry-After."""
         try:
             parsed = parse_request(request)
-        except BadRequest as error:
-            return _said(400, str(error))
+        except InvalidAttestationRequest as error:
+            return _error(400, str(error))
         facts = self._facts()
         if facts is None:
-            return _said(503, "where the cluster is is not known yet", LATER_S)
+            return _error(503, "where the cluster is is not known yet", LATER_S)
         uid = machine.metadata.uid
         if uid in self._busy:
-            return _said(503, "another request for this Machine is being answered", BUSY_S)
+            return _error(503, "another request for this Machine is being answered", BUSY_S)
         self._busy.add(uid)
         try:
             return await self._answer(machine, parsed, facts)
         except NotFound:
-            return _said(404, "there is no such Machine any more")
+            return _error(404, "there is no such Machine any more")
         except (Conflict, AlreadyExists):  # the Machine has changed, or two tokens had the same id: retry
-            return _said(503, "the Machine has changed in the meantime", BUSY_S)
+            return _error(503, "the Machine has changed in the meantime", BUSY_S)
         except ApiError as error:
             return self._failed(machine, error)
         finally:
             self._busy.discard(uid)
 
-    def _failed(self, machine: Machine, error: Failure) -> Outcome:
+    def _failed(self, machine: Machine, error: Failure) -> ReportAnswer:
         if isinstance(error, Rejected):  # the API server denies access: an administrator has to check our permissions
             log.error("attestation cannot be answered", machine=machine.name, error=str(error))
-            return _said(500, "metalman cannot make a token; its log says why")
+            return _error(500, "metalman cannot make a token; its log says why")
         log.warning("attestation not answered", error=error, machine=machine.name)
-        return _said(503, "the API server does not answer", LATER_S)
+        return _error(503, "the API server does not answer", LATER_S)
 
-    async def _answer(self, machine: Machine, request: Request, facts: ClusterFacts) -> Outcome:
+    async def _answer(self, machine: Machine, request: AttestationRequest, facts: ClusterFacts) -> ReportAnswer:
         raw = await self._api.get(MACHINES.raw(), machine.name)
         live = msgspec.convert(raw, Machine)
         if live.metadata.uid != machine.metadata.uid:
-            return _said(404, "there is no such Machine any more")
+            return _error(404, "there is no such Machine any more")
         try:
             trusted = trust(live, request, self._roots, self._now())
-        except Untrusted as error:
+        except EndorsementKeyRejected as error:
             await self._refuse(live, error)
-            return _said(403, str(error))
-        about = About(live.metadata.uid, request.ek.area, request.srk.area)
+            return _error(403, str(error))
+        about = ChallengeSubject(live.metadata.uid, request.ek.area, request.srk.area)
         if request.challenge:
             made = self._challenges.make(about, self._now())
-            return Outcome(200, plain({"nonce": made.nonce, **_wrapped(request, made.secret)}))
+            return ReportAnswer(200, to_json({"nonce": made.nonce, **_wrapped(request, made.secret)}))
         if not request.nonce and self._proof_required:
-            return _said(400, "a proof is wanted: ask with challenge: true first")
+            return _error(400, "a proof is wanted: ask with challenge: true first")
         try:
             if request.nonce:
                 self._challenges.check(request.nonce, request.proof, about, self._now())
         except BadNonce as error:
-            return _said(400, f"{error}; ask for another challenge")
+            return _error(400, f"{error}; ask for another challenge")
         except BadProof as error:
             log.warning("proof of a TPM was wrong", machine=live.name, key=trusted.fingerprint)
-            return _said(403, str(error))
+            return _error(403, str(error))
         token = await self._token(live, raw, request, trusted)
-        return Outcome(200, plain(_sealed(request, token.text.reveal(), facts.ca_pem)))
+        return ReportAnswer(200, to_json(_sealed(request, token.text.reveal(), facts.ca_pem)))
 
-    async def _token(self, live: Machine, raw: Mapping[str, Any], request: Request, trusted: Trusted) -> BootstrapToken:
+    async def _token(
+        self, live: Machine, raw: Mapping[str, Any], request: AttestationRequest, trusted: TrustedKey
+    ) -> BootstrapToken:
         """Return the recently issued token, or issue a new one."""
         uid, at = live.metadata.uid, asyncio.get_running_loop().time()
         given = self._given.get(uid)
@@ -161,15 +163,15 @@ class Attestation:
             return given.token
         token, _ = await self._tokens.issue(live, status)
         self._given.pop(uid, None)
-        while len(self._given) >= REMEMBERED:
+        while len(self._given) >= REMEMBERED_TOKENS:
             self._given.pop(next(iter(self._given)))
-        self._given[uid] = _Given(token, trusted.fingerprint, at)
+        self._given[uid] = _IssuedToken(token, trusted.fingerprint, at)
         log.info("machine attested", machine=live.name, key=trusted.fingerprint, proven=bool(request.nonce))
         if trusted.first:
             self._tell(live, "Normal", PINNED, f"endorsement key {trusted.fingerprint} is trusted from now on")
         return token
 
-    def _status(self, raw: Mapping[str, Any], request: Request, trusted: Trusted) -> dict[str, Any]:
+    def _status(self, raw: Mapping[str, Any], request: AttestationRequest, trusted: TrustedKey) -> dict[str, Any]:
         """Return the status to write with the id of the token; without a proof it does not mention the TPM."""
         status: dict[str, Any] = {"tpm": {"ekPublicKey": request.ek.pem}} if trusted.first else {}
         if request.nonce:
@@ -185,7 +187,7 @@ class Attestation:
         conditions = (raw.get("status") or {}).get("conditions") or []
         return set_condition(conditions, ConditionType.ATTESTED, status, reason, text, rfc3339(self._now()))
 
-    async def _refuse(self, live: Machine, refusal: Untrusted) -> None:
+    async def _refuse(self, live: Machine, refusal: EndorsementKeyRejected) -> None:
         """Report a rejected key on the Machine; an unchanged condition is not written again."""
         log.warning("endorsement key refused", error=refusal, machine=live.name)
         self._tell(live, "Warning", REFUSED, str(refusal))
@@ -202,16 +204,16 @@ class Attestation:
             self._events.event(object_reference(MACHINES, machine), kind, reason, text)
 
 
-def _said(code: int, text: str, retry_after_s: int | None = None) -> Outcome:
-    return Outcome(code, {"error": text}, retry_after_s)
+def _error(code: int, text: str, retry_after_s: int | None = None) -> ReportAnswer:
+    return ReportAnswer(code, {"error": text}, retry_after_s)
 
 
-def _wrapped(request: Request, secret: bytes) -> dict[str, bytes]:
+def _wrapped(request: AttestationRequest, secret: bytes) -> dict[str, bytes]:
     credential = make_credential(request.ek, request.srk.name, secret)
     return {"credentialBlob": credential.blob, "encryptedSecret": credential.secret}
 
 
-def _sealed(request: Request, token: str, authority: str) -> dict[str, bytes | str]:
+def _sealed(request: AttestationRequest, token: str, authority: str) -> dict[str, bytes | str]:
     """Encrypt the token with a new key, seal the authority with that key, and wrap the key for the TPM."""
     key, nonce = os.urandom(KEY_BYTES), os.urandom(GCM_NONCE_BYTES)
     sealed = AESGCM(key).encrypt(nonce, token.encode(), None)

@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives import serialization
 
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.machine import Machine
-from unbounded.metalman.attest.chain import NotTrusted, Roots
-from unbounded.metalman.attest.messages import Request
+from unbounded.metalman.attest.chain import NotTrusted, TrustedRoots
+from unbounded.metalman.attest.messages import AttestationRequest
 from unbounded.metalman.attest.public import Key
 
 
-class Untrusted(Exception):
+class EndorsementKeyRejected(Exception):
     """The key is not trusted; `reason` is that of the condition, the message is for the operator."""
 
     def __init__(self, reason: ConditionReason, message: str) -> None:
@@ -28,7 +28,7 @@ class Untrusted(Exception):
 
 
 @dataclass(frozen=True)
-class Trusted:
+class TrustedKey:
     """Trusted key.
 
     Args:
@@ -41,7 +41,7 @@ class Trusted:
     maker: str = ""
 
 
-def trust(machine: Machine, request: Request, roots: Roots | None, at: datetime) -> Trusted:
+def trust(machine: Machine, request: AttestationRequest, roots: TrustedRoots | None, at: datetime) -> TrustedKey:
     """Decide about the endorsement key of a request.
 
     Raises:
@@ -51,17 +51,17 @@ def trust(machine: Machine, request: Request, roots: Roots | None, at: datetime)
     known = None if pinned is None else _fingerprint_of_pem(pinned)
     seen, enrolled = fingerprint(request.ek.key), _enrolled(machine)
     if enrolled and enrolled != seen:
-        raise Untrusted(
+        raise EndorsementKeyRejected(
             ConditionReason.FOREIGN_EK,
             f"the TPM's endorsement key is {seen}, and spec.pxe.attestation.ekPublicKeySHA256 enrols {enrolled}",
         )
     if not enrolled and known not in (None, seen):
-        raise Untrusted(
+        raise EndorsementKeyRejected(
             ConditionReason.FOREIGN_EK,
             f"the TPM's endorsement key is {seen}, and {known or 'none that can be read'} is pinned in "
             "status.tpm.ekPublicKey; if the TPM was exchanged on purpose, remove that",
         )
-    return Trusted(first=known != seen, fingerprint=seen, maker=_maker(request, roots, at))
+    return TrustedKey(first=known != seen, fingerprint=seen, maker=_maker(request, roots, at))
 
 
 def _enrolled(machine: Machine) -> str:
@@ -71,16 +71,16 @@ def _enrolled(machine: Machine) -> str:
     return f"SHA256:{digest.lower()}" if digest else ""
 
 
-def _maker(request: Request, roots: Roots | None, at: datetime) -> str:
+def _maker(request: AttestationRequest, roots: TrustedRoots | None, at: datetime) -> str:
     if roots is None:
         return ""
     if not request.certificate:
         text = "the request has no ekCert, and --ek-ca wants the certificate of the TPM's maker"
-        raise Untrusted(ConditionReason.EK_NOT_TRUSTED, text)
+        raise EndorsementKeyRejected(ConditionReason.EK_NOT_TRUSTED, text)
     try:
         return roots.vouch(request.certificate, request.chain, request.ek.key, at)
     except NotTrusted as error:
-        raise Untrusted(ConditionReason.EK_NOT_TRUSTED, str(error)) from error
+        raise EndorsementKeyRejected(ConditionReason.EK_NOT_TRUSTED, str(error)) from error
 
 
 def fingerprint(key: Key) -> str:

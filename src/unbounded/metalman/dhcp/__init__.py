@@ -6,5 +6,6 @@ the file for a client's architecture. `reservations` turns the static leases of 
 conflicts. None of these opens a socket or reads a clock. `frames` addresses a client that cannot answer ARP yet, and
 `server` is the shell on asyncio.
 
-The caller decides which Machines boot from the network and which files they get; `model.ReservationSource` is the port for it.
+The caller decides which Machines boot from the network and which files they get; the port for it is
+`model.ReservationSource`.
 """

@@ -31,8 +31,8 @@ from unbounded.metalman.dhcp.model import (
 )
 from unbounded.metalman.dhcp.options import MalformedDhcpPacket
 from unbounded.metalman.dhcp.packet import decode
+from unbounded.metalman.packet_counters import PacketCounters, RateLimit
 from unbounded.metalman.sockets import udp_socket
-from unbounded.metalman.tally import Once, Tally
 
 BROADCAST: Final = "255.255.255.255"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20  # some thousand packets, as when many hosts are switched on together
@@ -82,8 +82,8 @@ class DhcpServer:
         self._book = book
         self._report = report
         self._listener = listener
-        self._tally = Tally(log, clock)
-        self._once = Once(clock)
+        self._tally = PacketCounters(log, clock)
+        self._once = RateLimit(clock)
         self._raw: socket.socket | None = None
         self.ports: dict[SocketRole, int] = {}  # filled once the server listens
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_exceptions import HTTPException
 
-from unbounded.metalman.http import answers
+from unbounded.metalman.http import responses
 
 LARGEST_BYTES: Final = 1 << 20
 
@@ -17,9 +17,9 @@ LARGEST_BYTES: Final = 1 << 20
 async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Response:
     """Return the body of a request, or an error answer if the body is too large, too slow or unreadable."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        return answers.said(415, "content encodings are not taken\n")
+        return responses.text_response(415, "content encodings are not taken\n")
     if (request.content_length or 0) > LARGEST_BYTES:
-        return answers.said(413, "too large\n")
+        return responses.text_response(413, "too large\n")
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     content = bytearray()
@@ -28,11 +28,11 @@ async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Resp
             while chunk := await request.content.readany():
                 content += chunk
                 if len(content) > LARGEST_BYTES:
-                    return answers.said(413, "too large\n")
+                    return responses.text_response(413, "too large\n")
     except TimeoutError:
-        response = answers.said(408, "the body did not come\n")
+        response = responses.text_response(408, "the body did not come\n")
         response.force_close()
         return response
     except (HttpProcessingError, HTTPException, ValueError, web.RequestPayloadError):
-        return answers.said(400, "the body cannot be read\n")
+        return responses.text_response(400, "the body cannot be read\n")
     return bytes(content)

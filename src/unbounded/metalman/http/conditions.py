@@ -12,7 +12,7 @@ RANGE: Final = re.compile(r"([0-9]{0,18})-([0-9]{0,18})")
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class RequestConditions:
     """Conditional header fields of a request; repeated fields are joined by commas."""
 
     if_match: str | None = None
@@ -24,12 +24,12 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeFile:
     """200."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FileRange:
     """206: the bytes from `start` up to `stop`, exclusive; at least one."""
 
     start: int
@@ -42,19 +42,19 @@ class NotModified:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class PreconditionFailed:
     """412."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unsatisfiable:
+class RangeNotSatisfiable:
     """416."""
 
 
-Decision = Whole | Part | NotModified | Failed | Unsatisfiable
+Decision = WholeFile | FileRange | NotModified | PreconditionFailed | RangeNotSatisfiable
 
 
-def decide(asked: Conditions, *, get: bool, size: int, etag: str, modified: float | None) -> Decision:
+def decide(asked: RequestConditions, *, get: bool, size: int, etag: str, modified: float | None) -> Decision:
     """Decide which bytes of a file to send.
 
     Args:
@@ -65,16 +65,16 @@ def decide(asked: Conditions, *, get: bool, size: int, etag: str, modified: floa
     seconds = None if modified is None else int(modified)  # HTTP dates have a resolution of a second
     if asked.if_match is not None:
         if not _names(asked.if_match, etag, weak=False):
-            return Failed()
+            return PreconditionFailed()
     elif (since := _date(asked.if_unmodified_since)) is not None and seconds is not None and seconds > since:
-        return Failed()
+        return PreconditionFailed()
     if asked.if_none_match is not None:
         if _names(asked.if_none_match, etag, weak=True):
             return NotModified()
     elif (since := _date(asked.if_modified_since)) is not None and seconds is not None and seconds <= since:
         return NotModified()
     if not get or asked.range is None or not _same(asked.if_range, etag, seconds):
-        return Whole()
+        return WholeFile()
     return _ranged(asked.range, size)
 
 
@@ -99,14 +99,14 @@ def _ranged(field: str, size: int) -> Decision:
     unit, _, ranges = field.partition("=")
     found = RANGE.fullmatch(ranges.strip())
     if unit.strip().lower() != "bytes" or found is None or found[0] == "-":
-        return Whole()
+        return WholeFile()
     if not found[1]:
         start, stop = max(size - int(found[2]), 0), size
     else:
         start, stop = int(found[1]), min(int(found[2]) + 1, size) if found[2] else size
         if found[2] and int(found[2]) < start:
-            return Whole()
-    return Part(start, stop) if start < stop else Unsatisfiable()
+            return WholeFile()
+    return FileRange(start, stop) if start < stop else RangeNotSatisfiable()
 
 
 def _date(field: str | None) -> float | None:

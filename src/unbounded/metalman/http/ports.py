@@ -34,7 +34,7 @@ class Rendered:
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
+class NotReadyYet:
     """The file will exist later: 503, with a Retry-After of so many seconds."""
 
     retry_after_s: int
@@ -42,7 +42,7 @@ class NotYet:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FileRejected:
     """The client gets nothing. `text` is for the log: all clients get the same text with a 404."""
 
     code: int
@@ -50,7 +50,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReportAnswer:
     """Answer to a report: a status code, an object that is sent as JSON, and the seconds until a retry."""
 
     code: int
@@ -85,14 +85,14 @@ class ProgressReport(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
 
 
-class Boots(Protocol):
+class BootService(Protocol):
     """Requested boots. `client` is an IPv4 address; `prefix` is None for requests without one.
 
     A `path` is normalized: relative, without `.`, `..`, empty and unprintable parts. Implementations need not normalize
     it again. It need not exist, and must not be joined to a folder without a check of links.
     """
 
-    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotYet | Refused:
+    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotReadyYet | FileRejected:
         """Return the file of a path. The server calls this for every request, also for HEAD and for each range."""
         ...
 
@@ -100,14 +100,14 @@ class Boots(Protocol):
         """Record that the end of the file was sent, by a GET of the whole file or of a range up to its last byte."""
         ...
 
-    async def disable(self, client: str, prefix: str) -> Outcome:
+    async def disable(self, client: str, prefix: str) -> ReportAnswer:
         """Record that the image is written and the host is to boot from its disk."""
         ...
 
-    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome: ...
+    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> ReportAnswer: ...
 
-    async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome: ...
+    async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer: ...
 
-    async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
+    async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Answer a request of the TPM protocol, of at most 1 MiB; the server does not parse it."""
         ...

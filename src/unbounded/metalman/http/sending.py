@@ -9,20 +9,20 @@ from typing import Final
 
 from aiohttp import web
 
-from unbounded.metalman.http import answers
-from unbounded.metalman.http.conditions import Part, Whole, decide
+from unbounded.metalman.http import responses
+from unbounded.metalman.http.conditions import FileRange, WholeFile, decide
+from unbounded.metalman.http.file_sender import FileSender, SendOutcome
 from unbounded.metalman.http.metrics import HttpMetrics
 from unbounded.metalman.http.ports import OnDisk, Rendered
-from unbounded.metalman.http.pump import End, Pump
-from unbounded.metalman.tally import Tally
+from unbounded.metalman.packet_counters import PacketCounters
 
-ASK_AGAIN_S: Final = 5
+RETRY_AFTER_S: Final = 5
 
 
 class Sender:
     """Sender of answers; `within_s` is the time that a client has to receive a short one."""
 
-    def __init__(self, pump: Pump, metrics: HttpMetrics, tally: Tally, within_s: float) -> None:
+    def __init__(self, pump: FileSender, metrics: HttpMetrics, tally: PacketCounters, within_s: float) -> None:
         self._pump = pump
         self._metrics = metrics
         self._tally = tally
@@ -39,7 +39,7 @@ class Sender:
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError as error:
-            self._cut(request, End.SLOW)
+            self._cut(request, SendOutcome.SLOW)
             raise ConnectionResetError("the client took too little") from error
         return response
 
@@ -54,11 +54,11 @@ class Sender:
         get = request.method == "GET"
         modified = found.modified if isinstance(found, OnDisk) else None
         size = found.size if isinstance(found, OnDisk) else len(found.content)
-        decision = decide(answers.conditions(request), get=get, size=size, etag=found.etag, modified=modified)
-        code, fields = answers.heading(found, decision)
-        if not isinstance(decision, Whole | Part):
+        decision = decide(responses.conditions(request), get=get, size=size, etag=found.etag, modified=modified)
+        code, fields = responses.heading(found, decision)
+        if not isinstance(decision, WholeFile | FileRange):
             return await self.short(request, web.Response(status=code, headers=fields)), False
-        start, stop = (decision.start, decision.stop) if isinstance(decision, Part) else (0, size)
+        start, stop = (decision.start, decision.stop) if isinstance(decision, FileRange) else (0, size)
         if isinstance(found, Rendered):
             response = web.Response(status=code, headers=fields, body=found.content[start:stop])
             return await self.short(request, response), get and stop == size
@@ -66,7 +66,7 @@ class Sender:
             file = _opened(found)
         except OSError as error:
             self._tally.count("file unreadable", why=str(error))
-            return await self.short(request, answers.later(ASK_AGAIN_S, "not there now")), False
+            return await self.short(request, responses.retry_later(RETRY_AFTER_S, "not there now")), False
         streamed = web.StreamResponse(status=code, headers=fields)
         streamed.content_length = stop - start
         ended = await self._stream(request, client, streamed, file, (start, stop if get else start))
@@ -84,7 +84,7 @@ class Sender:
         except BaseException as error:
             os.close(file)
             if isinstance(error, TimeoutError):
-                self._cut(request, End.SLOW)
+                self._cut(request, SendOutcome.SLOW)
                 raise ConnectionResetError("the client took too little") from error
             raise
         start, stop = part
@@ -97,13 +97,13 @@ class Sender:
             sock = request.transport.get_extra_info("socket")
             end, sent = await self._pump.send(client, sock, file, start, stop)
             self._metrics.sent_bytes.inc(sent)
-            if end is not End.DONE:
+            if end is not SendOutcome.DONE:
                 self._cut(request, end, source=client)
                 raise ConnectionResetError(end.value)
         await response.write_eof()
         return True
 
-    def _cut(self, request: web.BaseRequest, end: End, **facts: object) -> None:
+    def _cut(self, request: web.BaseRequest, end: SendOutcome, **facts: object) -> None:
         self._metrics.cut.labels(end.value).inc()
         self._tally.count(end.value, **facts)
         if request.transport is not None:

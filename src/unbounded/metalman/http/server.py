@@ -13,18 +13,18 @@ from prometheus_client import CollectorRegistry
 
 from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
-from unbounded.metalman.http import answers
-from unbounded.metalman.http.asked import Asked, Route, taken_apart
+from unbounded.metalman.http import responses
 from unbounded.metalman.http.bodies import body_of
-from unbounded.metalman.http.door import Door
+from unbounded.metalman.http.file_sender import TRANSFERS_OF_ONE, FileSender
 from unbounded.metalman.http.forwarded import Network, address, client_of
+from unbounded.metalman.http.listener import LimitedListener
 from unbounded.metalman.http.metrics import HttpMetrics
-from unbounded.metalman.http.pace import LEAST, Least
-from unbounded.metalman.http.ports import Boots, NotYet, Outcome, Refused
-from unbounded.metalman.http.pump import PLACES_OF_ONE, Pump
+from unbounded.metalman.http.ports import BootService, FileRejected, NotReadyYet, ReportAnswer
+from unbounded.metalman.http.rate_check import MINIMUM_RATE, MinimumRate
 from unbounded.metalman.http.reports import cloud_init_event, progress_report
-from unbounded.metalman.http.sending import ASK_AGAIN_S, Sender
-from unbounded.metalman.tally import Once, Tally
+from unbounded.metalman.http.sending import RETRY_AFTER_S, Sender
+from unbounded.metalman.http.targets import HttpRoute, HttpTarget, parse_target
+from unbounded.metalman.packet_counters import PacketCounters, RateLimit
 
 FILES_OF_ONE: Final = 3  # open files of a connection during a transfer
 SPARE_FILES: Final = 256
@@ -37,7 +37,7 @@ log = Log("metalman.http")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HttpServerSettings:
     """Listening address of a server, its trusted proxies and its limits."""
 
     bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default
@@ -45,23 +45,23 @@ class Settings:
     trusted_proxies: tuple[Network, ...] = ()  # proxies whose X-Forwarded-For counts
     most_connections: int = 4000
     most_connections_of_one: int = 64
-    most_transfers_of_one: int = PLACES_OF_ONE  # further transfers of the client wait for these
-    least: Least = LEAST
+    most_transfers_of_one: int = TRANSFERS_OF_ONE  # further transfers of the client wait for these
+    least: MinimumRate = MINIMUM_RATE
     idle_s: float = 30.0  # also limits the arrival of a request's head
     body_s: float = 30.0  # limits the arrival of a request's body, and the sending of a short answer
 
 
-class Server:
+class HttpServer:
     """Serve the files of `boots`; `counts` has the requests that were not served, by reason."""
 
-    def __init__(self, settings: Settings, boots: Boots, registry: CollectorRegistry) -> None:
+    def __init__(self, settings: HttpServerSettings, boots: BootService, registry: CollectorRegistry) -> None:
         self._settings = settings
         self._boots = boots
         clock = asyncio.get_running_loop().time
-        self._tally = Tally(log, clock, "request not served")
-        self._once = Once(clock)
+        self._tally = PacketCounters(log, clock, "request not served")
+        self._once = RateLimit(clock)
         self._metrics = HttpMetrics(registry)
-        self._pump = Pump(places_of_one=settings.most_transfers_of_one, least=settings.least)
+        self._pump = FileSender(places_of_one=settings.most_transfers_of_one, least=settings.least)
         self._sender = Sender(self._pump, self._metrics, self._tally, settings.body_s)
         self._telling: set[asyncio.Task[None]] = set()
         self.port = settings.port
@@ -76,7 +76,7 @@ class Server:
         return "sending files has failed" if self._pump.broken else None
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Server]:
+    async def serving(self) -> AsyncIterator[HttpServer]:
         """Serve inside of the context; its end aborts running transfers.
 
         Raises:
@@ -84,7 +84,7 @@ class Server:
         """
         wanted = self._settings
         room = open_files(wanted.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
-        door = Door(
+        door = LimitedListener(
             self._handle,
             self._tally,
             most=min(wanted.most_connections, room // FILES_OF_ONE),
@@ -121,31 +121,31 @@ class Server:
         return response
 
     async def _answer(self, request: web.BaseRequest, client: str) -> web.StreamResponse:
-        asked = taken_apart(request.raw_path)
+        asked = parse_target(request.raw_path)
         if asked is None:
             self._tally.count("not a name", source=client)
-            return await self._sender.short(request, answers.not_here())
-        allowed = ("GET", "HEAD") if asked.route is Route.FILE else ("POST",)
+            return await self._sender.short(request, responses.not_found())
+        allowed = ("GET", "HEAD") if asked.route is HttpRoute.FILE else ("POST",)
         if request.method not in allowed:
-            refusal = answers.said(405, "method not allowed\n", Allow=", ".join(allowed))
+            refusal = responses.text_response(405, "method not allowed\n", Allow=", ".join(allowed))
             return await self._sender.short(request, refusal)
-        if asked.route is Route.FILE:
+        if asked.route is HttpRoute.FILE:
             return await self._file(request, client, asked)
         return await self._sender.short(request, await self._reported(request, client, asked))
 
-    async def _file(self, request: web.BaseRequest, client: str, asked: Asked) -> web.StreamResponse:
+    async def _file(self, request: web.BaseRequest, client: str, asked: HttpTarget) -> web.StreamResponse:
         try:
             async with asyncio.timeout(FIND_S):
                 found = await self._boots.file(client, asked.prefix, asked.path)
         except TimeoutError:
-            found = NotYet(ASK_AGAIN_S, "not there yet")
+            found = NotReadyYet(RETRY_AFTER_S, "not there yet")
         except Exception:
             return await self._sender.short(request, self._failed(client, asked))
-        if isinstance(found, NotYet):
-            return await self._sender.short(request, answers.later(found.retry_after_s, found.text))
-        if isinstance(found, Refused):
+        if isinstance(found, NotReadyYet):
+            return await self._sender.short(request, responses.retry_later(found.retry_after_s, found.text))
+        if isinstance(found, FileRejected):
             self._tally.count("refused", source=client, path=asked.path, why=found.text)
-            return await self._sender.short(request, answers.refused(found))
+            return await self._sender.short(request, responses.rejected(found))
         response, to_its_end = await self._sender.file(request, client, found)
         if to_its_end:  # in a task, so that the client's next request does not wait for the status write
             task = asyncio.create_task(self._tell(client, asked))
@@ -153,7 +153,7 @@ class Server:
             task.add_done_callback(self._telling.discard)
         return response
 
-    async def _tell(self, client: str, asked: Asked) -> None:
+    async def _tell(self, client: str, asked: HttpTarget) -> None:
         try:
             async with asyncio.timeout(REPORT_S):
                 await self._boots.served(client, asked.prefix, asked.path)
@@ -166,7 +166,7 @@ class Server:
             for task in late:
                 task.cancel()
 
-    async def _reported(self, request: web.BaseRequest, client: str, asked: Asked) -> web.Response:
+    async def _reported(self, request: web.BaseRequest, client: str, asked: HttpTarget) -> web.Response:
         """Pass a report on, and return its answer."""
         body = await body_of(request, self._settings.body_s)
         if isinstance(body, web.Response):
@@ -175,38 +175,38 @@ class Server:
             async with asyncio.timeout(REPORT_S):
                 return await self._pass_on(client, asked, body)
         except TimeoutError:
-            return answers.later(ASK_AGAIN_S, "not done in time")
+            return responses.retry_later(RETRY_AFTER_S, "not done in time")
         except Exception:
             return self._failed(client, asked)
 
-    async def _pass_on(self, client: str, asked: Asked, body: bytes) -> web.Response:
+    async def _pass_on(self, client: str, asked: HttpTarget, body: bytes) -> web.Response:
         prefix = asked.prefix or ""
         match asked.route:
-            case Route.ATTEST:
-                return answers.outcome(await self._boots.attest(client, prefix, body))
-            case Route.DISABLE:
-                return answers.outcome(await self._boots.disable(client, prefix))
-            case Route.CLOUD_INIT:
+            case HttpRoute.ATTEST:
+                return responses.outcome(await self._boots.attest(client, prefix, body))
+            case HttpRoute.DISABLE:
+                return responses.outcome(await self._boots.disable(client, prefix))
+            case HttpRoute.CLOUD_INIT:
                 event = cloud_init_event(body)
                 if event is None:  # cloud-init cannot correct it, and must not fail because of it
                     self._tally.count("not an event of cloud-init", source=client)
-                    return answers.outcome(Outcome(200, {}))
-                return answers.outcome(await self._boots.cloud_init(client, prefix, event))
-            case Route.PROGRESS:
+                    return responses.outcome(ReportAnswer(200, {}))
+                return responses.outcome(await self._boots.cloud_init(client, prefix, event))
+            case HttpRoute.PROGRESS:
                 try:
                     report = progress_report(body)
                 except ValueError as error:
-                    return answers.said(400, f"not a progress report: {error}\n")
-                return answers.outcome(await self._boots.progress(client, prefix, report))
-            case Route.FILE:
+                    return responses.text_response(400, f"not a progress report: {error}\n")
+                return responses.outcome(await self._boots.progress(client, prefix, report))
+            case HttpRoute.FILE:
                 raise ValueError("a file is not posted to")
 
-    def _failed(self, client: str, asked: Asked) -> web.Response:
+    def _failed(self, client: str, asked: HttpTarget) -> web.Response:
         """Return the answer to a bug, ours or of `boots`; called while the exception is handled."""
         self._tally.counts["failed"] += 1
         if self._once.new((asked.route, asked.path)):  # many hosts request the same path
             log.exception("a request failed", source=client, path=asked.path)
-        return answers.said(500, "internal error\n")
+        return responses.text_response(500, "internal error\n")
 
 
 def _peer(request: web.BaseRequest) -> str:

@@ -22,8 +22,8 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.images.keeper import ImageKeeper
-from unbounded.metalman.images.state import State
+from unbounded.metalman.images.image_controller import ImageController
+from unbounded.metalman.images.state import ImageState
 
 PROGRESS_S: Final = 5.0  # between two writes about one pull
 WORKERS: Final = 4
@@ -31,7 +31,7 @@ KIND: Final = ConditionType.NETBOOT_IMAGE_READY
 
 
 @dataclass(frozen=True)
-class Said:
+class ImageConditionState:
     """Content of the condition."""
 
     status: ConditionStatus
@@ -43,7 +43,7 @@ class Said:
         return self.reason is ConditionReason.PULLING
 
 
-def said_of(states: tuple[State, ...]) -> Said:
+def image_condition(states: tuple[ImageState, ...]) -> ImageConditionState:
     """Return the condition for the images of a Machine; problems that the user has to correct come before running
     pulls.
     """
@@ -56,19 +56,21 @@ def said_of(states: tuple[State, ...]) -> Said:
         return _false(ConditionReason.PULL_FAILED, failed)
     if missing:
         return _false(ConditionReason.PULLING, missing)
-    served = "; ".join(f"{_name(state)} is {state.digest}{_aside(state)}" for state in states)
-    return Said(ConditionStatus.TRUE, ConditionReason.PULLED, served)
+    served = "; ".join(f"{_name(state)} is {state.digest}{_problem_text(state)}" for state in states)
+    return ImageConditionState(ConditionStatus.TRUE, ConditionReason.PULLED, served)
 
 
-def _false(reason: ConditionReason, states: list[State]) -> Said:
-    return Said(ConditionStatus.FALSE, reason, "; ".join(f"{_name(state)}: {_what(state)}" for state in states))
+def _false(reason: ConditionReason, states: list[ImageState]) -> ImageConditionState:
+    return ImageConditionState(
+        ConditionStatus.FALSE, reason, "; ".join(f"{_name(state)}: {_state_text(state)}" for state in states)
+    )
 
 
-def _name(state: State) -> str:
+def _name(state: ImageState) -> str:
     return f"image {state.want.reference} for {state.want.platform}"
 
 
-def _what(state: State) -> str:
+def _state_text(state: ImageState) -> str:
     if state.problem is not None:
         kept = f" (what is served meanwhile is {state.digest})" if state.digest else ""
         return state.problem.text.removeprefix(f"image {state.want.reference}: ") + kept
@@ -77,7 +79,7 @@ def _what(state: State) -> str:
     return "it is being looked up"
 
 
-def _aside(state: State) -> str:
+def _problem_text(state: ImageState) -> str:
     return f" ({state.problem.text})" if state.problem is not None else ""
 
 
@@ -88,7 +90,7 @@ class ImageConditions:
         self,
         api: Api,
         machines: Cache[Machine],
-        keeper: ImageKeeper,
+        keeper: ImageController,
         *,
         site: str | None,
         metrics: ControllerMetrics | None = None,
@@ -122,13 +124,13 @@ class ImageConditions:
         if machine is None or self._site not in (None, machine.site):
             return None
         states = self._keeper.states(machine)
-        said = said_of(states) if states else None
+        said = image_condition(states) if states else None
         known = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
         if self._changed(known, said, machine) is not None:
             await self._write(machine, said)
         return self._progress_s if said is not None and said.goes_on else None
 
-    async def _write(self, machine: Machine, said: Said | None) -> None:
+    async def _write(self, machine: Machine, said: ImageConditionState | None) -> None:
         """Write from a live read, as a patch replaces lists as a whole."""
 
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
@@ -138,7 +140,7 @@ class ImageConditions:
         await self._status.update(machine.name, change, uid=machine.metadata.uid)
 
     def _changed(
-        self, conditions: list[dict[str, Any]], said: Said | None, machine: Machine
+        self, conditions: list[dict[str, Any]], said: ImageConditionState | None, machine: Machine
     ) -> list[dict[str, Any]] | None:
         """Return the updated list, with the generation that the images belong to; None if nothing changes."""
         if said is None:

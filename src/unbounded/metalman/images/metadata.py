@@ -20,7 +20,7 @@ import yaml
 
 from unbounded.fetch.failures import Unusable
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.netboot.files import TEMPLATE, plain_path
+from unbounded.metalman.netboot.files import TEMPLATE, normalized_path
 
 FOLDER: Final = "disk"  # folder in an image, and `only` of the store
 FILE: Final = "metadata.yaml"
@@ -79,7 +79,7 @@ def _boot_files(given: Any) -> dict[Loader, str]:
 
 
 def _path(value: Any, key: str) -> str:
-    found = plain_path(value) if isinstance(value, str) else None
+    found = normalized_path(value) if isinstance(value, str) else None
     if found is None:
         raise Unusable(f"{FILE}: {key}: {ascii(value)[:100]} is no path of a file below disk/")
     return found

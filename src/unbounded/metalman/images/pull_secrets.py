@@ -9,7 +9,7 @@ from unbounded.fetch.failures import Denied
 from unbounded.fetch.logins import Logins
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
-from unbounded.metalman.images.wants import PullSecret
+from unbounded.metalman.images.references import PullSecret
 
 CONFIG_KEY: Final = ".dockerconfigjson"
 

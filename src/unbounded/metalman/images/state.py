@@ -9,14 +9,14 @@ from typing import Final
 from unbounded.fetch.store import Progress, Stored
 from unbounded.kube.backoff import Backoff
 from unbounded.metalman.images.metadata import Metadata
-from unbounded.metalman.images.wants import Use, Want
+from unbounded.metalman.images.references import ImageReference, ImageUse
 
 FAILED: Final = Backoff(2.0, 60.0)
 REFUSED: Final = Backoff(60.0, 600.0)
 
 
 @dataclass(frozen=True)
-class Pace:
+class ImageIntervals:
     """Intervals of the image cache.
 
     Args:
@@ -37,11 +37,11 @@ class Pace:
     keep_bytes: int = 8 << 30
 
 
-USUAL: Final = Pace()
+DEFAULT_INTERVALS: Final = ImageIntervals()
 
 
 @dataclass(frozen=True)
-class Problem:
+class ImageProblem:
     """Reason why an image is missing or outdated; `unusable` if it was pulled but cannot be booted."""
 
     text: str
@@ -49,18 +49,18 @@ class Problem:
 
 
 @dataclass
-class Held:
+class ImageEntry:
     """State of one image. `stored` remains during problems; `read` belongs to the stored digest."""
 
     stored: Stored | None = None
-    read: dict[Use, Metadata | str | Problem] = field(default_factory=dict)
-    problem: Problem | None = None
+    read: dict[ImageUse, Metadata | str | ImageProblem] = field(default_factory=dict)
+    problem: ImageProblem | None = None
     failures: int = 0
     dropped: asyncio.Event = field(default_factory=asyncio.Event)  # set when no Machine refers to the image any more
 
 
 @dataclass(frozen=True)
-class State:
+class ImageState:
     """State of an image for conditions.
 
     Args:
@@ -68,7 +68,7 @@ class State:
         progress: of a running pull.
     """
 
-    want: Want
+    want: ImageReference
     digest: str = ""
-    problem: Problem | None = None
+    problem: ImageProblem | None = None
     progress: Progress | None = None

@@ -2,15 +2,15 @@
 
 Pure modules:
 
-- `wanted` derives the requested boots and their windows from Machines and operations.
-- `roll` indexes Machines and boots by MAC, address and prefix.
+- `boot_requests` derives the requested boots and their windows from Machines and operations.
+- `boot_index` indexes Machines and boots by MAC, address and prefix.
 - `files` maps a path to a file of an image and to the clients that may have it.
-- `contest` detects a second host that takes part in a boot.
+- `duplicate_host` detects a second host that takes part in a boot.
 - `milestones` turns observations into a patch of the Machine's status.
 - `prefix` derives the unguessable part of a boot's URLs.
 
-Around these, `follower` keeps the index equal to the API, `sightings` takes the events of the servers, `writer` writes
-them into the status, `findings` reports problems, `book` answers the DHCP server, and `site` connects everything with
-HTTP and TFTP. Addresses, sockets and headers belong to the servers in `dhcp`, `tftp` and `http`. The executor of a
-HostReplace lives elsewhere and reads the status that this package writes.
+Around these, `index_updater` keeps the index equal to the API, `boot_progress` takes the events of the servers, and
+`status_writer` writes them into the status. `finding_reporter` reports problems, `reservation_source` answers the DHCP
+server, and `site` connects everything with HTTP and TFTP. Addresses, sockets and headers belong to the servers in
+`dhcp`, `tftp` and `http`. The executor of a HostReplace lives elsewhere and reads the status that this package writes.
 """

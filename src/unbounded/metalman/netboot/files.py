@@ -24,21 +24,21 @@ from typing import Final
 from unbounded.api.machine import Machine
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import OnDisk
-from unbounded.metalman.netboot.ports import Image, Served
-from unbounded.metalman.templates import Surroundings, Template, template_data
+from unbounded.metalman.netboot.ports import BootImages, NetbootImage
+from unbounded.metalman.templates import Template, TemplateContext, template_data
 
 USER_DATA: Final = "cloud-init/user-data"
 TEMPLATE: Final = ".tmpl"
 LONGEST_PATH: Final = 1024
 LARGEST_TEMPLATE_BYTES: Final = 1 << 20
-REMEMBERED: Final = 4096  # resolved paths, wrong guesses included
+CACHED_PATHS: Final = 4096  # resolved paths, wrong guesses included
 CONFIG_FOLDERS: Final = frozenset({"grub", "boot", "efi", "debian-installer", "pxelinux.cfg", "loader"})
 KERNEL_NAMES: Final = ("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "microcode")
 LOADER_ENDINGS: Final = (".efi", ".ipxe", ".kpxe", ".pxe", ".lkrn", ".0", ".c32")
 DISK_NAME: Final = "disk.img"
 
 
-class Role(Enum):
+class FileRole(Enum):
     """Purpose of a file."""
 
     LOADER = "loader"  # a boot file that DHCP names
@@ -48,10 +48,10 @@ class Role(Enum):
     OTHER = "other"
 
 
-FIRST_STAGES: Final = frozenset({Role.LOADER, Role.CONFIG, Role.KERNEL})
+FIRST_STAGES: Final = frozenset({FileRole.LOADER, FileRole.CONFIG, FileRole.KERNEL})
 
 
-def plain_path(path: str) -> str | None:
+def normalized_path(path: str) -> str | None:
     """Return the path without repeated slashes; None if it is absolute, leads upwards, or has unusual characters."""
     parts = [part for part in path.split("/") if part]
     odd = not path.isprintable() or "\\" in path or len(path) > LONGEST_PATH  # NUL is not printable
@@ -60,28 +60,28 @@ def plain_path(path: str) -> str | None:
     return "/".join(parts)
 
 
-def role(path: str, loaders: Mapping[Loader, str]) -> Role:
+def file_role(path: str, loaders: Mapping[Loader, str]) -> FileRole:
     """Return the purpose of a plain path by the image's boot files and the names that loaders request."""
     if path in loaders.values():
-        return Role.LOADER
+        return FileRole.LOADER
     pure = PurePosixPath(path.lower())
     if pure.name.startswith(DISK_NAME):
-        return Role.DISK
+        return FileRole.DISK
     folder = pure.parts[0] if len(pure.parts) > 1 else ""
     if folder not in CONFIG_FOLDERS | {""}:
-        return Role.OTHER
+        return FileRole.OTHER
     if pure.name.startswith(KERNEL_NAMES):
-        return Role.KERNEL
-    return Role.CONFIG if folder or pure.name.endswith(LOADER_ENDINGS) else Role.OTHER
+        return FileRole.KERNEL
+    return FileRole.CONFIG if folder or pure.name.endswith(LOADER_ENDINGS) else FileRole.OTHER
 
 
-def image_of(path: str, served: Served) -> Image:
+def image_of(path: str, served: BootImages) -> NetbootImage:
     """Return the image that has the files of a plain path's role."""
-    return served.disk if role(path, served.loaders) is Role.DISK else served.netboot
+    return served.disk if file_role(path, served.loaders) is FileRole.DISK else served.netboot
 
 
 @dataclass(frozen=True)
-class Rendering:
+class TemplateFile:
     """Template that is rendered for each Machine."""
 
     path: Path
@@ -93,7 +93,7 @@ class Rendering:
             raise OSError(f"{self.name} is larger than a template may be ({LARGEST_TEMPLATE_BYTES} bytes)")
         return Template(self.name, self.path.read_text(encoding="utf-8", errors="surrogateescape"))
 
-    def content(self, machine: Machine, around: Surroundings) -> bytes:
+    def content(self, machine: Machine, around: TemplateContext) -> bytes:
         """Render the file for a Machine. Blocks for long: call it in a thread.
 
         Raises:
@@ -104,42 +104,42 @@ class Rendering:
         return text.encode(encoding="utf-8", errors="surrogateescape")
 
 
-class Library:
+class ImageFiles:
     """Files of images by path. Images never change, so the library caches each resolved path."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[tuple[str, str], OnDisk | Rendering | None] = OrderedDict()
+        self._found: OrderedDict[tuple[str, str], OnDisk | TemplateFile | None] = OrderedDict()
 
-    def find(self, image: Image, path: str) -> OnDisk | Rendering | None:
+    def find(self, image: NetbootImage, path: str) -> OnDisk | TemplateFile | None:
         """Resolve a plain path in an image; None if the image has no such file."""
         key = (image.digest, path)
         if key in self._found:
             self._found.move_to_end(key)
             return self._found[key]
-        found = _look_up(image, path)
+        found = _resolve(image, path)
         if found is None and not image.is_there:
             return None  # not cached: the folder may be restored soon
         self._found[key] = found
-        if len(self._found) > REMEMBERED:
+        if len(self._found) > CACHED_PATHS:
             self._found.popitem(last=False)
         return found
 
 
-def content_tag(content: bytes) -> str:
+def content_etag(content: bytes) -> str:
     """Return the ETag of generated content."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _look_up(image: Image, path: str) -> OnDisk | Rendering | None:
+def _resolve(image: NetbootImage, path: str) -> OnDisk | TemplateFile | None:
     if path.endswith(TEMPLATE):  # a template is served under its name without the suffix
         return None
     template = _file(image.root, path + TEMPLATE)
     if template is not None:
-        return Rendering(template[0], path + TEMPLATE)
+        return TemplateFile(template[0], path + TEMPLATE)
     found = _file(image.root, path)
     if found is None:
         return None
-    return OnDisk(found[0], found[1], content_tag(f"{image.digest}/{path}".encode()), found[2])
+    return OnDisk(found[0], found[1], content_etag(f"{image.digest}/{path}".encode()), found[2])
 
 
 def _file(root: Path, path: str) -> tuple[Path, int, float] | None:

@@ -23,7 +23,7 @@ from unbounded.api.conditions import (
 )
 from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.operation import OperationsStatus
-from unbounded.metalman.netboot.model import Said, Seen, rank
+from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
 from unbounded.operations.record import whole
 
 LONGEST_MESSAGE: Final = 1024  # of a message that a host sends
@@ -31,7 +31,7 @@ LONGEST_MESSAGE: Final = 1024  # of a message that a host sends
 _FINAL: Final = (ConditionReason.SUCCEEDED, ConditionReason.FAILED)
 
 
-def joined(before: Seen, new: Seen) -> Seen:
+def merge_observations(before: BootObservation, new: BootObservation) -> BootObservation:
     """Merge two observations. An earlier boot is replaced; conditions that belong to no boot are kept."""
     conditions = {**before.conditions, **new.conditions}
     if not new.boot:
@@ -39,12 +39,12 @@ def joined(before: Seen, new: Seen) -> Seen:
     disk = new.disk or before.disk
     if new.boot != before.boot:
         return replace(new, conditions=new.conditions if before.boot else conditions, disk=disk)
-    ahead = rank(new.milestone) - rank(before.milestone)
+    ahead = milestone_rank(new.milestone) - milestone_rank(before.milestone)
     counts = new.milestone is None or ahead >= 0
     message = before.message
     if ahead > 0 or (counts and new.message is not None):
         message = new.message  # None, too: the old message belongs to the milestone before
-    return Seen(
+    return BootObservation(
         boot=new.boot,
         milestone=new.milestone if ahead > 0 else before.milestone,
         percent=_most(before.percent, new.percent) if counts else before.percent,
@@ -57,7 +57,7 @@ def joined(before: Seen, new: Seen) -> Seen:
     )
 
 
-def status_change(machine: Machine, seen: Seen, now: str) -> dict[str, Any]:
+def status_change(machine: Machine, seen: BootObservation, now: str) -> dict[str, Any]:
     """Return the status fields that an observation changes on a Machine as it was read; empty if nothing is new.
 
     Args:
@@ -80,11 +80,11 @@ def status_change(machine: Machine, seen: Seen, now: str) -> dict[str, Any]:
     return status
 
 
-def _netboot(old: NetbootStatus | None, seen: Seen, now: str) -> NetbootStatus:
+def _netboot(old: NetbootStatus | None, seen: BootObservation, now: str) -> NetbootStatus:
     """Return the record of a boot with the observation; an older milestone changes only the count of loads."""
     old = old or NetbootStatus(boot=seen.boot)
-    moves = rank(seen.milestone) > rank(old.milestone)
-    counts = seen.milestone is None or rank(seen.milestone) >= rank(old.milestone)
+    moves = milestone_rank(seen.milestone) > milestone_rank(old.milestone)
+    counts = seen.milestone is None or milestone_rank(seen.milestone) >= milestone_rank(old.milestone)
     percent = _most(old.percent, seen.percent) if counts else old.percent
     message = fit_message(seen.message, LONGEST_MESSAGE) if counts and seen.message is not None else old.message
     if moves and seen.message is None:  # the old message belongs to the milestone before
@@ -100,7 +100,7 @@ def _netboot(old: NetbootStatus | None, seen: Seen, now: str) -> NetbootStatus:
     )
 
 
-def _conditions(machine: Machine, seen: Seen, now: str, *, begins: bool) -> list[dict[str, Any]] | None:
+def _conditions(machine: Machine, seen: BootObservation, now: str, *, begins: bool) -> list[dict[str, Any]] | None:
     """Return all conditions with the updates applied; None if no condition changes."""
     raw = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
     changed: list[dict[str, Any]] | None = None
@@ -115,7 +115,7 @@ def _conditions(machine: Machine, seen: Seen, now: str, *, begins: bool) -> list
 
 
 def _with_condition(
-    conditions: list[dict[str, Any]], kind: ConditionType, said: Said | None, now: str
+    conditions: list[dict[str, Any]], kind: ConditionType, said: ConditionState | None, now: str
 ) -> list[dict[str, Any]] | None:
     if said is None:
         return remove_condition(conditions, kind)
@@ -126,8 +126,8 @@ def _with_condition(
 
 
 def _conditions_of_one_boot(
-    before: Mapping[ConditionType, Said | None], new: Mapping[ConditionType, Said | None]
-) -> dict[ConditionType, Said | None]:
+    before: Mapping[ConditionType, ConditionState | None], new: Mapping[ConditionType, ConditionState | None]
+) -> dict[ConditionType, ConditionState | None]:
     both = {**before, **new}
     earlier = before.get(ConditionType.CLOUD_INIT_DONE)
     if earlier is not None and earlier.reason in _FINAL:
@@ -135,33 +135,37 @@ def _conditions_of_one_boot(
     return both
 
 
-def cloud_init_said(event_type: str, name: str, result: str, description: str) -> Said | None:
+def cloud_init_condition(event_type: str, name: str, result: str, description: str) -> ConditionState | None:
     """Map an event of cloud-init's webhook reporter to CloudInitDone; None for an event without meaning for it."""
     if event_type == "start":
-        return Said(ConditionStatus.FALSE, ConditionReason.RUNNING, fit_message(f"{name} has started", LONGEST_MESSAGE))
+        return ConditionState(
+            ConditionStatus.FALSE, ConditionReason.RUNNING, fit_message(f"{name} has started", LONGEST_MESSAGE)
+        )
     if event_type != "finish":
         return None
     if result.upper() != "SUCCESS":
         text = f"{name}: {result}: {description}"
-        return Said(ConditionStatus.FALSE, ConditionReason.FAILED, fit_message(text, LONGEST_MESSAGE))
+        return ConditionState(ConditionStatus.FALSE, ConditionReason.FAILED, fit_message(text, LONGEST_MESSAGE))
     if name == "modules-final":
-        return Said(ConditionStatus.TRUE, ConditionReason.SUCCEEDED, f"{name} has ended")
-    return Said(ConditionStatus.FALSE, ConditionReason.RUNNING, fit_message(f"{name} has ended", LONGEST_MESSAGE))
+        return ConditionState(ConditionStatus.TRUE, ConditionReason.SUCCEEDED, f"{name} has ended")
+    return ConditionState(
+        ConditionStatus.FALSE, ConditionReason.RUNNING, fit_message(f"{name} has ended", LONGEST_MESSAGE)
+    )
 
 
-def repaved(image: str, *, done: bool) -> Said:
+def repaved_condition(image: str, *, done: bool) -> ConditionState:
     """Return the condition Repaved during a repave, and after the image is written."""
     if done:
-        return Said(ConditionStatus.TRUE, ConditionReason.SUCCEEDED, f"image={image}")
-    return Said(ConditionStatus.FALSE, ConditionReason.PENDING, f"image={image}")
+        return ConditionState(ConditionStatus.TRUE, ConditionReason.SUCCEEDED, f"image={image}")
+    return ConditionState(ConditionStatus.FALSE, ConditionReason.PENDING, f"image={image}")
 
 
-def written(image: str, repave: int | None) -> Seen:
+def image_written(image: str, repave: int | None) -> BootObservation:
     """Return the observation that the image is written; the caller sets the boot."""
-    return Seen(
+    return BootObservation(
         milestone=NetbootMilestone.IMAGE_WRITTEN,
         percent=100,
-        conditions={ConditionType.REPAVED: repaved(image, done=True)},
+        conditions={ConditionType.REPAVED: repaved_condition(image, done=True)},
         repave=repave,
     )
 

@@ -11,7 +11,7 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.machine import NetbootMilestone
 
 
-class Window(Enum):
+class BootWindow(Enum):
     """Access that a requested boot has now."""
 
     INSTALLING = "installing"  # boot options, the loader's files by source address, everything under the prefix
@@ -21,7 +21,7 @@ class Window(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BootRequest:
     """Requested network boot of a Machine.
 
     Args:
@@ -35,14 +35,14 @@ class Wanted:
     machine: str
     uid: str
     boot: str
-    window: Window
+    window: BootWindow
     operation: str = ""
     executor: str = ""
     repave: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ConditionState:
     """Content of a condition."""
 
     status: ConditionStatus
@@ -51,7 +51,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BootObservation:
     """Observations since the last write; see `milestones.joined`.
 
     Args:
@@ -68,7 +68,7 @@ class Seen:
     loads: int = 0
     message: str | None = None
     image_digest: str | None = None
-    conditions: Mapping[ConditionType, Said | None] = field(default_factory=dict)
+    conditions: Mapping[ConditionType, ConditionState | None] = field(default_factory=dict)
     repave: int | None = None
     disk: str | None = None
 
@@ -79,7 +79,7 @@ class Seen:
         return not progress or bool(self.loads or self.conditions) or self.repave is not None
 
 
-RANKS: Final[Mapping[str, int]] = {
+MILESTONE_RANKS: Final[Mapping[str, int]] = {
     milestone: rank
     for rank, milestone in enumerate(
         (
@@ -97,6 +97,6 @@ RANKS: Final[Mapping[str, int]] = {
 }
 
 
-def rank(milestone: str | None) -> int:
+def milestone_rank(milestone: str | None) -> int:
     """Return the order of a milestone: 0 for None, the highest for one that a later version wrote."""
-    return 0 if milestone is None else RANKS.get(milestone, len(RANKS) + 1)
+    return 0 if milestone is None else MILESTONE_RANKS.get(milestone, len(MILESTONE_RANKS) + 1)

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from unbounded.api.machine import Machine
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.http.ports import NotYet, Outcome
-from unbounded.metalman.templates import Surroundings
+from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
+from unbounded.metalman.templates import TemplateContext
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class NetbootImage:
     """OCI image that is completely on disk. `root` is its directory `disk`, whose content never changes."""
 
     root: Path
@@ -27,7 +27,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class BootImages:
     """Images that a Machine boots from.
 
     Args:
@@ -35,8 +35,8 @@ class Served:
         disk_sha256: hex digest of the disk image from the `metadata.yaml` beside it; empty if the file has none.
     """
 
-    netboot: Image
-    disk: Image
+    netboot: NetbootImage
+    disk: NetbootImage
     loaders: Mapping[Loader, str]
     disk_sha256: str = ""
 
@@ -46,35 +46,35 @@ class Served:
         return self.netboot.is_there and self.disk.is_there
 
 
-class Images(Protocol):
-    def of(self, machine: Machine) -> Served | NotYet:
-        """Return the images of a Machine, or `NotYet` with the reason if they are not on disk. Does not block."""
+class BootImageSource(Protocol):
+    def of(self, machine: Machine) -> BootImages | NotReadyYet:
+        """Return the images of a Machine, or `NotReadyYet` with the reason if they are not on disk. Does not block."""
         ...
 
 
-class NotKnown(Exception):
+class FactUnknown(Exception):
     """A value that templates need is not available now; the message names it."""
 
 
-class Facts(Protocol):
-    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> Surroundings:
+class TemplateContextSource(Protocol):
+    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         """Return the values that templates get besides the Machine.
 
         Args:
             serve_url: the URL of this boot, with its prefix.
             private: the client knows the prefix; only then may the file contain a token.
         Raises:
-            NotKnown: a value is not available now.
+            FactUnknown: a value is not available now.
             Rejected: the user has to correct a setting, which the message names.
         """
         ...
 
 
-class Attestation(Protocol):
-    async def answer(self, machine: Machine, request: bytes) -> Outcome:
+class Attester(Protocol):
+    async def answer(self, machine: Machine, request: bytes) -> ReportAnswer:
         """Answer an attestation request of a TPM that claims to be the Machine's."""
         ...
 
 
-Neighbours = Callable[[str], str | None]
-"""The MAC that the kernel knows behind an IPv4 address, in lower case; None where it knows none."""
+MacLookup = Callable[[str], str | None]
+"""Lookup of the MAC behind an IPv4 address, in lower case; None if the kernel has no entry."""

@@ -52,7 +52,7 @@ class PrefixKey:
         return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
 
 
-def same_prefix(given: str, known: str) -> bool:
+def is_same_prefix(given: str, known: str) -> bool:
     """Return whether two prefixes are equal, in a time that does not depend on the equal part."""
     return hmac.compare_digest(given.encode(errors="replace"), known.encode())
 
@@ -67,7 +67,7 @@ async def prefix_key(api: Api) -> PrefixKey:
     try:
         found = await api.get(SECRETS, KEY_SECRET, namespace=NAMESPACE)
     except NotFound:
-        found = await _made(api)
+        found = await _create_key(api)
     try:
         return PrefixKey(found.value(DATA_KEY) or b"")
     except ValueError as error:  # raised also if the value is not base64
@@ -77,7 +77,7 @@ async def prefix_key(api: Api) -> PrefixKey:
         raise Rejected(text) from None
 
 
-async def _made(api: Api) -> Secret:
+async def _create_key(api: Api) -> Secret:
     body = {
         "metadata": {"name": KEY_SECRET},
         "type": "Opaque",

@@ -1,7 +1,8 @@
 """Entry point of network boot: maps a request to its boot and its file, and records the observed progress.
 
-`Site` is the port that the HTTP and TFTP servers use for files and reports; its `book` and its `findings` are those of
-the DHCP server. Any replica may run it: its state follows from the API, except for the traces that `contest` needs.
+`NetbootSite` is the port that the HTTP and TFTP servers use for files and reports; its `book` and its `findings` are
+those of the DHCP server. Any replica may run it: its state follows from the API, except for the traces that
+`duplicate_host` needs.
 """
 
 from __future__ import annotations
@@ -20,33 +21,48 @@ from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.metalman.http.ports import CloudInitEvent, NotYet, OnDisk, Outcome, ProgressReport, Refused, Rendered
-from unbounded.metalman.netboot.book import NetbootBook
+from unbounded.metalman.http.ports import (
+    CloudInitEvent,
+    FileRejected,
+    NotReadyYet,
+    OnDisk,
+    ProgressReport,
+    Rendered,
+    ReportAnswer,
+)
+from unbounded.metalman.netboot.boot_index import BootIndex
+from unbounded.metalman.netboot.boot_progress import BootTracker
+from unbounded.metalman.netboot.boot_requests import with_counter_ahead
 from unbounded.metalman.netboot.content import FileContent, TextContent
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
     USER_DATA,
-    Library,
-    Rendering,
-    Role,
-    content_tag,
+    FileRole,
+    ImageFiles,
+    TemplateFile,
+    content_etag,
+    file_role,
     image_of,
-    plain_path,
-    role,
+    normalized_path,
 )
-from unbounded.metalman.netboot.findings import Findings
-from unbounded.metalman.netboot.follower import Follower
-from unbounded.metalman.netboot.milestones import cloud_init_said, written
-from unbounded.metalman.netboot.model import Seen, Wanted, Window
-from unbounded.metalman.netboot.ports import Attestation, Facts, Images, Neighbours, NotKnown, Served
+from unbounded.metalman.netboot.finding_reporter import FindingReporter
+from unbounded.metalman.netboot.index_updater import BootIndexUpdater
+from unbounded.metalman.netboot.milestones import cloud_init_condition, image_written
+from unbounded.metalman.netboot.model import BootObservation, BootRequest, BootWindow
+from unbounded.metalman.netboot.ports import (
+    Attester,
+    BootImages,
+    BootImageSource,
+    FactUnknown,
+    MacLookup,
+    TemplateContextSource,
+)
 from unbounded.metalman.netboot.prefix import PrefixKey
-from unbounded.metalman.netboot.roll import Roll
-from unbounded.metalman.netboot.sightings import Sightings
-from unbounded.metalman.netboot.unpacked import UnpackedSizes
-from unbounded.metalman.netboot.user_data import NOTHING, NoUserData, OutOfReach, user_data
-from unbounded.metalman.netboot.wanted import as_counted
-from unbounded.metalman.netboot.writer import Writer
-from unbounded.metalman.tally import Once
+from unbounded.metalman.netboot.reservation_source import NetbootReservations
+from unbounded.metalman.netboot.status_writer import BootStatusWriter
+from unbounded.metalman.netboot.unpacked_sizes import UnpackedSizes
+from unbounded.metalman.netboot.user_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
+from unbounded.metalman.packet_counters import RateLimit
 from unbounded.metalman.templates import TemplateError
 from unbounded.metalman.tftp.packet import ErrorCode
 from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
@@ -59,15 +75,15 @@ SIZE: Final = ".size"
 TEXT: Final = "text/plain; charset=utf-8"
 RETRY_S: Final = 5
 WRITE_S: Final = 10.0  # limit on the wait of a report whose observation has to be written first
-DONE: Final = Outcome(200, {"status": "ok"})
-UNKNOWN: Final = Outcome(404, {"error": "not found"})
-CONTESTED: Final = Outcome(409, {"error": "this boot was ended, as two hosts take part in it"})
+DONE: Final = ReportAnswer(200, {"status": "ok"})
+UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
+CONTESTED: Final = ReportAnswer(409, {"error": "this boot was ended, as two hosts take part in it"})
 
 log = Log("metalman.netboot")
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class NetbootDependencies:
     """Dependencies of a site.
 
     Args:
@@ -81,39 +97,39 @@ class Parts:
     api: Api
     machines: Cache[Machine]
     operations: Cache[MachineOperation]
-    images: Images
-    facts: Facts
-    attestation: Attestation
+    images: BootImageSource
+    facts: TemplateContextSource
+    attestation: Attester
     key: PrefixKey
     server: bytes
     serve_url: str
     site: str | None = None
-    neighbours: Neighbours = lambda _address: None
+    neighbours: MacLookup = lambda _address: None
     announce: Announce = silence
     metrics: ControllerMetrics | None = None
     now: WallClock = utc_now
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class BootVisit:
     """Request that belongs to a boot."""
 
-    wanted: Wanted
+    wanted: BootRequest
     machine: Machine
 
 
-class Site:
+class NetbootSite:
     """Boots of one metalman. Implements `http.ports.Boots` and `tftp.ports.TftpFiles` while `run` runs."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: NetbootDependencies) -> None:
         self._parts = parts
-        self._library = Library()
+        self._library = ImageFiles()
         self._sizes = UnpackedSizes()
-        self._once = Once(asyncio.get_running_loop().time)
-        self._roll = Roll(lambda wanted: parts.key.prefix(wanted.uid, wanted.boot))
-        self._writer = Writer(parts.api, parts.machines, self._wants, now=parts.now, metrics=parts.metrics)
-        self.findings = Findings(parts.machines, self._roll, self._writer.note, parts.announce)
-        self._sightings = Sightings(
+        self._once = RateLimit(asyncio.get_running_loop().time)
+        self._roll = BootIndex(lambda wanted: parts.key.prefix(wanted.uid, wanted.boot))
+        self._writer = BootStatusWriter(parts.api, parts.machines, self._wants, now=parts.now, metrics=parts.metrics)
+        self.findings = FindingReporter(parts.machines, self._roll, self._writer.note, parts.announce)
+        self._sightings = BootTracker(
             parts.machines,
             self._roll,
             parts.images,
@@ -122,7 +138,7 @@ class Site:
             announce=parts.announce,
             neighbours=parts.neighbours,
         )
-        self._follower = Follower(
+        self._follower = BootIndexUpdater(
             parts.machines,
             parts.operations,
             self._roll,
@@ -133,7 +149,7 @@ class Site:
             stale=self._sightings.nothing_came,
             now=parts.now,
         )
-        self.book = NetbootBook(self._roll, self._sightings, server=parts.server, serve_url=parts.serve_url)
+        self.book = NetbootReservations(self._roll, self._sightings, server=parts.server, serve_url=parts.serve_url)
 
     async def run(self) -> None:
         """Follow the caches and write observations until cancelled. Before that, no client gets a file."""
@@ -142,7 +158,7 @@ class Site:
             tasks.create_task(self._writer.run(), name="netboot status")
 
     @property
-    def wanted(self) -> tuple[Wanted, ...]:
+    def wanted(self) -> tuple[BootRequest, ...]:
         """Requested boots."""
         return self._roll.all_wanted()
 
@@ -158,21 +174,21 @@ class Site:
 
     # ---- http.ports.Boots
 
-    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotYet | Refused:
+    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotReadyYet | FileRejected:
         """Return the file of a path for a client."""
         visit = self._visit(client, prefix)
-        if not isinstance(visit, Visit):
+        if not isinstance(visit, BootVisit):
             return visit
         served = self._parts.images.of(visit.machine)
-        if isinstance(served, NotYet):
+        if isinstance(served, NotReadyYet):
             return served
-        plain = plain_path(path)
+        plain = normalized_path(path)
         if plain is None:
-            return Refused(404, "not a name of a file here")
-        kind = role(plain, served.loaders)
+            return FileRejected(404, "not a name of a file here")
+        kind = file_role(plain, served.loaders)
         if prefix is None and kind not in FIRST_STAGES:
-            return Refused(404, "it is there under the prefix of the boot only")
-        if kind is Role.DISK and visit.wanted.window is Window.INSTALLING:
+            return FileRejected(404, "it is there under the prefix of the boot only")
+        if kind is FileRole.DISK and visit.wanted.window is BootWindow.INSTALLING:
             self._sightings.image_asked_for(visit.wanted)
         own = await self._user_data(visit) if plain == USER_DATA else None
         return own if own is not None else await self._found(visit, served, plain, private=prefix is not None)
@@ -180,46 +196,46 @@ class Site:
     async def served(self, client: str, prefix: str | None, path: str) -> None:
         """Record that a file was sent to its end."""
         visit = self._visit(client, prefix)
-        plain = plain_path(path)
-        if isinstance(visit, Visit) and plain is not None:
+        plain = normalized_path(path)
+        if isinstance(visit, BootVisit) and plain is not None:
             self._went_out(visit, client, plain)
 
-    async def disable(self, client: str, prefix: str) -> Outcome:
+    async def disable(self, client: str, prefix: str) -> ReportAnswer:
         """Record that the image is written, so that the install does not start again. Repeated calls change nothing."""
         visit = self._reporting(client, prefix)
-        if isinstance(visit, Outcome):
+        if isinstance(visit, ReportAnswer):
             return visit
         wanted, pxe = visit.wanted, visit.machine.spec.pxe
-        if wanted.window is Window.INSTALLING and pxe is not None:
+        if wanted.window is BootWindow.INSTALLING and pxe is not None:
             log.info("image written", machine=wanted.machine, boot=wanted.boot)
-            self._writer.note(wanted.machine, replace(written(pxe.image, wanted.repave), boot=wanted.boot))
+            self._writer.note(wanted.machine, replace(image_written(pxe.image, wanted.repave), boot=wanted.boot))
         return await self._written(wanted.machine)
 
-    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome:
+    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> ReportAnswer:
         """Record an event of cloud-init; the status shows only the start and the end of stages."""
         visit = self._reporting(client, prefix)
-        if isinstance(visit, Outcome):
+        if isinstance(visit, ReportAnswer):
             return visit
         name, text = (self._roll.without_prefix(each, visit.machine.name) for each in (event.name, event.description))
-        said = cloud_init_said(event.event_type, name, event.result, text)
+        said = cloud_init_condition(event.event_type, name, event.result, text)
         if said is not None:
-            seen = Seen(boot=visit.wanted.boot, conditions={ConditionType.CLOUD_INIT_DONE: said})
+            seen = BootObservation(boot=visit.wanted.boot, conditions={ConditionType.CLOUD_INIT_DONE: said})
             self._writer.note(visit.wanted.machine, seen)
         return DONE
 
-    async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome:
+    async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:
         """Record a progress report of the installer."""
         visit = self._reporting(client, prefix)
-        if isinstance(visit, Outcome):
+        if isinstance(visit, ReportAnswer):
             return visit
-        if visit.wanted.window is not Window.INSTALLING:
+        if visit.wanted.window is not BootWindow.INSTALLING:
             return DONE
         return DONE if self._sightings.progress(visit.wanted, report) else CONTESTED
 
-    async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
+    async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Attest that a host is the Machine, by its TPM."""
         visit = self._reporting(client, prefix)
-        if isinstance(visit, Outcome):
+        if isinstance(visit, ReportAnswer):
             return visit
         return await self._parts.attestation.answer(visit.machine, request)
 
@@ -228,14 +244,14 @@ class Site:
     async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
         """Return a file of the first stages for the host with this address."""
         found = await self.file(client, None, name)
-        if isinstance(found, Refused):
+        if isinstance(found, FileRejected):
             return TftpRejection(text="File not found" if found.code == 404 else found.text)
-        if isinstance(found, NotYet):
+        if isinstance(found, NotReadyYet):
             return TftpRejection(ErrorCode.UNDEFINED, found.text)
 
         def sent() -> None:
             visit = self._visit(client, None)
-            if isinstance(visit, Visit):
+            if isinstance(visit, BootVisit):
                 self._went_out(visit, client, name)
 
         if isinstance(found, Rendered):
@@ -250,52 +266,52 @@ class Site:
     def _wants(self, machine: Machine, boot: str) -> bool:
         return self._follower.wants(machine, boot)
 
-    def _close(self, wanted: Wanted) -> None:
+    def _close(self, wanted: BootRequest) -> None:
         self._follower.close(wanted)
 
-    def _visit(self, client: str, prefix: str | None) -> Visit | NotYet | Refused:
+    def _visit(self, client: str, prefix: str | None) -> BootVisit | NotReadyYet | FileRejected:
         """Identify the boot of a request: by its prefix, or else by the client's address."""
         if prefix is None:
             name = self._roll.by_address(client)
             wanted = None if name is None else self._roll.wanted(name)
-            if wanted is not None and wanted.window is not Window.INSTALLING:
+            if wanted is not None and wanted.window is not BootWindow.INSTALLING:
                 wanted = None
         else:
             wanted = self._roll.by_prefix(prefix)
         machine = None if wanted is None else self._parts.machines.get(wanted.machine)
         if wanted is None or machine is None or machine.metadata.uid != wanted.uid:
-            return Refused(404, "no boot is wanted of who asks")
+            return FileRejected(404, "no boot is wanted of who asks")
         if not self._sightings.asked(wanted, client, by_prefix=prefix is not None):
-            return Refused(409, "this boot was ended, as two hosts take part in it")
-        if wanted.window is Window.SUSPENDED:
-            return NotYet(RETRY_S, "the operation that wants this boot is being undone, or goes on soon")
-        return Visit(wanted, machine)
+            return FileRejected(409, "this boot was ended, as two hosts take part in it")
+        if wanted.window is BootWindow.SUSPENDED:
+            return NotReadyYet(RETRY_S, "the operation that wants this boot is being undone, or goes on soon")
+        return BootVisit(wanted, machine)
 
-    def _reporting(self, client: str, prefix: str) -> Visit | Outcome:
+    def _reporting(self, client: str, prefix: str) -> BootVisit | ReportAnswer:
         visit = self._visit(client, prefix)
         match visit:
-            case Refused(code=code):
+            case FileRejected(code=code):
                 return CONTESTED if code == 409 else UNKNOWN
-            case NotYet(retry_after_s=seconds, text=text):
-                return Outcome(503, {"error": text}, seconds)
-            case Visit():
+            case NotReadyYet(retry_after_s=seconds, text=text):
+                return ReportAnswer(503, {"error": text}, seconds)
+            case BootVisit():
                 return visit
 
-    def _went_out(self, visit: Visit, client: str, path: str) -> None:
+    def _went_out(self, visit: BootVisit, client: str, path: str) -> None:
         served = self._sightings.served(visit.wanted)
         if served is not None:
-            self._sightings.went_out(visit.wanted, client, path, role(path, served.loaders))
+            self._sightings.went_out(visit.wanted, client, path, file_role(path, served.loaders))
 
-    async def _written(self, machine: str) -> Outcome:
+    async def _written(self, machine: str) -> ReportAnswer:
         """Wait for the status write of a report, and return the answer to the report."""
         try:
             async with asyncio.timeout(WRITE_S):
                 await self._writer.flush(machine)
         except TimeoutError:
-            return Outcome(503, {"error": "it cannot be written down now"}, RETRY_S)
+            return ReportAnswer(503, {"error": "it cannot be written down now"}, RETRY_S)
         return DONE
 
-    def _tell(self, visit: Visit, reason: str, text: str) -> None:
+    def _tell(self, visit: BootVisit, reason: str, text: str) -> None:
         """Report an obstacle that the user has to correct.
 
         The message goes into the status of the boot and into an Event. Hosts repeat their requests, so the Event is
@@ -303,79 +319,85 @@ class Site:
         """
         machine = visit.machine
         text = self._roll.without_prefix(text, machine.name)
-        self._writer.note(machine.name, Seen(boot=visit.wanted.boot, message=text))
+        self._writer.note(machine.name, BootObservation(boot=visit.wanted.boot, message=text))
         if self._once.new((machine.metadata.uid, reason, text)):
             log.warning("not served as it should be", machine=machine.name, reason=reason, why=text)
             self._parts.announce(machine, "Warning", reason, text)
 
-    async def _user_data(self, visit: Visit) -> Rendered | NotYet | Refused | None:
+    async def _user_data(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
         """Return the Machine's own user-data; None if its spec refers to none."""
         machine = visit.machine
         try:
             content, trouble = await user_data(self._parts.api, machine)
-        except NoUserData as error:
+        except UserDataMissing as error:
             self._tell(visit, USER_DATA_MISSING, str(error))
-            return Refused(404, str(error))
-        except OutOfReach as error:
+            return FileRejected(404, str(error))
+        except UserDataForbidden as error:
             self._tell(visit, USER_DATA_MISSING, str(error))
-            return NotYet(RETRY_S, "user-data may not be read")
+            return NotReadyYet(RETRY_S, "user-data may not be read")
         except ApiError as error:
             log.warning("user-data not read", error=error, machine=machine.name)
-            return NotYet(RETRY_S, "user-data cannot be read now")
+            return NotReadyYet(RETRY_S, "user-data cannot be read now")
         if trouble:
             self._tell(visit, USER_DATA_MISSING, trouble)
-        return None if content is None else Rendered(content, content_tag(content), TEXT)
+        return None if content is None else Rendered(content, content_etag(content), TEXT)
 
     async def _found(
-        self, visit: Visit, served: Served, path: str, *, private: bool
-    ) -> OnDisk | Rendered | NotYet | Refused:
+        self, visit: BootVisit, served: BootImages, path: str, *, private: bool
+    ) -> OnDisk | Rendered | NotReadyYet | FileRejected:
         found = self._library.find(image_of(path, served), path)
-        if isinstance(found, Rendering):
+        if isinstance(found, TemplateFile):
             return await self._rendered(visit, found, private=private)
         if found is not None:
             return found
-        if (disk := path.removesuffix(SIZE)) != path and role(disk, served.loaders) is Role.DISK:
+        if (disk := path.removesuffix(SIZE)) != path and file_role(disk, served.loaders) is FileRole.DISK:
             return await self._size(served, disk)
         made = self._made_up(served, path)
-        return Refused(404, "the image has no such file") if made is None else Rendered(made, content_tag(made), TEXT)
+        return (
+            FileRejected(404, "the image has no such file")
+            if made is None
+            else Rendered(made, content_etag(made), TEXT)
+        )
 
-    async def _size(self, served: Served, disk: str) -> Rendered | NotYet | Refused:
+    async def _size(self, served: BootImages, disk: str) -> Rendered | NotReadyYet | FileRejected:
         """Return the unpacked size of a disk image; gzip does not record it."""
         there = self._library.find(served.disk, disk)
         if not isinstance(there, OnDisk):
-            return Refused(404, "the image has no such file")
+            return FileRejected(404, "the image has no such file")
         try:
             found = await self._sizes.of(there)
         except TimeoutError:
-            return NotYet(RETRY_S, "the disk image is being unpacked, to know its size")
+            return NotReadyYet(RETRY_S, "the disk image is being unpacked, to know its size")
         if found is None:
-            return Refused(404, "the disk image cannot be unpacked")
+            return FileRejected(404, "the disk image cannot be unpacked")
         content = f"{found}\n".encode()
-        return Rendered(content, content_tag(content), TEXT)
+        return Rendered(content, content_etag(content), TEXT)
 
-    def _made_up(self, served: Served, path: str) -> bytes | None:
+    def _made_up(self, served: BootImages, path: str) -> bytes | None:
         """Return generated content for a path that the image does not have; None if there is none."""
         if path == USER_DATA:
-            return NOTHING
+            return EMPTY_USER_DATA
         disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
-        if is_digest and served.disk_sha256 and role(disk, served.loaders) is Role.DISK:
+        if is_digest and served.disk_sha256 and file_role(disk, served.loaders) is FileRole.DISK:
             there = self._library.find(served.disk, disk)
             return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
         return None
 
-    async def _rendered(self, visit: Visit, rendering: Rendering, *, private: bool) -> Rendered | NotYet | Refused:
+    async def _rendered(
+        self, visit: BootVisit, rendering: TemplateFile, *, private: bool
+    ) -> Rendered | NotReadyYet | FileRejected:
         machine = visit.machine
         url = self.url(machine.name)
         if url is None:
-            return NotYet(RETRY_S, "no boot is wanted any more")
+            return NotReadyYet(RETRY_S, "no boot is wanted any more")
         try:
             around = await self._parts.facts.surroundings(machine, url, private=private)
-            content = await asyncio.to_thread(rendering.content, as_counted(machine, visit.wanted), around)
-        except NotKnown as error:
+            content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.wanted), around)
+        except FactUnknown as error:
             if isinstance(error.__cause__, Rejected):  # the user has to correct something, such as a Role
                 self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
-            return NotYet(RETRY_S, str(error))
+            return NotReadyYet(RETRY_S, str(error))
         except (TemplateError, OSError, Rejected) as error:
             self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
-            return Refused(500, str(error))
-        return Rendered(content, content_tag(content), TEXT)
+            return FileRejected(500, str(error))
+        return Rendered(content, content_etag(content), TEXT)

@@ -12,14 +12,14 @@ from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 
-NOTHING: Final = b"#cloud-config\n"  # cloud-init requires the file; this one configures nothing
+EMPTY_USER_DATA: Final = b"#cloud-config\n"  # cloud-init requires the file; this one configures nothing
 
 
-class NoUserData(Exception):
+class UserDataMissing(Exception):
     """The key of the Machine's user-data does not exist; the message names ConfigMap and key, and the existing keys."""
 
 
-class OutOfReach(Exception):
+class UserDataForbidden(Exception):
     """The ConfigMap may not be read, so that its existence is unknown. The host waits until the user corrects the
     access.
     """
@@ -35,7 +35,7 @@ def value_of(config_map: ConfigMap, key: str, where: str) -> bytes:
     """Return the value of a key, in data or binaryData.
 
     Raises:
-        NoUserData: there is no such key.
+        UserDataMissing: there is no such key.
     """
     if key in config_map.data:
         return config_map.data[key].encode()
@@ -43,9 +43,9 @@ def value_of(config_map: ConfigMap, key: str, where: str) -> bytes:
         try:
             return base64.b64decode(config_map.binary_data[key], validate=True)
         except (binascii.Error, ValueError):
-            raise NoUserData(f"{where}: binaryData.{key} is not base64") from None
+            raise UserDataMissing(f"{where}: binaryData.{key} is not base64") from None
     there = ", ".join(sorted({*config_map.data, *config_map.binary_data})) or "none"
-    raise NoUserData(f"{where} has no key {key!r}; its keys are: {there}")
+    raise UserDataMissing(f"{where} has no key {key!r}; its keys are: {there}")
 
 
 async def user_data(api: Api, machine: Machine) -> tuple[bytes | None, str]:
@@ -55,8 +55,8 @@ async def user_data(api: Api, machine: Machine) -> tuple[bytes | None, str]:
     with a warning, so that the install can continue.
 
     Raises:
-        NoUserData: the ConfigMap exists without the key.
-        OutOfReach: metalman may not read the ConfigMap.
+        UserDataMissing: the ConfigMap exists without the key.
+        UserDataForbidden: metalman may not read the ConfigMap.
         ApiError: the read failed.
     """
     named = reference_of(machine)
@@ -66,8 +66,8 @@ async def user_data(api: Api, machine: Machine) -> tuple[bytes | None, str]:
     try:
         found = await api.get(CONFIG_MAPS, named.name, namespace=named.namespace)
     except NotFound:
-        return NOTHING, f"{where} does not exist; the host gets empty user-data"
+        return EMPTY_USER_DATA, f"{where} does not exist; the host gets empty user-data"
     except Forbidden as error:
         text = f"{where} is out of metalman's reach; it reads those of namespace {NAMESPACE}, in others by a Role there"
-        raise OutOfReach(text) from error
+        raise UserDataForbidden(text) from error
     return value_of(found, named.key, where), ""

@@ -6,9 +6,9 @@ up:
 - `http` sends one request.
 - `auth` manages sessions and basic auth.
 - `gate` admits one request at a time, and none to a dead BMC.
-- `line` combines these three.
+- `channel` combines these three.
 - `client` implements the calls.
 
-`answers`, `messages` and `quirks` are pure. The executors decide what an operation does with a machine, and no call in
-this package waits for its effect.
+`documents`, `messages` and `quirks` are pure. The executors decide what an operation does with a machine, and no call
+in this package waits for its effect.
 """

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
-from unbounded.metalman.redfish.failures import Busy, PasswordRefused
-from unbounded.metalman.redfish.http import Answer, Http
+from unbounded.metalman.redfish.failures import BmcBusy, PasswordRejected
+from unbounded.metalman.redfish.http import BmcResponse, Http
 from unbounded.metalman.redfish.messages import clean, error_text
-from unbounded.metalman.redfish.ports import Limits
+from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
 
 log = Log(__name__)
@@ -22,7 +22,7 @@ T = TypeVar("T")
 SESSIONS: Final = f"{SERVICE_ROOT}/SessionService/Sessions"
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T], *, within_s: float) -> T:
+async def complete_despite_cancel(work: Coroutine[Any, Any, T], *, within_s: float) -> T:
     """Complete `work` even if the caller is cancelled meanwhile; after a cancellation within `within_s` at most."""
     task = asyncio.ensure_future(work)
     try:
@@ -38,10 +38,10 @@ async def uninterrupted(work: Coroutine[Any, Any, T], *, within_s: float) -> T:
         raise
 
 
-class Auth:
+class BmcAuth:
     """Credentials of one BMC account, and their session. Used by one task at a time, under the BMC's gate."""
 
-    def __init__(self, http: Http, username: str, password: str, limits: Limits) -> None:
+    def __init__(self, http: Http, username: str, password: str, limits: BmcLimits) -> None:
         self._http = http
         self._username = username
         self._password = password
@@ -66,16 +66,16 @@ class Auth:
         A log-in that has begun is completed even if the caller is cancelled, as its session would remain on the BMC.
         """
         if self.refused:
-            raise PasswordRefused(self.refused)
+            raise PasswordRejected(self.refused)
         if not self._token and not self._basic:
-            await uninterrupted(self._log_in(within_s), within_s=self._limits.close_s)
+            await complete_despite_cancel(self._log_in(within_s), within_s=self._limits.close_s)
         return {"X-Auth-Token": self._token} if self._token else {"Authorization": self._basic}
 
-    def denied(self, answer: Answer) -> bool:
+    def denied(self, answer: BmcResponse) -> bool:
         """Handle a 401 to an authenticated request; True if the session had expired and another log-in may help.
 
         Raises:
-            PasswordRefused: the request used basic auth.
+            PasswordRejected: the request used basic auth.
         """
         if self._token:
             self._token = self._session = ""
@@ -93,7 +93,7 @@ class Auth:
             return
         await self._without_session(answer, within_s)
 
-    async def _without_session(self, answer: Answer, within_s: float) -> None:
+    async def _without_session(self, answer: BmcResponse, within_s: float) -> None:
         """Handle a log-in without a session: use basic auth if the answer means that there are none, else raise."""
         said = error_text(answer.hints())
         where = self._http.endpoint.origin
@@ -103,8 +103,8 @@ class Auth:
         elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(said)):
             message = clean(f"{where}: log-in answered {answer.status}: {said or 'nothing more'}", hide=self.secrets)
             if answer.status in (429, 503):
-                raise Busy(message, retry_after_s=answer.retry_after_s)
-            raise (Rejected if answer.status < 500 else Busy)(message)
+                raise BmcBusy(message, retry_after_s=answer.retry_after_s)
+            raise (Rejected if answer.status < 500 else BmcBusy)(message)
         log.debug("redfish without session", bmc=where, status=answer.status)
         pair = f"{self._username}:{self._password}".encode()
         self._basic = "Basic " + base64.b64encode(pair).decode("ascii")
@@ -122,14 +122,14 @@ class Auth:
         links = root.get("Links")
         return "SessionService" in root or (isinstance(links, Mapping) and "Sessions" in links)
 
-    def _refuse(self, answer: Answer) -> PasswordRefused:
+    def _refuse(self, answer: BmcResponse) -> PasswordRejected:
         said = error_text(answer.hints())
         text = f"{self._http.endpoint.origin} refused the password of {self._username!r} ({answer.status})"
         self.refused = clean(f"{text}: {said}" if said else text, hide=self.secrets)
-        return PasswordRefused(self.refused)
+        return PasswordRejected(self.refused)
 
     @staticmethod
-    def _session_path(answer: Answer) -> str:
+    def _session_path(answer: BmcResponse) -> str:
         found = answer.headers.get("Location") or answer.hints().get("@odata.id")
         return found if isinstance(found, str) else ""
 

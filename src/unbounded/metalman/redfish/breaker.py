@@ -22,7 +22,7 @@ class Pause:
 
 
 @dataclass(slots=True)
-class Breaker:
+class CircuitBreaker:
     """State of the circuit: closed, open until a time, or half open while one probe decides."""
 
     silences: int = 0

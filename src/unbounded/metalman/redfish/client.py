@@ -8,14 +8,21 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from unbounded.api.failures import Failure, Rejected, Transient
-from unbounded.metalman.redfish import answers
-from unbounded.metalman.redfish.answers import System, refusal
+from unbounded.metalman.redfish import documents
+from unbounded.metalman.redfish.channel import BmcChannel
+from unbounded.metalman.redfish.documents import SystemReading, failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.failures import Unsupported
-from unbounded.metalman.redfish.http import Answer
-from unbounded.metalman.redfish.line import Line
+from unbounded.metalman.redfish.http import BmcResponse
 from unbounded.metalman.redfish.messages import clean, error_text
-from unbounded.metalman.redfish.ports import Accepted, BootOverride, Limits, Power, ResetType, SystemState
+from unbounded.metalman.redfish.ports import (
+    AcceptedReset,
+    BmcLimits,
+    BmcPowerState,
+    BootOverride,
+    ResetType,
+    SystemState,
+)
 from unbounded.metalman.redfish.quirks import (
     ALREADY,
     ALREADY_STATUS,
@@ -23,41 +30,41 @@ from unbounded.metalman.redfish.quirks import (
     DEFAULT_BOOT_MODE,
     IF_MATCH,
     PRECONDITION,
-    Choice,
+    ResetChoice,
     choices,
 )
 from unbounded.metalman.redfish.tasks import follow
 
 SYSTEMS: Final = f"{SERVICE_ROOT}/Systems"
 DEFAULT_DEVICE: Final = "1"
-_WANTED_POWER: Final[Mapping[ResetType, Power]] = {
-    ResetType.ON: Power.ON,
-    ResetType.FORCE_OFF: Power.OFF,
-    ResetType.GRACEFUL_SHUTDOWN: Power.OFF,
+_TARGET_POWER: Final[Mapping[ResetType, BmcPowerState]] = {
+    ResetType.ON: BmcPowerState.ON,
+    ResetType.FORCE_OFF: BmcPowerState.OFF,
+    ResetType.GRACEFUL_SHUTDOWN: BmcPowerState.OFF,
 }
 
 
 @dataclass(slots=True)
-class Known:
+class KnownSystem:
     """Stable facts of one system between calls: its paths and its ResetTypes. Never its state."""
 
-    system: System
+    system: SystemReading
     allowable: tuple[str, ...] | None
 
 
-class Client:
+class RedfishClient:
     """Calls by the device id as the user wrote it; the client finds and remembers the system of each id."""
 
-    def __init__(self, line: Line, limits: Limits) -> None:
+    def __init__(self, line: BmcChannel, limits: BmcLimits) -> None:
         self.line = line
         self._limits = limits
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownSystem] = {}
         self._if_match = 0  # index of the IF_MATCH row that this BMC accepted last
 
     async def system(self, device_id: str) -> SystemState:
         return (await self._read(device_id)).state
 
-    async def reset(self, device_id: str, wanted: ResetType, leave_by: float | None = None) -> Accepted:
+    async def reset(self, device_id: str, wanted: ResetType, leave_by: float | None = None) -> AcceptedReset:
         """See `PowerControl.reset`."""
         leave_by = self.line.leave_by() if leave_by is None else leave_by
         if device_id not in self._known:
@@ -77,27 +84,27 @@ class Client:
         raise refused
 
     async def _reset(
-        self, device_id: str, system: System, wanted: ResetType, choice: Choice, leave_by: float
-    ) -> Accepted:
+        self, device_id: str, system: SystemReading, wanted: ResetType, choice: ResetChoice, leave_by: float
+    ) -> AcceptedReset:
         note = "" if choice.value == wanted else f"{choice.value} was sent for {wanted}"
         if choice.only_when_on:
             state = await self.system(device_id)
-            if state.power is Power.OFF:
-                return Accepted(sent="", already=True, note=f"nothing was sent: the system is {state.power_text}")
-            if state.power is not Power.ON:
+            if state.power is BmcPowerState.OFF:
+                return AcceptedReset(sent="", already=True, note=f"nothing was sent: the system is {state.power_text}")
+            if state.power is not BmcPowerState.ON:
                 raise Transient(f"{self.line.where}: {choice.value} is not sent while power is {state.power_text!r}")
         what = f"reset {choice.value}"
         answer = await self._post(system, {"ResetType": choice.value}, leave_by)
         if answer.status == 202:
             end = await follow(self.line, answer, what=what, limits=self._limits)
-            return Accepted(choice.value, settled=end.settled, note="; ".join(filter(None, (note, end.said))))
+            return AcceptedReset(choice.value, settled=end.settled, note="; ".join(filter(None, (note, end.said))))
         if answer.ok:
-            return Accepted(choice.value, note=note)
+            return AcceptedReset(choice.value, note=note)
         if answer.status in ALREADY_STATUS and ALREADY.search(error_text(answer.hints())):
             return await self._already(device_id, answer, wanted, choice)
         raise self._refusal(answer, what)
 
-    async def _post(self, system: System, body: Mapping[str, Any], leave_by: float) -> Answer:
+    async def _post(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> BmcResponse:
         """Send an action without If-Match, or with it if the BMC requires it (428 and 412: nothing was done)."""
         answer = await self.line.ask("POST", system.reset_path, body=body, leave_by=leave_by)
         if answer.status in PRECONDITION:
@@ -106,22 +113,24 @@ class Client:
             answer = await self.line.ask("POST", system.reset_path, body=body, headers=headers, leave_by=leave_by)
         return answer
 
-    async def _already(self, device_id: str, answer: Answer, wanted: ResetType, choice: Choice) -> Accepted:
+    async def _already(
+        self, device_id: str, answer: BmcResponse, wanted: ResetType, choice: ResetChoice
+    ) -> AcceptedReset:
         """Read the system: the answer means that the state is reached, or that the action is impossible now."""
         state = await self.system(device_id)
         said = clean(error_text(answer.hints()), hide=self.line.secrets)
-        if state.power is _WANTED_POWER[wanted]:
-            return Accepted(choice.value, already=True, note=said)
+        if state.power is _TARGET_POWER[wanted]:
+            return AcceptedReset(choice.value, already=True, note=said)
         raise Transient(
             f"{self.line.where}: reset {choice.value} was refused while power is {state.power_text!r}: {said}"
         )
 
-    async def _allowable(self, known: Known) -> tuple[str, ...] | None:
+    async def _allowable(self, known: KnownSystem) -> tuple[str, ...] | None:
         """Return the ResetTypes in the system or its ActionInfo; None if neither lists them."""
         if known.allowable is None and known.system.action_info:
             answer = await self.line.get(known.system.action_info)
             if answer.ok:
-                known.allowable = answers.action_values(answer.document())
+                known.allowable = documents.action_values(answer.document())
         return known.allowable
 
     async def set_boot_override(
@@ -161,7 +170,7 @@ class Client:
             return kept
         raise refused or Unsupported(f"{self.line.where}: no way to disable the boot override")
 
-    async def _patch(self, system: System, body: Mapping[str, Any], leave_by: float) -> None:
+    async def _patch(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> None:
         """PATCH the system, or its settings object if the system itself rejects changes."""
         refused: Unsupported | None = None
         for path in filter(None, (system.path, system.settings_path)):
@@ -190,10 +199,10 @@ class Client:
         if form is None:
             return {}
         answer = await self.line.get(path)
-        etag = answers.etag_of(answer.hints(), answer)
+        etag = documents.etag_of(answer.hints(), answer)
         return {"If-Match": form(etag) if etag else "*"}
 
-    async def _read(self, device_id: str) -> System:
+    async def _read(self, device_id: str) -> SystemReading:
         """Read the system; find it first if necessary."""
         known = self._known.get(device_id)
         if known is not None:
@@ -203,20 +212,20 @@ class Client:
                 self._known.pop(device_id, None)
         return self._remember(device_id, await self._find(device_id or DEFAULT_DEVICE))
 
-    def _remember(self, device_id: str, system: System) -> System:
+    def _remember(self, device_id: str, system: SystemReading) -> SystemReading:
         known = self._known.get(device_id)
         inherited = known.allowable if known and system.action_info else None
-        self._known[device_id] = Known(system, system.state.allowable or inherited)
+        self._known[device_id] = KnownSystem(system, system.state.allowable or inherited)
         return system
 
-    async def _find(self, device_id: str) -> System:
+    async def _find(self, device_id: str) -> SystemReading:
         """Find the member of that id. For the default id, the only member counts if there is no "1"."""
         if device_id not in (".", ".."):
             try:
                 return await self._read_path(f"{SYSTEMS}/{quote(device_id, safe='')}", device_id)
             except Unsupported:
                 pass
-        found = answers.members(await self._document(SYSTEMS, "the list of systems"))
+        found = documents.members(await self._document(SYSTEMS, "the list of systems"))
         if not found:
             raise Transient(f"{self.line.where} lists no systems (a BMC that is starting may not have them yet)")
         if device_id in found:
@@ -227,13 +236,13 @@ class Client:
         listed = clean(", ".join(sorted(found)))
         raise Rejected(f"{self.line.where} has no system {device_id!r}; set deviceID to one of: {listed}")
 
-    async def _read_path(self, path: str, device_id: str) -> System:
+    async def _read_path(self, path: str, device_id: str) -> SystemReading:
         answer = await self.line.get(path)
         if not answer.ok:
             raise self._refusal(answer, f"system {device_id}", changes=False)
         document = answer.document()
-        etag = answers.etag_of(document, answer)
-        return answers.system(document, path=path, device_id=device_id, etag=etag)
+        etag = documents.etag_of(document, answer)
+        return documents.system(document, path=path, device_id=device_id, etag=etag)
 
     async def _document(self, path: str, what: str) -> Mapping[str, Any]:
         answer = await self.line.get(path)
@@ -241,5 +250,5 @@ class Client:
             raise self._refusal(answer, what, changes=False)
         return answer.document()
 
-    def _refusal(self, answer: Answer, what: str, *, changes: bool = True) -> Failure:
-        return refusal(answer, what=what, where=self.line.where, changes=changes, hide=self.line.secrets)
+    def _refusal(self, answer: BmcResponse, what: str, *, changes: bool = True) -> Failure:
+        return failure_of(answer, what=what, where=self.line.where, changes=changes, hide=self.line.secrets)

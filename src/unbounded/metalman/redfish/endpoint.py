@@ -16,8 +16,8 @@ from aiohttp import Fingerprint
 from yarl import URL
 
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.failures import CertificateUntrusted, Misaddressed
-from unbounded.metalman.redfish.ports import Access
+from unbounded.metalman.redfish.failures import CertificateUntrusted, InvalidBmcUrl
+from unbounded.metalman.redfish.ports import BmcAccount
 
 SERVICE_ROOT: Final = "/redfish/v1"
 _SAFE_IN_PATH: Final = "/:?&=%#@$,;~+!*'()-._"
@@ -42,7 +42,7 @@ def pinned_digest(fingerprint: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class BmcEndpoint:
     """Scheme, host and port of a BMC, and the path of its service if that is not the root."""
 
     scheme: str
@@ -92,7 +92,7 @@ def _url(origin: str, prefix: str, reference: str) -> URL:
         raise Rejected(f"{origin} refers to something that is no address") from error
 
 
-def endpoint_of(url: str) -> Endpoint:
+def endpoint_of(url: str) -> BmcEndpoint:
     """Parse `spec.pxe.redfish.url`.
 
     Raises:
@@ -102,18 +102,18 @@ def endpoint_of(url: str) -> Endpoint:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise Misaddressed(f"spec.pxe.redfish.url cannot be used: {_WANTED}") from error
+        raise InvalidBmcUrl(f"spec.pxe.redfish.url cannot be used: {_WANTED}") from error
     if parts.scheme not in ("http", "https") or not host:
-        raise Misaddressed(f"spec.pxe.redfish.url cannot be used: {_WANTED}")
+        raise InvalidBmcUrl(f"spec.pxe.redfish.url cannot be used: {_WANTED}")
     if parts.username is not None or parts.password is not None:
-        raise Misaddressed("spec.pxe.redfish.url holds credentials; they belong into username and passwordRef")
+        raise InvalidBmcUrl("spec.pxe.redfish.url holds credentials; they belong into username and passwordRef")
     prefix = parts.path.rstrip("/")
     for tail in (SERVICE_ROOT, "/redfish"):
         prefix = prefix.removesuffix(tail)
-    return Endpoint(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), prefix)
+    return BmcEndpoint(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), prefix)
 
 
-def tls_of(endpoint: Endpoint, access: Access) -> Tls:
+def tls_of(endpoint: BmcEndpoint, access: BmcAccount) -> Tls:
     """Return the check of every new connection before a byte of HTTP is sent.
 
     Raises:

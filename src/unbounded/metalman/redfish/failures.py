@@ -5,15 +5,15 @@ from __future__ import annotations
 from unbounded.api.failures import Rejected, Transient, Uncertain
 
 
-class Unreachable(Transient):
+class BmcUnreachable(Transient):
     """No answer, and nothing changed: refused, unknown host, TLS failed, timed out, or cut off while reading."""
 
 
-class AnswerLost(Uncertain):
+class BmcAnswerLost(Uncertain):
     """A changing request was sent, and its answer was lost."""
 
 
-class Busy(Transient):
+class BmcBusy(Transient):
     """The BMC or its queue has no capacity now, and nothing was done. `retry_after_s` is the BMC's, else None."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
@@ -21,7 +21,7 @@ class Busy(Transient):
         self.retry_after_s = retry_after_s
 
 
-class CircuitOpen(Busy):
+class CircuitOpen(BmcBusy):
     """No call was made, as the last calls got no answer; the message has the start and the end of the pause."""
 
 
@@ -33,7 +33,7 @@ class TaskFailed(Transient):
     """The BMC accepted the action, and its task failed; the message is the task's."""
 
 
-class PasswordRefused(Rejected):
+class PasswordRejected(Rejected):
     """The BMC rejected the password, which is not offered again until the Secret changes."""
 
 
@@ -50,7 +50,7 @@ class CertificateChanged(CertificateUntrusted):
         self.seen = seen
 
 
-class Misaddressed(Rejected):
+class InvalidBmcUrl(Rejected):
     """`spec.pxe.redfish.url` is not an address of a BMC. Nothing was sent."""
 
 

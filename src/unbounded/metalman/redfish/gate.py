@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from unbounded.api.failures import Failure
-from unbounded.metalman.redfish.breaker import Breaker
-from unbounded.metalman.redfish.failures import AnswerLost, Busy, CircuitOpen, Unreachable
+from unbounded.metalman.redfish.breaker import CircuitBreaker
+from unbounded.metalman.redfish.failures import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen
 
 
-class Gate:
+class BmcGate:
     """Gate of one host and port, shared by all of its callers and credentials."""
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._lock = asyncio.Lock()  # wakes its waiters in the order of their arrival
-        self._breaker = Breaker()
+        self._breaker = CircuitBreaker()
 
     @asynccontextmanager
     async def turn(self, *, within_s: float) -> AsyncIterator[None]:
@@ -33,13 +33,15 @@ class Gate:
             async with asyncio.timeout(within_s):
                 await self._lock.acquire()
         except TimeoutError as error:
-            raise Busy(f"{self._origin} was busy with other requests for {within_s:g} s; nothing was sent") from error
+            raise BmcBusy(
+                f"{self._origin} was busy with other requests for {within_s:g} s; nothing was sent"
+            ) from error
         try:
             self._admit()
             self._breaker.asking()
             try:
                 yield
-            except (Unreachable, AnswerLost) as silence:
+            except (BmcUnreachable, BmcAnswerLost) as silence:
                 self._breaker.silent(_now(), str(silence))
                 raise
             except Failure:

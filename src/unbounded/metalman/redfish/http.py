@@ -13,16 +13,16 @@ import msgspec
 
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.logs import Log
-from unbounded.metalman.redfish.endpoint import Endpoint, Tls, fingerprint_of, handshake_context
+from unbounded.metalman.redfish.endpoint import BmcEndpoint, Tls, fingerprint_of, handshake_context
 from unbounded.metalman.redfish.failures import (
-    AnswerLost,
+    BmcAnswerLost,
+    BmcUnreachable,
     CertificateChanged,
     CertificateUntrusted,
     Garbled,
-    Unreachable,
 )
 from unbounded.metalman.redfish.messages import clean
-from unbounded.metalman.redfish.ports import Limits
+from unbounded.metalman.redfish.ports import BmcLimits
 
 log = Log(__name__)
 
@@ -41,7 +41,7 @@ _REPEATED_AS_IS: Final = frozenset({307, 308})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BmcResponse:
     """Answer of a BMC. The body may be cut off: the status line alone shows whether a request was accepted."""
 
     status: int
@@ -97,7 +97,7 @@ def new_session() -> aiohttp.ClientSession:
 class Http:
     """Requests to one endpoint. Credentials are arguments, as header fields."""
 
-    def __init__(self, session: aiohttp.ClientSession, endpoint: Endpoint, tls: Tls, limits: Limits) -> None:
+    def __init__(self, session: aiohttp.ClientSession, endpoint: BmcEndpoint, tls: Tls, limits: BmcLimits) -> None:
         self._session = session
         self.endpoint = endpoint
         self._tls = tls
@@ -114,13 +114,13 @@ class Http:
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         changes: bool = False,
-    ) -> Answer:
+    ) -> BmcResponse:
         """Send a request and read the whole answer; redirects are followed on the same host only.
 
         Args:
             changes: the request changes something, so a lost answer leaves its result in doubt.
         Raises:
-            AnswerLost: `changes` is set, and the request may have been executed.
+            BmcAnswerLost: `changes` is set, and the request may have been executed.
             Unreachable: no answer, and nothing changed.
             CertificateUntrusted: the connection was closed before anything was sent on it.
         """
@@ -147,7 +147,7 @@ class Http:
         left_s: float,
         *,
         changes: bool,
-    ) -> Answer:
+    ) -> BmcResponse:
         timeout = aiohttp.ClientTimeout(total=left_s, connect=self._limits.connect_s)
         status, got = 0, b""
         answered: Mapping[str, str] = {}
@@ -165,9 +165,9 @@ class Http:
                 got = await _body(response)
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
             if 200 <= status < 300 and changes:  # accepted; only the body is missing
-                return Answer(status, answered, b"")
+                return BmcResponse(status, answered, b"")
             raise self._failure(error, changes=changes) from error
-        return Answer(status, answered, got)
+        return BmcResponse(status, answered, got)
 
     def _failure(self, error: Exception, *, changes: bool) -> Failure:
         """Classify a transport error; `changes` matters only if the request may have been sent."""
@@ -186,13 +186,13 @@ class Http:
             case aiohttp.InvalidURL():
                 return Rejected(f"{where}: the BMC's URL is not valid")
             case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-                return Unreachable(f"{where}: {_why(error)}")
+                return BmcUnreachable(f"{where}: {_why(error)}")
             case _ if changes:
-                return AnswerLost(f"{where}: sent, and the answer was lost: {_why(error)}")
+                return BmcAnswerLost(f"{where}: sent, and the answer was lost: {_why(error)}")
             case _:
-                return Unreachable(f"{where}: {_why(error)}")
+                return BmcUnreachable(f"{where}: {_why(error)}")
 
-    def _redirected(self, method: str, answer: Answer) -> str:
+    def _redirected(self, method: str, answer: BmcResponse) -> str:
         location = answer.headers.get("Location", "")
         if location and self.endpoint.leads_here(location) and (method == "GET" or answer.status in _REPEATED_AS_IS):
             return location
@@ -210,7 +210,7 @@ class Http:
             async with asyncio.timeout(self._limits.connect_s):
                 return await _leaf(self.endpoint)
         except (OSError, ssl.SSLError) as error:
-            raise Unreachable(f"{where}: {_why(error)}") from error
+            raise BmcUnreachable(f"{where}: {_why(error)}") from error
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
@@ -226,7 +226,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(parts)
 
 
-async def _leaf(endpoint: Endpoint) -> str:
+async def _leaf(endpoint: BmcEndpoint) -> str:
     _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=handshake_context())
     try:
         tls: ssl.SSLObject = writer.get_extra_info("ssl_object")

@@ -10,33 +10,33 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
-from unbounded.metalman.redfish.auth import Auth
-from unbounded.metalman.redfish.client import Client
+from unbounded.metalman.redfish.auth import BmcAuth
+from unbounded.metalman.redfish.channel import BmcChannel
+from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
-from unbounded.metalman.redfish.failures import PasswordRefused
-from unbounded.metalman.redfish.gate import Gate
+from unbounded.metalman.redfish.failures import PasswordRejected
+from unbounded.metalman.redfish.gate import BmcGate
 from unbounded.metalman.redfish.http import Http, new_session
-from unbounded.metalman.redfish.line import Line
-from unbounded.metalman.redfish.ports import Accepted, Access, BootOverride, Limits, ResetType, SystemState
+from unbounded.metalman.redfish.ports import AcceptedReset, BmcAccount, BmcLimits, BootOverride, ResetType, SystemState
 
 # idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
-HANG_UPS: Final = 16
+CONCURRENT_DELETIONS: Final = 16
 
 Key = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Entry:
+class PooledClient:
     """Client with the versions of the Secrets that were used with it until the BMC rejected the password."""
 
-    client: Client
+    client: RedfishClient
     secrets: dict[str, str] = field(default_factory=dict)
 
-    def offer(self, access: Access) -> bool:
+    def offer(self, access: BmcAccount) -> bool:
         """Return whether the password may be offered; False if it was rejected and this Secret has a newer version.
 
         Raises:
-            PasswordRefused: it was rejected, and the Secret is unchanged.
+            PasswordRejected: it was rejected, and the Secret is unchanged.
         """
         refused = self.client.line.refused
         version = self.secrets.setdefault(access.secret, access.secret_version)
@@ -44,14 +44,14 @@ class Entry:
             self.secrets[access.secret] = access.secret_version
             return True
         if version == access.secret_version:
-            raise PasswordRefused(refused)
+            raise PasswordRejected(refused)
         return False
 
     def unused_s(self, now: float) -> float:
         return now - self.client.line.last_used
 
 
-def _key(access: Access) -> Key:
+def _key(access: BmcAccount) -> Key:
     """Return the key of a shared client: host and path, account, password and proof of identity."""
     endpoint = endpoint_of(access.url)
     trust = access.ca_bundle or access.cert_fingerprint or ""
@@ -59,16 +59,16 @@ def _key(access: Access) -> Key:
 
 
 class BmcPool:
-    """Pool for use as `async with BmcPool() as pool:`; the exit deletes all sessions within `Limits.close_s`."""
+    """Pool for use as `async with BmcPool() as pool:`; the exit deletes all sessions within `BmcLimits.close_s`."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self._entries: dict[Key, Entry] = {}
-        self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+    def __init__(self, limits: BmcLimits | None = None) -> None:
+        self.limits = limits or BmcLimits()
+        self._entries: dict[Key, PooledClient] = {}
+        self._gates: WeakValueDictionary[str, BmcGate] = WeakValueDictionary()
         self._session: aiohttp.ClientSession | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._used = asyncio.Event()
-        self._parting: asyncio.Queue[tuple[float, Line]] = asyncio.Queue()
+        self._parting: asyncio.Queue[tuple[float, BmcChannel]] = asyncio.Queue()
 
     async def __aenter__(self) -> Self:
         self._session = new_session()
@@ -89,9 +89,9 @@ class BmcPool:
             if self._session is not None:
                 await self._session.close()
 
-    def bmc(self, access: Access) -> Bmc:
+    def bmc(self, access: BmcAccount) -> PooledBmc:
         """Return one system without a request; errors in `access` are raised by the first call."""
-        return Bmc(self, access)
+        return PooledBmc(self, access)
 
     async def fingerprint(self, url: str) -> str:
         """Return the fingerprint of the BMC's present certificate, for trust on first use. Only a TLS handshake is
@@ -101,39 +101,39 @@ class BmcPool:
             Rejected: not an https URL.
             Unreachable: no answer.
         """
-        return await self._http(Access(url, "", ""), tls=False).certificate()
+        return await self._http(BmcAccount(url, "", ""), tls=False).certificate()
 
-    def client(self, access: Access) -> Client:
+    def client(self, access: BmcAccount) -> RedfishClient:
         """Return the client of an account, which all systems behind it share.
 
         Another URL, user name, password, pin or bundle results in another client; all clients of one host share its
         gate.
 
         Raises:
-            Rejected: PasswordRefused, CertificateUntrusted, or an invalid URL, pin or bundle.
+            Rejected: PasswordRejected, CertificateUntrusted, or an invalid URL, pin or bundle.
         """
         key = _key(access)
         entry = self._entries.get(key)
         if entry is None or not entry.offer(access):
-            entry = self._entries[key] = Entry(self._connect(access))
+            entry = self._entries[key] = PooledClient(self._connect(access))
             entry.offer(access)
         self._used.set()
         return entry.client
 
-    def _connect(self, access: Access) -> Client:
+    def _connect(self, access: BmcAccount) -> RedfishClient:
         http = self._http(access, tls=tls_of(endpoint_of(access.url), access))
         gate = self._gates.get(http.endpoint.origin)
         if gate is None:
-            gate = self._gates[http.endpoint.origin] = Gate(http.endpoint.origin)
-        auth = Auth(http, access.username, access.password, self.limits)
-        return Client(Line(http, auth, gate, self.limits), self.limits)
+            gate = self._gates[http.endpoint.origin] = BmcGate(http.endpoint.origin)
+        auth = BmcAuth(http, access.username, access.password, self.limits)
+        return RedfishClient(BmcChannel(http, auth, gate, self.limits), self.limits)
 
-    def _http(self, access: Access, *, tls: Tls) -> Http:
+    def _http(self, access: BmcAccount, *, tls: Tls) -> Http:
         if self._session is None:
             raise RuntimeError("the pool is used outside of `async with`")
         return Http(self._session, endpoint_of(access.url), tls, self.limits)
 
-    async def hang_up(self, access: Access) -> None:
+    async def hang_up(self, access: BmcAccount) -> None:
         """Delete the session of that account, if there is one."""
         entry = self._entries.get(_key(access))
         if entry is not None:
@@ -157,9 +157,9 @@ class BmcPool:
 
     async def _see_off(self) -> None:
         """Delete the sessions of ended work when they are due, in the order of the calls of `part`."""
-        places = asyncio.Semaphore(HANG_UPS)
+        places = asyncio.Semaphore(CONCURRENT_DELETIONS)
 
-        async def one(line: Line) -> None:
+        async def one(line: BmcChannel) -> None:
             async with places:
                 await line.hang_up(unused_s=self.limits.part_s, in_a_hurry=False)
 
@@ -183,28 +183,28 @@ class BmcPool:
             if len(idle) == len(self._entries) and not any(entry.client.line.has_session for entry in idle):
                 self._used.clear()
 
-    async def _hang_up(self, entries: list[Entry], *, unused_s: float) -> None:
+    async def _hang_up(self, entries: list[PooledClient], *, unused_s: float) -> None:
         """Delete the sessions that were not used for `unused_s`, a few at a time."""
-        places = asyncio.Semaphore(HANG_UPS)
+        places = asyncio.Semaphore(CONCURRENT_DELETIONS)
 
-        async def one(line: Line) -> None:
+        async def one(line: BmcChannel) -> None:
             async with places:
                 await line.hang_up(unused_s=unused_s, in_a_hurry=False)
 
         await asyncio.gather(*(one(entry.client.line) for entry in entries if entry.client.line.has_session))
 
 
-class Bmc:
+class PooledBmc:
     """One system behind the pool: a PowerControl and a BootControl. It owns no connection."""
 
-    def __init__(self, pool: BmcPool, access: Access) -> None:
+    def __init__(self, pool: BmcPool, access: BmcAccount) -> None:
         self._pool = pool
         self._access = access
 
     async def system(self) -> SystemState:
         return await self._pool.client(self._access).system(self._access.device_id)
 
-    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> Accepted:
+    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> AcceptedReset:
         return await self._pool.client(self._access).reset(self._access.device_id, wanted, leave_by)
 
     async def set_boot_override(self, wanted: BootOverride, *, leave_by: float | None = None) -> BootOverride:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 
-class Power(StrEnum):
+class BmcPowerState(StrEnum):
     ON = "On"
     OFF = "Off"
     UNSETTLED = "Unsettled"  # between the two, null, missing, or an unknown value
@@ -54,7 +54,7 @@ class SystemState:
     """State of a system at one time."""
 
     device_id: str  # member that answered: the requested one, or the default
-    power: Power
+    power: BmcPowerState
     power_text: str  # PowerState as the BMC wrote it; "" if it was null or missing
     allowable: tuple[str, ...] | None  # ResetTypes that the BMC lists; None: no list
     boot: BootOverride | None  # None: the system has no boot override
@@ -64,7 +64,7 @@ class SystemState:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedReset:
     """Reset that the BMC accepted. Only a reading of the system shows its effect."""
 
     sent: str  # ResetType that was sent: a fallback if the BMC lacks the requested one
@@ -74,7 +74,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class BmcAccount:
     """Access to one system: exactly the fields that decide whether two callers may share a connection.
 
     Args:
@@ -100,14 +100,14 @@ class PowerControl(Protocol):
     """Power of one system. Calls raise the failures of `unbounded.api.failures`; `failures` has the narrower ones.
 
     `leave_by` is a time of the event loop's clock: a changing request is sent before it, or not at all (Transient). The
-    default is `Limits.start_s` after the call.
+    default is `BmcLimits.start_s` after the call.
     """
 
     async def system(self) -> SystemState:
         """Read the system now; the result is never cached."""
         ...
 
-    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> Accepted:
+    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> AcceptedReset:
         """Send one reset, and return when the BMC has accepted it (a 202 task is followed to its end or limit).
 
         Raises:
@@ -143,7 +143,7 @@ class BootControl(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BmcLimits:
     """Time limits in seconds. The defaults suit real BMCs; tests of time limits shorten them."""
 
     call_s: float = 30.0  # one request with its answer, the log-in before it included

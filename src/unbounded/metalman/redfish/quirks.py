@@ -14,7 +14,7 @@ from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarg
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ResetChoice:
     """ResetType that can replace a requested one.
 
     `listed_only`: sent only if the BMC lists it. `only_when_on`: sent only directly after a reading of On.
@@ -28,17 +28,17 @@ class Choice:
 # PushPowerButton toggles the power. For On it is never sent: executed late, it would switch off a host that has just
 # started. For a graceful shutdown it is the only way that iLO 4 and older Supermicro boards offer (an ACPI button
 # event).
-RESET_CHOICES: Final[Mapping[ResetType, tuple[Choice, ...]]] = {
-    ResetType.ON: (Choice("On"), Choice("ForceOn")),
-    ResetType.FORCE_OFF: (Choice("ForceOff"),),
+RESET_CHOICES: Final[Mapping[ResetType, tuple[ResetChoice, ...]]] = {
+    ResetType.ON: (ResetChoice("On"), ResetChoice("ForceOn")),
+    ResetType.FORCE_OFF: (ResetChoice("ForceOff"),),
     ResetType.GRACEFUL_SHUTDOWN: (
-        Choice("GracefulShutdown"),
-        Choice("PushPowerButton", listed_only=True, only_when_on=True),
+        ResetChoice("GracefulShutdown"),
+        ResetChoice("PushPowerButton", listed_only=True, only_when_on=True),
     ),
 }
 
 
-def choices(wanted: ResetType, allowable: tuple[str, ...] | None) -> tuple[Choice, ...]:
+def choices(wanted: ResetType, allowable: tuple[str, ...] | None) -> tuple[ResetChoice, ...]:
     """Return the values that may be sent for `wanted`, best first; none if the BMC lists only other values.
 
     An empty list counts as no list (observed on boards whose host was off when the list was made).
@@ -49,7 +49,7 @@ def choices(wanted: ResetType, allowable: tuple[str, ...] | None) -> tuple[Choic
     return tuple(choice for choice in rows if choice.value in allowable)[:1]
 
 
-def _same(etag: str) -> str:
+def _unchanged(etag: str) -> str:
     return etag
 
 
@@ -65,7 +65,7 @@ def _any(_etag: str) -> str:
 # many BMCs reject an unsolicited one. Then the ETag as read, then with its W/ added or removed (AMI compares weak ones
 # as strings; HPE sends weak ones and requires strong ones), then any. An action POST has none (iDRAC answers 412 to
 # one).
-IF_MATCH: Final[tuple[Callable[[str], str] | None, ...]] = (None, _same, _other_strength, _any)
+IF_MATCH: Final[tuple[Callable[[str], str] | None, ...]] = (None, _unchanged, _other_strength, _any)
 PRECONDITION: Final = frozenset({412, 428})
 
 # Return to booting from disk, tried in this order while the answer is Unsupported or the value has no effect. Some BMCs

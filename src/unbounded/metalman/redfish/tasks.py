@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.failures import Transient, Uncertain
-from unbounded.metalman.redfish import answers
-from unbounded.metalman.redfish.http import Answer
-from unbounded.metalman.redfish.line import Line
-from unbounded.metalman.redfish.ports import Limits
+from unbounded.metalman.redfish import documents
+from unbounded.metalman.redfish.channel import BmcChannel
+from unbounded.metalman.redfish.http import BmcResponse
+from unbounded.metalman.redfish.ports import BmcLimits
 
 SLOWER: Final = 1.5
 
@@ -21,7 +21,7 @@ class TaskEnd:
     said: str = ""
 
 
-async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> TaskEnd:
+async def follow(line: BmcChannel, accepted: BmcResponse, *, what: str, limits: BmcLimits) -> TaskEnd:
     """Poll the task until it ends; between polls the BMC is free for other calls.
 
     Returns:
@@ -30,7 +30,7 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
         TaskFailed, Rejected: the task failed, with its own message.
         Uncertain: the task is gone, or could not be read any more.
     """
-    monitor, *resource = answers.monitors_of(accepted) or ("",)
+    monitor, *resource = documents.monitors_of(accepted) or ("",)
     if not monitor:
         return TaskEnd(settled=False, said="accepted as a task that the BMC does not name")
     loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
         if answer.status in (429, 503):
             trouble = Transient(f"{line.where}: the task cannot be read ({answer.status})")
             continue
-        view, trouble = answers.task(answer, where=line.where, hide=line.secrets), None
+        view, trouble = documents.task(answer, where=line.where, hide=line.secrets), None
         said = view.said or said
         if isinstance(view.failure, Uncertain) and resource:
             monitor = resource.pop()  # the monitor cannot report (gone, or an error of its own): the Task may

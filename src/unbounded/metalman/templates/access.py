@@ -8,15 +8,15 @@ from typing import Any, Final, cast
 from unbounded.metalman.templates.errors import CallFailed
 from unbounded.metalman.templates.literals import quote
 from unbounded.metalman.templates.nodes import Node
-from unbounded.metalman.templates.run import Argument, Run
+from unbounded.metalman.templates.run import Argument, RenderState
 from unbounded.metalman.templates.types import (
     ANY,
     NILABLE,
     RAW,
     STRING,
     GoField,
+    GoKind,
     GoType,
-    Kind,
     Method,
     Signature,
     Value,
@@ -32,7 +32,7 @@ MISSING: Final = Value(RAW, None)  # no value of a stage before: unlike None, wh
 
 
 def field(
-    run: Run,
+    run: RenderState,
     dot: Value | None,
     name: str,
     node: Node,
@@ -52,25 +52,25 @@ def field(
     if found is None:  # only if there is no value at all
         return None
     type_ = found.type
-    if type_.kind is Kind.INTERFACE:
+    if type_.kind is GoKind.INTERFACE:
         raise run.error(f"nil pointer evaluating {receiver.type}.{name}")
     method = _method(found, name)
     if method is not None:
         return call(run, dot, _bound(method, name, found), name, node, args, final)
     if plain and (direct := _direct(found, name)) is not None:  # content of an interface
         return direct
-    if type_.kind is Kind.STRUCT and name in type_.fields:
-        raise run.error(_refusal(type_.fields[name], receiver.type, not plain))
-    if type_.kind is Kind.MAP and assignable(STRING, type_.of_keys):
+    if type_.kind is GoKind.STRUCT and name in type_.fields:
+        raise run.error(_field_error(type_.fields[name], receiver.type, not plain))
+    if type_.kind is GoKind.MAP and assignable(STRING, type_.of_keys):
         if not plain:
             raise run.error(f"{name} is not a method but has arguments")
         return _entry(run, found, name)
-    if nil and (type_.of_elements.kind is not Kind.STRUCT or name in type_.of_elements.fields):
+    if nil and (type_.of_elements.kind is not GoKind.STRUCT or name in type_.of_elements.fields):
         raise run.error(f"nil pointer evaluating {receiver.type}.{name}")
     raise run.error(f"can't evaluate field {name} in type {receiver.type}")
 
 
-def _refusal(entry: GoField, type_: GoType, given: bool) -> str:
+def _field_error(entry: GoField, type_: GoType, given: bool) -> str:
     """Return the error for a field of a struct that has no value here, or takes no arguments."""
     if given and entry.exported:
         return f"{entry.name} has arguments but cannot be invoked as function"
@@ -80,15 +80,15 @@ def _refusal(entry: GoField, type_: GoType, given: bool) -> str:
 def _direct(receiver: Value, name: str) -> Value | None:
     """Return the field of a struct or of a pointer's target: the fast path of nearly all accesses."""
     struct, data, addressable = receiver.type, receiver.data, receiver.addressable
-    if struct.kind is Kind.POINTER and struct.elem is not None:
+    if struct.kind is GoKind.POINTER and struct.elem is not None:
         struct, addressable = struct.elem, True
-    if data is None or struct.kind is not Kind.STRUCT or name in struct.methods:
+    if data is None or struct.kind is not GoKind.STRUCT or name in struct.methods:
         return None
     entry = struct.fields.get(name)
     return Value(entry.type, entry.get(data), addressable) if entry is not None and entry.exported else None
 
 
-def _entry(run: Run, found: Value, name: str) -> Value | None:
+def _entry(run: RenderState, found: Value, name: str) -> Value | None:
     if found.data and name in found.data:
         return Value(found.type.of_elements, found.data[name])
     if run.missing_key == "zero":
@@ -100,7 +100,7 @@ def _entry(run: Run, found: Value, name: str) -> Value | None:
 
 def _method(found: Value, name: str) -> Method | None:
     type_ = found.type
-    if type_.kind is Kind.POINTER and type_.elem is not None:
+    if type_.kind is GoKind.POINTER and type_.elem is not None:
         return type_.elem.methods.get(name)
     method = type_.methods.get(name)
     return method if method and (found.addressable or not method.pointer) else None
@@ -111,7 +111,7 @@ def _bound(method: Method, name: str, found: Value) -> Signature:
     signature, receiver = method.signature, found.data
 
     def bound(*args: Any) -> Any:
-        if receiver is None and found.type.kind is Kind.POINTER and not method.pointer:
+        if receiver is None and found.type.kind is GoKind.POINTER and not method.pointer:
             struct = found.type.elem
             short = found.type.name.rpartition(".")[2]
             raise CallFailed(f"value method {struct}.{name} called using nil *{short} pointer")
@@ -121,7 +121,7 @@ def _bound(method: Method, name: str, found: Value) -> Signature:
 
 
 def call(
-    run: Run,
+    run: RenderState,
     dot: Value | None,
     signature: Signature,
     name: str,
@@ -154,7 +154,7 @@ def call(
     return Value(signature.result, result)
 
 
-def parameter_types(run: Run, signature: Signature, name: str, given: int, has_final: bool) -> list[GoType]:
+def parameter_types(run: RenderState, signature: Signature, name: str, given: int, has_final: bool) -> list[GoType]:
     """Return the type of each argument, after a check of their number."""
     params, count = signature.params, given + has_final
     if signature.variadic:
@@ -168,7 +168,7 @@ def parameter_types(run: Run, signature: Signature, name: str, given: int, has_f
     return [params[min(place, len(params) - 1)] for place in range(count)]
 
 
-def checked(run: Run, value: Value | None, wanted: GoType) -> Value | None:
+def checked(run: RenderState, value: Value | None, wanted: GoType) -> Value | None:
     """Convert a value to an argument of the type; dereference it if that makes it fit.
 
     Returns:
@@ -176,20 +176,20 @@ def checked(run: Run, value: Value | None, wanted: GoType) -> Value | None:
     """
     if value is None:
         if wanted.kind in NILABLE:
-            return None if wanted.kind in (Kind.RAW, Kind.INTERFACE) else zero(wanted)
+            return None if wanted.kind in (GoKind.RAW, GoKind.INTERFACE) else zero(wanted)
         raise run.error(f"invalid value; expected {wanted}")
     if wanted is RAW or assignable(value.type, wanted):
         return value
-    if value.type.kind is Kind.INTERFACE and value.data is not None:
+    if value.type.kind is GoKind.INTERFACE and value.data is not None:
         value = of(value.data) or value
         if assignable(value.type, wanted):
             return value
     elem = value.type.elem
-    if value.type.kind is Kind.POINTER and elem is not None and assignable(elem, wanted):
+    if value.type.kind is GoKind.POINTER and elem is not None and assignable(elem, wanted):
         if value.data is None:
             raise run.error(f"dereference of nil pointer of type {wanted}")
         return Value(elem, value.data, addressable=True)
-    if wanted.kind is Kind.POINTER and value.addressable and wanted.name == f"*{value.type}":
+    if wanted.kind is GoKind.POINTER and value.addressable and wanted.name == f"*{value.type}":
         return Value(wanted, value.data)
     raise run.error(f"wrong type for value; expected {wanted}; got {value.type}")
 

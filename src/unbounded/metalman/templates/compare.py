@@ -6,10 +6,10 @@ from typing import Final
 
 from unbounded.metalman.templates.errors import CallFailed
 from unbounded.metalman.templates.fmt import sprintf
-from unbounded.metalman.templates.types import INTEGERS, Kind, Value, comparable, inside, is_nil
+from unbounded.metalman.templates.types import INTEGERS, GoKind, Value, comparable, inside, is_nil
 
-_BASIC: Final = frozenset({Kind.BOOL, Kind.COMPLEX, Kind.FLOAT, Kind.INT, Kind.STRING, Kind.UINT})
-_ORDERED: Final = _BASIC - {Kind.BOOL, Kind.COMPLEX}
+_BASIC: Final = frozenset({GoKind.BOOL, GoKind.COMPLEX, GoKind.FLOAT, GoKind.INT, GoKind.STRING, GoKind.UINT})
+_ORDERED: Final = _BASIC - {GoKind.BOOL, GoKind.COMPLEX}
 
 
 def equal(first: Value | None, *others: Value | None) -> bool:
@@ -53,7 +53,7 @@ def _same_reference(first: Value | None, second: Value | None) -> bool:
         raise CallFailed(f"non-comparable type {sprintf('%s', [second])}: {second.type}")
     if first.type.name != second.type.name:
         return False
-    if first.type.kind is Kind.POINTER:
+    if first.type.kind is GoKind.POINTER:
         return first.data is second.data
     return bool(first.data == second.data)
 

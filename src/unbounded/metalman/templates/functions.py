@@ -18,8 +18,8 @@ from unbounded.metalman.templates.types import (
     RAW,
     STRING,
     UINT8,
+    GoKind,
     GoType,
-    Kind,
     Signature,
     Value,
     assignable,
@@ -44,9 +44,9 @@ def decoded(data: bytes) -> str:
 
 def size(value: Value) -> int | None:
     """Return the length of a value in Go's sense; None if it has none."""
-    if value.type.kind is Kind.STRING:
+    if value.type.kind is GoKind.STRING:
         return len(value.data) if value.data.isascii() else len(encoded(value.data))
-    if value.type.kind in (Kind.SLICE, Kind.ARRAY, Kind.MAP):
+    if value.type.kind in (GoKind.SLICE, GoKind.ARRAY, GoKind.MAP):
         return len(value.data or ())
     return None
 
@@ -90,7 +90,7 @@ def prepared(value: Value | None, wanted: GoType) -> Value:
 def wrapped(number: int, type_: GoType) -> int:
     """Wrap an integer as a type of fewer bits does."""
     number &= (1 << type_.bits) - 1
-    return number - (1 << type_.bits) if type_.kind is Kind.INT and number >> (type_.bits - 1) else number
+    return number - (1 << type_.bits) if type_.kind is GoKind.INT and number >> (type_.bits - 1) else number
 
 
 def index(item: Value | None, *indexes: Value | None) -> Value | None:
@@ -107,7 +107,7 @@ def index(item: Value | None, *indexes: Value | None) -> Value | None:
 
 def _element(item: Value, where: Value | None) -> Value:
     kind = item.type.kind
-    if kind is Kind.MAP:
+    if kind is GoKind.MAP:
         key = prepared(where, item.type.of_keys).data
         if item.data and key in item.data:
             return Value(item.type.of_elements, item.data[key])
@@ -118,7 +118,7 @@ def _element(item: Value, where: Value | None) -> Value:
     place = _place(where, count)
     if place == count:
         raise CallFailed(f"reflect: {kind} index out of range")
-    if kind is Kind.STRING:
+    if kind is GoKind.STRING:
         return Value(UINT8, encoded(item.data)[place])
     return elements(item)[place]
 
@@ -131,9 +131,9 @@ def cut(item: Value | None, *indexes: Value | None) -> Value:
     if len(indexes) > 3:
         raise CallFailed(f"too many slice indexes: {len(indexes)}")
     kind, count = item.type.kind, size(item)
-    if kind is Kind.STRING and len(indexes) == 3:
+    if kind is GoKind.STRING and len(indexes) == 3:
         raise CallFailed("cannot 3-index slice a string")
-    if count is None or kind is Kind.MAP:
+    if count is None or kind is GoKind.MAP:
         raise CallFailed(f"can't slice item of type {item.type}")
     bounds = [0, count, count]
     for place, each in enumerate(indexes):
@@ -141,11 +141,11 @@ def cut(item: Value | None, *indexes: Value | None) -> Value:
     for first, second in ((0, 1), (1, 2)):
         if bounds[first] > bounds[second]:
             raise CallFailed(f"invalid slice index: {bounds[first]} > {bounds[second]}")
-    if kind is Kind.STRING:
+    if kind is GoKind.STRING:
         return Value(item.type, decoded(encoded(item.data)[bounds[0] : bounds[1]]))
-    if kind is Kind.ARRAY and not item.addressable:
+    if kind is GoKind.ARRAY and not item.addressable:
         raise CallFailed("reflect.Value.Slice: slice of unaddressable array")
-    type_ = item.type if kind is Kind.SLICE else GoType(Kind.SLICE, f"[]{item.type.elem}", elem=item.type.elem)
+    type_ = item.type if kind is GoKind.SLICE else GoType(GoKind.SLICE, f"[]{item.type.elem}", elem=item.type.elem)
     return Value(type_, (item.data or ())[bounds[0] : bounds[1]])
 
 
@@ -154,7 +154,7 @@ def call(name: str, function: Value | None, *args: Value | None) -> Any:
     function = inside(function)
     if function is None:
         raise CallFailed("call of nil")
-    if function.type.kind is not Kind.FUNC:
+    if function.type.kind is not GoKind.FUNC:
         raise CallFailed(f"non-function {name} of type {function.type}")
     signature: Signature | None = function.data
     if signature is None:
@@ -176,16 +176,16 @@ def call(name: str, function: Value | None, *args: Value | None) -> Any:
 
 def printable(value: Value | None) -> Value | None:
     """Return the printed form of an action's value; None if its type cannot be printed."""
-    if value is not None and value.type.kind is Kind.POINTER:
+    if value is not None and value.type.kind is GoKind.POINTER:
         value, _ = indirect(value)
-    value = value if value is None or value.type.kind is not Kind.INTERFACE else inside(value)
+    value = value if value is None or value.type.kind is not GoKind.INTERFACE else inside(value)
     if value is None:
         return Value(STRING, "<no value>")
     if value.addressable and any(
         (method := value.type.methods.get(name)) and method.pointer for name in ("Error", "String")
     ):
-        return Value(GoType(Kind.POINTER, f"*{value.type}", elem=value.type), value.data)
-    return None if value.type.kind is Kind.FUNC else value
+        return Value(GoType(GoKind.POINTER, f"*{value.type}", elem=value.type), value.data)
+    return None if value.type.kind is GoKind.FUNC else value
 
 
 def _joined(args: tuple[Value | None, ...]) -> str:

@@ -44,7 +44,7 @@ _MARKER: Final = 2  # a trim marker is a minus and a space
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TemplateToken:
     kind: T
     text: str
     place: int  # of its first character in the template
@@ -63,7 +63,7 @@ class Token:
         return quote(self.text) if len(self.text) <= 10 else quote(self.text[:10]) + "..."
 
 
-def lex(text: str, left: str = "{{", right: str = "}}") -> list[Token]:
+def lex(text: str, left: str = "{{", right: str = "}}") -> list[TemplateToken]:
     """Return the tokens of a template; the last is EOF, or an ERROR if the rest is invalid."""
     lexer = _Lexer(text, left, right)
     with suppress(_Stop):
@@ -84,7 +84,7 @@ class _Lexer:
         self.input = text
         self.left = left
         self.right = right
-        self.tokens: list[Token] = []
+        self.tokens: list[TemplateToken] = []
         self.place = 0  # the next character
         self.start = 0  # first character of the current token
         self.line = 1  # of start
@@ -92,7 +92,7 @@ class _Lexer:
 
     def emit(self, kind: T) -> None:
         text = self.input[self.start : self.place]
-        self.tokens.append(Token(kind, text, self.start, self.line))
+        self.tokens.append(TemplateToken(kind, text, self.start, self.line))
         self.ignore()
 
     def ignore(self) -> None:
@@ -100,7 +100,7 @@ class _Lexer:
         self.start = self.place
 
     def stop(self, message: str) -> None:
-        self.tokens.append(Token(T.ERROR, message, self.start, self.line))
+        self.tokens.append(TemplateToken(T.ERROR, message, self.start, self.line))
         raise _Stop
 
     def peek(self) -> str:
@@ -128,7 +128,7 @@ class _Lexer:
         self.place = len(self.input)
         if self.place > self.start:
             self.emit(T.TEXT)
-        self.tokens.append(Token(T.EOF, "EOF", self.place, self.line))
+        self.tokens.append(TemplateToken(T.EOF, "EOF", self.place, self.line))
 
     def text_before(self, found: int) -> None:
         """Emit the text up to a left delimiter, trimmed if the delimiter has a trim marker."""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from unbounded.api.machine import Machine, PXESpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.metalman.templates import types as go
-from unbounded.metalman.templates.types import GoField, GoType, Kind, Method, Signature, Value
+from unbounded.metalman.templates.types import GoField, GoKind, GoType, Method, Signature, Value
 
 _WORDS: Final[Mapping[str, str]] = {
     word.lower(): word
@@ -34,7 +34,7 @@ _META: Final = "unbounded.api.meta"  # types that Kubernetes defines, in its pac
 _PLAIN: Final[Mapping[object, GoType]] = {str: go.STRING, int: go.INT64, bool: go.BOOL, float: go.FLOAT64}
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class TemplateContext(msgspec.Struct, frozen=True, kw_only=True):
     """Values that a template gets besides the Machine."""
 
     apiserver_url: str
@@ -44,7 +44,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     agent_config_json: str
 
 
-def template_data(machine: Machine, around: Surroundings) -> Value:
+def template_data(machine: Machine, around: TemplateContext) -> Value:
     """Return the dot of a netboot template. `.Machine.UID` is the UID in the marks on the Machine's disks."""
     marked = replace(machine, metadata=replace(machine.metadata, uid=machine.lasting_uid))
     return Value(_DATA, (marked, around))
@@ -67,7 +67,7 @@ def struct_type(struct: type[msgspec.Struct]) -> GoType:
         type_ = _type(hints[name])
         fields[shown] = GoField(shown, type_, _getter(name, type_))
     name = _NAMES.get(struct.__name__, struct.__name__)
-    return GoType(Kind.STRUCT, f"{package}.{name}", named=True, fields=fields, own=tuple(fields), methods=methods)
+    return GoType(GoKind.STRUCT, f"{package}.{name}", named=True, fields=fields, own=tuple(fields), methods=methods)
 
 
 def _type(hint: Any) -> GoType:
@@ -82,13 +82,13 @@ def _type(hint: Any) -> GoType:
         return go.map_of(_type(args[0]), _type(args[1]))
     if origin in (typing.Union, python_types.UnionType):
         (held,) = (_type(each) for each in args if each is not type(None))
-        return held if held.kind is Kind.STRING else go.pointer_to(held)
+        return held if held.kind is GoKind.STRING else go.pointer_to(held)
     raise TypeError(f"{hint} has no type in Go")
 
 
 def _getter(name: str, type_: GoType) -> Callable[[Any], Any]:
     read = attrgetter(name)
-    if type_.kind is not Kind.STRING:
+    if type_.kind is not GoKind.STRING:
         return read
     return lambda struct: read(struct) or ""
 
@@ -101,7 +101,7 @@ def _machine_type() -> GoType:
     own = {name: field for name, field in plain.fields.items() if name != "Metadata"}
     fields = {**promoted, "ObjectMeta": metadata, **own}
     return GoType(
-        Kind.STRUCT,
+        GoKind.STRUCT,
         "v1alpha3.Machine",
         named=True,
         fields=fields,
@@ -143,4 +143,4 @@ _FIELDS: Final[Mapping[str, GoField]] = {
     "ClusterDNS": GoField("ClusterDNS", go.STRING, _around("cluster_dns")),
     "AgentConfigJSON": GoField("AgentConfigJSON", go.STRING, _around("agent_config_json")),
 }
-_DATA: Final = GoType(Kind.STRUCT, "netboot.TemplateData", named=True, fields=_FIELDS, own=tuple(_FIELDS))
+_DATA: Final = GoType(GoKind.STRUCT, "netboot.TemplateData", named=True, fields=_FIELDS, own=tuple(_FIELDS))

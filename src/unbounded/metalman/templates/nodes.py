@@ -65,7 +65,7 @@ class NumberNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldNode:
     """`.A.B`: fields of dot."""
 
     place: int
@@ -87,7 +87,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class ChainNode:
     """`(pipeline).A.B`: fields of an operand's value."""
 
     place: int
@@ -100,7 +100,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandNode:
     """An operand and its arguments."""
 
     place: int
@@ -115,7 +115,7 @@ class Pipe:
     """Commands, each of which gets the value of the one before, and variables that are set to the last value."""
 
     place: int
-    commands: tuple[Command, ...]
+    commands: tuple[CommandNode, ...]
     variables: tuple[str, ...] = ()
     assigns: bool = False
 
@@ -124,18 +124,18 @@ class Pipe:
         return sets + " | ".join(map(str, self.commands))
 
 
-Operand: TypeAlias = Identifier | Dot | Nil | Bool | Text | NumberNode | Field | Variable | Chain | Pipe
+Operand: TypeAlias = Identifier | Dot | Nil | Bool | Text | NumberNode | FieldNode | Variable | ChainNode | Pipe
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class LiteralNode:
     """Text outside of the delimiters."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ActionNode:
     place: int
     pipe: Pipe
 
@@ -187,7 +187,7 @@ class Ending:
         return f"{{{{{self.word}}}}}"
 
 
-Item: TypeAlias = Literal | Action | Branch | Jump | Include
+Item: TypeAlias = LiteralNode | ActionNode | Branch | Jump | Include
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class List:
     @property
     def is_blank(self) -> bool:
         """Return whether it prints only white space: such a definition does not count."""
-        return all(isinstance(item, Literal) and not item.text.strip() for item in self.items)
+        return all(isinstance(item, LiteralNode) and not item.text.strip() for item in self.items)
 
 
-Node: TypeAlias = Operand | Command | Action | Branch | Include
+Node: TypeAlias = Operand | CommandNode | ActionNode | Branch | Include

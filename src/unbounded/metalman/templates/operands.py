@@ -1,4 +1,4 @@
-"""Operands, commands and pipelines as functions over a `Run`: compiled once, called for each rendering."""
+"""Operands, commands and pipelines as functions over a `RenderState`: compiled once, called for each rendering."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from unbounded.metalman.templates.access import MISSING, as_object, checked
 from unbounded.metalman.templates.functions import BUILTINS, wrapped
 from unbounded.metalman.templates.nodes import (
     Bool,
-    Chain,
-    Command,
+    ChainNode,
+    CommandNode,
     Dot,
-    Field,
+    FieldNode,
     Identifier,
     Nil,
     Node,
@@ -23,7 +23,7 @@ from unbounded.metalman.templates.nodes import (
     Text,
     Variable,
 )
-from unbounded.metalman.templates.run import Argument, Eval, Run, Stage
+from unbounded.metalman.templates.run import Argument, Eval, RenderState, Stage
 from unbounded.metalman.templates.types import (
     ANY,
     BOOL,
@@ -33,8 +33,8 @@ from unbounded.metalman.templates.types import (
     NILABLE,
     RAW,
     STRING,
+    GoKind,
     GoType,
-    Kind,
     Signature,
     Value,
     inside,
@@ -44,12 +44,12 @@ from unbounded.metalman.templates.types import (
 
 Functions = Mapping[str, Signature]
 _EXPECTED: Final = {
-    Kind.BOOL: "bool",
-    Kind.STRING: "string",
-    Kind.INT: "integer",
-    Kind.UINT: "unsigned integer",
-    Kind.FLOAT: "float",
-    Kind.COMPLEX: "complex",
+    GoKind.BOOL: "bool",
+    GoKind.STRING: "string",
+    GoKind.INT: "integer",
+    GoKind.UINT: "unsigned integer",
+    GoKind.FLOAT: "float",
+    GoKind.COMPLEX: "complex",
 }
 
 
@@ -59,12 +59,12 @@ def pipeline(pipe: Pipe, functions: Functions) -> Eval:
     first, rest = stages[0], stages[1:]
     names, assigns = pipe.variables, pipe.assigns
 
-    def plain(run: Run, dot: Value | None) -> Value | None:
+    def plain(run: RenderState, dot: Value | None) -> Value | None:
         run.node = pipe
         value = first(run, dot, MISSING)
-        return value if value is None or value.type.kind is not Kind.INTERFACE else inside(value)
+        return value if value is None or value.type.kind is not GoKind.INTERFACE else inside(value)
 
-    def full(run: Run, dot: Value | None) -> Value | None:
+    def full(run: RenderState, dot: Value | None) -> Value | None:
         value = plain(run, dot)
         for stage in rest:
             value = inside(stage(run, dot, value))
@@ -78,16 +78,16 @@ def pipeline(pipe: Pipe, functions: Functions) -> Eval:
     return full if rest or names else plain
 
 
-def _command(command: Command, functions: Functions) -> Stage:
+def _command(command: CommandNode, functions: Functions) -> Stage:
     first = command.args[0]
     args = [_argument(arg, functions) for arg in command.args[1:]]
     if isinstance(first, Identifier):
         return _function(first, command, args, functions)
-    if isinstance(first, Field | Chain) or (isinstance(first, Variable) and len(first.names) > 1):
+    if isinstance(first, FieldNode | ChainNode) or (isinstance(first, Variable) and len(first.names) > 1):
         return _chain(first, args, functions)
     give = _pipe_or_constant(first, functions)
 
-    def alone(run: Run, dot: Value | None, final: Value | None) -> Value | None:
+    def alone(run: RenderState, dot: Value | None, final: Value | None) -> Value | None:
         if not isinstance(first, Pipe):
             run.node = first
         if args or final is not MISSING:
@@ -130,25 +130,25 @@ def _constant(node: Operand) -> Value | None:
     raise AssertionError(node)
 
 
-def _chain(node: Field | Chain | Variable, args: Sequence[Argument], functions: Functions) -> Stage:
+def _chain(node: FieldNode | ChainNode | Variable, args: Sequence[Argument], functions: Functions) -> Stage:
     """Compile `.A.B`, `$a.B` and `(…).A`; the last name may be a method that takes the arguments."""
     start: Eval
     match node:
-        case Field(names=names):
+        case FieldNode(names=names):
             start = lambda _, dot: dot  # noqa: E731 - one of three
         case Variable(names=(variable, *names)):
             start = lambda run, _: run.variable(variable)  # noqa: E731 - one of three
-        case Chain(node=operand, names=names):
+        case ChainNode(node=operand, names=names):
             inner = _argument(operand, functions)
 
-            def start(run: Run, dot: Value | None) -> Value | None:
+            def start(run: RenderState, dot: Value | None) -> Value | None:
                 if isinstance(operand, Nil):
                     raise run.error(f"indirection through explicit nil in {node}")
                 return cast("Value | None", inner(run, dot, RAW))
 
     *path, last = names
 
-    def walk(run: Run, dot: Value | None, final: Value | None) -> Value | None:
+    def walk(run: RenderState, dot: Value | None, final: Value | None) -> Value | None:
         run.node = node
         value = start(run, dot)
         for name in path:
@@ -165,14 +165,14 @@ def _function(node: Identifier, whole: Node, args: Sequence[Argument], functions
     if builtin and name in ("and", "or"):
         return _short_circuit(node, signature, args)
     insert = None
-    if builtin and name == "call" and isinstance(whole, Command) and len(whole.args) > 1:
+    if builtin and name == "call" and isinstance(whole, CommandNode) and len(whole.args) > 1:
         callee = whole.args[1]
         shown = f"{callee}"
         insert = lambda: shown  # noqa: E731 - or None
     elif builtin and name == "call":
         insert = lambda: "<value>"  # noqa: E731 - the function itself comes from the stage before
 
-    def invoke(run: Run, dot: Value | None, final: Value | None) -> Value | None:
+    def invoke(run: RenderState, dot: Value | None, final: Value | None) -> Value | None:
         run.node = node
         run.step()
         return access.call(run, dot, signature, name, whole, args, final, insert)
@@ -184,7 +184,7 @@ def _short_circuit(node: Identifier, signature: Signature, args: Sequence[Argume
     """Compile `and` and `or`: the first argument that decides is the value, and no later one is evaluated."""
     wanted = node.name == "or"
 
-    def invoke(run: Run, dot: Value | None, final: Value | None) -> Value | None:
+    def invoke(run: RenderState, dot: Value | None, final: Value | None) -> Value | None:
         run.node = node
         run.step()
         access.parameter_types(run, signature, node.name, len(args), final is not MISSING)
@@ -218,25 +218,25 @@ def _argument(node: Operand, functions: Functions) -> Argument:
             chain = _chain(node, (), functions)
             give = lambda run, dot: chain(run, dot, MISSING)  # noqa: E731 - one of several
 
-    def argument(run: Run, dot: Value | None, wanted: GoType) -> object:
+    def argument(run: RenderState, dot: Value | None, wanted: GoType) -> object:
         run.node = node
         return as_object(checked(run, give(run, dot), wanted), wanted)
 
     return argument
 
 
-def _nil(run: Run, node: Nil, wanted: GoType) -> object:
+def _nil(run: RenderState, node: Nil, wanted: GoType) -> object:
     run.node = node
     if wanted.kind not in NILABLE:
         raise run.error(f"cannot assign nil to {wanted}")
-    return None if wanted.kind in (Kind.RAW, Kind.INTERFACE) else zero(wanted).data
+    return None if wanted.kind in (GoKind.RAW, GoKind.INTERFACE) else zero(wanted).data
 
 
 def _literal(node: Bool | Text | NumberNode) -> Argument:
     ideal = _constant(node)
     plain = None if ideal is None else ideal.data
 
-    def argument(run: Run, _: Value | None, wanted: GoType) -> object:
+    def argument(run: RenderState, _: Value | None, wanted: GoType) -> object:
         run.node = node
         if wanted is RAW or wanted is ANY:
             return ideal if ideal is not None else run.fail(f"{node} overflows int")
@@ -247,20 +247,20 @@ def _literal(node: Bool | Text | NumberNode) -> Argument:
     return argument
 
 
-def _fitted(run: Run, node: Bool | Text | NumberNode, wanted: GoType) -> object:
+def _fitted(run: RenderState, node: Bool | Text | NumberNode, wanted: GoType) -> object:
     """Convert a literal to the required type."""
     match wanted.kind, node:
-        case Kind.BOOL, Bool(true=true):
+        case GoKind.BOOL, Bool(true=true):
             return true
-        case Kind.STRING, Text(text=text):
+        case GoKind.STRING, Text(text=text):
             return text
-        case Kind.INT, NumberNode(number=number) if number.integer is not None:
+        case GoKind.INT, NumberNode(number=number) if number.integer is not None:
             return wrapped(number.integer, wanted)
-        case Kind.UINT, NumberNode(number=number) if number.unsigned is not None:
+        case GoKind.UINT, NumberNode(number=number) if number.unsigned is not None:
             return wrapped(number.unsigned, wanted)
-        case Kind.FLOAT, NumberNode(number=number) if number.real is not None:
+        case GoKind.FLOAT, NumberNode(number=number) if number.real is not None:
             return number.real
-        case Kind.COMPLEX, NumberNode(number=number) if number.complex is not None or number.real is not None:
+        case GoKind.COMPLEX, NumberNode(number=number) if number.complex is not None or number.real is not None:
             return number.complex if number.complex is not None else complex(number.real or 0)
     if wanted.kind not in _EXPECTED:
         raise run.error(f"can't handle {node} for arg of type {wanted}")

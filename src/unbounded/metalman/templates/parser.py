@@ -7,22 +7,22 @@ from typing import Final
 
 from unbounded.metalman.templates import literals
 from unbounded.metalman.templates.errors import CallFailed, ParseError
-from unbounded.metalman.templates.lexer import T, Token, lex
+from unbounded.metalman.templates.lexer import T, TemplateToken, lex
 from unbounded.metalman.templates.nodes import (
-    Action,
+    ActionNode,
     Bool,
     Branch,
-    Chain,
-    Command,
+    ChainNode,
+    CommandNode,
     Dot,
     Ending,
-    Field,
+    FieldNode,
     Identifier,
     Include,
     Item,
     Jump,
     List,
-    Literal,
+    LiteralNode,
     Nil,
     NumberNode,
     Operand,
@@ -46,7 +46,7 @@ def parse(
     Raises:
         ParseError: the template is invalid; the message is Go's.
     """
-    parser = _Parser(name, lex(text, *delimiters), functions)
+    parser = _TemplateParser(name, lex(text, *delimiters), functions)
     try:
         parser.file()
     except CallFailed as failed:
@@ -56,8 +56,8 @@ def parse(
     return parser.trees
 
 
-class _Parser:
-    def __init__(self, name: str, tokens: list[Token], functions: Container[str]) -> None:
+class _TemplateParser:
+    def __init__(self, name: str, tokens: list[TemplateToken], functions: Container[str]) -> None:
         self.name = name
         self.tokens = tokens
         self.functions = functions
@@ -70,22 +70,22 @@ class _Parser:
 
     # -- tokens
 
-    def peek(self) -> Token:
+    def peek(self) -> TemplateToken:
         at = min(self.at, len(self.tokens) - 1)
         self.seen = max(self.seen, at)
         return self.tokens[at]
 
-    def next(self) -> Token:
+    def next(self) -> TemplateToken:
         token = self.peek()
         self.at += 1
         return token
 
-    def peek_word(self) -> Token:
+    def peek_word(self) -> TemplateToken:
         while self.peek().kind is T.SPACE:
             self.at += 1
         return self.peek()
 
-    def next_word(self) -> Token:
+    def next_word(self) -> TemplateToken:
         token = self.peek_word()
         self.at += 1
         return token
@@ -93,10 +93,10 @@ class _Parser:
     def error(self, message: str) -> ParseError:
         return ParseError(f"template: {self.name}:{self.tokens[self.seen].line}: {message}")
 
-    def unexpected(self, token: Token, context: str) -> ParseError:
+    def unexpected(self, token: TemplateToken, context: str) -> ParseError:
         return self.error(token.text if token.kind is T.ERROR else f"unexpected {token} in {context}")
 
-    def expect(self, kind: T, context: str) -> Token:
+    def expect(self, kind: T, context: str) -> TemplateToken:
         token = self.next_word()
         if token.kind is not kind:
             raise self.unexpected(token, context)
@@ -162,7 +162,7 @@ class _Parser:
     def text_or_action(self) -> Item | Ending:
         token = self.next_word()
         if token.kind is T.TEXT:
-            return Literal(token.text)
+            return LiteralNode(token.text)
         if token.kind is T.LEFT:
             return self.action()
         raise self.unexpected(token, "input")
@@ -185,14 +185,14 @@ class _Parser:
                 case "block":
                     return self.block()
         self.at -= 1
-        return Action(token.place, self.pipeline("command", T.RIGHT))
+        return ActionNode(token.place, self.pipeline("command", T.RIGHT))
 
     def otherwise(self) -> Ending:
         if not self.peek_word().is_keyword("if", "with"):
             self.expect(T.RIGHT, "else")
         return Ending("else")
 
-    def branch(self, token: Token) -> Branch:
+    def branch(self, token: TemplateToken) -> Branch:
         word, mark = token.text, len(self.variables)
         pipe = self.pipeline(word, T.RIGHT)
         self.loops += word == "range"
@@ -213,7 +213,7 @@ class _Parser:
         del self.variables[mark:]
         return Branch(pipe.place, word, pipe, body, other)
 
-    def jump(self, token: Token) -> Jump:
+    def jump(self, token: TemplateToken) -> Jump:
         shown = f"{{{{{token.text}}}}}"
         following = self.next_word()
         if following.kind is not T.RIGHT:
@@ -244,7 +244,7 @@ class _Parser:
     def pipeline(self, context: str, end: T) -> Pipe:
         place = self.peek_word().place
         variables, assigns = self.declarations(context)
-        commands: list[Command] = []
+        commands: list[CommandNode] = []
         while True:
             token = self.next_word()
             if token.kind is end:
@@ -256,7 +256,7 @@ class _Parser:
             start = token.place
             while self.another_operand(args):
                 args.append(self.operand())
-            commands.append(Command(start, tuple(args)))
+            commands.append(CommandNode(start, tuple(args)))
         if not commands:
             raise self.error(f"missing value for {context}")
         for stage, command in enumerate(commands[1:], 2):
@@ -321,15 +321,15 @@ class _Parser:
         place, names = self.peek().place, []
         while self.peek().kind is T.FIELD:
             names.append(self.next().text[1:])
-        if isinstance(node, Field):
-            return Field(place, (*node.names, *names))
+        if isinstance(node, FieldNode):
+            return FieldNode(place, (*node.names, *names))
         if isinstance(node, Variable):
             return Variable(place, (*node.names, *names))
         if isinstance(node, _CONSTANT):
             raise self.error(f"unexpected . after term {literals.quote(str(node))}")
-        return Chain(place, node, tuple(names))
+        return ChainNode(place, node, tuple(names))
 
-    def term(self, token: Token) -> Operand:
+    def term(self, token: TemplateToken) -> Operand:
         place, text = token.place, token.text
         match token.kind:
             case T.IDENTIFIER:
@@ -341,7 +341,7 @@ class _Parser:
                     raise self.error(f"undefined variable {literals.quote(text)}")
                 return Variable(place, (text,))
             case T.FIELD:
-                return Field(place, (text[1:],))
+                return FieldNode(place, (text[1:],))
             case T.DOT:
                 return Dot(place)
             case T.NIL:

@@ -15,7 +15,7 @@ _STEP_LETTERS: Final = 64  # a function's result of this length costs as much as
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TemplateLimits:
     """Limits of one rendering, so that no template can keep a server busy or fill its memory."""
 
     steps: int = 200_000  # actions, commands and turns of loops
@@ -23,12 +23,12 @@ class Limits:
     depth: int = 100  # templates within templates
 
 
-class Run:
+class RenderState:
     """State of one rendering."""
 
     __slots__ = ("depth", "letters", "limits", "missing_key", "name", "node", "out", "source", "steps", "trees", "vars")
 
-    def __init__(self, name: str, source: Source, trees: Mapping[str, Walk], data: Value | None) -> None:
+    def __init__(self, name: str, source: TemplateSource, trees: Mapping[str, Walk], data: Value | None) -> None:
         self.name = name  # of the running template
         self.source = source
         self.trees = trees
@@ -84,13 +84,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TemplateSource:
     """Text of a template, and the options of its rendering."""
 
     name: str
     text: str
     missing_key: str
-    limits: Limits
+    limits: TemplateLimits
 
     def position(self, place: int) -> str:
         """Return `file:line:column`; the column counts bytes from 0, as Go's does."""
@@ -99,7 +99,9 @@ class Source:
         return f"{self.name}:{self.text.count(chr(10), 0, place) + 1}:{column}"
 
 
-Eval: TypeAlias = Callable[[Run, Value | None], Value | None]
-Stage: TypeAlias = Callable[[Run, Value | None, Value | None], Value | None]  # run, dot, value of the stage before
-Walk: TypeAlias = Callable[[Run, Value | None], None]
-Argument: TypeAlias = Callable[[Run, Value | None, GoType], object]
+Eval: TypeAlias = Callable[[RenderState, Value | None], Value | None]
+Stage: TypeAlias = Callable[
+    [RenderState, Value | None, Value | None], Value | None
+]  # run, dot, value of the stage before
+Walk: TypeAlias = Callable[[RenderState, Value | None], None]
+Argument: TypeAlias = Callable[[RenderState, Value | None, GoType], object]

@@ -10,14 +10,14 @@ from unbounded.metalman.templates.errors import RenderError
 from unbounded.metalman.templates.fmt import sprint, sprintf
 from unbounded.metalman.templates.functions import BUILTINS, printable
 from unbounded.metalman.templates.literals import quote
-from unbounded.metalman.templates.nodes import Action, Branch, Include, Item, Jump, List, Literal
+from unbounded.metalman.templates.nodes import ActionNode, Branch, Include, Item, Jump, List, LiteralNode
 from unbounded.metalman.templates.operands import Functions, pipeline
 from unbounded.metalman.templates.parser import parse
-from unbounded.metalman.templates.run import Eval, Limits, Run, Source, Walk
+from unbounded.metalman.templates.run import Eval, RenderState, TemplateLimits, TemplateSource, Walk
 from unbounded.metalman.templates.types import (
     INT,
     STRING,
-    Kind,
+    GoKind,
     Signature,
     Value,
     elements,
@@ -28,7 +28,7 @@ from unbounded.metalman.templates.types import (
 )
 
 Pair = tuple[Value | None, Value]
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = TemplateLimits()
 
 
 class Template:
@@ -42,7 +42,7 @@ class Template:
         *,
         delimiters: tuple[str, str] = ("{{", "}}"),
         missing_key: str = "default",
-        limits: Limits = DEFAULT_LIMITS,
+        limits: TemplateLimits = DEFAULT_LIMITS,
     ) -> None:
         """Parse and compile.
 
@@ -55,7 +55,7 @@ class Template:
         """
         known = {**BUILTINS, **(functions or {})}
         self.name = name
-        self._source = Source(name, text, missing_key, limits)
+        self._source = TemplateSource(name, text, missing_key, limits)
         trees = parse(name, text, known, delimiters)
         self._trees = {each: _list(tree, known) for each, tree in trees.items()}
 
@@ -70,7 +70,7 @@ class Template:
     def parts(self, data: object) -> Iterator[str]:
         """Yield the output in pieces; the output before an error comes before the error."""
         value = of(data)
-        run = Run(self.name, self._source, self._trees, value)
+        run = RenderState(self.name, self._source, self._trees, value)
         failed: RenderError | None = None
         try:
             self._trees[self.name](run, value)
@@ -96,7 +96,7 @@ def _list(tree: List, functions: Functions) -> Walk:
     if len(walks) == 1:
         return walks[0]
 
-    def walk(run: Run, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: Value | None) -> None:
         for each in walks:
             each(run, dot)
 
@@ -105,9 +105,9 @@ def _list(tree: List, functions: Functions) -> Walk:
 
 def _item(item: Item, functions: Functions) -> Walk:
     match item:
-        case Literal(text=text):
+        case LiteralNode(text=text):
             return lambda run, _: run.write(text)
-        case Action():
+        case ActionNode():
             return _action(item, functions)
         case Branch(word="range"):
             return _range(item, functions)
@@ -119,25 +119,25 @@ def _item(item: Item, functions: Functions) -> Walk:
             return _break if word == "break" else _continue
 
 
-def _break(_: Run, __: Value | None) -> None:
+def _break(_: RenderState, __: Value | None) -> None:
     raise _Break
 
 
-def _continue(_: Run, __: Value | None) -> None:
+def _continue(_: RenderState, __: Value | None) -> None:
     raise _Continue
 
 
-def _action(node: Action, functions: Functions) -> Walk:
+def _action(node: ActionNode, functions: Functions) -> Walk:
     give = pipeline(node.pipe, functions)
     if node.pipe.variables:
 
-        def declare(run: Run, dot: Value | None) -> None:
+        def declare(run: RenderState, dot: Value | None) -> None:
             run.step()
             give(run, dot)
 
         return declare
 
-    def show(run: Run, dot: Value | None) -> None:
+    def show(run: RenderState, dot: Value | None) -> None:
         run.step()
         value = give(run, dot)
         if value is not None and value.type is STRING:
@@ -159,7 +159,7 @@ def _choice(node: Branch, functions: Functions) -> Walk:
     otherwise = _list(node.otherwise, functions) if node.otherwise else None
     sets_dot = node.word == "with"
 
-    def walk(run: Run, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: Value | None) -> None:
         run.step()
         mark = len(run.vars)
         value = give(run, dot)
@@ -178,7 +178,7 @@ def _range(node: Branch, functions: Functions) -> Walk:
     otherwise = _list(node.otherwise, functions) if node.otherwise else None
     names, assigns = node.pipe.variables, node.pipe.assigns
 
-    def walk(run: Run, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: Value | None) -> None:
         outside = len(run.vars)
         pairs = _pairs(run, give, dot, len(names))
         mark, turns = len(run.vars), 0
@@ -200,7 +200,7 @@ def _range(node: Branch, functions: Functions) -> Walk:
     return walk
 
 
-def _set(run: Run, names: Sequence[str], assigns: bool, key: Value | None, value: Value) -> None:
+def _set(run: RenderState, names: Sequence[str], assigns: bool, key: Value | None, value: Value) -> None:
     """Set the variables of a range for this iteration; one variable gets the element."""
     values = (value,) if len(names) == 1 else (key, value)
     for back, (name, each) in enumerate(zip(names, values, strict=True), -len(names)):
@@ -210,17 +210,17 @@ def _set(run: Run, names: Sequence[str], assigns: bool, key: Value | None, value
             run.vars[back] = (name, each)
 
 
-def _pairs(run: Run, give: Eval, dot: Value | None, variables: int) -> Iterator[Pair] | Sequence[Pair]:
+def _pairs(run: RenderState, give: Eval, dot: Value | None, variables: int) -> Iterator[Pair] | Sequence[Pair]:
     """Return the keys and elements that a range iterates over."""
     value, nil = indirect(give(run, dot))
-    if value is None or (nil and value.type.kind is Kind.INTERFACE):
+    if value is None or (nil and value.type.kind is GoKind.INTERFACE):
         return ()
     match value.type.kind:
-        case Kind.SLICE | Kind.ARRAY:
+        case GoKind.SLICE | GoKind.ARRAY:
             return [(Value(INT, place), item) for place, item in enumerate(elements(value))]
-        case Kind.MAP:
+        case GoKind.MAP:
             return sorted_items(value)
-        case Kind.INT | Kind.UINT:
+        case GoKind.INT | GoKind.UINT:
             if variables > 1:
                 raise run.error(f"can't use {value.data} to iterate over more than one variable")
             return ((None, Value(value.type, number)) for number in range(value.data))
@@ -230,7 +230,7 @@ def _pairs(run: Run, give: Eval, dot: Value | None, variables: int) -> Iterator[
 def _include(node: Include, functions: Functions) -> Walk:
     give = pipeline(node.pipe, functions) if node.pipe else None
 
-    def walk(run: Run, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: Value | None) -> None:
         run.node = node
         run.step()
         tree = run.trees.get(node.name)

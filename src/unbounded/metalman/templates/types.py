@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 
-class Kind:
+class GoKind:
     """Kinds of types: plain constants, as they are compared all the time and members of an Enum are slow."""
 
     BOOL: Final = "bool"
@@ -103,52 +103,52 @@ class Value:
         self.addressable = addressable
 
 
-BOOL: Final = GoType(Kind.BOOL, "bool")
-INT: Final = GoType(Kind.INT, "int")
-INT8: Final = GoType(Kind.INT, "int8", bits=8)
-INT32: Final = GoType(Kind.INT, "int32", bits=32)
-INT64: Final = GoType(Kind.INT, "int64")
-UINT8: Final = GoType(Kind.UINT, "uint8", bits=8)
-UINT64: Final = GoType(Kind.UINT, "uint64")
-FLOAT32: Final = GoType(Kind.FLOAT, "float32", bits=32)
-FLOAT64: Final = GoType(Kind.FLOAT, "float64")
-COMPLEX128: Final = GoType(Kind.COMPLEX, "complex128")
-STRING: Final = GoType(Kind.STRING, "string")
-ANY: Final = GoType(Kind.INTERFACE, "interface {}")
-RAW: Final = GoType(Kind.RAW, "reflect.Value")
+BOOL: Final = GoType(GoKind.BOOL, "bool")
+INT: Final = GoType(GoKind.INT, "int")
+INT8: Final = GoType(GoKind.INT, "int8", bits=8)
+INT32: Final = GoType(GoKind.INT, "int32", bits=32)
+INT64: Final = GoType(GoKind.INT, "int64")
+UINT8: Final = GoType(GoKind.UINT, "uint8", bits=8)
+UINT64: Final = GoType(GoKind.UINT, "uint64")
+FLOAT32: Final = GoType(GoKind.FLOAT, "float32", bits=32)
+FLOAT64: Final = GoType(GoKind.FLOAT, "float64")
+COMPLEX128: Final = GoType(GoKind.COMPLEX, "complex128")
+STRING: Final = GoType(GoKind.STRING, "string")
+ANY: Final = GoType(GoKind.INTERFACE, "interface {}")
+RAW: Final = GoType(GoKind.RAW, "reflect.Value")
 
-INTEGERS: Final = frozenset({Kind.INT, Kind.UINT})
-NILABLE: Final = frozenset({Kind.SLICE, Kind.MAP, Kind.POINTER, Kind.INTERFACE, Kind.FUNC, Kind.RAW})
+INTEGERS: Final = frozenset({GoKind.INT, GoKind.UINT})
+NILABLE: Final = frozenset({GoKind.SLICE, GoKind.MAP, GoKind.POINTER, GoKind.INTERFACE, GoKind.FUNC, GoKind.RAW})
 _ZERO: Final[Mapping[str, object]] = {
-    Kind.BOOL: False,
-    Kind.INT: 0,
-    Kind.UINT: 0,
-    Kind.FLOAT: 0.0,
-    Kind.COMPLEX: 0j,
-    Kind.STRING: "",
+    GoKind.BOOL: False,
+    GoKind.INT: 0,
+    GoKind.UINT: 0,
+    GoKind.FLOAT: 0.0,
+    GoKind.COMPLEX: 0j,
+    GoKind.STRING: "",
 }
 
 
 def slice_of(elem: GoType) -> GoType:
-    return GoType(Kind.SLICE, f"[]{elem}", elem=elem)
+    return GoType(GoKind.SLICE, f"[]{elem}", elem=elem)
 
 
 def array_of(length: int, elem: GoType) -> GoType:
-    return GoType(Kind.ARRAY, f"[{length}]{elem}", elem=elem)
+    return GoType(GoKind.ARRAY, f"[{length}]{elem}", elem=elem)
 
 
 def map_of(key: GoType, elem: GoType) -> GoType:
-    return GoType(Kind.MAP, f"map[{key}]{elem}", key=key, elem=elem)
+    return GoType(GoKind.MAP, f"map[{key}]{elem}", key=key, elem=elem)
 
 
 def pointer_to(elem: GoType) -> GoType:
-    return GoType(Kind.POINTER, f"*{elem}", elem=elem)
+    return GoType(GoKind.POINTER, f"*{elem}", elem=elem)
 
 
 def func_of(params: tuple[GoType, ...], result: GoType, *, fails: bool = False) -> GoType:
     """Return the type of a function; its value is a `Signature`, or None for nil."""
     results = f"({result}, error)" if fails else str(result)
-    return GoType(Kind.FUNC, f"func({', '.join(map(str, params))}) {results}")
+    return GoType(GoKind.FUNC, f"func({', '.join(map(str, params))}) {results}")
 
 
 ANY_SLICE: Final = slice_of(ANY)
@@ -188,7 +188,7 @@ def zero(type_: GoType) -> Value:
 
 def inside(value: Value | None) -> Value | None:
     """Return the content of an interface (None: nil), or any other value itself."""
-    if value is not None and value.type.kind is Kind.INTERFACE:
+    if value is not None and value.type.kind is GoKind.INTERFACE:
         return of(value.data)
     return value
 
@@ -197,11 +197,11 @@ def indirect(value: Value | None) -> tuple[Value | None, bool]:
     """Follow pointers and interfaces to the end; True if the end is a nil one, which is the value then."""
     while value is not None:
         kind = value.type.kind
-        if kind is Kind.POINTER:
+        if kind is GoKind.POINTER:
             if value.data is None:
                 return value, True
             value = Value(value.type.of_elements, value.data, addressable=True)
-        elif kind is Kind.INTERFACE:
+        elif kind is GoKind.INTERFACE:
             held = of(value.data)
             if held is None:
                 return value, True
@@ -220,29 +220,29 @@ def truth(value: Value | None) -> bool:
     value = inside(value)
     if value is None:
         return False
-    return value.type.kind is Kind.STRUCT or (
-        value.data is not None if value.type.kind in (Kind.POINTER, Kind.FUNC) else bool(value.data)
+    return value.type.kind is GoKind.STRUCT or (
+        value.data is not None if value.type.kind in (GoKind.POINTER, GoKind.FUNC) else bool(value.data)
     )
 
 
 def assignable(value: GoType, target: GoType) -> bool:
     if value is target or value.name == target.name:
         return True
-    return target.kind is Kind.INTERFACE
+    return target.kind is GoKind.INTERFACE
 
 
 def comparable(type_: GoType) -> bool:
     """Return whether == is defined for a type."""
-    if type_.kind is Kind.STRUCT:
+    if type_.kind is GoKind.STRUCT:
         return all(comparable(type_.fields[name].type) for name in type_.own)
-    if type_.kind is Kind.ARRAY:
+    if type_.kind is GoKind.ARRAY:
         return type_.elem is not None and comparable(type_.elem)
-    return type_.kind not in (Kind.SLICE, Kind.MAP, Kind.FUNC)
+    return type_.kind not in (GoKind.SLICE, GoKind.MAP, GoKind.FUNC)
 
 
 def elements(value: Value) -> list[Value]:
     """Return the elements of a slice or array."""
-    elem, addressable = value.type.of_elements, value.addressable or value.type.kind is Kind.SLICE
+    elem, addressable = value.type.of_elements, value.addressable or value.type.kind is GoKind.SLICE
     return [Value(elem, item, addressable) for item in value.data or ()]
 
 
@@ -250,7 +250,7 @@ def sorted_items(value: Value) -> list[tuple[Value, Value]]:
     """Return the entries of a map in the order in which Go prints and ranges over them."""
     key, elem = value.type.of_keys, value.type.of_elements
     data: dict[Any, Any] = value.data or {}
-    ordered = sorted(data, key=_bytes_first if key.kind is Kind.STRING else None)
+    ordered = sorted(data, key=_bytes_first if key.kind is GoKind.STRING else None)
     return [(Value(key, name), Value(elem, data[name])) for name in ordered]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.kube.logs import Log
+from unbounded.metalman.packet_counters import PacketCounters
 from unbounded.metalman.sockets import udp_socket
-from unbounded.metalman.tally import Tally
 from unbounded.metalman.tftp.names import normalized_name
 from unbounded.metalman.tftp.options import negotiate
 from unbounded.metalman.tftp.packet import (
@@ -54,7 +54,7 @@ class TftpServer:
         self._settings = settings
         self._files = files
         self._loop = asyncio.get_running_loop()
-        self._tally = Tally(log, self._loop.time)
+        self._tally = PacketCounters(log, self._loop.time)
         self._running: dict[Peer, asyncio.Task[None]] = {}
         self._by_client: Counter[str] = Counter()
         self.port = settings.port

@@ -7,7 +7,7 @@ from typing import Final
 
 from unbounded.metalman.templates.errors import CallFailed
 from unbounded.metalman.templates.fmt.writer import Flags
-from unbounded.metalman.templates.types import BYTES, Kind, Method, Value, elements, inside, is_nil, sorted_items
+from unbounded.metalman.templates.types import BYTES, GoKind, Method, Value, elements, inside, is_nil, sorted_items
 
 Args = Sequence[Value | None]
 LONGEST: Final = 4 << 20  # letters that one call may produce; more is an error
@@ -26,7 +26,7 @@ def sprint(args: Args) -> str:
     out = _Output()
     previous_string = True
     for arg in args:
-        string = arg is not None and arg.type.kind is Kind.STRING
+        string = arg is not None and arg.type.kind is GoKind.STRING
         if not string and not previous_string:
             out.add(" ")
         out.add(format_arg(Flags(), arg, "v"))
@@ -46,7 +46,7 @@ def sprintf(template: str, args: Args) -> str:
     """fmt.Sprintf, with its error texts (`%!d(string=x)`) in the result."""
     if "%" not in template and not args:
         return template
-    return _Format(template, args).run()
+    return _FormatPass(template, args).run()
 
 
 class _Output:
@@ -65,7 +65,7 @@ class _Output:
         self.parts.append(text)
 
 
-class _Format:
+class _FormatPass:
     """Pass over a format string."""
 
     def __init__(self, template: str, args: Args) -> None:
@@ -175,7 +175,7 @@ class _Format:
             return None
         value = self.args[self.arg]
         self.arg += 1
-        if value is None or value.type.kind not in (Kind.INT, Kind.UINT) or abs(value.data) > MAX_NUMBER:
+        if value is None or value.type.kind not in (GoKind.INT, GoKind.UINT) or abs(value.data) > MAX_NUMBER:
             return None
         return int(value.data)
 
@@ -211,7 +211,7 @@ def format_arg(flags: Flags, arg: Value | None, verb: str) -> str:
     if verb == "T":
         return flags.string(arg.type.name)
     if verb == "p":
-        if arg.type.kind not in (Kind.POINTER, Kind.MAP, Kind.SLICE, Kind.FUNC):
+        if arg.type.kind not in (GoKind.POINTER, GoKind.MAP, GoKind.SLICE, GoKind.FUNC):
             return bad_verb(arg, verb)
         return flags.pointer(_address(arg), prefix=not flags.sharp)
     return _value(flags, arg, verb, 0)
@@ -228,22 +228,22 @@ def _value(flags: Flags, arg: Value, verb: str, depth: int, *, methods: bool = T
         if text is not None:
             return _string(flags, text, verb, arg)
     match kind:
-        case Kind.STRING:
+        case GoKind.STRING:
             return _string(flags, data, verb, arg)
-        case Kind.BOOL:
+        case GoKind.BOOL:
             return flags.boolean(data) if verb in "tv" else bad_verb(arg, verb, flags)
-        case Kind.INT | Kind.UINT:
+        case GoKind.INT | GoKind.UINT:
             return _integer(flags, arg, verb)
-        case Kind.FLOAT | Kind.COMPLEX:
+        case GoKind.FLOAT | GoKind.COMPLEX:
             return _real(flags, arg, verb)
-        case Kind.SLICE | Kind.ARRAY:
+        case GoKind.SLICE | GoKind.ARRAY:
             return _sequence(flags, arg, verb, depth)
-        case Kind.MAP:
+        case GoKind.MAP:
             return _map(flags, arg, verb, depth)
-        case Kind.STRUCT:
+        case GoKind.STRUCT:
             return _struct(flags, arg, verb, depth)
-        case Kind.INTERFACE:
-            return _held(flags, arg, verb, depth)
+        case GoKind.INTERFACE:
+            return _interface_content(flags, arg, verb, depth)
     return _pointer(flags, arg, verb, depth)
 
 
@@ -252,7 +252,7 @@ def _real(flags: Flags, arg: Value, verb: str) -> str:
     if verb not in _REAL_PRECISION:
         return bad_verb(arg, verb, flags)
     named, precision = {"v": "g", "F": "f"}.get(verb, verb), _REAL_PRECISION[verb]
-    if arg.type.kind is Kind.COMPLEX:
+    if arg.type.kind is GoKind.COMPLEX:
         return flags.complex(arg.data, named, precision)
     return flags.real(arg.data, named, precision, arg.type.bits)
 
@@ -262,13 +262,13 @@ def _described(arg: Value) -> str | None:
     method = next((found for name in ("Error", "String") if (found := _method(arg, name))), None)
     if method is None:
         return None
-    if arg.type.kind is Kind.POINTER and arg.data is None:
+    if arg.type.kind is GoKind.POINTER and arg.data is None:
         return "<nil>"
     return str(method.signature.call(arg.data))
 
 
 def _method(arg: Value, name: str) -> Method | None:
-    if arg.type.kind is Kind.POINTER and arg.type.elem is not None:
+    if arg.type.kind is GoKind.POINTER and arg.type.elem is not None:
         return arg.type.elem.methods.get(name)
     method = arg.type.methods.get(name)
     return method if method and not method.pointer else None
@@ -285,7 +285,7 @@ def _string(flags: Flags, text: str, verb: str, arg: Value) -> str:
 
 
 def _integer(flags: Flags, arg: Value, verb: str) -> str:
-    if verb == "v" and flags.sharp_v and arg.type.kind is Kind.UINT:
+    if verb == "v" and flags.sharp_v and arg.type.kind is GoKind.UINT:
         return flags.pointer(arg.data, prefix=True)
     if verb in _BASES:
         return flags.integer(arg.data, _BASES[verb], verb)
@@ -299,7 +299,7 @@ def _integer(flags: Flags, arg: Value, verb: str) -> str:
     return bad_verb(arg, verb, flags)
 
 
-def _held(flags: Flags, arg: Value, verb: str, depth: int) -> str:
+def _interface_content(flags: Flags, arg: Value, verb: str, depth: int) -> str:
     """Format the content of an interface."""
     held = inside(arg)
     if held is None:
@@ -338,7 +338,7 @@ def _struct(flags: Flags, arg: Value, verb: str, depth: int) -> str:
     for name in arg.type.own:
         found = arg.type.fields[name]
         value = Value(found.type, found.get(arg.data), arg.addressable)
-        if found.type.kind is Kind.INTERFACE:
+        if found.type.kind is GoKind.INTERFACE:
             value = inside(value) or value
         text = _value(flags, value, verb, depth + 1, methods=found.exported)
         parts.append(f"{name}:{text}" if flags.plus_v or flags.sharp_v else text)
@@ -347,7 +347,12 @@ def _struct(flags: Flags, arg: Value, verb: str, depth: int) -> str:
 
 def _pointer(flags: Flags, arg: Value, verb: str, depth: int) -> str:
     elem = arg.type.elem
-    if elem and depth == 0 and arg.data is not None and elem.kind in (Kind.ARRAY, Kind.SLICE, Kind.STRUCT, Kind.MAP):
+    if (
+        elem
+        and depth == 0
+        and arg.data is not None
+        and elem.kind in (GoKind.ARRAY, GoKind.SLICE, GoKind.STRUCT, GoKind.MAP)
+    ):
         return "&" + _value(flags, Value(elem, arg.data, addressable=True), verb, depth + 1)
     address = _address(arg)
     if verb == "v":

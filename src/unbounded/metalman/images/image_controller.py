@@ -1,0 +1,341 @@
+"""Image cache: pulls the images of a site's Machines, resolves tags again, and removes unused images.
+
+Every replica has its own cache. A pulled image is served while the registry is down, also after a restart. A running
+boot keeps the image that it began with (`pinned`), so a tag that moves meanwhile does not mix two images.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from unbounded.api.failures import Failure, Transient
+from unbounded.api.machine import Machine
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Corrupt, TooLarge, Unusable
+from unbounded.fetch.logins import Logins
+from unbounded.fetch.reference import Reference
+from unbounded.fetch.store import ImageStore, Stored
+from unbounded.kube.cache import Cache
+from unbounded.kube.controller import Controller
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.port import Api
+from unbounded.metalman.http.ports import NotReadyYet
+from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
+from unbounded.metalman.images.pinned import PinnedImages, running_boot
+from unbounded.metalman.images.pull_secrets import logins_of
+from unbounded.metalman.images.references import (
+    ImageReference,
+    ImageReferences,
+    ImageUse,
+    NetbootImageDefaults,
+    references_of,
+)
+from unbounded.metalman.images.state import DEFAULT_INTERVALS, ImageEntry, ImageIntervals, ImageProblem, ImageState
+from unbounded.metalman.netboot.ports import BootImages, NetbootImage
+
+PULLS_AT_ONCE: Final = 4
+RETRY_S: Final = 5
+LOST: Final = "its files are gone from the cache; they are fetched again"
+T = TypeVar("T")
+_UNUSABLE: Final = (Unusable, TooLarge, Corrupt)
+
+log = Log("metalman.images")
+
+
+class _UnreferencedError(Exception):
+    """No Machine refers to the image any more."""
+
+
+class ImageController:
+    """Implementation of `netboot.ports.Images`. `run` updates it; images of an earlier run are available at once.
+
+    Args:
+        machines: of all sites.
+        store: open, with `only=FOLDER`.
+        site: cache the images of this site's Machines; None for all sites.
+        logins: of this host, tried after pull secrets.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        machines: Cache[Machine],
+        store: ImageStore,
+        *,
+        site: str | None,
+        defaults: NetbootImageDefaults | None = None,
+        logins: Logins | None = None,
+        metrics: ControllerMetrics | None = None,
+        pace: ImageIntervals = DEFAULT_INTERVALS,
+    ) -> None:
+        self._api = api
+        self._machines = machines
+        self._store = store
+        self._site = site
+        self._defaults = defaults or NetbootImageDefaults()
+        self._logins = logins or Logins()
+        self._pace = pace
+        self._held: dict[ImageReference, ImageEntry] = {}
+        self._named_by: dict[ImageReference, set[str]] = {}
+        self._wants: dict[str, ImageReferences] = {}
+        self._begun = PinnedImages(store, metrics)
+        self._changed = asyncio.Event()
+        self._listeners: list[Callable[[str], None]] = []
+        self._controller: Controller[ImageReference] = Controller(
+            "images", self._look, workers=PULLS_AT_ONCE, metrics=metrics
+        )
+
+    def listen(self, told: Callable[[str], None]) -> Callable[[], None]:
+        """Call `told` with the name of each Machine whose images change; the returned function unsubscribes."""
+        self._listeners.append(told)
+        return lambda: self._listeners.remove(told)
+
+    async def run(self) -> None:
+        """Pull, resolve and remove images until cancelled."""
+        unsubscribe = self._machines.subscribe(self._machine_changed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._controller.run(), name="images")
+                tasks.create_task(self._begun.run(), name="images of boots")
+                tasks.create_task(self._collect(), name="unused images")
+                tasks.create_task(self._check(), name="lost images")
+        finally:
+            unsubscribe()
+
+    # ---- what others ask
+
+    def of(self, machine: Machine) -> BootImages | NotReadyYet:
+        """Return the images of a Machine: those that its running boot began with, else the present ones."""
+        return self._begun.of(machine, self._now(machine))
+
+    def states(self, machine: Machine) -> tuple[ImageState, ...]:
+        """Return the state of each image of a Machine."""
+        wants = references_of(machine, self._defaults)
+        return () if wants is None else tuple(self._state(want, wants) for want in wants.both())
+
+    def _now(self, machine: Machine) -> BootImages | NotReadyYet:
+        wants = references_of(machine, self._defaults)
+        if wants is None:
+            return NotReadyYet(RETRY_S, f"Machine {machine.name} has no spec.pxe")
+        netboot, disk = self._held.get(wants.netboot), self._held.get(wants.disk)
+        metadata = netboot.read.get(ImageUse.NETBOOT) if netboot is not None else None
+        digest = disk.read.get(wants.disk_use) if disk is not None else None
+        if not isinstance(metadata, Metadata) or netboot is None or netboot.stored is None:
+            return self._not_yet(wants.netboot, wants)
+        if not isinstance(digest, str) or disk is None or disk.stored is None:
+            return self._not_yet(wants.disk, wants)
+        for want in wants.both():
+            if self._is_lost(want):
+                return self._not_yet(want, wants)
+        return BootImages(_image(netboot.stored), _image(disk.stored), metadata.loaders, digest)
+
+    def _not_yet(self, want: ImageReference, wants: ImageReferences) -> NotReadyYet:
+        state = self._state(want, wants)
+        if state.problem is not None:
+            return NotReadyYet(RETRY_S, f"image {want.reference}: {state.problem.text}")
+        if state.progress is not None:
+            return NotReadyYet(RETRY_S, f"image {want.reference}: {state.progress.stage} {state.progress.percent} %")
+        return NotReadyYet(RETRY_S, f"image {want.reference}: it is being looked up")
+
+    def _state(self, want: ImageReference, wants: ImageReferences) -> ImageState:
+        held = self._held.get(want, ImageEntry())
+        progress = next((one for one in self._store.pulls() if one.reference == _full(want.reference)), None)
+        wrong = next((one for use in wants.uses(want) if isinstance(one := held.read.get(use), ImageProblem)), None)
+        served = held.stored is not None and wrong is None
+        return ImageState(
+            want, str(held.stored.digest) if held.stored and served else "", wrong or held.problem, progress
+        )
+
+    # ---- following the Machines
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        changed = new or old
+        if changed is None:
+            return
+        name = changed.name
+        ours = new is not None and self._site in (None, new.site)
+        wants = references_of(new, self._defaults) if new is not None and ours else None
+        before = self._wants.get(name)
+        if wants is None:
+            self._begun.forget(name)
+        if old is not None and running_boot(old) and new is not None and running_boot(new) != running_boot(old):
+            self._changed.set()  # its pinned images may be removed
+        if wants == before:
+            return
+        kept = wants.both() if wants else ()
+        for want in before.both() if before else ():
+            if want not in kept:
+                self._unname(want, name)
+        if wants is None:
+            self._wants.pop(name, None)
+        else:
+            self._wants[name] = wants
+            for want in kept:
+                self._named_by.setdefault(want, set()).add(name)
+                self._controller.enqueue(want)
+        self._changed.set()
+        self._tell({name})
+
+    def _unname(self, want: ImageReference, name: str) -> None:
+        names = self._named_by.get(want, set())
+        names.discard(name)
+        if not names:
+            self._named_by.pop(want, None)
+            if (held := self._held.pop(want, None)) is not None:
+                held.dropped.set()
+
+    def _tell(self, names: set[str]) -> None:
+        for name in names:
+            for told in self._listeners:
+                told(name)
+
+    # ---- one image
+
+    async def _look(self, want: ImageReference) -> float | None:
+        """Pull the image that the reference resolves to now; return the seconds until the next time."""
+        if want not in self._named_by:
+            return None
+        held = self._held.setdefault(want, ImageEntry())
+        before = (held.stored, held.problem)
+        try:
+            return await self._have(want, held)
+        except Failure as failure:
+            return self._failed(want, held, failure)
+        except _UnreferencedError:
+            self._changed.set()  # the pull may have succeeded in the last moment
+            return None
+        finally:
+            if before != (held.stored, held.problem):
+                self._tell(set(self._named_by.get(want, ())))
+
+    async def _have(self, want: ImageReference, held: ImageEntry) -> float | None:
+        """Take the image on disk first, then the registry's; return the seconds until the next time."""
+        if held.stored is None and (found := self._store.find(want.reference, want.platform)) is not None:
+            await self._take(want, held, found)
+        logins = await logins_of(self._api, want.secret, self._logins)
+        stored = await _unless_dropped(held.dropped, self._store.ensure(want.reference, want.platform, logins))
+        await self._take(want, held, stored)
+        held.failures = 0
+        held.problem = (
+            ImageProblem("its registry does not answer; what it meant last is used") if stored.stale else None
+        )
+        if stored.stale:
+            return self._pace.after_failure.max_s
+        return None if want.lasting else self._pace.look_up_s
+
+    async def _take(self, want: ImageReference, held: ImageEntry, stored: Stored) -> None:
+        """Serve the stored image from now on, and read it for the uses that Machines have for it."""
+        wanted = {use for name in self._named_by.get(want, ()) for use in self._wants[name].uses(want)}
+        known = held.read if held.stored is not None and held.stored.digest == stored.digest else {}
+        root = stored.root / FOLDER
+        read = dict(known)
+        for use in wanted - read.keys():
+            read[use] = await asyncio.to_thread(partial(_read, root, use))
+        moved = held.stored is not None and held.stored.digest != stored.digest
+        held.stored, held.read = stored, read
+        if moved:
+            log.info("image has changed", image=want.reference, digest=str(stored.digest))
+            self._changed.set()
+
+    def _failed(self, want: ImageReference, held: ImageEntry, failure: Failure) -> float:
+        held.failures += 1
+        refused = isinstance(failure, _UNUSABLE)
+        again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(held.failures)
+        problem = ImageProblem(str(failure), unusable=isinstance(failure, Unusable))
+        tell = log.debug if held.problem == problem else log.warning
+        tell("image not pulled", image=want.reference, why=str(failure), again_in_s=round(again_s, 1))
+        held.problem = problem
+        return again_s
+
+    # ---- images whose files disappear
+
+    async def _check(self) -> None:
+        """Check images without a running boot too, so that conditions are true and the next boot finds its image."""
+        while True:
+            await asyncio.sleep(self._pace.check_s)
+            for want in tuple(self._held):
+                self._is_lost(want)
+
+    def _is_lost(self, want: ImageReference) -> bool:
+        """Return whether the files of a served image are gone; if so, pull the image again."""
+        held = self._held.get(want)
+        if held is None or held.stored is None or _image(held.stored).is_there:
+            return False
+        log.warning("image has disappeared from the cache", image=want.reference, folder=str(held.stored.root))
+        held.stored, held.read, held.problem = None, {}, ImageProblem(LOST)
+        self._controller.enqueue(want)
+        self._tell(set(self._named_by.get(want, ())))
+        return True
+
+    # ---- letting go
+
+    async def _collect(self) -> None:
+        """Remove images that no Machine and no running boot uses, some time after the start or a change."""
+        await self._machines.synced.wait()  # before that, all images would seem unused
+        self._changed.set()
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(self._pace.collect_after_s)
+            self._changed.clear()
+            try:
+                await self._store.collect(self._used(), keep_bytes=self._pace.keep_bytes)
+            except (Transient, OSError) as error:
+                log.warning("unused images not removed", error=error)
+
+    def _used(self) -> set[Digest]:
+        machines = filter(None, map(self._machines.get, self._wants))
+        used = self._begun.used(machines)
+        for want in self._named_by:
+            held = self._held.get(want)
+            if held is not None and held.stored is not None:
+                used.add(held.stored.digest)
+            try:
+                found = self._store.find(want.reference, want.platform)
+            except Unusable:
+                continue
+            if found is not None:
+                used.add(found.digest)
+        return used
+
+
+async def _unless_dropped(dropped: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of some work; cancel the work once its image is dropped.
+
+    Raises:
+        _UnreferencedError: the image was dropped.
+    """
+    task, waiting = asyncio.ensure_future(work), asyncio.ensure_future(dropped.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise _UnreferencedError
+        return task.result()
+    finally:
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
+
+
+def _read(root: Path, use: ImageUse) -> Metadata | str | ImageProblem:
+    try:
+        return read_netboot(root) if use is ImageUse.NETBOOT else read_disk(root, alone=use is ImageUse.DISK_ALONE)
+    except Unusable as error:
+        return ImageProblem(str(error), unusable=True)
+    except OSError as error:
+        return ImageProblem(f"{error.filename}: {error.strerror}")
+
+
+def _image(stored: Stored) -> NetbootImage:
+    return NetbootImage(stored.root / FOLDER, str(stored.digest))
+
+
+def _full(reference: str) -> str:
+    try:
+        return str(Reference.parse(reference))
+    except Unusable:
+        return reference

@@ -1,0 +1,107 @@
+"""References of a Machine to its images and their pull secrets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from unbounded.api.machine import Machine, SecretReference
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Reference
+
+
+class ImageUse(Enum):
+    """Purpose of an image; one that contains everything has two of them."""
+
+    NETBOOT = "boot files"
+    DISK = "disk image"  # beside boot files; the disk image is optional
+    DISK_ALONE = "disk image alone"
+
+
+@dataclass(frozen=True)
+class PullSecret:
+    """Secret of type kubernetes.io/dockerconfigjson, and the field or flag that refers to it."""
+
+    namespace: str
+    name: str
+    named_by: str
+
+    def __str__(self) -> str:
+        return f"Secret {self.namespace}/{self.name} ({self.named_by})"
+
+
+@dataclass(frozen=True)
+class ImageReference:
+    """Reference to an image for a platform. Equal references share one pull.
+
+    Args:
+        reference: as the user wrote it.
+        secret: None for no login, or that of the process.
+    """
+
+    reference: str
+    platform: Platform
+    secret: PullSecret | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Return whether the reference always resolves to the same image."""
+        try:
+            return Reference.parse(self.reference).digest is not None
+        except Unusable:
+            return False
+
+
+@dataclass(frozen=True)
+class ImageReferences:
+    """References of one Machine; both may be equal."""
+
+    netboot: ImageReference
+    disk: ImageReference
+
+    def both(self) -> tuple[ImageReference, ...]:
+        return (self.netboot,) if self.netboot == self.disk else (self.netboot, self.disk)
+
+    @property
+    def disk_use(self) -> ImageUse:
+        return ImageUse.DISK if self.netboot == self.disk else ImageUse.DISK_ALONE
+
+    def uses(self, want: ImageReference) -> tuple[ImageUse, ...]:
+        """Return the purposes of one of the references."""
+        netboot = (ImageUse.NETBOOT,) if want == self.netboot else ()
+        return (*netboot, self.disk_use) if want == self.disk else netboot
+
+
+@dataclass(frozen=True)
+class NetbootImageDefaults:
+    """Default netboot image.
+
+    Args:
+        image: the netboot image of Machines whose spec has none; if empty, spec.pxe.image contains the boot files.
+        secret: its pull secret, as (namespace, name).
+    """
+
+    image: str = ""
+    secret: tuple[str, str] | None = None
+
+
+def references_of(machine: Machine, defaults: NetbootImageDefaults) -> ImageReferences | None:
+    """Return the image references of a Machine; None if it does not boot from the network."""
+    pxe = machine.spec.pxe
+    if pxe is None:
+        return None
+    platform = Platform("linux", pxe.architecture)
+    disk = ImageReference(pxe.image, platform, _secret(pxe.pull_secret_ref, "spec.pxe.pullSecretRef"))
+    if pxe.netboot_image:
+        named = pxe.netboot_pull_secret_ref or pxe.pull_secret_ref
+        field = "spec.pxe.netbootPullSecretRef" if pxe.netboot_pull_secret_ref else "spec.pxe.pullSecretRef"
+        return ImageReferences(ImageReference(pxe.netboot_image, platform, _secret(named, field)), disk)
+    if defaults.image:
+        given = PullSecret(*defaults.secret, "--default-netboot-pull-secret") if defaults.secret else None
+        return ImageReferences(ImageReference(defaults.image, platform, given), disk)
+    return ImageReferences(disk, disk)
+
+
+def _secret(reference: SecretReference | None, named_by: str) -> PullSecret | None:
+    return None if reference is None else PullSecret(reference.namespace, reference.name, named_by)

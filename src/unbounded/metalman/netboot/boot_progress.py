@@ -1,0 +1,221 @@
+"""Boot progress that the servers of this process observe: queued for the status, and checked for a second host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.machine import Machine, NetbootMilestone
+from unbounded.api.operation import BOOT_CONTESTED
+from unbounded.kube.cache import Cache
+from unbounded.kube.logs import Log
+from unbounded.metalman.http.ports import NotReadyYet, ProgressReport
+from unbounded.metalman.netboot import duplicate_host
+from unbounded.metalman.netboot.boot_index import BootIndex
+from unbounded.metalman.netboot.boot_requests import boot_record
+from unbounded.metalman.netboot.files import FIRST_STAGES, FileRole
+from unbounded.metalman.netboot.finding_reporter import SERVED, unserved_reason
+from unbounded.metalman.netboot.milestones import repaved_condition
+from unbounded.metalman.netboot.model import BootObservation, BootRequest, BootWindow, ConditionState, milestone_rank
+from unbounded.metalman.netboot.ports import BootImages, BootImageSource, MacLookup
+from unbounded.operations.announcing import Announce
+
+LONGEST_STAGE: Final = 64
+MILESTONES: Final = {FileRole.LOADER: NetbootMilestone.LOADER_FETCHED, FileRole.KERNEL: NetbootMilestone.KERNEL_FETCHED}
+
+log = Log("metalman.netboot")
+
+
+@dataclass(slots=True)
+class TrackedBoot:
+    """State of one boot in this process."""
+
+    boot: tuple[str, str]  # UID of the Machine, and boot
+    trace: duplicate_host.BootTrace
+    loader: str = ""  # path of the first one that was sent; only its loads are counted
+
+
+class BootTracker:
+    """Receiver of the servers' events.
+
+    Args:
+        note: queues an update of a Machine's status.
+        close: ends a boot at once.
+        neighbours: returns the MAC behind an address; always None if clients are not on the server's segment.
+    """
+
+    def __init__(
+        self,
+        machines: Cache[Machine],
+        roll: BootIndex,
+        images: BootImageSource,
+        *,
+        note: Callable[[str, BootObservation], None],
+        close: Callable[[BootRequest], None],
+        announce: Announce,
+        neighbours: MacLookup,
+    ) -> None:
+        self._machines = machines
+        self._roll = roll
+        self._images = images
+        self._note, self._close, self._announce = note, close, announce
+        self._neighbours = neighbours
+        self._sights: dict[str, TrackedBoot] = {}
+
+    def began(self, machine: Machine, wanted: BootRequest) -> None:
+        """Start a requested boot. The executor of an operation reports the boot itself; for a counter this method does.
+
+        After a restart, the condition that `nothing_came` removed is not set again.
+        """
+        log.info("boot from the network wanted", machine=wanted.machine, boot=wanted.boot)
+        is_new = wanted.window is BootWindow.INSTALLING and boot_record(machine, wanted.boot) is None
+        if wanted.repave is not None and is_new and machine.spec.pxe is not None:
+            pending = repaved_condition(machine.spec.pxe.image, done=False)
+            self._note(wanted.machine, BootObservation(boot=wanted.boot, conditions={ConditionType.REPAVED: pending}))
+
+    def nothing_came(self, machine: str) -> None:
+        """Remove the condition of a repave whose host was not started for long."""
+        log.info("nothing came of a repave", machine=machine)
+        self._note(machine, BootObservation(conditions={ConditionType.REPAVED: None}))
+
+    def ended(self, wanted: BootRequest) -> None:
+        """Forget a boot that is not requested any more."""
+        log.info("boot from the network over", machine=wanted.machine, boot=wanted.boot)
+        self._sights.pop(wanted.machine, None)
+
+    def served(self, wanted: BootRequest) -> BootImages | None:
+        """Return the images of a boot; None if they are not on disk."""
+        machine = self._machines.get(wanted.machine)
+        images = None if machine is None else self._images.of(machine)
+        return None if images is None or isinstance(images, NotReadyYet) else images
+
+    # ---- DHCP
+
+    def identified(self, wanted: BootRequest, machine_id: bytes) -> None:
+        """Record the machine id in a packet from the boot's MAC; ignored once a kernel was sent, as it proves nothing
+        then.
+        """
+        machine = self._machines.get(wanted.machine)
+        known = None if machine is None else boot_record(machine, wanted.boot)
+        if known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.KERNEL_FETCHED):
+            self._saw(wanted, duplicate_host.MachineIdSent(machine_id))
+
+    def offered(self, wanted: BootRequest) -> None:
+        """Record that a boot file was offered. Hosts repeat requests, so only a new milestone is queued."""
+        machine, served = self._machines.get(wanted.machine), self.served(wanted)
+        if machine is None or served is None:
+            return
+        known = boot_record(machine, wanted.boot)
+        trouble = unserved_reason(machine)
+        # an address in use shows only after the offer
+        mends = trouble is not None and trouble != ConditionReason.ADDRESS_IN_USE
+        if mends or known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.OFFERED):
+            conditions = {ConditionType.NETBOOT_SERVED: SERVED} if mends or trouble is None else {}
+            self._tell(wanted, NetbootMilestone.OFFERED, image_digest=served.disk.digest, conditions=conditions)
+
+    # ---- files
+
+    def asked(self, wanted: BootRequest, client: str, *, by_prefix: bool) -> bool:
+        """Check a request for a second host; False if it shows one, which ends the boot."""
+        if by_prefix and not self._saw(wanted, duplicate_host.PrefixUsed(client, wanted.window)):
+            return False
+        if wanted.window is not BootWindow.INSTALLING:
+            return True
+        mac = self._neighbours(client)
+        return mac is None or self._saw(wanted, duplicate_host.NeighbourFound(client, mac))
+
+    def image_asked_for(self, wanted: BootRequest) -> None:
+        """Record a request for the disk image, which only an installer sends."""
+        machine = self._machines.get(wanted.machine)
+        known = None if machine is None else boot_record(machine, wanted.boot)
+        if known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.INSTALLER_STARTED):
+            self._tell(wanted, NetbootMilestone.INSTALLER_STARTED)
+
+    def went_out(self, wanted: BootRequest, client: str, path: str, kind: FileRole) -> None:
+        """Record that a file of the first stages was sent to its end."""
+        installing = wanted.window is BootWindow.INSTALLING and kind in FIRST_STAGES
+        # by now the kernel's table has the client's MAC for certain
+        if not installing or not self.asked(wanted, client, by_prefix=False):
+            return
+        if not self._saw(wanted, duplicate_host.BootFileSent(path, kernel=kind is FileRole.KERNEL)):
+            return
+        milestone = MILESTONES.get(kind)
+        if milestone is None:
+            return
+        loads = 0
+        if kind is FileRole.LOADER:
+            sight = self._sight(wanted)
+            sight.loader = sight.loader or path
+            loads = int(path == sight.loader)
+        served = self.served(wanted)
+        self._tell(
+            wanted,
+            milestone,
+            loads=loads,
+            image_digest=None if served is None else served.disk.digest,
+            conditions={ConditionType.NETBOOT_SERVED: SERVED},
+        )
+
+    # ---- reports
+
+    def progress(self, wanted: BootRequest, report: ProgressReport) -> bool:
+        """Record a progress report of the installer; False if it shows a second host."""
+        percent = None if report.percent is None else min(max(report.percent, 0), 100)
+        if not self._saw(wanted, duplicate_host.ProgressReported(percent)):
+            return False
+        stage, said = (self._roll.without_prefix(each, wanted.machine) for each in (report.stage, report.message))
+        stage = stage[:LONGEST_STAGE]
+        text = ": ".join(part for part in (stage, said) if part)
+        if report.failed:
+            milestone = NetbootMilestone.FAILED
+        elif stage.lower().startswith("writ") or percent:
+            milestone = NetbootMilestone.IMAGE_WRITING
+        else:
+            milestone, percent = NetbootMilestone.INSTALLER_STARTED, None
+        self._tell(wanted, milestone, percent=percent, message=text, disk=report.disk or None)
+        return True
+
+    # ---- inside
+
+    def _tell(
+        self,
+        wanted: BootRequest,
+        milestone: NetbootMilestone,
+        *,
+        percent: int | None = None,
+        loads: int = 0,
+        message: str | None = None,
+        image_digest: str | None = None,
+        conditions: Mapping[ConditionType, ConditionState | None] | None = None,
+        disk: str | None = None,
+    ) -> None:
+        log.debug("seen of a boot", machine=wanted.machine, boot=wanted.boot, milestone=str(milestone))
+        seen = BootObservation(
+            wanted.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk
+        )
+        self._note(wanted.machine, seen)
+
+    def _sight(self, wanted: BootRequest) -> TrackedBoot:
+        sight, boot = self._sights.get(wanted.machine), (wanted.uid, wanted.boot)
+        if sight is None or sight.boot != boot:
+            sight = self._sights[wanted.machine] = TrackedBoot(boot, duplicate_host.BootTrace())
+        return sight
+
+    def _saw(self, wanted: BootRequest, event: duplicate_host.BootEvent) -> bool:
+        """Return whether the event fits one host; end the boot if it shows two."""
+        sight = self._sight(wanted)
+        result = duplicate_host.detect(sight.trace, event, self._roll.known(wanted.machine))
+        if not isinstance(result, duplicate_host.DuplicateHost):
+            sight.trace = result
+            return True
+        log.warning("boot contested", machine=wanted.machine, boot=wanted.boot, why=result.why)
+        self._tell(wanted, NetbootMilestone.CONTESTED, message=result.why)
+        machine = self._machines.get(wanted.machine)
+        if machine is not None:
+            again = "ask for another HostReplace" if wanted.operation else "raise spec.operations.repaveCounter"
+            text = f"the boot from the network was ended, as two hosts take part in it: {result.why}"
+            self._announce(machine, "Warning", BOOT_CONTESTED, f"{text}; to try again, {again}")
+        self._close(wanted)
+        return False

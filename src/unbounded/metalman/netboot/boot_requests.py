@@ -1,0 +1,129 @@
+"""Requested network boots: pure, from a Machine and the operations on it.
+
+Two sources request a boot:
+
+- a HostReplace that metalman executes, from the stage on that switches the host on;
+- a repave counter that is ahead, if there is no BMC to switch the host on.
+
+A boot ends with its operation, or with the report that the image is written. After that report its window is
+FINISHING: the installed system still gets its cloud-init data, reports, and attests under the prefix. For an operation
+the window lasts until the operation has ended. For a counter it lasts until cloud-init is done; a host that is to
+become a Node attests later, so it has the time that the follower allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.operation import MachineOperation, OperationKind, OperationsStatus
+from unbounded.metalman.netboot.model import BootRequest, BootWindow
+from unbounded.metalman.power import UNDOING
+from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES, UNDOING_SHUTDOWN
+from unbounded.operations.ownership import Executor
+
+BOOTING: Final = BOOT_STAGES
+FINISHING: Final = RETURN_STAGES
+UNDOING_BOOT: Final = frozenset({UNDOING, UNDOING_SHUTDOWN})  # an installer that has started by then may continue
+
+
+def requested_boot(machine: Machine, operations: Iterable[MachineOperation]) -> BootRequest | None:
+    """Return the requested boot of a Machine; None if it is to boot from its disk, or its boot was contested."""
+    if machine.spec.pxe is None or machine.metadata.deletion_timestamp is not None:
+        return None
+    running = [each for each in operations if _requests_boot(each, machine)]
+    if running:
+        return _by_operation(machine, min(running, key=_order))
+    return _by_counter(machine)
+
+
+def with_counter_ahead(machine: Machine, wanted: BootRequest) -> Machine:
+    """Return the Machine as templates should see it: its repave counter is ahead during the install.
+
+    Templates decide by the counters between installing and booting from disk. A HostReplace of the user changes no
+    counter.
+    """
+    if wanted.window is not BootWindow.INSTALLING:
+        return machine
+    asked = machine.spec.operations or OperationsStatus()
+    reached = machine.status.operations or OperationsStatus()
+    ahead = replace(asked, repave_counter=max(asked.repave_counter, reached.repave_counter + 1))
+    return replace(
+        machine,
+        spec=replace(machine.spec, operations=ahead),
+        status=replace(machine.status, operations=reached),
+    )
+
+
+def is_counter_only(machine: Machine) -> bool:
+    """Return whether the Machine's counter alone requests a repave: no controller can switch the Machine."""
+    pxe = machine.spec.pxe
+    return pxe is not None and pxe.redfish is None and machine.provider is None and not machine.spec.provider_id
+
+
+def boot_record(machine: Machine, boot: str) -> NetbootStatus | None:
+    """Return the record of this boot in the status; None if the record is of another boot."""
+    seen = machine.status.netboot
+    return seen if seen is not None and seen.boot == boot else None
+
+
+def _order(operation: MachineOperation) -> tuple[str, str]:
+    return (operation.metadata.creation_timestamp or "", operation.name)
+
+
+def _requests_boot(operation: MachineOperation, machine: Machine) -> bool:
+    execution = operation.status.execution
+    return (
+        operation.spec.operation_kind == OperationKind.HOST_REPLACE
+        and operation.spec.machine_ref == machine.name
+        and not operation.terminal
+        and execution is not None
+        and execution.machine_uid == machine.metadata.uid
+        and execution.executor.partition("/")[0] == Executor.METALMAN
+    )
+
+
+def _by_operation(machine: Machine, operation: MachineOperation) -> BootRequest | None:
+    stage = operation.status.targets[0].stage if operation.status.targets else None
+    boot = operation.metadata.uid
+    seen = boot_record(machine, boot)
+    milestone = None if seen is None else seen.milestone
+    if milestone == NetbootMilestone.CONTESTED or stage not in BOOTING | FINISHING | UNDOING_BOOT:
+        return None
+    if stage in FINISHING or milestone == NetbootMilestone.IMAGE_WRITTEN:
+        window = BootWindow.FINISHING
+    else:
+        window = BootWindow.SUSPENDED if stage in UNDOING_BOOT else BootWindow.INSTALLING
+    executor = "" if operation.status.execution is None else operation.status.execution.executor
+    return BootRequest(machine.name, machine.metadata.uid, boot, window, operation=operation.name, executor=executor)
+
+
+def _by_counter(machine: Machine) -> BootRequest | None:
+    if not is_counter_only(machine):
+        return None
+    asked = (machine.spec.operations or OperationsStatus()).repave_counter
+    reached = (machine.status.operations or OperationsStatus()).repave_counter
+    number = asked if asked > reached else reached
+    boot = f"repave-{number}"
+    seen = boot_record(machine, boot)
+    milestone = None if seen is None else seen.milestone
+    if asked > reached:
+        if milestone == NetbootMilestone.CONTESTED:
+            return None
+        window = BootWindow.INSTALLING
+    elif milestone == NetbootMilestone.IMAGE_WRITTEN and not _is_finished(machine):
+        window = BootWindow.FINISHING
+    else:
+        return None
+    return BootRequest(machine.name, machine.metadata.uid, boot, window, repave=number)
+
+
+def _is_finished(machine: Machine) -> bool:
+    return machine.spec.kubernetes is None and any(
+        condition.type == ConditionType.CLOUD_INIT_DONE and condition.status == ConditionStatus.TRUE
+        for condition in machine.status.conditions
+    )

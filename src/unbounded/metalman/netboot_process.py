@@ -1,0 +1,207 @@
+"""Network boot of one process: images, the data for booting machines, and the servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from unbounded.api.failures import Failure, Rejected
+from unbounded.fetch.failures import Denied
+from unbounded.fetch.logins import Logins
+from unbounded.fetch.store import ImageStore
+from unbounded.fetch.web import Web
+from unbounded.join.facts import FactsFollower
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.logs import Log
+from unbounded.kube.process import Runtime, StartupError
+from unbounded.metalman.attest.chain import TrustedRoots
+from unbounded.metalman.attest.challenge import Challenges
+from unbounded.metalman.attest.service import AttestationService
+from unbounded.metalman.images.conditions import ImageConditions
+from unbounded.metalman.images.image_controller import ImageController
+from unbounded.metalman.images.metadata import FOLDER
+from unbounded.metalman.images.references import NetbootImageDefaults
+from unbounded.metalman.netboot.neighbours import NeighbourTable
+from unbounded.metalman.netboot.ports import MacLookup
+from unbounded.metalman.netboot.prefix import PrefixKey, prefix_key
+from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
+from unbounded.metalman.netboot_servers import NetbootServers
+from unbounded.metalman.reachability import HostNetwork, KernelNetwork, reach
+from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
+from unbounded.metalman.template_context import ClusterTemplateContext
+from unbounded.operations.announcing import announcer
+from unbounded.operations.caches import Caches
+
+CHALLENGES: Final = "attestation challenges"
+KEY_BACKOFF: Final = Backoff(1.0, 30.0)
+
+log = Log("metalman")
+
+
+class NetbootProcess:
+    """Network boot: `run` serves on every replica, and `lead` has the leader's additional work.
+
+    Host operations do not depend on it: a host can be switched off while the folder of images is being read.
+
+    Args:
+        caches: filled ones.
+    Raises:
+        StartupError: the interface is missing, or a file is unusable.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: MetalmanSettings,
+        wanted: NetbootSettings,
+        caches: Caches,
+        *,
+        links: HostNetwork | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._wanted = wanted
+        self._caches = caches
+        self._reached = reach(wanted, links or KernelNetwork())
+        self._roots = _roots(wanted)
+        self._logins = _logins(wanted)
+        self._servers = NetbootServers(runtime, wanted, self._reached)
+        self._facts = FactsFollower(
+            runtime.api,
+            runtime.api.version,
+            apiserver_url=wanted.apiserver_url,
+            cluster_dns=wanted.cluster_dns,
+            dns_flag=wanted.flags.cluster_dns,
+        )
+        self._missing = {"image store": "not opened yet", "boot key": "not read yet"}
+        self._running: asyncio.Future[tuple[NetbootSite, ImageController]] = asyncio.get_running_loop().create_future()
+        runtime.checks("cluster facts", lambda: self._facts.missing)
+        for name in self._missing:
+            runtime.checks(name, self._state(name))
+
+    def _state(self, name: str) -> Callable[[], str | None]:
+        return lambda: self._missing.get(name)
+
+    async def run(self) -> None:
+        """Serve until cancelled: HTTP, TFTP, and DHCP unless it is for the leader alone.
+
+        Raises:
+            StartupError: a port or the folder of images is unavailable.
+        """
+        async with AsyncExitStack() as stack:
+            web = await stack.enter_async_context(Web())
+            store = await self._opened(stack, web)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks.create_task(self._facts.run(), name="cluster facts")
+            neighbours = self._neighbours(stack)
+            images = self._keeper(store)
+            tasks.create_task(images.run(), name="images")
+            site = self._site_of(await self._key(), images, neighbours)
+            tasks.create_task(site.run(), name="netboot")
+            await stack.enter_async_context(self._servers.http(site))
+            await stack.enter_async_context(self._servers.tftp(site))
+            self._running.set_result((site, images))
+            if not self._servers.dhcp_leads:
+                tasks.create_task(self._dhcp(site), name="dhcp")
+            await asyncio.Event().wait()
+
+    async def lead(self) -> None:
+        """Do the leader's additional work until cancelled: write image conditions, and serve DHCP on a segment."""
+        site, images = await asyncio.shield(self._running)
+        runtime, machines = self._runtime, self._caches.machines
+        conditions = ImageConditions(runtime.api, machines, images, site=self._settings.site, metrics=runtime.metrics)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(conditions.run(), name="image conditions")
+            if self._servers.dhcp_leads:
+                tasks.create_task(self._dhcp(site), name="dhcp")
+
+    async def _dhcp(self, site: NetbootSite) -> None:
+        await self._servers.dhcp(site.book, site.findings.report, site.book)
+
+    async def _opened(self, stack: AsyncExitStack, web: Web) -> ImageStore:
+        folder = self._wanted.cache_dir
+        try:
+            store = await stack.enter_async_context(ImageStore(folder, web, only=FOLDER))
+        except Rejected as error:
+            raise StartupError(f"{self._wanted.flags.cache_dir}: {error}") from error
+        except OSError as error:
+            raise StartupError(f"{self._wanted.flags.cache_dir} {folder}: {error.strerror or error}") from error
+        del self._missing["image store"]
+        return store
+
+    async def _key(self) -> PrefixKey:
+        """Read the key from which URLs of boots are derived; retry until it is available."""
+        failures = 0
+        while True:
+            try:
+                key = await prefix_key(self._runtime.api)
+            except Failure as error:
+                failures += 1
+                self._missing["boot key"] = str(error)
+                log.warning("the key of boots cannot be had; nothing is served until it can", error=error)
+                await asyncio.sleep(KEY_BACKOFF.after(failures))
+            else:
+                del self._missing["boot key"]
+                return key
+
+    def _neighbours(self, stack: AsyncExitStack) -> MacLookup:
+        """Return the lookup of MACs by address. Behind a relay, the kernel knows only the relay's MAC."""
+        interface = self._reached.interface
+        return (lambda _address: None) if interface is None else stack.enter_context(NeighbourTable(interface))
+
+    def _keeper(self, store: ImageStore) -> ImageController:
+        wanted = self._wanted
+        return ImageController(
+            self._runtime.api,
+            self._caches.machines,
+            store,
+            site=self._settings.site,
+            defaults=NetbootImageDefaults(wanted.default_image, wanted.default_pull_secret),
+            logins=self._logins,
+            metrics=self._runtime.metrics,
+        )
+
+    def _site_of(self, key: PrefixKey, images: ImageController, neighbours: MacLookup) -> NetbootSite:
+        runtime, wanted, caches = self._runtime, self._wanted, self._caches
+        attestation = AttestationService(
+            runtime.api,
+            lambda: self._facts.facts,
+            Challenges(key.derived(CHALLENGES)),
+            roots=self._roots,
+            events=runtime.events,
+            proof_required=wanted.challenge,
+        )
+        parts = NetbootDependencies(
+            api=runtime.api,
+            machines=caches.machines,
+            operations=caches.operations,
+            images=images,
+            facts=ClusterTemplateContext(runtime.api, self._facts),
+            attestation=attestation,
+            key=key,
+            server=self._reached.server,
+            serve_url=self._reached.serve_url,
+            site=self._settings.site,
+            neighbours=neighbours,
+            announce=announcer(runtime.events),
+            metrics=runtime.metrics,
+        )
+        return NetbootSite(parts)
+
+
+def _roots(wanted: NetbootSettings) -> TrustedRoots | None:
+    if wanted.ek_ca is None:
+        return None
+    try:
+        return TrustedRoots.load(wanted.ek_ca)
+    except Rejected as error:
+        raise StartupError(f"{wanted.flags.ek_ca}: {error}") from error
+
+
+def _logins(wanted: NetbootSettings) -> Logins:
+    try:
+        return Logins.from_file(wanted.docker_config)
+    except Denied as error:
+        raise StartupError(f"{wanted.flags.docker_config}: {error}") from error

@@ -1,0 +1,138 @@
+"""Servers of network boot in one process: bound, counted, and part of its readiness."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from unbounded.kube.process import Runtime, StartupError
+from unbounded.metalman.dhcp import server as dhcp
+from unbounded.metalman.dhcp.model import DhcpFinding, DhcpServerMode, PacketObserver, Relays, ReservationSource
+from unbounded.metalman.http import server as http
+from unbounded.metalman.http.ports import BootService
+from unbounded.metalman.prometheus import PacketCountersCollector
+from unbounded.metalman.reachability import Reachability
+from unbounded.metalman.settings import NetbootSettings
+from unbounded.metalman.tftp import server as tftp
+from unbounded.metalman.tftp.ports import TftpFiles
+
+
+class NetbootServers:
+    """HTTP and TFTP servers on every replica. DHCP runs on all of them behind relays, and on a segment on the leader
+    alone.
+    """
+
+    def __init__(self, runtime: Runtime, settings: NetbootSettings, reach: Reachability) -> None:
+        registry = self._registry = runtime.metrics.registry
+        self._checks = runtime.checks
+        self._settings = settings
+        self._reach = reach
+        self._states = dict.fromkeys(("HTTP", "TFTP"), "not listening yet")
+        if reach.mode is not None and not self.dhcp_leads:  # a replica that does not lead is ready without DHCP
+            self._states["DHCP"] = "not listening yet"
+        for name in self._states:
+            runtime.checks(name, partial(self._states.get, name))
+        self._http_counts = PacketCountersCollector(
+            registry, "unbounded_netboot_http_refusals", "What was not served over HTTP, by its reason."
+        )
+        self._dhcp_counts = PacketCountersCollector(
+            registry, "unbounded_netboot_dhcp_packets", "DHCP packets by what came of them."
+        )
+        self._tftp_counts = PacketCountersCollector(
+            registry, "unbounded_netboot_tftp_requests", "TFTP requests by what came of them."
+        )
+
+    @property
+    def dhcp_leads(self) -> bool:
+        """Return whether DHCP is for the leader alone: on a segment, two servers would answer the same client."""
+        return self._reach.mode in {DhcpServerMode.INTERFACE, DhcpServerMode.PROXY}
+
+    @asynccontextmanager
+    async def http(self, boots: BootService) -> AsyncIterator[http.HttpServer]:
+        """Serve HTTP inside of the context.
+
+        Raises:
+            StartupError: the port is unavailable.
+        """
+        settings = self._settings
+        wanted = http.HttpServerSettings(
+            bind_address=settings.bind_address, port=settings.http_port, trusted_proxies=settings.trusted_proxies
+        )
+        server = http.HttpServer(wanted, boots, self._registry)
+        async with self._bound("HTTP", settings.http_port, settings.flags.http_port, server.serving):
+            self._http_counts.begin(lambda: server.counts)
+            self._checks("HTTP transfers", server.check)
+            yield server
+
+    @asynccontextmanager
+    async def tftp(self, files: TftpFiles) -> AsyncIterator[tftp.TftpServer]:
+        """Serve TFTP inside of the context.
+
+        Raises:
+            StartupError: the port is unavailable.
+        """
+        settings = self._settings
+        server = tftp.TftpServer(
+            tftp.TftpServerSettings(bind_address=settings.bind_address, port=settings.tftp_port), files
+        )
+        async with self._bound("TFTP", settings.tftp_port, settings.flags.tftp_port, server.serving):
+            self._tftp_counts.begin(lambda: server.counts)
+            yield server
+
+    async def dhcp(
+        self, book: ReservationSource, report: Callable[[DhcpFinding], None], listener: PacketObserver | None = None
+    ) -> None:
+        """Serve DHCP until cancelled.
+
+        Raises:
+            StartupError: a port is unavailable.
+        """
+        settings = self._settings
+        if self._reach.mode is None:
+            return
+        wanted = dhcp.DhcpServerSettings(
+            mode=self._reach.mode,
+            interface=self._reach.interface,
+            bind_address=settings.bind_address,
+            port=settings.dhcp_port,
+            relays=Relays(settings.relays),
+        )
+        server = dhcp.DhcpServer(wanted, book, report, listener)
+        async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):
+            self._dhcp_counts.begin(lambda: server.counts)
+            await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def _bound(
+        self, what: str, port: int, flag: str, serving: Callable[[], AbstractAsyncContextManager[object]]
+    ) -> AsyncIterator[None]:
+        """Start a server; turn an error of its port into one that names the server and the flags to change."""
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(serving())
+            except OSError as error:
+                raise StartupError(why_not(what, self._settings, port, flag, error)) from error
+            self._states.pop(what, None)
+            yield
+
+
+def why_not(what: str, settings: NetbootSettings, port: int, flag: str, error: OSError) -> str:
+    """Return the reason why a server cannot listen, with the flags to change."""
+    place = settings.interface if what == "DHCP" and settings.interface else settings.bind_address
+    flags, where = settings.flags, f"{what} cannot listen on {place} port {port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"{where}: something else does; end that, or choose another {flag}"
+        case errno.EADDRNOTAVAIL:
+            return f"{where}: that is no address of this machine; correct {flags.bind_address}"
+        case errno.EACCES:
+            return f"{where}: ports below 1024 need root or CAP_NET_BIND_SERVICE; or choose another {flag}"
+        case errno.EPERM:
+            return f"{where}: on an interface that needs root or CAP_NET_RAW; leave {flags.interface} out without them"
+        case errno.ENODEV:
+            return f"{where}: interface {settings.interface or ''} is gone; correct {flags.interface}"
+        case _:
+            return f"{where} ({flag}): {error.strerror or error}"

@@ -1,0 +1,120 @@
+"""Authenticated calls to one BMC account: wait for the turn, log in if necessary, send, and repeat both on a 401."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from unbounded.api.failures import Failure, Transient
+from unbounded.kube.logs import Log
+from unbounded.metalman.redfish.auth import BmcAuth, complete_despite_cancel
+from unbounded.metalman.redfish.failures import BmcBusy, CircuitOpen
+from unbounded.metalman.redfish.gate import BmcGate
+from unbounded.metalman.redfish.http import BmcResponse, Http
+from unbounded.metalman.redfish.ports import BmcLimits
+
+log = Log(__name__)
+
+
+class BmcChannel:
+    """Transport of `Client`. Answers of any status are returned; only transport and log-in raise."""
+
+    def __init__(self, http: Http, auth: BmcAuth, gate: BmcGate, limits: BmcLimits) -> None:
+        self._http = http
+        self._auth = auth
+        self._gate = gate
+        self._limits = limits
+        self.last_used = _now()
+
+    @property
+    def where(self) -> str:
+        return self._http.endpoint.origin
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self._auth.secrets
+
+    @property
+    def refused(self) -> str:
+        """Reason why the password is not offered any more; "" while it is."""
+        return self._auth.refused
+
+    @property
+    def has_session(self) -> bool:
+        return self._auth.has_session
+
+    def leave_by(self) -> float:
+        """Return the time until which a change that is decided now may be sent; a successor process relies on this
+        limit.
+        """
+        return _now() + self._limits.start_s
+
+    async def get(self, reference: str) -> BmcResponse:
+        return await self.ask("GET", reference)
+
+    async def ask(
+        self,
+        method: str,
+        reference: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        leave_by: float | None = None,
+    ) -> BmcResponse:
+        """Make one call.
+
+        Args:
+            leave_by: set for a change (see `leave_by()`); the request is sent before that time or not at all.
+        """
+        self.last_used = _now()
+        changes = leave_by is not None
+        async with self._gate.turn(within_s=self._limits.queue_s if leave_by is None else _left(leave_by)):
+            deadline = _now() + self._limits.call_s
+            for last in (False, True):
+                credentials = await self._auth.headers(within_s=_left(deadline))
+                if leave_by is not None and _now() > leave_by:
+                    raise BmcBusy(f"{self.where} took too long before the request could be sent; nothing was sent")
+                answer = await self._http.send(
+                    method,
+                    reference,
+                    headers={**credentials, **(headers or {})},
+                    body=body,
+                    changes=changes,
+                    within_s=_left(deadline),
+                )
+                if answer.status != 401 or not self._auth.denied(answer):
+                    break
+                if last:
+                    raise Transient(f"{self.where} does not honour the session that it has just given (401)")
+        self.last_used = _now()
+        return answer
+
+    async def hang_up(self, *, unused_s: float = 0.0, in_a_hurry: bool = True) -> None:
+        """Delete the session, unless it was used within `unused_s` or the BMC is known to be dead.
+
+        Args:
+            in_a_hurry: a caller waits, so the limit is `BmcLimits.close_s`, else `BmcLimits.part_call_s`.
+        """
+        if not self.has_session:
+            return
+        try:
+            limit_s = self._limits.close_s if in_a_hurry else self._limits.part_call_s
+            await complete_despite_cancel(self._hang_up(unused_s, limit_s), within_s=self._limits.close_s)
+        except CircuitOpen:
+            return
+        except (Failure, TimeoutError) as error:
+            log.warning("redfish session not deleted", error=error, bmc=self.where)
+
+    async def _hang_up(self, unused_s: float, limit_s: float) -> None:
+        async with asyncio.timeout(limit_s), self._gate.turn(within_s=limit_s):
+            if _now() - self.last_used >= unused_s:
+                await self._auth.end(within_s=limit_s)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - _now(), 0.001)

@@ -1,0 +1,161 @@
+"""Parsers of a BMC's answers: systems, actions, tasks and errors. Pure: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
+from unbounded.metalman.redfish.failures import BmcBusy, Garbled, TaskFailed, Unsupported
+from unbounded.metalman.redfish.http import BmcResponse
+from unbounded.metalman.redfish.messages import clean, error_text, extended
+from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride, SystemState
+from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_RUNNING
+
+RESET: Final = "#ComputerSystem.Reset"
+_BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
+_UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
+_POWER: Final[Mapping[str, BmcPowerState]] = {"on": BmcPowerState.ON, "off": BmcPowerState.OFF}
+
+
+@dataclass(frozen=True, slots=True)
+class SystemReading:
+    """State of a system at one time, and the paths for its requests."""
+
+    path: str
+    state: SystemState
+    reset_path: str
+    action_info: str | None  # path of the list of ResetTypes, if the system does not contain it
+    settings_path: str | None  # path for changes on boards that reject them on the system (AMI: .../SD)
+
+
+def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str | None) -> SystemReading:
+    """Parse a ComputerSystem; a missing field, or one of another type, counts as unknown.
+
+    Raises:
+        Garbled: the document is not a ComputerSystem.
+    """
+    if not {"PowerState", "Actions", "Boot", "Id"} & document.keys():
+        raise Garbled(f"what {clean(path)} answers is not a system")
+    own = _text(document, "@odata.id") or ""
+    if own.rstrip("/") == path.rstrip("/"):
+        path = own  # in the BMC's spelling: some BMCs redirect a path without a slash at its end
+    boot = _mapping(document, "Boot")
+    reset = _mapping(_mapping(document, "Actions"), RESET)
+    power_text = _text(document, "PowerState") or ""
+    state = SystemState(
+        device_id=device_id,
+        power=_POWER.get(power_text.lower(), BmcPowerState.UNSETTLED),
+        power_text=clean(power_text)[:64],
+        allowable=_texts(reset, "ResetType@Redfish.AllowableValues"),
+        boot=_boot(boot),
+        boot_targets=_texts(boot, "BootSourceOverrideTarget@Redfish.AllowableValues"),
+        uuid=_text(document, "UUID"),
+        etag=etag,
+    )
+    return SystemReading(
+        path=path,
+        state=state,
+        reset_path=_text(reset, "target") or f"{path.rstrip('/')}/Actions/ComputerSystem.Reset",
+        action_info=_text(reset, "@Redfish.ActionInfo"),
+        settings_path=_text(_mapping(_mapping(document, "@Redfish.Settings"), "SettingsObject"), "@odata.id"),
+    )
+
+
+def _boot(boot: Mapping[str, Any]) -> BootOverride | None:
+    fields = [_text(boot, f"BootSourceOverride{field}") for field in ("Enabled", "Target", "Mode")]
+    return BootOverride(*fields) if any(fields) else None
+
+
+def etag_of(document: Mapping[str, Any], answer: BmcResponse) -> str | None:
+    """Return the ETag of a resource, preferably from its body.
+
+    Some BMCs quote the header once more and do not accept that form in If-Match.
+    """
+    return _text(document, "@odata.etag") or answer.headers.get("ETag")
+
+
+def action_values(document: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the ResetTypes of an ActionInfo; None if it has no list."""
+    parameters = document.get("Parameters")
+    for parameter in parameters if isinstance(parameters, list) else ():
+        if isinstance(parameter, Mapping) and parameter.get("Name") == "ResetType":
+            return _texts(parameter, "AllowableValues")
+    return None
+
+
+def members(document: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return a collection as `{id: path}`; the id is the last part of the path."""
+    found = document.get("Members")
+    paths = (
+        [_text(member, "@odata.id") for member in found if isinstance(member, Mapping)]
+        if isinstance(found, list)
+        else []
+    )
+    return {path.rstrip("/").rpartition("/")[2]: path for path in paths if path}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReading:
+    """State of a task at one time. `failure` is set if the task failed."""
+
+    running: bool
+    said: str = ""
+    failure: Failure | None = None
+
+
+def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> TaskReading:
+    """Parse a task monitor or a Task (DSP0266, 13.8: 202 while the task runs, then the answer of the action itself)."""
+    document = answer.hints()
+    state = _text(document, "TaskState")
+    said = clean("; ".join(extended(document)), hide=hide)
+    if answer.status in (404, 410):
+        gone = Uncertain(f"{where}: the task is gone ({answer.status}), so its end was not seen")
+        return TaskReading(running=False, failure=gone)
+    if not answer.ok:
+        return TaskReading(
+            running=False, failure=failure_of(answer, what="the task", where=where, changes=True, hide=hide)
+        )
+    if state in TASK_RUNNING or (state is None and answer.status == 202):
+        return TaskReading(running=True, said=said)
+    if state is None or state == TASK_DONE:
+        return TaskReading(running=False, said=said)
+    text = clean(f"{where}: the task ended as {state}" + (f": {said}" if said else ""), hide=hide)
+    return TaskReading(running=False, said=said, failure=Rejected(text) if LASTING.search(said) else TaskFailed(text))
+
+
+def monitors_of(answer: BmcResponse) -> tuple[str, ...]:
+    """Return the paths at which a 202 answer's task can be read: its monitor, then the Task, as far as the BMC names
+    them.
+    """
+    found = (answer.headers.get("Location"), _text(answer.hints(), "@odata.id"))
+    return tuple(dict.fromkeys(path for path in found if path))
+
+
+def failure_of(answer: BmcResponse, *, what: str, where: str, changes: bool, hide: tuple[str, ...] = ()) -> Failure:
+    """Map an answer other than 2xx to a failure, with the BMC's own message."""
+    said = error_text(answer.hints())
+    text = clean(f"{where}: {what}: {answer.status}" + (f": {said}" if said else ""), hide=hide)
+    if answer.status in _BUSY or (answer.status == 400 and PASSING.search(said)):
+        return BmcBusy(text, retry_after_s=answer.retry_after_s)
+    if answer.status in _UNSUPPORTED:
+        return Unsupported(text)
+    if answer.status >= 500:
+        return Uncertain(text) if changes else Transient(text)
+    return Rejected(text)
+
+
+def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = holder.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _text(holder: Mapping[str, Any], key: str) -> str | None:
+    found = holder.get(key)
+    return found if isinstance(found, str) and found else None
+
+
+def _texts(holder: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    found = holder.get(key)
+    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else None

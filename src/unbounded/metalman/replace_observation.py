@@ -1,0 +1,238 @@
+"""Observation of a host during a HostReplace, reduced to one fact: pure, from its Machine, its Node and a BMC reading.
+
+The servers of network boot report the boot itself in the Machine's status; reports of another boot than the operation's
+are ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.core import Node
+from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.meta import Condition
+from unbounded.metalman.boot_override import Targets, boots_from_disk, sends_to_network
+from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
+from unbounded.metalman.replace import (
+    LOADS_MAX,
+    WAITING_IMAGE,
+    WAITING_NODE,
+    FactSource,
+    ReplaceFact,
+    fact_source,
+    is_about_boot_order,
+    is_clearing,
+)
+
+NO_NODE: Final = "none"
+_LOADED: Final = frozenset({NetbootMilestone.LOADER_FETCHED, NetbootMilestone.KERNEL_FETCHED})
+_INSTALLING: Final = frozenset({NetbootMilestone.INSTALLER_STARTED, NetbootMilestone.IMAGE_WRITING})
+
+
+@dataclass(frozen=True)
+class ReplaceState:
+    """State of a HostReplace in the API, apart from the operation.
+
+    Attributes:
+        boot: the requested boot: the UID of the operation.
+        node_before: `node_identity` before the boot; None if it was not recorded.
+    """
+
+    stage: str
+    boot: str
+    machine: Machine
+    node: Node | None
+    node_before: str | None
+
+    @property
+    def netboot(self) -> NetbootStatus | None:
+        """Servers' record of this boot."""
+        seen = self.machine.status.netboot
+        return seen if seen is not None and seen.boot == self.boot else None
+
+    @property
+    def milestone(self) -> str | None:
+        return self.netboot.milestone if self.netboot is not None else None
+
+    def condition(self, kind: ConditionType) -> Condition | None:
+        return next((one for one in self.machine.status.conditions if one.type == kind), None)
+
+
+_OBSERVED_CONDITIONS: Final = frozenset({ConditionType.NETBOOT_IMAGE_READY, ConditionType.CLOUD_INIT_DONE})
+
+
+def observed_parts(machine: Machine) -> object:
+    """Return the parts of a Machine's status that an observation depends on; equal as long as they are unchanged."""
+    return machine.status.netboot, tuple(one for one in machine.status.conditions if one.type in _OBSERVED_CONDITIONS)
+
+
+def is_image_ready(told: ReplaceState) -> bool:
+    """Return whether the Machine's present images are on disk; the condition may still be about earlier ones."""
+    condition, generation = told.condition(ConditionType.NETBOOT_IMAGE_READY), told.machine.metadata.generation
+    if condition is None or condition.status != "True":
+        return False
+    seen = condition.observed_generation
+    return seen is None or generation is None or seen >= generation
+
+
+def boot_fact(told: ReplaceState) -> ReplaceFact | None:
+    """Return the fact that needs no reading of the BMC; None if the power decides."""
+    match fact_source(told.stage):
+        case FactSource.IMAGE:
+            return None if is_image_ready(told) else ReplaceFact.NO_IMAGE
+        case FactSource.POWER:
+            return None
+        case FactSource.BOOT | FactSource.UNDOING:
+            return _boot(told)
+
+
+def _boot(told: ReplaceState) -> ReplaceFact | None:
+    milestone = told.milestone
+    if milestone == NetbootMilestone.CONTESTED:
+        return ReplaceFact.CONTESTED
+    if milestone == NetbootMilestone.FAILED:
+        return ReplaceFact.INSTALL_FAILED
+    if milestone == NetbootMilestone.IMAGE_WRITTEN:
+        return _after_image(told)
+    if milestone not in _LOADED | _INSTALLING:
+        return None
+    if told.netboot is not None and (told.netboot.loads or 0) > LOADS_MAX:
+        return ReplaceFact.LOOPING
+    return ReplaceFact.LOADED if milestone in _LOADED else ReplaceFact.INSTALLING
+
+
+def _after_image(told: ReplaceState) -> ReplaceFact:
+    done = told.condition(ConditionType.CLOUD_INIT_DONE)
+    if done is None:
+        return ReplaceFact.WRITTEN
+    if done.status != "True":
+        return ReplaceFact.CLOUD_INIT_FAILED if done.reason == ConditionReason.FAILED else ReplaceFact.BOOTED
+    if told.machine.spec.kubernetes is None:
+        return ReplaceFact.FINISHED
+    return ReplaceFact.JOINED if node_trouble(told) is None else ReplaceFact.CONFIGURED
+
+
+def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
+    """Combine the power and the boot override into one fact.
+
+    A stage that only writes the override does not wait for a host between On and Off: the host may be about to select
+    its boot device.
+    """
+    if power is BmcPowerState.UNSETTLED and is_about_boot_order(stage):
+        power = BmcPowerState.ON
+    match power:
+        case BmcPowerState.ON:
+            return ReplaceFact.ON_ARMED if armed else ReplaceFact.ON
+        case BmcPowerState.OFF:
+            return ReplaceFact.OFF_ARMED if armed else ReplaceFact.OFF
+        case BmcPowerState.UNSETTLED:
+            return ReplaceFact.UNSETTLED
+
+
+# Boot override
+
+
+def is_armed(told: ReplaceState, boot: BootOverride | None, targets: Targets = None) -> bool:
+    """Return whether the boot override is set as the stage requires, or still present in a stage that clears it."""
+    if is_clearing(told.stage):
+        return not boots_from_disk(boot)
+    return sends_to_network(told.machine, boot, targets)
+
+
+# Node
+
+
+def node_name(machine: Machine) -> str:
+    """Return the name of a Machine's Node: spec.kubernetes.nodeRef, else the Machine's name."""
+    kubernetes = machine.spec.kubernetes
+    return kubernetes.node_ref.name if kubernetes is not None and kubernetes.node_ref is not None else machine.name
+
+
+def node_identity(node: Node | None) -> str:
+    """Return an identity that another boot changes once the Node reports: its UID, its boot id, its last heartbeat."""
+    if node is None:
+        return NO_NODE
+    ready, info = node.ready_condition, node.status.node_info
+    boot_id, heartbeat = info.boot_id if info else "", ready.last_heartbeat_time if ready else ""
+    return f"{node.metadata.uid}/{boot_id or ''}/{heartbeat or ''}"[:128]
+
+
+def node_trouble(told: ReplaceState) -> str | None:
+    """Return a text why the Node does not prove the new boot yet; None if it does."""
+    name, node = node_name(told.machine), told.node
+    if node is None:
+        return f"there is no Node {name}"
+    if node_identity(node) == told.node_before:
+        return f"Node {name} has not reported since the boot"
+    if not node.ready:
+        ready = node.ready_condition
+        said = f": {ready.message or ready.reason}" if ready is not None and (ready.message or ready.reason) else ""
+        return f"Node {name} is not Ready{said}"
+    return None
+
+
+# Words
+
+
+def progress_of(told: ReplaceState) -> str:
+    """Return the progress for the operation's message; empty if nothing is known beyond the stage."""
+    if told.stage == WAITING_IMAGE:
+        return _condition_text(told, ConditionType.NETBOOT_IMAGE_READY)
+    if told.stage == WAITING_NODE:
+        return node_trouble(told) or ""
+    if fact_source(told.stage) is not FactSource.BOOT:
+        return ""
+    if told.milestone == NetbootMilestone.IMAGE_WRITTEN:
+        return _condition_text(told, ConditionType.CLOUD_INIT_DONE)
+    return _installing(told)
+
+
+def _installing(told: ReplaceState) -> str:
+    seen = told.netboot
+    if seen is None:
+        return ""
+    percent = f"{seen.percent} % written" if seen.percent is not None else ""
+    return ", ".join(part for part in (percent, seen.message or "") if part)
+
+
+def _condition_text(told: ReplaceState, kind: ConditionType) -> str:
+    condition = told.condition(kind)
+    return "" if condition is None else condition.message or condition.reason or ""
+
+
+def boot_text(told: ReplaceState) -> str:
+    """Return the known state of the boot, for the message at an end."""
+    if told.stage == WAITING_IMAGE:
+        return _condition_text(told, ConditionType.NETBOOT_IMAGE_READY) or "nobody has told of the image"
+    if told.stage == WAITING_NODE:
+        return f"{node_trouble(told) or f'Node {node_name(told.machine)} is Ready'}; {_boot_text(told)}"
+    return _boot_text(told)
+
+
+def _boot_text(told: ReplaceState) -> str:
+    seen = told.netboot
+    if seen is None or seen.milestone is None:
+        message = seen.message if seen is not None else ""
+        words = ("nothing was seen of a boot from the network", message or "", _boot_order_text(told))
+        return "; ".join(filter(None, words))
+    loads = f"the loader was fetched {seen.loads} times" if (seen.loads or 0) > 1 else ""
+    percent = f"{seen.percent} % written" if seen.percent is not None else ""
+    image = f"image {seen.image_digest}" if seen.image_digest else ""
+    said = _condition_text(told, ConditionType.CLOUD_INIT_DONE)
+    cloud_init = f"cloud-init: {said}" if said and seen.milestone == NetbootMilestone.IMAGE_WRITTEN else ""
+    return "; ".join(filter(None, (f"boot {seen.milestone}", loads, percent, seen.message or "", image, cloud_init)))
+
+
+def _boot_order_text(told: ReplaceState) -> str:
+    condition = told.condition(ConditionType.BOOT_ORDER_CONFIG_SUPPORTED)
+    return "" if condition is None or condition.status == "True" else f"its boot order: {condition.message}"
+
+
+def boot_evidence(told: ReplaceState) -> str:
+    """Return the place of the boot's record, for evidence."""
+    if told.stage == WAITING_NODE:
+        return f"Node {node_name(told.machine)}"
+    digest = told.netboot.image_digest if told.netboot is not None else None
+    return f"status.netboot of Machine {told.machine.name}" + (f", image {digest}" if digest else "")

@@ -1,0 +1,104 @@
+"""Context of netboot templates besides the Machine, from the facts of the cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.api.core import SECRETS
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import Machine
+from unbounded.api.node_settings import NodeSettings, node_settings
+from unbounded.join.agent_config import agent_config_json
+from unbounded.join.bootstrap import token_in
+from unbounded.join.configurations import NoVersion, bound_version
+from unbounded.join.facts import FactsFollower
+from unbounded.join.tokens import NAMESPACE
+from unbounded.kube.clock import utc_now
+from unbounded.kube.errors import READ_FORBIDDEN, ApiError, Forbidden, NotFound
+from unbounded.kube.port import Api
+from unbounded.metalman.netboot.ports import FactUnknown
+from unbounded.metalman.templates import TemplateContext
+
+_FIELD: Final = "spec.kubernetes.bootstrapTokenRef"
+
+
+class ClusterTemplateContext:
+    """Context of a template, computed for each file, as facts change while hosts boot.
+
+    A host gets its token by attestation. If the Machine's spec refers to a token, the host's configuration contains it.
+    """
+
+    def __init__(self, api: Api, follower: FactsFollower) -> None:
+        self._api = api
+        self._follower = follower
+
+    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
+        """Return the context.
+
+        Args:
+            serve_url: the URL of this boot, with its prefix; the agent attests under it.
+            private: the client knows the prefix; only then may the file contain a token.
+        Raises:
+            FactUnknown: the cluster is not known yet, or the Machine's configuration or token cannot be read.
+            Rejected: the token in the Machine's spec lets no host join.
+        """
+        facts = self._follower.facts
+        if facts is None:
+            raise FactUnknown("the cluster's address and certificates are not known yet")
+        settings = await self._settings(machine)
+        return TemplateContext(
+            apiserver_url=facts.apiserver_url,
+            serve_url=serve_url,
+            kubernetes_version=facts.kubernetes_version,
+            cluster_dns=facts.cluster_dns,
+            agent_config_json=agent_config_json(
+                machine,
+                facts,
+                attest_url=None if _token_named(machine) else serve_url,
+                token=await self._token(machine) if private else None,
+                settings=settings,
+            ),
+        )
+
+    async def _token(self, machine: Machine) -> str | None:
+        """Return the token that the Machine's spec refers to; None if there is none."""
+        name = _token_named(machine)
+        if not name:
+            return None
+        where = f"{_FIELD}: Secret {NAMESPACE}/{name}"
+        try:
+            secret = await self._api.get(SECRETS, name, namespace=NAMESPACE)
+        except NotFound as error:
+            raise Rejected(f"{where} does not exist") from error
+        except Forbidden as error:
+            raise Rejected(f"{where} {READ_FORBIDDEN} by metalman; {_grant(name)}") from error
+        except ApiError as error:
+            raise FactUnknown(f"the Machine's bootstrap token cannot be read: {error}") from error
+        try:
+            return token_in(secret, now=utc_now(), machine_uid=machine.metadata.uid).text.reveal()
+        except Rejected as error:
+            raise Rejected(f"{_FIELD}: {error}") from error
+
+    async def _settings(self, machine: Machine) -> NodeSettings | None:
+        """Return the settings of the Machine's configuration; None if it does not exist, and the agent waits for it."""
+        ref = machine.spec.configuration_ref
+        try:
+            return None if ref is None else node_settings((await bound_version(self._api, ref)).spec.template)
+        except NoVersion:
+            return None
+        except ApiError as error:
+            raise FactUnknown(f"the Machine's configuration cannot be read: {error}") from error
+
+
+def _token_named(machine: Machine) -> str:
+    """Return the name of the Secret with a Machine's bootstrap token; empty if its spec refers to none."""
+    kubernetes = machine.spec.kubernetes
+    ref = kubernetes.bootstrap_token_ref if kubernetes is not None else None
+    return "" if ref is None else ref.name
+
+
+def _grant(name: str) -> str:
+    """Return the commands with which an administrator lets metalman read one Secret of kube-system."""
+    role = f"kubectl --namespace {NAMESPACE} create role metalman-{name} --verb get --resource secrets"
+    binding = f"kubectl --namespace {NAMESPACE} create rolebinding metalman-{name} --role metalman-{name}"
+    return f"`{role} --resource-name {name}` and `{binding} --serviceaccount unbounded-kube:metalman` let it"

@@ -1,0 +1,97 @@
+"""The servers of network boot in one process: what they say when a port cannot be had, and what they count."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.memory_api import MemoryApi
+from unbounded.kube.process import Runtime, StartupError
+from unbounded.metalman.dhcp.model import DhcpClient, DhcpFinding, DhcpServerMode, WithheldReservation, address_octets
+from unbounded.metalman.netboot_servers import NetbootServers, why_not
+from unbounded.metalman.reachability import Reachability
+from unbounded.metalman.settings import FlagNames, NetbootSettings
+from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
+
+BEHIND_RELAYS = Reachability(address_octets("127.0.0.1"), DhcpServerMode.RELAY, None, "http://127.0.0.1:8880")
+
+
+class NoFiles:
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
+        return TftpRejection()
+
+
+class EmptyBook:
+    server = address_octets("127.0.0.1")
+
+    def client(self, mac: str) -> DhcpClient | WithheldReservation | None:
+        return None
+
+
+def ignored(finding: DhcpFinding) -> None:
+    raise AssertionError(finding)
+
+
+def servers(runtime: Runtime | None = None, reach: Reachability = BEHIND_RELAYS, **said: int) -> NetbootServers:
+    settings = NetbootSettings(bind_address="127.0.0.1", **said)  # type: ignore[arg-type]
+    return NetbootServers(runtime or Runtime(MemoryApi()), settings, reach)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A UDP port that somebody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]
+
+
+async def test_a_tftp_port_that_is_taken_is_named_with_its_flag(taken: int) -> None:
+    with pytest.raises(StartupError, match=f"TFTP cannot listen on 127.0.0.1 port {taken}: .* another --tftp-port"):
+        async with servers(tftp_port=taken).tftp(NoFiles()):
+            pass
+
+
+async def test_a_dhcp_port_that_is_taken_is_named_with_its_flag(taken: int) -> None:
+    with pytest.raises(StartupError, match=f"DHCP cannot listen on 127.0.0.1 port {taken}: .* another --dhcp-port"):
+        await servers(dhcp_port=taken).dhcp(EmptyBook(), ignored)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EADDRNOTAVAIL, "that is no address of this machine; correct --bind-address"),
+        (errno.EACCES, "need root or CAP_NET_BIND_SERVICE; or choose another --tftp-port"),
+        (errno.EPERM, "that needs root or CAP_NET_RAW; leave --pxe-interface out without them"),
+        (errno.ENODEV, "interface br0 is gone; correct --pxe-interface"),
+        (errno.EIO, "(--tftp-port): Input/output error"),
+    ],
+)
+def test_why_a_server_cannot_listen_is_said_with_a_remedy(number: int, words: str) -> None:
+    settings = NetbootSettings(interface="br0", flags=FlagNames(interface="--pxe-interface"))
+    assert words in why_not("TFTP", settings, 69, "--tftp-port", OSError(number, os.strerror(number)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "leads"), [(DhcpServerMode.INTERFACE, True), (DhcpServerMode.PROXY, True), (DhcpServerMode.RELAY, False)]
+)
+def test_only_on_a_segment_of_its_own_dhcp_is_for_the_leader_alone(mode: DhcpServerMode, leads: bool) -> None:
+    assert servers(reach=Reachability(address_octets("127.0.0.1"), mode, None, "")).dhcp_leads is leads
+
+
+async def test_what_a_server_has_counted_is_scraped_and_outlives_it() -> None:
+    runtime = Runtime(MemoryApi())
+    made = servers(runtime, tftp_port=0)
+    for _ in range(2):
+        async with made.tftp(NoFiles()) as server:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_sendto(sock, b"\x00\x01grub.cfg\x00octet\x00", ("127.0.0.1", server.port))
+                async with asyncio.timeout(10):
+                    assert (await loop.sock_recv(sock, 600))[:4] == b"\x00\x05\x00\x01"
+    assert b'unbounded_netboot_tftp_requests_total{result="refused"} 2.0' in runtime.metrics.text()
