@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.authority import PEM as CA
 from unbounded.agent.model import NodeGoal
-from unbounded.join.agent_config import Downloads, Source
+from unbounded.join.agent_config import ArtifactSource, Downloads
 
 __all__ = ["CA", "goal", "mirrored"]
 
@@ -31,4 +31,4 @@ def goal(**changed: Any) -> NodeGoal:
 def mirrored(base: str) -> Downloads:
     """All artifacts from one mirror, each project in its folder."""
     names = ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")
-    return Downloads(**{name: Source(base_url=f"{base}/{name}") for name in names})
+    return Downloads(**{name: ArtifactSource(base_url=f"{base}/{name}") for name in names})

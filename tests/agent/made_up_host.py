@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.ports import Ran, UnitFacts
+from unbounded.agent.ports import CommandResult, UnitFacts
 from unbounded.agent.steps import packages
-from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.host import StepHost
 from unbounded.api.failures import Transient
 
 Answer = Callable[[tuple[str, ...]], tuple[int, str]]  # status, and what is printed
@@ -41,7 +41,7 @@ class MadeUpCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> Ran:
+    ) -> CommandResult:
         self.ran.append(argv)
         if stdin is not None:
             self.inputs.append(stdin)
@@ -50,7 +50,7 @@ class MadeUpCommands:
         status, said = answer(argv) if answer else (0, "")
         if status and check:
             raise Transient(f"{argv[0]}: status {status}: {said}")
-        return Ran(argv, status, "" if status else said, said if status else "")
+        return CommandResult(argv, status, "" if status else said, said if status else "")
 
     def lines(self, program: str) -> list[str]:
         """The commands of one program that ran."""
@@ -124,7 +124,7 @@ class MadeUpUnits:
 
 @dataclass
 class MadeUpHost:
-    host: Host
+    host: StepHost
     commands: MadeUpCommands
     units: MadeUpUnits
 
@@ -181,7 +181,7 @@ def made_up_host(root: Path) -> MadeUpHost:
     """A Debian host with all programs, and kernel parameters as a distribution has them; no br_netfilter."""
     layout = Layout(root)
     commands, units = MadeUpCommands(), MadeUpUnits(layout)
-    made = MadeUpHost(Host(layout, commands, units), commands, units)
+    made = MadeUpHost(StepHost(layout, commands, units), commands, units)
     made.program("apt-get", "machinectl", "nft", "ip")
     for name, value in SYSCTLS.items():
         made.write(f"/proc/sys/{name}", f"{value}\n")

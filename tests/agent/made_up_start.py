@@ -9,18 +9,18 @@ from pathlib import Path
 from tests.agent.made_up_host import MadeUpHost, made_up_host
 from tests.support.authority import BASE64
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.ports import Tell
-from unbounded.agent.steps.start_steps import Starting
+from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.steps.start_steps import StartContext
 from unbounded.api.failures import Transient
 from unbounded.api.node_settings import NodeSettings
-from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
+from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 from unbounded.kube.logs import SecretStr
 
 CONFIG = AgentConfig(
     machine_name="m1",
     cluster=Cluster(ca_cert_base64=BASE64, version="1.34.0"),
-    kubelet=Kubelet(api_server="https://10.0.0.1:6443", auth=Auth(bootstrap_token="abcdef.0123456789abcdef")),
+    kubelet=Kubelet(api_server="https://10.0.0.1:6443", auth=KubeletAuth(bootstrap_token="abcdef.0123456789abcdef")),
 )
 GOAL = NodeGoal(machine="m1", kubernetes_version="1.34.0", api_server="https://10.0.0.1:6443", ca_pem="ca", image="x")
 
@@ -31,7 +31,7 @@ class MadeUpNodes:
 
     layout: Layout
     running: dict[Slot, bool] = field(default_factory=dict)
-    goals: dict[Slot, Applied] = field(default_factory=dict)
+    goals: dict[Slot, BuildRecord] = field(default_factory=dict)
     boots: int = 0
     did: list[str] = field(default_factory=list)
     stubborn: set[str] = field(default_factory=set)  # calls that fail, such as "stop kube1"
@@ -51,7 +51,7 @@ class MadeUpNodes:
         facts = SlotFacts(slot, exists=there, applied=self.applied(slot))
         return replace(facts, running=runs, kubelet=runs, containerd=runs, boot_id=str(self.boots) if runs else "")
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
         assert not self.running.get(slot), "a slot is built over a machine that runs"
         self._do(f"build {slot}")
         self.layout.rootfs(slot).mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ class MadeUpNodes:
         self.layout.override(slot).write_text("[Service]\n")
         tell("half built")
         self.layout.etc.mkdir(parents=True, exist_ok=True)
-        self.goals[slot] = Applied(goal=goal)
+        self.goals[slot] = BuildRecord(goal=goal)
         if isinstance(access, CertificateAccess):
             self.certificates.add(slot)
         self.layout.applied(slot).write_text("{}")
@@ -119,7 +119,7 @@ class MadeUpNodes:
     async def registered(self, slot: Slot, node_uid: str) -> None:
         raise NotImplementedError
 
-    def applied(self, slot: Slot) -> Applied | None:
+    def applied(self, slot: Slot) -> BuildRecord | None:
         return self.goals.get(slot) if self.layout.applied(slot).exists() else None
 
 
@@ -144,14 +144,14 @@ class MadeUpStart:
     def _certificate(self) -> Path:
         return self.layout.identity / "agent.pem"
 
-    def starting(self) -> Starting:
-        async def join(tell: Tell) -> None:
+    def starting(self) -> StartContext:
+        async def join(tell: OnProgress) -> None:
             tell("waiting for a certificate")
             self.did.append("join")
             self._certificate.parent.mkdir(parents=True, exist_ok=True)
             self._certificate.write_text("certificate")
 
-        async def access(_tell: Tell) -> KubeletAccess:
+        async def access(_tell: OnProgress) -> KubeletAccess:
             assert self._certificate.exists(), "kubelet's certificate is asked for without an identity"
             return CertificateAccess(SecretStr("pem"))
 
@@ -173,7 +173,7 @@ class MadeUpStart:
             release.write_text("binary")
             self.layout.current.symlink_to(release)
 
-        return Starting(
+        return StartContext(
             host=self.made.host,
             nodes=self.nodes,
             config=self.config,

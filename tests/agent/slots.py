@@ -14,9 +14,9 @@ from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
-from unbounded.agent.node.running import Limits
-from unbounded.agent.ports import Ran
-from unbounded.join.agent_config import Downloads, Source
+from unbounded.agent.node.running import MachineLimits
+from unbounded.agent.ports import CommandResult
+from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.kube.logs import SecretStr
 
 TOKEN: Final = TokenAccess(SecretStr("abcdef.0123456789abcdef"))
@@ -36,7 +36,7 @@ class CommandsOfHost:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> Ran:
+    ) -> CommandResult:
         leader = self._host.cgroup.leader()
         argv = tuple(word.removeprefix(f"/proc/{leader}/root") for word in argv)  # as the host sees it
         path = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **(env or {})}
@@ -51,7 +51,7 @@ def layout_of(host: Host) -> Layout:
     return Layout(Path(f"/proc/{leader}/root"))
 
 
-def nodes_of(host: Host, limits: Limits | None = None) -> HostNodes:
+def nodes_of(host: Host, limits: MachineLimits | None = None) -> HostNodes:
     """As they are until the host boots again."""
     commands = CommandsOfHost(host)
     return HostNodes(layout_of(host), commands, Systemctl(commands), limits=limits)
@@ -59,7 +59,7 @@ def nodes_of(host: Host, limits: Limits | None = None) -> HostNodes:
 
 def goal_of(mirror: Mirror, image: str, version: str = "1.34.0") -> NodeGoal:
     """A node from the artifacts that the mirror has."""
-    source = Source(base_url=mirror.base)
+    source = ArtifactSource(base_url=mirror.base)
     return goal(
         image=image,
         kubernetes_version=version,

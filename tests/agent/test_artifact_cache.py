@@ -13,9 +13,9 @@ from aiohttp import web
 
 from tests.fetch.layers import files, image, index
 from tests.fetch.registries import HASTY, Registry, cut_after, part_of, served
-from unbounded.agent.artifacts.cache import ArtifactCache, Kept, kept
+from unbounded.agent.artifacts.blob_store import BlobStore
+from unbounded.agent.artifacts.cache import ArtifactCache, CachedArtifact, find_cached
 from unbounded.agent.artifacts.images import ImageCache
-from unbounded.agent.artifacts.shelf import Shelf
 from unbounded.agent.artifacts.sources import Artifact
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.platforms import Platform
@@ -80,8 +80,8 @@ def cache(session: Web, tmp_path: Path) -> ArtifactCache:
     return ArtifactCache(opened(tmp_path), session, session)
 
 
-def opened(folder: Path) -> Shelf:
-    shelf = Shelf(folder / "cache")
+def opened(folder: Path) -> BlobStore:
+    shelf = BlobStore(folder / "cache")
     shelf.open()
     return shelf
 
@@ -208,7 +208,7 @@ async def test_looking_changes_nothing_on_the_shelf(mirror: Mirror, cache: Artif
     await cache.get(mirror.artifact(), quiet)
     (note,) = (tmp_path / "cache/notes").iterdir()
     os.utime(note, (1, 1))
-    assert kept(opened(tmp_path), mirror.artifact()) == Kept(checked=True)
+    assert find_cached(opened(tmp_path), mirror.artifact()) == CachedArtifact(checked=True)
     assert note.stat().st_mtime == 1
     await cache.get(mirror.artifact(), quiet)
     assert note.stat().st_mtime > 1

@@ -8,16 +8,16 @@ from tests.agent.goals import goal
 from tests.docs.runner import DOCS
 from unbounded.agent.artifacts.checksums import sha256_in
 from unbounded.agent.artifacts.sources import Artifact, artifacts
-from unbounded.agent.goal import CNI, CONTAINERD, RUNC
+from unbounded.agent.node_spec.from_config import CNI, CONTAINERD, RUNC
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, Downloads, Source
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
 from unbounded.join.install import install_script, with_mirror
 
 GITHUB = "https://github.com"
 DIGEST = hashlib.sha256(b"x").hexdigest()
 
 
-def by_name(**downloads: Source) -> dict[str, Artifact]:
+def by_name(**downloads: ArtifactSource) -> dict[str, Artifact]:
     return {artifact.name: artifact for artifact in artifacts(goal(downloads=Downloads(**downloads)), "arm64")}
 
 
@@ -68,7 +68,10 @@ def test_the_guide_says_what_a_mirror_serves_and_what_else_is_needed() -> None:
 
 
 def test_a_base_url_replaces_the_start_and_its_slash_does_not_matter() -> None:
-    found = by_name(kubernetes=Source(base_url="http://m/k8s/"), crictl=Source(base_url="http://m/c", version="1.30.1"))
+    found = by_name(
+        kubernetes=ArtifactSource(base_url="http://m/k8s/"),
+        crictl=ArtifactSource(base_url="http://m/c", version="1.30.1"),
+    )
     assert found["kubelet"].url == "http://m/k8s/v1.34.2/bin/linux/arm64/kubelet"
     assert found["crictl"].url == "http://m/c/v1.30.1/crictl-v1.30.1-linux-arm64.tar.gz"
 
@@ -85,14 +88,14 @@ def test_a_base_url_replaces_the_start_and_its_slash_does_not_matter() -> None:
     ],
 )
 def test_places_of_a_url_are_filled(url: str, filled: str) -> None:
-    found = by_name(containerd=Source(url=url, base_url="http://not-this"))["containerd"]
+    found = by_name(containerd=ArtifactSource(url=url, base_url="http://not-this"))["containerd"]
     assert found.url == filled
     assert found.checksum_url == f"{filled}.sha256sum"
     assert found.fixed == ("2.1.8" in filled)
 
 
 def test_a_url_keeps_its_query_on_the_checksum() -> None:
-    found = by_name(runc=Source(url="https://m/runc-{version}?sig=s"))["runc"]
+    found = by_name(runc=ArtifactSource(url="https://m/runc-{version}?sig=s"))["runc"]
     assert (found.url, found.checksum_url) == ("https://m/runc-1.5.0?sig=s", "https://m/runc.sha256sum?sig=s")
     assert found.file_name == "runc-1.5.0"
 
@@ -100,13 +103,17 @@ def test_a_url_keeps_its_query_on_the_checksum() -> None:
 @pytest.mark.parametrize(
     ("sources", "said"),
     [
-        pytest.param({"runc": Source(url="https://m/{flavour}?sig=hidden")}, "Downloads.Runc.URL", id="unknown-word"),
-        pytest.param({"cni": Source(url="https://m/%[7]s")}, "Downloads.CNI.URL", id="unknown-number"),
-        pytest.param({"kubernetes": Source(url="https://m/%s/%s?sig=hidden")}, "kube-proxy", id="no-place-for-names"),
+        pytest.param(
+            {"runc": ArtifactSource(url="https://m/{flavour}?sig=hidden")}, "Downloads.Runc.URL", id="unknown-word"
+        ),
+        pytest.param({"cni": ArtifactSource(url="https://m/%[7]s")}, "Downloads.CNI.URL", id="unknown-number"),
+        pytest.param(
+            {"kubernetes": ArtifactSource(url="https://m/%s/%s?sig=hidden")}, "kube-proxy", id="no-place-for-names"
+        ),
     ],
 )
 def test_places_that_mean_nothing_are_refused_by_the_key_and_without_the_query(
-    sources: dict[str, Source], said: str
+    sources: dict[str, ArtifactSource], said: str
 ) -> None:
     with pytest.raises(Rejected, match=said) as caught:
         by_name(**sources)

@@ -33,12 +33,12 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PullSecrets
-from unbounded.agent.ports import Ran
+from unbounded.agent.ports import CommandResult
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import NodeSettings
-from unbounded.join.agent_config import Downloads, Source
+from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.kube.logs import SecretStr
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="owners of files need root")]
@@ -77,7 +77,7 @@ PARTS = {
 class Commands(ScriptedCommands):
     """Real for what only deletes files."""
 
-    async def run(self, *argv: str, **given: Any) -> Ran:
+    async def run(self, *argv: str, **given: Any) -> CommandResult:
         if argv[0] == "rm":
             os.system("rm -rf " + argv[-1])  # noqa: ASYNC221, a few small files
         return await super().run(*argv, **given)
@@ -109,7 +109,7 @@ class Site:
         return HostNodes(self.layout, self.commands, self.units, arch="amd64")
 
     def goal(self, **changed: Any) -> NodeGoal:
-        source = Source(base_url=f"http://{self.mirror}")
+        source = ArtifactSource(base_url=f"http://{self.mirror}")
         downloads = Downloads(
             kubernetes=source, containerd=source, runc=source, cni=source, crictl=source, sandbox=source
         )
@@ -316,7 +316,7 @@ async def test_a_slot_without_a_sandbox_image_that_can_be_used_is_none(site: Sit
 
 @pytest.mark.slow
 async def test_a_node_image_without_the_sandbox_image_needs_a_mirror(site: Site) -> None:
-    downloads = replace(site.goal().downloads, sandbox=Source())
+    downloads = replace(site.goal().downloads, sandbox=ArtifactSource())
     neither = r"sandbox: no /usr/share/.*: neither the node image nor the artifact mirror \(Downloads.Sandbox\) has it"
     with pytest.raises(Rejected, match=neither):
         await site.build(site.goal(downloads=downloads))
@@ -369,7 +369,7 @@ async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site)
         (site.root / "dev").mkdir(exist_ok=True)
         os.mknod(site.root / "dev" / name, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     told = "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1\n"
-    site.commands.answers[("ldconfig", "-p")] = [Ran((), 0, told, "")]
+    site.commands.answers[("ldconfig", "-p")] = [CommandResult((), 0, told, "")]
     runtime = entry("usr/bin/nvidia-container-runtime", b"x", mode=0o755)
     site.registry.add(image([SYSTEM, tar(runtime)]), "gpu")
     root = await site.build(site.goal(image=f"{site.registry.host}/rootfs:gpu"))
@@ -387,7 +387,7 @@ async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site)
 async def test_without_an_image_debootstrap_makes_the_system(site: Site) -> None:
     (site.root / "etc/os-release").write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
 
-    async def made(*argv: str, **given: Any) -> Ran:
+    async def made(*argv: str, **given: Any) -> CommandResult:
         if argv[0] == "debootstrap":
             for path in ("usr/lib/systemd/systemd", *CONTRACT):
                 (Path(argv[-1]) / path).parent.mkdir(parents=True, exist_ok=True)

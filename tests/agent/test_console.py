@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import pytest
 
 from unbounded.agent.causes import NoImage, PreflightFailed
-from unbounded.agent.console import FAILED, Progress, run_to_end
+from unbounded.agent.console import FAILED, ProgressOutput, run_to_end
 from unbounded.agent.exits import INTERRUPTED
 from unbounded.api.failures import Rejected
-from unbounded.fetch.failures import Missing
+from unbounded.fetch.failures import NotPublished
 from unbounded.kube.logs import FIELDS
 from unbounded.machina.provisioning.causes import cause_of
 
@@ -50,7 +50,7 @@ def test_a_failure_is_told_and_is_the_exit_status(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (Missing("there is no kubelet v1.99.0"), "ArtifactNotFound"),
+        (NotPublished("there is no kubelet v1.99.0"), "ArtifactNotFound"),
         (OSError(errno.ENOSPC, "No space left on device"), "DiskFull"),
         (PreflightFailed("the preflight failed"), "PreflightFailed"),
         (NoImage("no image of the node"), "ImageMissing"),
@@ -80,7 +80,7 @@ def ticks(*times: float) -> Iterator[float]:
 
 def test_a_person_is_told_about_each_thing_now_and_then() -> None:
     stream, times = Terminal(), ticks(0.0, 0.1, 0.2, 1.0)
-    progress = Progress(stream, clock=lambda: next(times))
+    progress = ProgressOutput(stream, clock=lambda: next(times))
     for words in ("slot: runc: 1 %", "slot: runc: 2 %", "slot: cni: 7 %", "slot: runc: 90 %"):
         progress(words)
     assert stream.getvalue() == "  slot: runc: 1 %\n  slot: cni: 7 %\n  slot: runc: 90 %\n"
@@ -88,7 +88,7 @@ def test_a_person_is_told_about_each_thing_now_and_then() -> None:
 
 def test_without_a_terminal_progress_is_logged_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
     times = ticks(0.0, 5.0, 11.0)
-    progress = Progress(io.StringIO(), clock=lambda: next(times))
+    progress = ProgressOutput(io.StringIO(), clock=lambda: next(times))
     with caplog.at_level(logging.INFO):
         for words in ("runc: 1 %", "runc: 50 %", "runc: 90 %"):
             progress(words)

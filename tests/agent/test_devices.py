@@ -9,25 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from unbounded.agent.node.device_mirror import Changes, Entry, plan, shared, sync_devices
+from unbounded.agent.node.device_mirror import DeviceChanges, DeviceEntry, plan, shared, sync_devices
 from unbounded.agent.node.device_watch import POLL_S, DeviceWatch, concerns_devices
 
-SDA = Entry(stat.S_IFBLK, (8, 0), 0o660, 6)
-SDB = Entry(stat.S_IFBLK, (8, 16), 0o660, 6)
-VFIO = Entry(stat.S_IFCHR, (511, 0), 0o600)
-BY_PATH = Entry(stat.S_IFLNK, target="../../sdb")
-NULL = Entry(stat.S_IFCHR, (1, 3), 0o666)
+SDA = DeviceEntry(stat.S_IFBLK, (8, 0), 0o660, 6)
+SDB = DeviceEntry(stat.S_IFBLK, (8, 16), 0o660, 6)
+VFIO = DeviceEntry(stat.S_IFCHR, (511, 0), 0o600)
+BY_PATH = DeviceEntry(stat.S_IFLNK, target="../../sdb")
+NULL = DeviceEntry(stat.S_IFCHR, (1, 3), 0o666)
 ALIVE = frozenset({(8, 0), (8, 16)})
 
 
 def test_disks_devices_for_workloads_and_links_to_them_are_shared() -> None:
     host = {
-        "null": NULL, "mem": Entry(stat.S_IFCHR, (1, 1)), "tty0": Entry(stat.S_IFCHR, (4, 0)), "sda": SDA, "sdb": SDB,
-        "ram0": Entry(stat.S_IFBLK, (1, 0)), "sr0": Entry(stat.S_IFBLK, (11, 0)), "rbd0": Entry(stat.S_IFBLK, (251, 0)),
-        "loop3": Entry(stat.S_IFBLK, (7, 3)), "vfio/12": VFIO, "vfio/vfio": VFIO, "vfio/devices/vfio0": VFIO,
+        "null": NULL, "mem": DeviceEntry(stat.S_IFCHR, (1, 1)), "tty0": DeviceEntry(stat.S_IFCHR, (4, 0)),
+        "sda": SDA, "sdb": SDB, "ram0": DeviceEntry(stat.S_IFBLK, (1, 0)),
+        "sr0": DeviceEntry(stat.S_IFBLK, (11, 0)), "rbd0": DeviceEntry(stat.S_IFBLK, (251, 0)),
+        "loop3": DeviceEntry(stat.S_IFBLK, (7, 3)), "vfio/12": VFIO, "vfio/vfio": VFIO, "vfio/devices/vfio0": VFIO,
         "loop-control": VFIO, "mapper/control": VFIO, "iommu": VFIO, "nvidia0": VFIO,
-        "disk/by-path/ip-1": BY_PATH, "rbd/pool/image": Entry(stat.S_IFLNK, target="../../rbd0"),
-        "cdrom": Entry(stat.S_IFLNK, target="sr0"), "log": Entry(stat.S_IFLNK, target="/run/systemd/journal/dev-log"),
+        "disk/by-path/ip-1": BY_PATH, "rbd/pool/image": DeviceEntry(stat.S_IFLNK, target="../../rbd0"),
+        "cdrom": DeviceEntry(stat.S_IFLNK, target="sr0"),
+        "log": DeviceEntry(stat.S_IFLNK, target="/run/systemd/journal/dev-log"),
     }  # fmt: skip
     left_out = {"null", "mem", "tty0", "ram0", "sr0", "cdrom", "log"}
     assert shared(host).keys() == host.keys() - left_out
@@ -36,19 +38,25 @@ def test_disks_devices_for_workloads_and_links_to_them_are_shared() -> None:
 @pytest.mark.parametrize(
     ("host", "machine", "expected"),
     [
-        ({"sdb": SDB}, {"null": NULL}, Changes((), (("sdb", SDB),))),
-        ({"sdb": SDB}, {"sdb": SDB, "null": NULL}, Changes()),
-        ({"sdb": SDB}, {"sdb": Entry(stat.S_IFBLK, (8, 16), 0o600)}, Changes()),
-        ({"sdb": SDB}, {"sdb": Entry(stat.S_IFBLK, (8, 32))}, Changes(("sdb",), (("sdb", SDB),))),
-        ({}, {"sdc": Entry(stat.S_IFBLK, (8, 32)), "sda": SDA}, Changes(("sdc",), ())),
-        ({}, {"longhorn/volume": SDA}, Changes()),
-        ({}, {"sdb": Entry(stat.S_IFBLK, (8, 32)), "disk/by-path/x": BY_PATH}, Changes(("disk/by-path/x", "sdb"), ())),
-        ({}, {"log": Entry(stat.S_IFLNK, target="/run/x")}, Changes()),
-        ({"disk/by-path/x": BY_PATH, "sdb": SDB}, {"sdb": SDB}, Changes((), (("disk/by-path/x", BY_PATH),))),
+        ({"sdb": SDB}, {"null": NULL}, DeviceChanges((), (("sdb", SDB),))),
+        ({"sdb": SDB}, {"sdb": SDB, "null": NULL}, DeviceChanges()),
+        ({"sdb": SDB}, {"sdb": DeviceEntry(stat.S_IFBLK, (8, 16), 0o600)}, DeviceChanges()),
+        ({"sdb": SDB}, {"sdb": DeviceEntry(stat.S_IFBLK, (8, 32))}, DeviceChanges(("sdb",), (("sdb", SDB),))),
+        ({}, {"sdc": DeviceEntry(stat.S_IFBLK, (8, 32)), "sda": SDA}, DeviceChanges(("sdc",), ())),
+        ({}, {"longhorn/volume": SDA}, DeviceChanges()),
+        (
+            {},
+            {"sdb": DeviceEntry(stat.S_IFBLK, (8, 32)), "disk/by-path/x": BY_PATH},
+            DeviceChanges(("disk/by-path/x", "sdb"), ()),
+        ),
+        ({}, {"log": DeviceEntry(stat.S_IFLNK, target="/run/x")}, DeviceChanges()),
+        ({"disk/by-path/x": BY_PATH, "sdb": SDB}, {"sdb": SDB}, DeviceChanges((), (("disk/by-path/x", BY_PATH),))),
     ],
     ids=["new", "there", "mode", "another disk", "gone", "made inside", "link to it", "own link", "new link"],
 )
-def test_the_machine_follows_its_host(host: dict[str, Entry], machine: dict[str, Entry], expected: Changes) -> None:
+def test_the_machine_follows_its_host(
+    host: dict[str, DeviceEntry], machine: dict[str, DeviceEntry], expected: DeviceChanges
+) -> None:
     assert plan(host, machine, ALIVE) == expected
 
 
@@ -86,7 +94,7 @@ def test_nodes_and_links_are_made_and_taken_away(tmp_path: Path) -> None:
     assert (machine / "dev/disk/by-path/x").readlink() == Path("../../sdb")
     assert (machine / "dev/vfio/12").is_char_device()
     assert not (machine / "dev/pts").exists()
-    assert sync_devices(host, machine, block) == Changes()
+    assert sync_devices(host, machine, block) == DeviceChanges()
 
     for path in (host / "sdb", host / "disk/by-path/x", block / "8:16"):
         path.unlink()

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.virtual_time import run_virtual
-from unbounded.agent.durations import BOUNDS, FACTOR, REMEMBERED, Durations, Work, limit
+from unbounded.agent.durations import BOUNDS, FACTOR, REMEMBERED, Durations, TimedWork, limit
 from unbounded.agent.executor import CALL_LIMIT_S
 from unbounded.agent.layout import Layout
-from unbounded.agent.node.running import Limits as MachineLimits
-from unbounded.agent.recreation.plan import Limits as RecreationLimits
+from unbounded.agent.node.running import MachineLimits
+from unbounded.agent.recreation.plan import RecreationLimits
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_configured_floor_counts_even_above_the_ceiling() -> None:
 def test_the_floors_are_the_limits_of_a_host_without_a_history() -> None:
     machine, recreation = MachineLimits(), RecreationLimits()
     floors = {work: bounds.floor for work, bounds in BOUNDS.items()}
-    assert (floors[Work.BOOT], floors[Work.SERVICE]) == (machine.boot_s, machine.service_s)
+    assert (floors[TimedWork.BOOT], floors[TimedWork.SERVICE]) == (machine.boot_s, machine.service_s)
     assert recreation.on_this_host(Durations()) == recreation
     assert all(bounds.floor < bounds.ceiling for bounds in BOUNDS.values())
 
@@ -52,7 +52,7 @@ def test_one_start_with_all_its_waits_at_their_ceilings_ends_within_a_call() -> 
     """The engine takes a call that is longer for one whose outcome is open."""
     machine, gpus = MachineLimits(), 3 * 60.0
     waits = machine.start_s + machine.vanish_s + machine.start_s + gpus
-    assert waits + BOUNDS[Work.BOOT].ceiling + BOUNDS[Work.SERVICE].ceiling < CALL_LIMIT_S
+    assert waits + BOUNDS[TimedWork.BOOT].ceiling + BOUNDS[TimedWork.SERVICE].ceiling < CALL_LIMIT_S
 
 
 @pytest.fixture
@@ -63,63 +63,63 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def test_what_was_recorded_is_known_to_the_next_process(layout: Layout) -> None:
-    Durations(layout).completed(Work.BOOT, 40.0)
-    assert Durations(layout).limit(Work.BOOT) == 40.0 * FACTOR
-    assert Durations(layout).known(Work.BOOT)
-    assert not Durations(layout).known(Work.START)
+    Durations(layout).completed(TimedWork.BOOT, 40.0)
+    assert Durations(layout).limit(TimedWork.BOOT) == 40.0 * FACTOR
+    assert Durations(layout).known(TimedWork.BOOT)
+    assert not Durations(layout).known(TimedWork.START)
     assert layout.durations.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_attempt_that_ran_out_of_time_counts_until_one_completes(layout: Layout) -> None:
     durations = Durations(layout)
     for spent_s, then_s in ((30.0, 90.0), (90.0, 270.0), (270.0, 300.0), (40.0, 300.0)):
-        durations.overran(Work.BOOT, spent_s)
-        assert durations.limit(Work.BOOT) == then_s
-    durations.completed(Work.BOOT, 20.0)
-    assert durations.limit(Work.BOOT) == 60.0
+        durations.overran(TimedWork.BOOT, spent_s)
+        assert durations.limit(TimedWork.BOOT) == then_s
+    durations.completed(TimedWork.BOOT, 20.0)
+    assert durations.limit(TimedWork.BOOT) == 60.0
 
 
 def test_a_slow_time_is_forgotten_and_a_usual_host_writes_once(layout: Layout) -> None:
     durations = Durations(layout)
-    durations.completed(Work.BOOT, 5.0)
+    durations.completed(TimedWork.BOOT, 5.0)
     written = layout.durations.stat().st_ino
-    durations.completed(Work.BOOT, 6.0)
+    durations.completed(TimedWork.BOOT, 6.0)
     assert layout.durations.stat().st_ino == written
-    durations.completed(Work.BOOT, 100.0)
+    durations.completed(TimedWork.BOOT, 100.0)
     for _ in range(REMEMBERED - 1):
-        durations.completed(Work.BOOT, 5.0)
-        assert durations.limit(Work.BOOT) == 300.0
-    durations.completed(Work.BOOT, 5.0)
-    assert durations.limit(Work.BOOT) == 30.0
+        durations.completed(TimedWork.BOOT, 5.0)
+        assert durations.limit(TimedWork.BOOT) == 300.0
+    durations.completed(TimedWork.BOOT, 5.0)
+    assert durations.limit(TimedWork.BOOT) == 30.0
 
 
 def test_comparable_work_counts_only_where_there_is_none_of_the_same(layout: Layout) -> None:
     durations = Durations(layout)
-    assert durations.limit(Work.BOOT, alike=(50.0,)) == 150.0
-    durations.overran(Work.BOOT, 60.0)
-    assert durations.limit(Work.BOOT, alike=(70.0,)) == 210.0
-    durations.completed(Work.BOOT, 20.0)
-    assert durations.limit(Work.BOOT, alike=(70.0,)) == 60.0
+    assert durations.limit(TimedWork.BOOT, alike=(50.0,)) == 150.0
+    durations.overran(TimedWork.BOOT, 60.0)
+    assert durations.limit(TimedWork.BOOT, alike=(70.0,)) == 210.0
+    durations.completed(TimedWork.BOOT, 20.0)
+    assert durations.limit(TimedWork.BOOT, alike=(70.0,)) == 60.0
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"work": 7}', b""])
 def test_a_record_that_cannot_be_read_is_begun_anew(layout: Layout, content: bytes) -> None:
     layout.durations.write_bytes(content)
     durations = Durations(layout)
-    assert durations.limit(Work.BOOT) == BOUNDS[Work.BOOT].floor
-    durations.completed(Work.BOOT, 40.0)
-    assert durations.limit(Work.BOOT) == 120.0
+    assert durations.limit(TimedWork.BOOT) == BOUNDS[TimedWork.BOOT].floor
+    durations.completed(TimedWork.BOOT, 40.0)
+    assert durations.limit(TimedWork.BOOT) == 120.0
 
 
 def test_what_a_later_agent_records_is_kept(layout: Layout) -> None:
     layout.durations.write_bytes(b'{"work": {"later": {"completed": [1.0], "overran": 0.0}}}')
-    Durations(layout).completed(Work.BOOT, 40.0)
+    Durations(layout).completed(TimedWork.BOOT, 40.0)
     assert b'"later":{"completed":[1.0]' in layout.durations.read_bytes()
 
 
 def test_without_the_folder_of_a_start_nothing_is_written(tmp_path: Path) -> None:
     durations = Durations(Layout(tmp_path))
-    durations.completed(Work.BOOT, 40.0)
+    durations.completed(TimedWork.BOOT, 40.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,19 +127,19 @@ def test_only_what_completes_or_runs_out_of_time_is_recorded() -> None:
     async def story() -> None:
         durations = Durations()
         with pytest.raises(ValueError, match="at once"):
-            async with durations.measured(Work.BOOT, 30.0):
+            async with durations.measured(TimedWork.BOOT, 30.0):
                 raise ValueError("at once")
-        assert durations.limit(Work.BOOT) == 30.0
+        assert durations.limit(TimedWork.BOOT) == 30.0
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(30.0), durations.measured(Work.BOOT, 30.0):
+            async with asyncio.timeout(30.0), durations.measured(TimedWork.BOOT, 30.0):
                 await asyncio.sleep(100.0)
-        assert durations.limit(Work.BOOT) == 90.0
-        async with durations.measured(Work.BOOT, 90.0, whole=False):
+        assert durations.limit(TimedWork.BOOT) == 90.0
+        async with durations.measured(TimedWork.BOOT, 90.0, whole=False):
             await asyncio.sleep(1.0)
-        assert durations.limit(Work.BOOT) == 90.0
-        async with durations.measured(Work.BOOT, 90.0):
+        assert durations.limit(TimedWork.BOOT) == 90.0
+        async with durations.measured(TimedWork.BOOT, 90.0):
             await asyncio.sleep(50.0)
-        assert durations.limit(Work.BOOT) == 150.0
+        assert durations.limit(TimedWork.BOOT) == 150.0
 
     run_virtual(story())
 

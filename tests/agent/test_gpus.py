@@ -8,7 +8,7 @@ import pytest
 
 from unbounded.agent.daemon.conditions import host_conditions
 from unbounded.agent.layout import Layout
-from unbounded.agent.node.gpus import Described, devices_of, gpus_say, read_described, write_described
+from unbounded.agent.node.gpus import CdiResult, cdi_result, gpus_described, read_cdi_result, write_cdi_result
 
 SPECIFICATION = b"""\
 cdiVersion: 0.5.0
@@ -23,32 +23,32 @@ devices:
 @pytest.mark.parametrize(
     ("specification", "expected"),
     [
-        (SPECIFICATION, Described(("nvidia.com/gpu=0", "nvidia.com/gpu=all"))),
-        (None, Described(error="nvidia-ctk wrote no CDI specification with devices")),
-        (b"devices: 7", Described(error="nvidia-ctk wrote no CDI specification with devices")),
-        (b"kind: nvidia.com/gpu\ndevices: []", Described(error="the CDI specification names no device")),
+        (SPECIFICATION, CdiResult(("nvidia.com/gpu=0", "nvidia.com/gpu=all"))),
+        (None, CdiResult(error="nvidia-ctk wrote no CDI specification with devices")),
+        (b"devices: 7", CdiResult(error="nvidia-ctk wrote no CDI specification with devices")),
+        (b"kind: nvidia.com/gpu\ndevices: []", CdiResult(error="the CDI specification names no device")),
     ],
 )
-def test_devices_of_a_specification_are_read(specification: bytes | None, expected: Described) -> None:
-    assert devices_of(specification) == expected
+def test_devices_of_a_specification_are_read(specification: bytes | None, expected: CdiResult) -> None:
+    assert cdi_result(specification) == expected
 
 
 def test_a_specification_that_is_no_yaml_is_an_error_in_one_line() -> None:
-    told = devices_of(b"a: [")
+    told = cdi_result(b"a: [")
     assert told.error.startswith("the CDI specification is not YAML: while parsing")
     assert "\n" not in told.error
 
 
 def test_what_was_recorded_is_read_by_the_daemon_and_forgotten(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    write_described(layout, Described(("nvidia.com/gpu=0",)))  # before there is a state
-    assert read_described(layout) is None
+    write_cdi_result(layout, CdiResult(("nvidia.com/gpu=0",)))  # before there is a state
+    assert read_cdi_result(layout) is None
     layout.state.mkdir(parents=True)
-    write_described(layout, Described(("nvidia.com/gpu=0",)))
-    assert read_described(layout) == Described(("nvidia.com/gpu=0",))
+    write_cdi_result(layout, CdiResult(("nvidia.com/gpu=0",)))
+    assert read_cdi_result(layout) == CdiResult(("nvidia.com/gpu=0",))
     (says,) = host_conditions(layout, ())
     assert (says.status, says.reason, says.message) == ("True", "Succeeded", "CDI describes nvidia.com/gpu=0")
-    write_described(layout, None)
+    write_cdi_result(layout, None)
     assert host_conditions(layout, ()) == ()
     (gone,) = host_conditions(layout, ("GPUsDescribed",))
     assert (gone.status, gone.reason) == ("False", "NotFound")
@@ -57,16 +57,16 @@ def test_what_was_recorded_is_read_by_the_daemon_and_forgotten(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("described", "cards", "driver", "reason", "words"),
     [
-        (Described(tuple(f"nvidia.com/gpu={n}" for n in range(10))), 10, "550", "Succeeded", "gpu=7 and 2 more"),
-        (Described(error="status 203"), 1, "550", "Failed", "no GPU is described to the container runtime: status 203"),
+        (CdiResult(tuple(f"nvidia.com/gpu={n}" for n in range(10))), 10, "550", "Succeeded", "gpu=7 and 2 more"),
+        (CdiResult(error="status 203"), 1, "550", "Failed", "no GPU is described to the container runtime: status 203"),
         (None, 2, "", "NoDriver", "2 NVIDIA cards on the PCI bus and no driver"),
         (None, 1, "550.1", "Failed", "driver 550.1, and no GPU in /dev"),
     ],
 )
 def test_the_condition_says_what_was_found_or_why_not(
-    described: Described | None, cards: int, driver: str, reason: str, words: str
+    described: CdiResult | None, cards: int, driver: str, reason: str, words: str
 ) -> None:
-    says = gpus_say(described, cards=cards, driver=driver, said=False)
+    says = gpus_described(described, cards=cards, driver=driver, said=False)
     assert says is not None
     assert (says.reason, says.status) == (reason, "True" if reason == "Succeeded" else "False")
     assert words in says.message

@@ -11,8 +11,8 @@ import pytest
 from tests.agent.made_up_host import FSTAB, MadeUpHost, made_up_host, with_apt, with_swap
 from unbounded.agent.ports import UnitFacts
 from unbounded.agent.steps import docker, packages, survey, swap, sysctl
-from unbounded.agent.steps.before import Before
 from unbounded.agent.steps.host_steps import HOST_STEPS
+from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.runner import add_all, faults, remove_all
 from unbounded.api.failures import Rejected, Transient
 
@@ -250,9 +250,9 @@ async def test_what_a_later_agent_kept_is_not_touched(made: MadeUpHost) -> None:
 
 
 def test_what_was_kept_first_stays(tmp_path: Path) -> None:
-    kept: Before[swap.FoundSwap] = swap.BEFORE
+    kept: OriginalState[swap.FoundSwap] = swap.BEFORE
     layout = made_up_host(tmp_path).layout
-    first = swap.FoundSwap((swap.Area("/dev/sda2", -2),))
+    first = swap.FoundSwap((swap.SwapArea("/dev/sda2", -2),))
     assert kept.keep(layout, first) == first
     assert kept.keep(layout, swap.FoundSwap(())) == first
     assert kept.path(layout).stat().st_mode & 0o777 == 0o600

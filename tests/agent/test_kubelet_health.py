@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from unbounded.agent.node import health
-from unbounded.agent.node.health import kubelet_trouble, last_words
+from unbounded.agent.node.health import kubelet_trouble, last_error_line
 
 
 @asynccontextmanager
@@ -77,4 +77,4 @@ LOCKED = "cannot set feature gate SidecarContainers to false, feature is locked 
 )
 def test_the_words_with_which_kubelet_ended(lines: str, words: str) -> None:
     """Lines as kubelet 1.36.3 wrote them, for a gate that is locked and for a file that it cannot read."""
-    assert last_words(lines) == words
+    assert last_error_line(lines) == words

@@ -21,7 +21,7 @@ from unbounded.api.core import LEASES, NODES
 from unbounded.api.machine import MACHINES
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.registry import Registry
+from unbounded.fetch.registry import RegistryClient
 from unbounded.fetch.web import Web
 
 KUBECONFIG = """# of the tests
@@ -89,7 +89,7 @@ async def test_the_mirror_serves_what_projects_publish_and_fails_as_told(mirror:
 async def test_the_registry_has_the_image_of_a_node(hosts: AgentTools, images: Images, tmp_path: Path) -> None:
     reference = images.add("v2", {"etc/lab-release": b"2\n"})
     async with Web() as session:
-        registry = Registry(session, Reference.parse(reference))
+        registry = RegistryClient(session, Reference.parse(reference))
         resolved = await registry.resolve(Platform("linux", "amd64"))
         below, above = resolved.image.layers
         assert below.size == hosts.node_layer.stat().st_size

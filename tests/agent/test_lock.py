@@ -62,7 +62,7 @@ async def test_a_start_does_nothing_while_the_host_is_somebody_elses(
     async with host_lock(layout, "unbounded-agent reset"):
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(Transient, match=rf"held by unbounded-agent reset \(pid {os.getpid()}\)"):
-            await start.start(CONFIG, start.Surroundings(layout), lambda _words: None)
+            await start.start(CONFIG, start.StartInputs(layout), lambda _words: None)
         assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -15,20 +15,20 @@ import yaml
 
 from tests.agent.goals import CA, goal, mirrored
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits
-from tests.agent.test_desired import BASE, machine_of, version_of
+from tests.agent.test_spec_from_machine import BASE, machine_of, version_of
 from tests.api.checking import made as made_object
 from tests.api.checking import refusals
 from tests.api.test_node_settings import WHOLE
 from tests.fetch.test_proxies import proxy
-from unbounded.agent.desired import desired, same_node
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, NodeGoal, Slot, TokenAccess
+from unbounded.agent.model import BuildRecord, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node import settings as files_of
-from unbounded.agent.node.applied import write_applied
+from unbounded.agent.node.build_record import write_build_record
+from unbounded.agent.node.host_inputs import address_in
 from unbounded.agent.node.kubelet import configuration
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.settings import environment, files, require_usable
-from unbounded.agent.node.surroundings import address_in
+from unbounded.agent.node_spec.from_machine import desired_node, same_node
 from unbounded.api.configuration import MachineConfigurationTemplate
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import NodeSettings, node_settings
@@ -161,15 +161,15 @@ async def test_downloads_go_through_the_proxy_and_say_that_it_refuses(tmp_path: 
 
 
 def test_other_settings_are_another_node_and_are_named_as_drift() -> None:
-    wanted = desired(machine_of(kubernetes={}), version_of(kubelet={"maxPods": 50}, proxy=PROXY), BASE)
+    wanted = desired_node(machine_of(kubernetes={}), version_of(kubelet={"maxPods": 50}, proxy=PROXY), BASE)
     assert wanted.drift == ("kubelet", "proxy")
     assert not same_node(wanted.goal, BASE)
-    again = desired(machine_of(kubernetes={}), version_of(kubelet={"maxPods": 50}), wanted.goal)
+    again = desired_node(machine_of(kubernetes={}), version_of(kubelet={"maxPods": 50}), wanted.goal)
     assert again.same, "a proxy that is left out stays, as the host may reach nothing without it"
-    gone = desired(machine_of(kubernetes={}), version_of(proxy={}), wanted.goal)
+    gone = desired_node(machine_of(kubernetes={}), version_of(proxy={}), wanted.goal)
     assert gone.drift == ("kubelet", "proxy")
     assert environment(gone.goal) == {}
-    assert desired(machine_of(kubernetes={}), None, wanted.goal).drift == ("kubelet",)
+    assert desired_node(machine_of(kubernetes={}), None, wanted.goal).drift == ("kubelet",)
 
 
 async def test_a_slot_is_brought_to_other_settings_and_loses_the_files_of_the_earlier_ones(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_a_slot_is_brought_to_other_settings_and_loses_the_files_of_the_ea
     nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     root = layout.rootfs(Slot.KUBE1)
     (root / "etc").mkdir(parents=True)
-    write_applied(layout, Slot.KUBE1, Applied(goal=goal(), node_uid="n"))
+    write_build_record(layout, Slot.KUBE1, BuildRecord(goal=goal(), node_uid="n"))
     registries = [{"name": "docker.io", "hosts": [{"url": "https://m", "caBundle": CA}]}]
     first = settings(
         kubelet={"maxPods": 50, "nodeIP": "127.0.0.0/8"}, caBundle=CA, containerd={"registries": registries}

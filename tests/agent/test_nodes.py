@@ -20,19 +20,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits, failed
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, CertificateAccess, Slot, SlotFacts
-from unbounded.agent.node.applied import read_applied, remove_applied, write_applied
+from unbounded.agent.model import BuildRecord, CertificateAccess, Slot, SlotFacts
+from unbounded.agent.node.build_record import read_build_record, remove_build_record, write_build_record
 from unbounded.agent.node.nodes import HostNodes
-from unbounded.agent.node.running import Limits
-from unbounded.agent.ports import Ran, UnitFacts
+from unbounded.agent.node.running import MachineLimits
+from unbounded.agent.ports import CommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import remove_durably
 from unbounded.kube.logs import SecretStr
 
 KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
 UNIT = "systemd-nspawn@kube1.service"
-SHORT = Limits(0.001, 0.2, 0.2, 0.2, 0.2, 0.2, 0.5, 0.2)
-APPLIED = Applied(goal=goal(), image_digest="sha256:0")
+SHORT = MachineLimits(0.001, 0.2, 0.2, 0.2, 0.2, 0.2, 0.5, 0.2)
+APPLIED = BuildRecord(goal=goal(), image_digest="sha256:0")
 RUNS = UnitFacts(UNIT, "loaded", "active", "running", "enabled", 1)
 
 
@@ -63,7 +63,9 @@ def runs(parts: Parts, mounts: str = OWN) -> None:
     parts.units.states[UNIT] = RUNS
     answers = parts.commands.answers
     answers.clear()
-    answers.update({LEADER: [Ran((), 0, "7\n", "")], ("machinectl", "show"): [Ran((), 0, "State=running", "")]})
+    answers.update(
+        {LEADER: [CommandResult((), 0, "7\n", "")], ("machinectl", "show"): [CommandResult((), 0, "State=running", "")]}
+    )
     process = parts.layout.at("/proc/7")
     seen = process / "root/proc/sys/kernel/random/boot_id"
     seen.parent.mkdir(parents=True)
@@ -73,7 +75,7 @@ def runs(parts: Parts, mounts: str = OWN) -> None:
 
 def whole(layout: Layout, slot: Slot = KUBE1) -> None:
     (layout.rootfs(slot) / "etc").mkdir(parents=True)
-    write_applied(layout, slot, APPLIED)
+    write_build_record(layout, slot, APPLIED)
 
 
 # What a slot was made from
@@ -81,34 +83,34 @@ def whole(layout: Layout, slot: Slot = KUBE1) -> None:
 
 def test_what_a_slot_was_made_from_is_read_back(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert read_applied(layout, KUBE1) is None
-    write_applied(layout, KUBE1, APPLIED)
-    assert read_applied(layout, KUBE1) == APPLIED
+    assert read_build_record(layout, KUBE1) is None
+    write_build_record(layout, KUBE1, APPLIED)
+    assert read_build_record(layout, KUBE1) == APPLIED
     assert layout.applied(KUBE1).stat().st_mode & 0o777 == 0o600
-    remove_applied(layout, KUBE1)
-    remove_applied(layout, KUBE1)
+    remove_build_record(layout, KUBE1)
+    remove_build_record(layout, KUBE1)
     assert list(layout.etc.iterdir()) == []
 
 
 def test_a_description_that_was_changed_is_refused_and_one_without_checksum_is_taken(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    write_applied(layout, KUBE1, APPLIED)
+    write_build_record(layout, KUBE1, APPLIED)
     path = layout.applied(KUBE1)
     sidecar = path.with_name(f"{path.name}.sha256")
     checksum = sidecar.read_bytes()
     remove_durably(sidecar)
-    assert read_applied(layout, KUBE1) == APPLIED
+    assert read_build_record(layout, KUBE1) == APPLIED
     sidecar.write_bytes(checksum)
     path.write_bytes(path.read_bytes().replace(b"m1", b"m2"))
     with pytest.raises(Rejected, match="not what its checksum says"):
-        read_applied(layout, KUBE1)
+        read_build_record(layout, KUBE1)
 
 
 def test_a_description_by_a_later_agent_is_left_alone(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    write_applied(layout, KUBE1, Applied(goal=goal(), format=2))
+    write_build_record(layout, KUBE1, BuildRecord(goal=goal(), format=2))
     with pytest.raises(Rejected, match="its format is 2, and this agent reads up to 1"):
-        read_applied(layout, KUBE1)
+        read_build_record(layout, KUBE1)
     assert layout.applied(KUBE1).exists()
 
 
@@ -117,7 +119,7 @@ async def test_the_node_that_a_slot_became_is_remembered(parts: Parts) -> None:
         await parts.nodes.registered(KUBE1, "u1")
     whole(parts.layout)
     await parts.nodes.registered(KUBE1, "u1")
-    assert parts.nodes.applied(KUBE1) == Applied(goal=goal(), image_digest="sha256:0", node_uid="u1")
+    assert parts.nodes.applied(KUBE1) == BuildRecord(goal=goal(), image_digest="sha256:0", node_uid="u1")
 
 
 async def test_a_kubelet_gets_another_certificate_and_keeps_all_else(parts: Parts) -> None:
@@ -184,7 +186,7 @@ async def test_a_start_writes_what_systemd_reads_and_then_starts_machine_contain
 async def test_a_machine_of_that_name_that_is_there_already_is_ended_first(parts: Parts) -> None:
     whole(parts.layout)
     parts.units.fail[UNIT] = ["Machine 'kube1' already exists"]
-    parts.commands.answers[("machinectl", "show")] = [Ran((), 0, "State=running", ""), failed()]
+    parts.commands.answers[("machinectl", "show")] = [CommandResult((), 0, "State=running", ""), failed()]
     await parts.nodes.start(KUBE1)
     assert parts.commands.ran("machinectl", "terminate") == 1
     assert parts.units.asked[-2:] == [("reset-failed", UNIT), ("start", UNIT)]
@@ -201,7 +203,7 @@ async def test_another_failure_of_the_start_is_not_covered_up(parts: Parts) -> N
 async def test_an_old_machine_that_does_not_go_is_given_up_within_the_limit(parts: Parts) -> None:
     whole(parts.layout)
     parts.units.fail[UNIT] = ["File exists"]
-    parts.commands.answers[("machinectl", "show")] = [Ran((), 0, "State=closing", "")]
+    parts.commands.answers[("machinectl", "show")] = [CommandResult((), 0, "State=closing", "")]
     with pytest.raises(Transient, match="the old machine does not go within"):
         await parts.nodes.start(KUBE1)
 
@@ -245,7 +247,7 @@ async def test_a_kubelet_that_hangs_is_killed_through_its_control_group(
 ) -> None:
     parts.units.states[UNIT] = RUNS
     parts.inside.hang.add("kubelet.service")
-    parts.commands.answers[("systemctl", "show")] = [Ran((), 0, f"/machine.slice/{UNIT}\n", "")]
+    parts.commands.answers[("systemctl", "show")] = [CommandResult((), 0, f"/machine.slice/{UNIT}\n", "")]
     group = parts.layout.at("/sys/fs/cgroup/machine.slice") / UNIT / "payload/system.slice/kubelet.service"
     group.mkdir(parents=True)
     procs = group / "cgroup.procs"
@@ -265,7 +267,7 @@ async def test_a_kubelet_that_hangs_is_killed_through_its_control_group(
 async def test_a_kubelet_that_cannot_even_be_killed_is_said_within_the_limit(parts: Parts) -> None:
     parts.units.states[UNIT] = RUNS
     parts.inside.hang.add("kubelet.service")
-    parts.commands.answers[("systemctl", "show")] = [Ran((), 0, "/g\n", "")]
+    parts.commands.answers[("systemctl", "show")] = [CommandResult((), 0, "/g\n", "")]
     group = parts.layout.at("/sys/fs/cgroup/g/payload/system.slice/kubelet.service")
     group.mkdir(parents=True)
     (group / "cgroup.procs").write_text("4194305\n")  # higher than any process
@@ -310,7 +312,7 @@ async def test_a_host_that_cannot_have_machines_has_none_to_stop(parts: Parts) -
 
 
 async def test_a_machine_that_cannot_be_ended_is_said_within_the_limit(parts: Parts) -> None:
-    parts.commands.answers[("machinectl", "show")] = [Ran((), 0, "State=closing", "")]
+    parts.commands.answers[("machinectl", "show")] = [CommandResult((), 0, "State=closing", "")]
     with pytest.raises(Transient, match="the machine cannot be ended within"):
         await parts.nodes.stop(KUBE1)
 
@@ -377,10 +379,10 @@ async def test_removing_takes_everything_of_one_slot_and_may_be_repeated(tmp_pat
 class Removing(ScriptedCommands):
     """Runs `rm`, and nothing else."""
 
-    async def run(self, *argv: str, **given: object) -> Ran:
+    async def run(self, *argv: str, **given: object) -> CommandResult:
         if argv[0] == "rm":
             await asyncio.to_thread(subprocess.run, argv, check=True)
-        return Ran(argv, 1 if argv[0] == "machinectl" else 0, "", "")
+        return CommandResult(argv, 1 if argv[0] == "machinectl" else 0, "", "")
 
 
 # kubelet's certificate
@@ -426,7 +428,10 @@ async def test_kubelets_certificate_is_taken_from_the_slot_while_it_is_good(part
 async def test_a_kubelet_that_ends_again_and_again_is_said_with_how_it_ended(parts: Parts) -> None:
     runs(parts)
     journal = ("systemd-run", "--machine=kube1", "--quiet", "--collect", "--pipe", "--wait", "--", "journalctl")
-    parts.commands.answers[journal] = [Ran((), 0, "Started kubelet.service\npanic: locked\n", ""), failed("no journal")]
+    parts.commands.answers[journal] = [
+        CommandResult((), 0, "Started kubelet.service\npanic: locked\n", ""),
+        failed("no journal"),
+    ]
     trouble = "kubelet in kube1 does not stay up"
     assert await parts.nodes.kubelet_trouble(KUBE1) == f"{trouble}; it ended with: panic: locked"
     assert await parts.nodes.kubelet_trouble(KUBE1) == trouble

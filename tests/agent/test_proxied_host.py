@@ -17,14 +17,14 @@ from tests.support.qemu import Segment
 from unbounded.agent.model import NodeGoal, Slot
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.node_settings import NodeSettings
-from unbounded.join.agent_config import Downloads, Source
+from unbounded.join.agent_config import ArtifactSource, Downloads
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 
 
 def goal(mirror: Mirror, images: Images, proxy: str, ca: str | None) -> NodeGoal:
     """A node from the mirror over TLS and the registry, both through a proxy."""
-    source = Source(base_url=mirror.base_tls)
+    source = ArtifactSource(base_url=mirror.base_tls)
     names = ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")
     settings = msgspec.convert({"proxy": {"http": proxy, "https": proxy}, "caBundle": ca}, NodeSettings)
     return msgspec.structs.replace(

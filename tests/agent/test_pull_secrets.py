@@ -22,10 +22,10 @@ from tests.agent.scripted import ScriptedCommands, ScriptedUnits
 from tests.support.memory_api import MemoryApi
 from unbounded.agent.daemon.logins import follow_logins
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, Slot
-from unbounded.agent.node.applied import write_applied
+from unbounded.agent.model import BuildRecord, Slot
+from unbounded.agent.node.build_record import write_build_record
 from unbounded.agent.node.nodes import HostNodes
-from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, kept
+from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, stored_response
 from unbounded.agent.recreation.perform import Lock
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient
@@ -54,7 +54,7 @@ async def api_with(auths: Any, **more: Any) -> MemoryApi:
 def slot(layout: Layout, one: Slot = Slot.KUBE1) -> Path:
     root = layout.rootfs(one)
     (root / "etc").mkdir(parents=True)
-    write_applied(layout, one, Applied(goal=goal()))
+    write_build_record(layout, one, BuildRecord(goal=goal()))
     return root
 
 
@@ -64,7 +64,7 @@ async def test_kubelet_is_given_what_the_secrets_hold_and_nobody_else_is(
     caplog.set_level(logging.DEBUG)
     layout, api = Layout(tmp_path), await api_with(AUTHS)
     root, secrets = slot(layout), PullSecrets(api, layout)
-    assert await secrets.bring(SETTINGS) == kept(layout) == await secrets.read(SETTINGS) != b""
+    assert await secrets.bring(SETTINGS) == stored_response(layout) == await secrets.read(SETTINGS) != b""
     nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     await nodes.configure(Slot.KUBE1, SETTINGS)
     response = root / FOLDER[1:] / "response.json"
@@ -87,7 +87,7 @@ async def test_kubelet_is_given_what_the_secrets_hold_and_nobody_else_is(
     assert "s3cret" not in told
     assert not await secrets.bring(NodeSettings())
     await nodes.configure(Slot.KUBE1, NodeSettings())
-    assert (response.exists(), script.exists(), kept(layout)) == (False, False, b"")
+    assert (response.exists(), script.exists(), stored_response(layout)) == (False, False, b"")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +221,6 @@ async def test_logins_of_a_slot_that_is_being_built_are_left_alone(tmp_path: Pat
     await secrets.bring(NodeSettings())
     async with following(nodes, secrets, lock):
         await asked.wait()
-        assert kept(layout) == b""
+        assert stored_response(layout) == b""
         over.set()
         await has(nodes, Slot.KUBE1, b"newer")

@@ -20,10 +20,17 @@ from unbounded.agent.lock import host_lock
 from unbounded.agent.model import Slot
 from unbounded.agent.reset import parts
 from unbounded.agent.reset import reset as resetting
-from unbounded.agent.reset.network import Left, Rule, Table, is_nodes, nodes_rules, nodes_tables
-from unbounded.agent.reset.parts import Resetting
-from unbounded.agent.reset.reset import Done, is_under_way, refuse_if_under_way, reset
-from unbounded.agent.steps.host import Host
+from unbounded.agent.reset.network import (
+    NodeNetworkState,
+    RoutingRule,
+    RoutingTable,
+    is_node_interface,
+    node_rules,
+    node_tables,
+)
+from unbounded.agent.reset.parts import ResetContext
+from unbounded.agent.reset.reset import ResetResult, is_under_way, refuse_if_under_way, reset
+from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.runner import add_all
 from unbounded.agent.steps.start_steps import start_steps
 from unbounded.agent.upgrade.units import arm
@@ -91,8 +98,8 @@ def interface(world: MadeUpStart, name: str) -> Path:
     return path
 
 
-def on(world: MadeUpStart) -> Resetting:
-    return Resetting(world.made.host, world.nodes)
+def on(world: MadeUpStart) -> ResetContext:
+    return ResetContext(world.made.host, world.nodes)
 
 
 def seen(world: MadeUpStart) -> dict[str, tuple[int, bytes | str]]:
@@ -349,10 +356,10 @@ async def _cut_off_at(cut_at: int, root: Path) -> bool:
     for name in ("wg0", "wg1"):
         interface(world, name)
     power, host = Power(cut_at), world.made.host
-    cut_host = Host(host.layout, power.over(host.commands), power.over(host.units))
+    cut_host = StepHost(host.layout, power.over(host.commands), power.over(host.units))
     through = False
     try:
-        await reset(Resetting(cut_host, power.over(world.nodes)), silent)
+        await reset(ResetContext(cut_host, power.over(world.nodes)), silent)
         through = True
     except Cut:
         world.nodes.running.clear()
@@ -376,7 +383,7 @@ async def _start_cut_off_at(cut_at: int, root: Path) -> bool:
     world.made.remove_program("nft")
     world.made.write("/etc/docker/daemon.json", '{"debug": true}')
     before, power, host = seen(world), Power(cut_at), world.made.host
-    cut_host = Host(host.layout, power.over(host.commands), power.over(host.units))
+    cut_host = StepHost(host.layout, power.over(host.commands), power.over(host.units))
     starting = replace(world.starting(), host=cut_host, nodes=power.over(world.nodes))
     through = False
     try:
@@ -496,21 +503,23 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_which_interfaces_are_a_nodes(name: str) -> None:
-    assert is_nodes(name) is NAMES[name]
+    assert is_node_interface(name) is NAMES[name]
 
 
 def test_which_rules_and_tables_are_a_nodes() -> None:
     told = json.dumps(RULES)
-    assert nodes_rules("-4", told) == (Rule("-4", 100, 51820), Rule("-4", 101, 51899))
+    assert node_rules("-4", told) == (RoutingRule("-4", 100, 51820), RoutingRule("-4", 101, 51899))
     routes = json.dumps([{"dst": "default", "table": "51830"}, {"dst": "default", "table": "main"}, {"dst": "x"}])
-    assert nodes_tables("-6", routes) == (Table("-6", 51830),)
+    assert node_tables("-6", routes) == (RoutingTable("-6", 51830),)
     with pytest.raises(Transient, match="no JSON"):
-        nodes_rules("-4", "Usage: ip")
+        node_rules("-4", "Usage: ip")
 
 
 def test_what_was_there_before_is_not_left() -> None:
-    now = Left(interfaces=("wg0", "wg1"), rules=(Rule("-4", 1, 51820),))
-    assert now.without(Left(interfaces=("wg0",))) == Left(interfaces=("wg1",), rules=(Rule("-4", 1, 51820),))
+    now = NodeNetworkState(interfaces=("wg0", "wg1"), rules=(RoutingRule("-4", 1, 51820),))
+    assert now.without(NodeNetworkState(interfaces=("wg0",))) == NodeNetworkState(
+        interfaces=("wg1",), rules=(RoutingRule("-4", 1, 51820),)
+    )
 
 
 def test_the_release_goes_after_everything_that_a_reset_needs(tmp_path: Path) -> None:
@@ -522,4 +531,4 @@ def test_the_release_goes_after_everything_that_a_reset_needs(tmp_path: Path) ->
 
 
 def test_a_whole_reset_says_what_is_left_to_do() -> None:
-    assert any("delete the Node" in line for line in Done().lines())
+    assert any("delete the Node" in line for line in ResetResult().lines())

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from unbounded.agent.ports import Tell
+from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.runner import add_all, faults, ordered, remove_all
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Rejected, Transient
 
 
@@ -23,11 +23,11 @@ class World:
     interrupted: list[str] = field(default_factory=list)
 
 
-def step(name: str, *after: str, takes_s: float = 0.0, fails: Exception | None = None) -> Step[World]:
+def step(name: str, *after: str, takes_s: float = 0.0, fails: Exception | None = None) -> ReversibleStep[World]:
     async def present(world: World) -> bool:
         return name in world.there
 
-    async def add(world: World, tell: Tell) -> None:
+    async def add(world: World, tell: OnProgress) -> None:
         tell("at work")
         try:
             await asyncio.sleep(takes_s)
@@ -45,7 +45,7 @@ def step(name: str, *after: str, takes_s: float = 0.0, fails: Exception | None =
         world.did.append(f"-{name}")
         world.there.discard(name)
 
-    return Step(name, present, add, remove, after)
+    return ReversibleStep(name, present, add, remove, after)
 
 
 async def test_a_step_waits_for_what_it_builds_on_and_for_nothing_else() -> None:
@@ -66,8 +66,8 @@ async def test_no_more_than_a_few_run_at_once() -> None:
     running: set[str] = set()
     most = 0
 
-    def counting(name: str) -> Step[World]:
-        async def add(world: World, tell: Tell) -> None:
+    def counting(name: str) -> ReversibleStep[World]:
+        async def add(world: World, tell: OnProgress) -> None:
             nonlocal most
             running.add(name)
             most = max(most, len(running))
@@ -75,7 +75,7 @@ async def test_no_more_than_a_few_run_at_once() -> None:
             running.remove(name)
 
         plain = step(name)
-        return Step(name, plain.present, add, plain.remove)
+        return ReversibleStep(name, plain.present, add, plain.remove)
 
     await add_all([counting(str(number)) for number in range(6)], World(), lambda _words: None, at_once=2)
     assert most == 2

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.authority import BASE64 as CA
 from unbounded.agent.layout import Layout
-from unbounded.agent.settings import NEEDED, configuration, read_config
+from unbounded.agent.settings import NEEDED, load_config, read_config
 from unbounded.api.failures import Rejected
 
 TOKEN = "abcdef.0123456789abcdef"
@@ -94,10 +94,10 @@ def test_a_host_that_has_joined_needs_no_credential_in_its_variables(tmp_path: P
     layout = Layout(tmp_path)
     environ = {key: value for key, value in VARIABLES.items() if key != "BOOTSTRAP_TOKEN"}
     with pytest.raises(Rejected, match="BOOTSTRAP_TOKEN is not set"):
-        configuration(None, environ, layout)
+        load_config(None, environ, layout)
     layout.identity.mkdir(parents=True)
     (layout.identity / "agent.pem").write_text("a certificate")
-    assert configuration(None, environ, layout).config.machine_name == "m1"
+    assert load_config(None, environ, layout).config.machine_name == "m1"
 
 
 def test_keys_of_a_file_that_mean_nothing_come_with_it(tmp_path: Path) -> None:

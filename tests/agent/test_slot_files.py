@@ -13,19 +13,19 @@ from tests.agent.goals import CA, goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess, Slot, TokenAccess
 from unbounded.agent.node import containerd, kubelet, nvidia
-from unbounded.agent.node.devices import Devices, look_for_devices
-from unbounded.agent.node.files import HostNames, Resolver, machine_id, resolver, slot_files, slot_links
-from unbounded.agent.node.nspawn import Bind, override, settings
+from unbounded.agent.node.devices import HostDevices, find_devices
+from unbounded.agent.node.files import DnsResolution, HostNames, dns_resolution, machine_id, slot_files, slot_links
+from unbounded.agent.node.nspawn import BindMount, override, settings
 from unbounded.agent.node.rootfs import Distribution, distribution
 from unbounded.kube.logs import SecretStr
 
 TOKEN = TokenAccess(SecretStr("abcdef.0123456789abcdef"))
 EXEC = ExecAccess("/opt/login", ("--audience", "k"), (("REGION", "r"),), "client.authentication.k8s.io/v1")
 CERTIFICATE = CertificateAccess(SecretStr("PEM"))
-PLAIN = Resolver(None, "", b"nameserver 10.0.0.1\n", "/etc/resolv.conf")
+PLAIN = DnsResolution(None, "", b"nameserver 10.0.0.1\n", "/etc/resolv.conf")
 
 
-def written(access: KubeletAccess = TOKEN, *, nvidia: bool = False, resolve: Resolver = PLAIN) -> dict[str, bytes]:
+def written(access: KubeletAccess = TOKEN, *, nvidia: bool = False, resolve: DnsResolution = PLAIN) -> dict[str, bytes]:
     host = HostNames("host-1", "0" * 32)
     found = slot_files(goal(), access, host, resolve, slot="kube1", nvidia=nvidia)
     assert len({file.path for file in found}) == len(found)
@@ -138,8 +138,8 @@ def test_services_start_with_the_machine_and_those_for_a_network_of_its_own_do_n
 
 def test_the_resolver_follows_a_file_below_run_and_pods_do_not_get_the_stub() -> None:
     names = frozenset({"stub-resolv.conf", "resolv.conf"})
-    found = resolver("/run/systemd/resolve/stub-resolv.conf", names, b"nameserver 127.0.0.53\n")
-    assert found.bind == Bind("/run/systemd/resolve", "/run/host-resolve")
+    found = dns_resolution("/run/systemd/resolve/stub-resolv.conf", names, b"nameserver 127.0.0.53\n")
+    assert found.bind == BindMount("/run/systemd/resolve", "/run/host-resolve")
     assert found.link == "/run/host-resolve/stub-resolv.conf"
     assert found.pods == "/run/host-resolve/resolv.conf"
     assert slot_links(TOKEN, found)["/etc/resolv.conf"] == found.link
@@ -147,7 +147,7 @@ def test_the_resolver_follows_a_file_below_run_and_pods_do_not_get_the_stub() ->
 
 
 def test_a_resolvers_file_in_etc_is_copied_as_etc_is_not_shown_to_the_machine() -> None:
-    found = resolver("/etc/resolv.conf", frozenset({"shadow", "resolv.conf"}), b"nameserver 10.0.0.1\n")
+    found = dns_resolution("/etc/resolv.conf", frozenset({"shadow", "resolv.conf"}), b"nameserver 10.0.0.1\n")
     assert found == PLAIN
     assert written(resolve=found)["/etc/resolv.conf"] == b"nameserver 10.0.0.1\n"
     assert "/etc/resolv.conf" not in slot_links(TOKEN, found)
@@ -170,21 +170,21 @@ def test_devices_that_are_there_are_found(tmp_path: Path) -> None:
     node(tmp_path / "dev/sda", stat.S_IFBLK)
     (tmp_path / "dev/nvidia-old").write_bytes(b"")  # no device
     (tmp_path / "dev/dri/by-path").mkdir()
-    found = look_for_devices(Layout(tmp_path))
+    found = find_devices(Layout(tmp_path))
     assert found.character == tuple(sorted(f"/dev/{name}" for name in [*names, "kvm", "infiniband/uverbs0"]))
     assert found.nvidia
 
 
 def test_a_host_without_devices_has_none(tmp_path: Path) -> None:
-    found = look_for_devices(Layout(tmp_path))
-    assert found == Devices()
+    found = find_devices(Layout(tmp_path))
+    assert found == HostDevices()
     assert not found.nvidia
-    assert not Devices(("/dev/nvidiactl", "/dev/nvidia-uvm")).nvidia  # a driver without a card
+    assert not HostDevices(("/dev/nvidiactl", "/dev/nvidia-uvm")).nvidia  # a driver without a card
 
 
 def test_devices_are_bound_and_allowed() -> None:
-    devices = Devices(("/dev/kvm", "/dev/dri/odd:name"))
-    nspawn = settings(devices, [Bind("/lib/modules", "/lib/modules")]).splitlines()
+    devices = HostDevices(("/dev/kvm", "/dev/dri/odd:name"))
+    nspawn = settings(devices, [BindMount("/lib/modules", "/lib/modules")]).splitlines()
     assert nspawn[-3:] == [
         "BindReadOnly=/lib/modules:/lib/modules",
         "Bind=/dev/kvm",
@@ -210,14 +210,14 @@ LDCONFIG = """4 libs found in cache `/etc/ld.so.cache'
 def test_the_drivers_libraries_are_those_that_the_loader_would_take() -> None:
     found = nvidia.libraries(LDCONFIG, "amd64")
     assert found.binds == (
-        Bind("/opt/nvidia/lib", "/run/host-nvidia/0"),
-        Bind("/usr/lib/x86_64-linux-gnu", "/run/host-nvidia/1"),
+        BindMount("/opt/nvidia/lib", "/run/host-nvidia/0"),
+        BindMount("/usr/lib/x86_64-linux-gnu", "/run/host-nvidia/1"),
     )
     assert found.links == {
         "/usr/local/lib/libcuda.so.1": "/run/host-nvidia/0/libcuda.so.1",
         "/usr/local/lib/libnvidia-ml.so.1": "/run/host-nvidia/1/libnvidia-ml.so.1",
     }
-    assert nvidia.libraries(LDCONFIG, "arm64") == nvidia.Libraries()
+    assert nvidia.libraries(LDCONFIG, "arm64") == nvidia.DriverLibraries()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, Slot
 from unbounded.agent.node import kubelet
 from unbounded.agent.node.nodes import HostNodes
-from unbounded.agent.node.running import Limits
+from unbounded.agent.node.running import MachineLimits
 from unbounded.api.failures import Rejected
 from unbounded.kube.logs import SecretStr
 
@@ -174,7 +174,7 @@ async def test_a_node_comes_back_by_itself_when_the_host_boots(host: Host, mirro
     await nodes.build(KUBE1, goal_of(mirror, f"{images.host}/lab/node:v1"), TOKEN, quiet)
     await nodes.start(KUBE1)
     await host.reboot()
-    nodes = nodes_of(host, Limits(service_stop_s=3.0, stop_s=3.0))
+    nodes = nodes_of(host, MachineLimits(service_stop_s=3.0, stop_s=3.0))
     limit = time.monotonic() + 20
     while not (await nodes.look(KUBE1)).kubelet:
         assert time.monotonic() < limit, await nodes.look(KUBE1)

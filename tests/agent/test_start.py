@@ -16,22 +16,30 @@ from tests.agent.made_up_host import made_up_host
 from tests.agent.made_up_start import CONFIG, GOAL, MadeUpNodes
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
-from unbounded.agent.desired import desired
-from unbounded.agent.goal import HostFacts
-from unbounded.agent.kept import keep_config
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, Slot, SlotFacts
-from unbounded.agent.preflight.report import Ignored, as_text
-from unbounded.agent.settings import configuration
-from unbounded.agent.start import Checks, Surroundings, _starting, attested, node_seen, refuse_another_machine, start
-from unbounded.agent.wanted import named_goal, wanted_goal
+from unbounded.agent.model import BuildRecord, Slot, SlotFacts
+from unbounded.agent.node_spec.for_build import goal_for_build, recorded_goal
+from unbounded.agent.node_spec.from_config import HostFacts
+from unbounded.agent.node_spec.from_machine import desired_node
+from unbounded.agent.preflight.report import IgnoredChecks, as_text
+from unbounded.agent.settings import load_config
+from unbounded.agent.start import (
+    PreflightOptions,
+    StartInputs,
+    _starting,
+    attestation_token,
+    refuse_another_machine,
+    start,
+    wait_node,
+)
+from unbounded.agent.stored_config import store_config
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NODES
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
-from unbounded.join.agent_config import AgentConfig, Attest, Auth, Downloads, ExecCredential, Source
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Attest, Downloads, ExecCredential, KubeletAuth
 
-NO_TOKEN = msgspec.structs.replace(CONFIG, kubelet=msgspec.structs.replace(CONFIG.kubelet, auth=Auth()))
+NO_TOKEN = msgspec.structs.replace(CONFIG, kubelet=msgspec.structs.replace(CONFIG.kubelet, auth=KubeletAuth()))
 
 
 def joined(layout: Layout) -> None:
@@ -48,29 +56,29 @@ def file(folder: Path, config: AgentConfig) -> Path:
 def test_a_host_that_has_joined_goes_on_with_what_it_kept(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     with pytest.raises(Rejected, match="no configuration"):
-        configuration(None, {}, layout)
-    keep_config(layout, CONFIG)
+        load_config(None, {}, layout)
+    store_config(layout, CONFIG)
     joined(layout)
-    assert configuration(None, {}, layout).config == NO_TOKEN
-    assert configuration(file(tmp_path, NO_TOKEN), {}, layout).config == NO_TOKEN
+    assert load_config(None, {}, layout).config == NO_TOKEN
+    assert load_config(file(tmp_path, NO_TOKEN), {}, layout).config == NO_TOKEN
 
 
 def test_a_host_that_has_not_joined_needs_a_credential(tmp_path: Path) -> None:
     with pytest.raises(Rejected, match=r"Kubelet\.Auth: BootstrapToken or ExecCredential is needed"):
-        configuration(file(tmp_path, NO_TOKEN), {}, Layout(tmp_path))
+        load_config(file(tmp_path, NO_TOKEN), {}, Layout(tmp_path))
 
 
 def test_what_is_named_counts_more_than_what_was_kept(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    keep_config(layout, CONFIG)
+    store_config(layout, CONFIG)
     joined(layout)
     other = file(tmp_path, msgspec.structs.replace(NO_TOKEN, oci_image="other"))
-    assert configuration(None, {"UNBOUNDED_AGENT_CONFIG_FILE": str(other)}, layout).config.oci_image == "other"
+    assert load_config(None, {"UNBOUNDED_AGENT_CONFIG_FILE": str(other)}, layout).config.oci_image == "other"
 
 
 def test_another_machines_configuration_is_refused(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    keep_config(layout, CONFIG)
+    store_config(layout, CONFIG)
     refuse_another_machine(layout, CONFIG)
     with pytest.raises(Rejected, match="MachineName 'm2': this host is Machine m1; run `unbounded-agent reset`"):
         refuse_another_machine(layout, msgspec.structs.replace(CONFIG, machine_name="m2"))
@@ -89,8 +97,11 @@ def left_at(root: Path) -> set[str]:
 
 
 CHECKS = {
-    "errors": (Checks(), "ERROR oci-image-reachable"),
-    "warnings that count": (Checks(Ignored.parse("all"), fail_on_warnings=True), "WARNING agent-config"),
+    "errors": (PreflightOptions(), "ERROR oci-image-reachable"),
+    "warnings that count": (
+        PreflightOptions(IgnoredChecks.parse("all"), fail_on_warnings=True),
+        "WARNING agent-config",
+    ),
 }
 
 
@@ -98,11 +109,11 @@ CHECKS = {
 async def test_a_preflight_that_fails_ends_a_start_before_anything_is_changed(name: str, tmp_path: Path) -> None:
     """Nothing listens on port 1 of this machine."""
     checks, words = CHECKS[name]
-    nowhere = Source(base_url="http://127.0.0.1:1")
+    nowhere = ArtifactSource(base_url="http://127.0.0.1:1")
     downloads = Downloads(kubernetes=nowhere, containerd=nowhere, runc=nowhere, cni=nowhere, crictl=nowhere)
     kubelet = msgspec.structs.replace(CONFIG.kubelet, api_server="https://127.0.0.1:1")
     config = msgspec.structs.replace(CONFIG, kubelet=kubelet, downloads=downloads, oci_image="127.0.0.1:1/root:v1")
-    around = Surroundings(Layout(tmp_path), unknown_keys=("unknown key A",))
+    around = StartInputs(Layout(tmp_path), unknown_keys=("unknown key A",))
     told: list[str] = []
     with pytest.raises(Rejected, match="the preflight failed, and nothing was changed"):
         await start(config, around, told.append, checks=checks, show=lambda report: told.append(as_text(report)))
@@ -118,7 +129,7 @@ CREDENTIALS = {
     "a program": msgspec.structs.replace(
         ATTESTS,
         kubelet=msgspec.structs.replace(
-            CONFIG.kubelet, auth=Auth(exec_credential=ExecCredential(command="/bin/credential"))
+            CONFIG.kubelet, auth=KubeletAuth(exec_credential=ExecCredential(command="/bin/credential"))
         ),
     ),
 }
@@ -126,7 +137,7 @@ CREDENTIALS = {
 
 @pytest.mark.parametrize("name", CREDENTIALS)
 async def test_the_tpm_is_left_alone_where_there_is_another_credential(name: str) -> None:
-    assert await attested(CREDENTIALS[name], lambda _words: None) is None
+    assert await attestation_token(CREDENTIALS[name], lambda _words: None) is None
 
 
 # The Node
@@ -147,7 +158,7 @@ class Waiting:
         layout = self.nodes.layout
         layout.etc.mkdir(parents=True, exist_ok=True)
         layout.applied("kube1").write_text(json.dumps({}))
-        self.nodes.goals[Slot.KUBE1] = Applied(goal=GOAL)
+        self.nodes.goals[Slot.KUBE1] = BuildRecord(goal=GOAL)
         await self.nodes.start(Slot.KUBE1)
 
     async def node(self, boot_id: str, ready: dict[str, str] = READY) -> None:
@@ -157,7 +168,7 @@ class Waiting:
         await self.api.patch(NODES, "m1", {"status": status}, subresource="status")
 
     async def wait(self) -> str:
-        return await node_seen(self.api, self.nodes, "m1", self.told.append, within_s=30)
+        return await wait_node(self.api, self.nodes, "m1", self.told.append, within_s=30)
 
 
 def test_the_node_of_this_very_boot_is_waited_for(tmp_path: Path) -> None:
@@ -286,23 +297,23 @@ def test_a_node_is_made_at_once_from_what_its_machine_is_bound_to() -> None:
         api = MemoryApi()
         spec = {"kubernetes": {"version": "v1.33.0", "nodeLabels": {"tier": "edge"}}, "agent": {"image": "mine"}}
         await api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": spec})
-        goal = await wanted_goal(api, GOAL)
+        goal = await goal_for_build(api, GOAL)
         assert (goal.kubernetes_version, goal.image, goal.labels["tier"]) == ("1.33.0", "mine", "edge")
         assert goal.api_server == GOAL.api_server
 
         await api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
         with pytest.raises(Transient, match="Machine m1: MachineConfiguration workers has no version"):
-            await wanted_goal(api, GOAL)
+            await goal_for_build(api, GOAL)
         template = {"kubernetes": {"version": "v1.35.1"}}
         body = {"metadata": {"name": "workers-v1", "labels": {WORKERS: "workers"}}, "spec": {"version": 1}}
         body["spec"]["template"] = template  # type: ignore[index]
         await api.create(MACHINE_CONFIGURATION_VERSIONS, body)
-        goal = await wanted_goal(api, GOAL)
+        goal = await goal_for_build(api, GOAL)
         assert goal.kubernetes_version == "1.35.1"
         assert goal.configuration is not None
         machine = await api.get(MACHINES, "m1")
         version = await api.get(MACHINE_CONFIGURATION_VERSIONS, "workers-v1")
-        assert desired(machine, version, goal).same, "nothing is pending once it is made"
+        assert desired_node(machine, version, goal).same, "nothing is pending once it is made"
 
     run_virtual(story())
 
@@ -344,7 +355,7 @@ async def test_a_first_node_is_made_from_a_version_that_its_machine_names_before
         yield api
 
     monkeypatch.setattr("unbounded.agent.start.connected", connected)
-    around = Surroundings(Layout(tmp_path), facts=HostFacts(image="registry.example.com/node:v1"))
+    around = StartInputs(Layout(tmp_path), facts=HostFacts(image="registry.example.com/node:v1"))
     starting = _starting(CONFIG, around, made_up_host(tmp_path).host)
     assert (await starting.wanted()).kubernetes_version == "1.35.0", "as it is, and not as it was"
     said = (await api.get(MACHINES, "m1")).status.configuration
@@ -356,12 +367,12 @@ async def test_no_node_is_made_from_a_version_that_changes_again_and_again() -> 
     api = await api_with("v1.34.0")
     edited_after(api, 100)
     with pytest.raises(Transient, match="Machine m1: its configuration changes again and again"):
-        await named_goal(api, GOAL)
+        await recorded_goal(api, GOAL)
 
 
 def test_a_machine_that_was_deleted_is_told_with_what_to_do() -> None:
     async def story() -> None:
         with pytest.raises(Rejected, match="Machine m1 was deleted: run `unbounded-agent reset`"):
-            await wanted_goal(MemoryApi(), GOAL)
+            await goal_for_build(MemoryApi(), GOAL)
 
     run_virtual(story())

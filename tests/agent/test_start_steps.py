@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from tests.agent.made_up_start import CONFIG, GOAL, MadeUpStart, made_up_start
-from unbounded.agent.kept import kept_config, without_token
 from unbounded.agent.layout import DAEMON_UNIT
-from unbounded.agent.model import Applied, ConfigurationId, NodeGoal, Slot, SlotFacts
-from unbounded.agent.steps.choice import Choice, choose
+from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal, Slot, SlotFacts
+from unbounded.agent.steps.choice import SlotChoice, choose_slot
 from unbounded.agent.steps.runner import add_all, faults
 from unbounded.agent.steps.start_steps import MACHINE, SLOT, start_steps
+from unbounded.agent.stored_config import read_stored_config, without_token
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import Auth, ExecCredential
+from unbounded.join.agent_config import ExecCredential, KubeletAuth
 
 STEPS = start_steps(debootstrap=False)
 NAMES = [step.name for step in STEPS]
@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> MadeUpStart:
 async def is_ready(world: MadeUpStart) -> bool:
     daemon = await world.made.units.look(DAEMON_UNIT)
     facts = await world.nodes.look(Slot.KUBE1)
-    kept = kept_config(world.layout) == without_token(world.config)
+    kept = read_stored_config(world.layout) == without_token(world.config)
     return kept and facts.running and facts.applied is not None and daemon.active == "active"
 
 
@@ -85,7 +85,7 @@ async def test_the_first_node_is_made_from_what_its_machine_says(world: MadeUpSt
     assert await add_all(STEPS, world.starting(), silent) == ()
     world.wanted = msgspec.structs.replace(BOUND, kubernetes_version="1.36.0")
     assert await add_all(STEPS, world.starting(), silent) == (SLOT, MACHINE)
-    world.nodes.goals[Slot.KUBE1] = Applied(goal=world.wanted, node_uid="u1")
+    world.nodes.goals[Slot.KUBE1] = BuildRecord(goal=world.wanted, node_uid="u1")
     world.wanted, asked = BOUND, world.asked
     assert await add_all(STEPS, world.starting(), silent) == ()
     assert world.asked == asked, "of a Machine that is a Node nobody needs to know it"
@@ -93,7 +93,7 @@ async def test_the_first_node_is_made_from_what_its_machine_says(world: MadeUpSt
 
 async def test_a_kubelet_whose_certificate_has_run_out_gets_another_one(world: MadeUpStart) -> None:
     await add_all(STEPS, world.starting(), silent)
-    world.nodes.goals[Slot.KUBE1] = Applied(goal=GOAL, node_uid="u1")
+    world.nodes.goals[Slot.KUBE1] = BuildRecord(goal=GOAL, node_uid="u1")
     world.nodes.certificates.clear()
     world.nodes.did.clear()
     assert await add_all(STEPS, world.starting(), silent) == (MACHINE,)
@@ -104,7 +104,7 @@ async def test_a_kubelet_whose_certificate_has_run_out_gets_another_one(world: M
 async def test_a_kubelet_with_a_program_for_its_credential_needs_no_certificate(world: MadeUpStart) -> None:
     await add_all(STEPS, world.starting(), silent)
     world.nodes.certificates.clear()
-    auth = Auth(exec_credential=ExecCredential(command="/bin/credential"))
+    auth = KubeletAuth(exec_credential=ExecCredential(command="/bin/credential"))
     world.config = msgspec.structs.replace(CONFIG, kubelet=msgspec.structs.replace(CONFIG.kubelet, auth=auth))
     assert await add_all(STEPS, world.starting(), silent) == ("agent configuration",)
 
@@ -133,7 +133,7 @@ async def test_a_daemon_that_gave_up_is_started_again(world: MadeUpStart) -> Non
 
 async def test_a_changed_configuration_is_kept_for_the_daemon_and_touches_no_node(world: MadeUpStart) -> None:
     await add_all(STEPS, world.starting(), silent)
-    world.nodes.goals[Slot.KUBE1] = Applied(goal=GOAL, node_uid="u1")
+    world.nodes.goals[Slot.KUBE1] = BuildRecord(goal=GOAL, node_uid="u1")
     world.config = msgspec.structs.replace(CONFIG, oci_image="other")
     world.goal = msgspec.structs.replace(GOAL, image="other")
     assert await add_all(STEPS, world.starting(), silent) == ("agent configuration",)
@@ -147,35 +147,35 @@ NEWER = msgspec.structs.replace(
 
 
 def facts(slot: Slot, goal: NodeGoal | None = None, uid: str = "", *, runs: bool = False) -> SlotFacts:
-    applied = None if goal is None else Applied(goal=goal, node_uid=uid)
+    applied = None if goal is None else BuildRecord(goal=goal, node_uid=uid)
     return SlotFacts(slot, exists=True, applied=applied, running=runs, kubelet=runs, containerd=runs)
 
 
 ONE, TWO = Slot.KUBE1, Slot.KUBE2
 CHOICES = {
-    "nothing there": (facts(ONE), facts(TWO), Choice(ONE, build=True, start=True)),
-    "ready": (facts(ONE, GOAL, "u1", runs=True), facts(TWO), Choice(ONE, build=False, start=False)),
-    "down": (facts(ONE, GOAL, "u1"), facts(TWO), Choice(ONE, build=False, start=True)),
-    "in the other slot": (facts(ONE), facts(TWO, GOAL, "u1"), Choice(TWO, build=False, start=True)),
-    "a later version": (facts(ONE), facts(TWO, NEWER, "u1", runs=True), Choice(TWO, build=False, start=False)),
-    "never a Node, of the goal": (facts(ONE, GOAL, runs=True), facts(TWO), Choice(ONE, build=False, start=False)),
+    "nothing there": (facts(ONE), facts(TWO), SlotChoice(ONE, build=True, start=True)),
+    "ready": (facts(ONE, GOAL, "u1", runs=True), facts(TWO), SlotChoice(ONE, build=False, start=False)),
+    "down": (facts(ONE, GOAL, "u1"), facts(TWO), SlotChoice(ONE, build=False, start=True)),
+    "in the other slot": (facts(ONE), facts(TWO, GOAL, "u1"), SlotChoice(TWO, build=False, start=True)),
+    "a later version": (facts(ONE), facts(TWO, NEWER, "u1", runs=True), SlotChoice(TWO, build=False, start=False)),
+    "never a Node, of the goal": (facts(ONE, GOAL, runs=True), facts(TWO), SlotChoice(ONE, build=False, start=False)),
     "never a Node, of another version with the same content": (
         facts(ONE, msgspec.structs.replace(GOAL, configuration=NEWER.configuration), runs=True),
         facts(TWO),
-        Choice(ONE, build=False, start=False),
+        SlotChoice(ONE, build=False, start=False),
     ),
-    "never a Node, of another goal": (facts(ONE, NEWER), facts(TWO), Choice(ONE, build=True, start=True)),
-    "both whole": (facts(ONE, GOAL, "u1"), facts(TWO, NEWER, runs=True), Choice(TWO, build=False, start=False)),
-    "both whole and down": (facts(ONE, GOAL), facts(TWO, NEWER, "u1"), Choice(TWO, build=False, start=True)),
+    "never a Node, of another goal": (facts(ONE, NEWER), facts(TWO), SlotChoice(ONE, build=True, start=True)),
+    "both whole": (facts(ONE, GOAL, "u1"), facts(TWO, NEWER, runs=True), SlotChoice(TWO, build=False, start=False)),
+    "both whole and down": (facts(ONE, GOAL), facts(TWO, NEWER, "u1"), SlotChoice(TWO, build=False, start=True)),
 }
 
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_which_slot_a_start_uses(name: str) -> None:
     one, two, choice = CHOICES[name]
-    assert choose(one, two, GOAL) == choice
+    assert choose_slot(one, two, GOAL) == choice
 
 
 def test_a_host_that_is_another_machine_has_to_be_reset_first() -> None:
     with pytest.raises(Rejected, match="this host is Machine other: run `unbounded-agent reset`"):
-        choose(facts(ONE, msgspec.structs.replace(GOAL, machine="other"), "u1"), facts(TWO), GOAL)
+        choose_slot(facts(ONE, msgspec.structs.replace(GOAL, machine="other"), "u1"), facts(TWO), GOAL)

@@ -14,18 +14,18 @@ import pytest
 
 from tests.agent.preflight.support import GOAL, NoUnits, config
 from unbounded.agent.build import this_build
-from unbounded.agent.kept import keep_config
 from unbounded.agent.layout import BINARY, Layout
 from unbounded.agent.lock import host_lock
-from unbounded.agent.model import Applied, Slot
+from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.ports import UnitFacts, Units
-from unbounded.agent.recreation.state import DiskBook, Failed, Phase, Transition
-from unbounded.agent.status import look
-from unbounded.agent.status.look import Looking
+from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
+from unbounded.agent.status import reader
+from unbounded.agent.status.reader import StateReader
 from unbounded.agent.status.show import as_json, as_text
-from unbounded.agent.status.state import State
-from unbounded.agent.upgrade.releases import About, Colour, Releases
-from unbounded.agent.upgrade.trial import Progress, Trial, TrialStore
+from unbounded.agent.status.state import HostState
+from unbounded.agent.stored_config import store_config
+from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, ReleaseSlots
+from unbounded.agent.upgrade.trial import Trial, TrialProgress, TrialStore
 
 
 @dataclass
@@ -43,30 +43,30 @@ class Host:
     async def look(self, unit: str) -> UnitFacts:
         return self.units.get(unit, UnitFacts(unit))
 
-    async def state(self) -> State:
+    async def state(self) -> HostState:
         def inside(_slot: str) -> Units:
             return NoUnits(self.inside)
 
         host: Units = NoUnits()
         host.look = self.look  # type: ignore[method-assign]
-        return await Looking(self.layout, host, inside).state()
+        return await StateReader(self.layout, host, inside).state()
 
     async def text(self) -> str:
         return as_text(await self.state())
 
     def applied(self, slot: Slot, content: bytes | None = None) -> None:
-        content = content or msgspec.json.encode(Applied(goal=GOAL, node_uid="uid-1"))
+        content = content or msgspec.json.encode(BuildRecord(goal=GOAL, node_uid="uid-1"))
         path = self.layout.applied(slot)
         path.write_bytes(content)
         path.with_name(f"{path.name}.sha256").write_text(hashlib.sha256(content).hexdigest())
         self.layout.rootfs(slot).mkdir(parents=True)
 
     def release(self, version: str) -> Colour:
-        releases = Releases(self.layout)
+        releases = ReleaseSlots(self.layout)
         with releases.scratch() as made:
             (made / BINARY).write_text("#!/bin/sh\n")
             (made / BINARY).chmod(0o755)
-            return releases.place(made, About(version=version))
+            return releases.place(made, ReleaseInfo(version=version))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_a_host_that_was_never_started(host: Host) -> None:
 
 
 async def test_a_node_that_runs(host: Host) -> None:
-    keep_config(host.layout, config(api_server="https://api.example.com"))
+    store_config(host.layout, config(api_server="https://api.example.com"))
     host.applied(Slot.KUBE1)
     name = "unbounded-agent-daemon.service"
     host.units[name] = UnitFacts(name, load="loaded", active="active", enabled="enabled", main_pid=17)
@@ -100,12 +100,12 @@ async def test_a_node_that_runs(host: Host) -> None:
 
 
 async def test_a_node_with_artifacts_that_nobody_could_check(host: Host) -> None:
-    host.applied(Slot.KUBE1, msgspec.json.encode(Applied(goal=GOAL, unchecked=("cni", "runc"))))
+    host.applied(Slot.KUBE1, msgspec.json.encode(BuildRecord(goal=GOAL, unchecked=("cni", "runc"))))
     assert "no Node registered yet, taken without a sha256: cni runc" in await host.text()
 
 
 async def test_a_machine_that_was_deleted_is_told_with_what_to_do(host: Host) -> None:
-    keep_config(host.layout, config(api_server="https://api.example.com"))
+    store_config(host.layout, config(api_server="https://api.example.com"))
     host.layout.machine_missing.parent.mkdir(parents=True)
     host.layout.machine_missing.write_text("Machine m1 was deleted: run something\n")
     assert "Missing:    Machine m1 was deleted: run something" in (await host.text()).splitlines()
@@ -115,12 +115,12 @@ async def test_a_machine_that_was_deleted_is_told_with_what_to_do(host: Host) ->
 
 
 async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
-    releases = Releases(host.layout)
+    releases = ReleaseSlots(host.layout)
     releases.first(host.release("1.0.0"))
     assert "Releases:   blue 1.0.0 (in use, last good), green empty" in await host.text()
     green = host.release("2.0.0")
     trial = Trial(
-        progress=Progress.SWITCHING,
+        progress=TrialProgress.SWITCHING,
         release=green,
         former=Colour.BLUE,
         operation="upgrade-m1",
@@ -138,12 +138,14 @@ async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
 
 async def test_a_recreation_that_is_under_way_and_one_that_failed(host: Host) -> None:
     host.layout.etc.mkdir(parents=True, exist_ok=True)
-    book = DiskBook(host.layout)
+    book = DiskStore(host.layout)
     now = "2026-01-02T03:04:05Z"
     book.write(
-        Transition(uid="u", phase=Phase.PREPARING, source=Slot.KUBE1, goal=GOAL, why="its Node is gone", since=now)
+        Transition(
+            uid="u", phase=RecreationPhase.PREPARING, source=Slot.KUBE1, goal=GOAL, why="its Node is gone", since=now
+        )
     )
-    book.fail(Failed(uid="u", goal=GOAL, attempts=2, why="kubelet was not healthy", at=now))
+    book.fail(FailedRecreation(uid="u", goal=GOAL, attempts=2, why="kubelet was not healthy", at=now))
     told = await host.text()
     assert "Recreation: Preparing, Kubernetes 1.34.0, attempt 1: its Node is gone" in told
     assert f"Failed:     node with 1.34.0, attempt 2, {now}: kubelet was not healthy" in told
@@ -169,7 +171,7 @@ async def test_a_reset_that_has_not_ended(host: Host) -> None:
 
 async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:
     given = config(api_server="https://api.example.com")
-    keep_config(host.layout, given)
+    store_config(host.layout, given)
     document = json.loads(as_json(await host.state()))
     assert document["machine"] == "m1"
     assert [node["slot"] for node in document["nodes"]] == ["kube1", "kube2"]
@@ -181,9 +183,9 @@ async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:
 @pytest.mark.root
 async def test_others_than_root_are_told_what_they_may_know(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     build = this_build()  # a checkout below root's home cannot be read by others; a release can
-    monkeypatch.setattr(look, "this_build", lambda: build)
-    keep_config(host.layout, config(api_server="https://api.example.com"))
-    Releases(host.layout).first(host.release("1.0.0"))
+    monkeypatch.setattr(reader, "this_build", lambda: build)
+    store_config(host.layout, config(api_server="https://api.example.com"))
+    ReleaseSlots(host.layout).first(host.release("1.0.0"))
     async with host_lock(host.layout, "start"):
         pass
     for folder in [host.layout.root, *host.layout.root.parents[:-1]]:

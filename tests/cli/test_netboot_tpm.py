@@ -27,7 +27,7 @@ from tests.support.software_tpm import needs_tpm, unix_tpm
 from tests.support.token_groups import machine_of
 from unbounded.agent.layout import Layout
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet
-from unbounded.join.csr import Files, agent_identity
+from unbounded.join.csr import IdentityFiles, agent_identity
 
 pytestmark = [
     pytest.mark.slow,
@@ -168,7 +168,7 @@ async def test_the_token_of_a_boot_is_for_its_tpm_and_its_machine(network: Lab, 
 
             assert await machine.attest_as_agent(tpm, url) == token
             identity = await machine.join_as_agent(running, name, token)
-            held = Files(identity, agent_identity(name)).held()
+            held = IdentityFiles(identity, agent_identity(name)).held()
             assert held is not None
             (asked,) = (await running.get("csr"))["items"]
             assert machine_of(tuple(asked["spec"]["groups"])) == uid

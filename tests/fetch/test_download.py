@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.fetch.registries import HASTY, cut_after, part_of, served
 from unbounded.fetch.digests import Digest
 from unbounded.fetch.download import Download, download
-from unbounded.fetch.failures import Corrupt, Denied, Missing, TooLarge, Unusable
+from unbounded.fetch.failures import Corrupt, Denied, NotPublished, TooLarge, UnusableContent
 from unbounded.fetch.web import Trust, Web
 
 CONTENT = os.urandom(300_000)
@@ -97,7 +97,7 @@ async def test_the_next_mirror_serves_what_the_first_does_not(session: Web, tmp_
         bases = (f"http://{wrong}/nothing", f"http://{wrong}", "http://127.0.0.1:1", f"http://{right}/")
         await download(session, Download.beneath(bases, "/file", sha256=SHA256), tmp_path / "f")
         assert (tmp_path / "f").read_bytes() == CONTENT
-        with pytest.raises(Missing, match="404"):
+        with pytest.raises(NotPublished, match="404"):
             await download(session, Download.beneath(bases[:1], "file"), tmp_path / "g")
         with pytest.raises(Corrupt, match="twice"):
             await download(session, Download((f"http://{wrong}/file",), sha256=SHA256), tmp_path / "g")
@@ -116,11 +116,11 @@ async def test_limits_and_schemes_hold(session: Web, tmp_path: Path) -> None:
         "http://user:pw@example.com/f?q=secret",
     )
     for url in refused:
-        with pytest.raises(Unusable) as caught:
+        with pytest.raises(UnusableContent) as caught:
             await download(session, Download((url,)), tmp_path / "f")
         assert "pw" not in str(caught.value)
         assert "secret" not in str(caught.value)
-    with pytest.raises(Unusable, match="no URL to get it from"):
+    with pytest.raises(UnusableContent, match="no URL to get it from"):
         await download(session, Download(()), tmp_path / "f")
 
 
@@ -131,7 +131,7 @@ async def test_a_file_url_is_copied_and_checked(session: Web, tmp_path: Path) ->
     assert await download(session, wanted, tmp_path / "f") == Digest("sha256", SHA256)
     with pytest.raises(Corrupt):
         await download(session, Download((source.as_uri(),), sha256="0" * 64), tmp_path / "g")
-    with pytest.raises(Missing):
+    with pytest.raises(NotPublished):
         await download(session, Download(((tmp_path / "none").as_uri(),)), tmp_path / "g")
 
 

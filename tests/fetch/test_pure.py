@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fetch.registries import docker_config
-from unbounded.fetch.challenge import Challenge, challenges
+from unbounded.fetch.challenge import AuthChallenge, challenges
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Denied, Unusable
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.failures import Denied, UnusableContent
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.names import link_of, names_of
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
@@ -48,7 +48,7 @@ REFUSED = ("", "/", "A", "r.io/", "r.io/A", "a:", "a:-x", "a//b", "../a", "r.io/
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_reference_is_refused(text: str) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableContent):
         Reference.parse(text)
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
 def test_a_reference_is_refused_or_stands_for_itself(text: str) -> None:
     try:
         reference = Reference.parse(text)
-    except Unusable:
+    except UnusableContent:
         return
     assert Reference.parse(str(reference)) == reference
     assert ".." not in reference.repository.split("/")
@@ -70,7 +70,7 @@ def test_platforms_fit_by_variant() -> None:
     assert Platform("linux", "arm", "v7").fits(Platform("linux", "arm", "v6")) == 0
     assert not arm.fits(Platform("windows", "arm64"))
     for text in ("linux", "a/b/c/d", "linux/", "/amd64"):
-        with pytest.raises(Unusable):
+        with pytest.raises(UnusableContent):
             Platform.parse(text)
 
 
@@ -89,7 +89,7 @@ def test_platforms_fit_by_variant() -> None:
     ],
 )  # fmt: skip
 def test_challenges_are_read(header: str, wanted: list[tuple[str, dict[str, str]]]) -> None:
-    assert challenges([header]) == [Challenge(scheme, parameters) for scheme, parameters in wanted]
+    assert challenges([header]) == [AuthChallenge(scheme, parameters) for scheme, parameters in wanted]
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_any_challenge_header_can_be_read(header: str) -> None:
 
 def test_the_login_for_the_longest_path_comes_first() -> None:
     names = ("r.io", "https://r.io/team/", "r.io/team/tool", "*.example.com", "https://index.docker.io/v1/", "other.io")
-    logins = Logins.from_secret(docker_config({name: {"username": name, "password": "p"} for name in names}))
+    logins = RegistryLogins.from_secret(docker_config({name: {"username": name, "password": "p"} for name in names}))
 
     def users(text: str) -> list[str]:
         return [login.user for login in logins.find(Reference.parse(text))]
@@ -120,11 +120,11 @@ def test_logins_that_cannot_be_read_are_named_without_what_they_hold(tmp_path: P
         b'{"auths": {"r.io": {"auth": "\xc3\xa9"}}}',
     ):
         with pytest.raises(Denied, match="pull secret") as caught:
-            Logins.from_secret(data)
+            RegistryLogins.from_secret(data)
         assert "secret" not in str(caught.value).replace("pull secret", "")
-    assert Logins.from_file(tmp_path / "none") == Logins()
+    assert RegistryLogins.from_file(tmp_path / "none") == RegistryLogins()
     assert "p4ssw0rd" not in repr(
-        Logins.from_secret(docker_config({"r.io": {"username": "me", "password": "p4ssw0rd"}}))
+        RegistryLogins.from_secret(docker_config({"r.io": {"username": "me", "password": "p4ssw0rd"}}))
     )
 
 
@@ -132,7 +132,7 @@ def test_logins_that_cannot_be_read_are_named_without_what_they_hold(tmp_path: P
     "text", ["", "sha256", "sha256:", f"sha256:{HEX}0", f"SHA256:{HEX}", f"sha512:{HEX}", f"sha256:{HEX[:-2]}/."]
 )
 def test_what_is_no_digest_is_refused(text: str) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableContent):
         Digest.parse(text)
 
 
@@ -141,7 +141,7 @@ def test_what_is_no_digest_is_refused(text: str) -> None:
 def test_names_never_lead_out_of_their_root(path: str) -> None:
     try:
         names = names_of(path)
-    except Unusable:
+    except UnusableContent:
         return
     place = os.path.normpath(os.path.join("/root", *names))
     assert place == "/root" or place.startswith("/root/")
@@ -153,7 +153,7 @@ def test_names_never_lead_out_of_their_root(path: str) -> None:
 def test_links_never_lead_out_of_their_root(target: str, depth: int) -> None:
     try:
         held = link_of(target, ("d",) * depth)
-    except Unusable:
+    except UnusableContent:
         return
     assert not held.startswith("/")
     folder = "/root" + "/d" * (depth - 1)

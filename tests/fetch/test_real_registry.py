@@ -11,12 +11,12 @@ import pytest
 
 from tests.fetch.layers import files, image, index, tar
 from tests.fetch.registries import docker_config, docker_registry, push, push_manifest
-from unbounded.fetch.failures import Denied, Missing
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.failures import Denied, NotPublished
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import OCI_INDEX, Blob
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.registry import Registry
+from unbounded.fetch.registry import RegistryClient
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
 
@@ -40,7 +40,7 @@ async def test_images_of_all_kinds_are_pulled_and_outlive_the_registry(tmp_path:
                 assert held.digest == wanted.digest
                 assert (held.root / "disk/big").read_bytes() == big
                 assert sorted(path.name for path in (held.root / "disk").iterdir()) == ["big", "new"]
-            with pytest.raises(Missing, match="MANIFEST_UNKNOWN"):
+            with pytest.raises(NotPublished, match="MANIFEST_UNKNOWN"):
                 await store.ensure(f"{host}/lab/img:v2", AMD64)
             assert not (await store.ensure(f"{host}/lab/img:v1", AMD64)).stale
         assert (await store.ensure(f"{host}/lab/img:v1", AMD64)).stale
@@ -50,7 +50,7 @@ async def test_a_blob_is_resumed_in_its_middle(tmp_path: Path) -> None:
     built = image([files({"disk/big": os.urandom(1 << 20)})])
     async with docker_registry(tmp_path) as host, Web() as session:
         await push(host, "lab/img", "v1", built)
-        registry = Registry(session, Reference.parse(f"{host}/lab/img:v1"))
+        registry = RegistryClient(session, Reference.parse(f"{host}/lab/img:v1"))
         blob: Blob = (await registry.resolve(AMD64)).image.layers[0]
         content = built.blobs[str(blob.digest)]
         (tmp_path / "blob.partial").write_bytes(content[:700_000])
@@ -65,12 +65,12 @@ async def test_a_pull_secret_opens_what_is_closed(tmp_path: Path) -> None:
     async with docker_registry(tmp_path, htpasswd=f"admin:{hashed}\n") as host, Web() as session:
         await push(host, "lab/img", "v1", image([files({"disk/a": b"x"})]), user="admin", password="calvin")
         right, wrong = (
-            Logins.from_secret(docker_config({host: {"username": "admin", "password": password}}))
+            RegistryLogins.from_secret(docker_config({host: {"username": "admin", "password": password}}))
             for password in ("calvin", "hobbes")
         )
         reference = Reference.parse(f"{host}/lab/img:v1")
-        assert (await Registry(session, reference, right).resolve(AMD64)).image.size
+        assert (await RegistryClient(session, reference, right).resolve(AMD64)).image.size
         with pytest.raises(Denied, match="does not let 'admin' read lab/img"):
-            await Registry(session, reference, wrong).resolve(AMD64)
+            await RegistryClient(session, reference, wrong).resolve(AMD64)
         with pytest.raises(Denied, match="there is none for it: give a pull secret"):
-            await Registry(session, reference).resolve(AMD64)
+            await RegistryClient(session, reference).resolve(AMD64)

@@ -12,12 +12,12 @@ from aiohttp import web
 from tests.fetch.layers import Built, files, image, index
 from tests.fetch.registries import HASTY, Answer, Registry, cut_after, docker_config, part_of, served
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Corrupt, Denied, Missing, TooLarge, Unavailable, Unusable
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.failures import Corrupt, Denied, NotPublished, TooLarge, Unavailable, UnusableContent
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import OCI_INDEX, Blob
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.registry import Registry as Client
+from unbounded.fetch.registry import RegistryClient as Client
 from unbounded.fetch.web import Trust, Web
 
 AMD64 = Platform("linux", "amd64")
@@ -37,7 +37,7 @@ async def session() -> AsyncIterator[Web]:
         yield opened
 
 
-def client(session: Web, registry: Registry, name: str = "lab/img:v1", logins: Logins | None = None) -> Client:
+def client(session: Web, registry: Registry, name: str = "lab/img:v1", logins: RegistryLogins | None = None) -> Client:
     return Client(session, Reference.parse(f"{registry.host}/{name}"), logins)
 
 
@@ -64,7 +64,7 @@ async def test_a_tag_is_followed_through_an_index_to_the_platform(
         resolved = await client(session, registry).resolve(Platform.parse(platform))
         assert resolved.digest == images["linux/arm64/v8" if "arm" in platform else platform].digest
         assert resolved.top == Digest.of(registry.manifests["v1"][0]) == await client(session, registry).top()
-    with pytest.raises(Unusable, match=r"no image for linux/riscv64; it has linux/amd64, linux/arm64/v8$"):
+    with pytest.raises(UnusableContent, match=r"no image for linux/riscv64; it has linux/amd64, linux/arm64/v8$"):
         await client(session, registry).resolve(Platform("linux", "riscv64"))
 
 
@@ -89,7 +89,7 @@ async def test_a_manifest_that_is_not_what_its_digest_says_is_refused(registry: 
 )
 async def test_what_is_no_manifest_is_named_as_such(registry: Registry, session: Web, body: bytes, told: str) -> None:
     registry.manifests["v1"] = (body, "")
-    with pytest.raises(Unusable, match=told):
+    with pytest.raises(UnusableContent, match=told):
         await client(session, registry).resolve(AMD64)
 
 
@@ -100,7 +100,9 @@ async def test_a_manifest_without_end_is_cut_off(registry: Registry, session: We
 
 
 async def test_what_is_not_there_is_told_with_the_registrys_words(registry: Registry, session: Web) -> None:
-    with pytest.raises(Missing, match=r"image 127.0.0.1:\d+/lab/img:v1: .*404 Not Found \(MANIFEST_UNKNOWN: unknown\)"):
+    with pytest.raises(
+        NotPublished, match=r"image 127.0.0.1:\d+/lab/img:v1: .*404 Not Found \(MANIFEST_UNKNOWN: unknown\)"
+    ):
         await client(session, registry).resolve(AMD64)
     assert registry.count("manifests") == 1
 
@@ -272,7 +274,7 @@ async def test_a_redirect_to_another_host_does_not_get_the_login(
             return web.Response(status=307, headers={"Location": f"http://{host}/blob?signature=a%2Fb%3D"})
 
         registry.dial = dial
-        logins = Logins.from_secret(docker_config({registry.host: {"username": "me", "password": "pw"}}))
+        logins = RegistryLogins.from_secret(docker_config({registry.host: {"username": "me", "password": "pw"}}))
         registry.blobs[str(DIGEST)] = CONTENT
         await client(session, registry, logins=logins).fetch(
             Blob(DIGEST, len(CONTENT), ""), tmp_path / "blob", limit=1 << 20
@@ -290,7 +292,7 @@ async def test_redirects_that_lead_nowhere_end(registry: Registry, session: Web,
         return web.Response(status=302, headers={"Location": location})
 
     registry.dial = dial
-    with pytest.raises(Unusable, match=told):
+    with pytest.raises(UnusableContent, match=told):
         await client(session, registry).resolve(AMD64)
 
 
@@ -344,7 +346,9 @@ async def test_the_token_server_gets_the_login_of_the_pull_secret(
     registry.add(built(), "v1")
     tokens = Tokens(registry)
     registry.dial = tokens.dial
-    await client(session, registry, logins=Logins.from_secret(docker_config({registry.host: entry}))).resolve(AMD64)
+    await client(session, registry, logins=RegistryLogins.from_secret(docker_config({registry.host: entry}))).resolve(
+        AMD64
+    )
     assert tokens.asked == [shown]
 
 
@@ -352,7 +356,7 @@ async def test_a_login_that_the_token_server_refuses_is_named_without_its_passwo
     registry: Registry, session: Web
 ) -> None:
     registry.dial = Tokens(registry).dial
-    logins = Logins.from_secret(docker_config({registry.host: {"auth": "bm90Om1l"}}))
+    logins = RegistryLogins.from_secret(docker_config({registry.host: {"auth": "bm90Om1l"}}))
     with pytest.raises(Denied, match="does not let 'not' read lab/img: check the pull secret") as caught:
         await client(session, registry, logins=logins).resolve(AMD64)
     assert "me" not in str(caught.value).split(":")[-1].split()
@@ -372,7 +376,7 @@ async def test_a_registry_that_refuses_every_login_is_asked_a_few_times_only(
 
     registry.dial = dial
     config = docker_config({registry.host: {"auth": "bWU6cHc="}})
-    logins = Logins.from_secret(config) if secret else None
+    logins = RegistryLogins.from_secret(config) if secret else None
     with pytest.raises(Denied, match="check the pull secret" if secret else "give a pull secret"):
         await client(session, registry, logins=logins).resolve(AMD64)
     assert len(registry.seen) <= 3
@@ -384,7 +388,7 @@ async def test_a_token_server_without_tls_on_another_host_gets_no_login(registry
         return web.Response(status=401, headers={"WWW-Authenticate": challenge})
 
     registry.dial = dial
-    with pytest.raises(Unusable, match=r"tokens\.example\.com/token would get the login without TLS"):
+    with pytest.raises(UnusableContent, match=r"tokens\.example\.com/token would get the login without TLS"):
         await client(session, registry).resolve(AMD64)
 
 

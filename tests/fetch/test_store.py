@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.fetch.layers import Built, files, image, index
 from tests.fetch.registries import HASTY, Answer, Registry
 from unbounded.api.failures import Rejected
-from unbounded.fetch.failures import Missing, TooLarge, Unavailable, Unusable
+from unbounded.fetch.failures import NotPublished, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.manifest import OCI_INDEX
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.store import ImageStore, StoreLimits
@@ -103,7 +103,7 @@ async def test_a_tag_that_is_gone_is_said_although_an_image_is_there(registry: R
     async with store(tmp_path) as images:
         await images.ensure(f"{registry.host}/lab/img:v1", AMD64)
         del registry.manifests["v1"]
-        with pytest.raises(Missing):
+        with pytest.raises(NotPublished):
             await images.ensure(f"{registry.host}/lab/img:v1", AMD64)
         assert images.find(f"{registry.host}/lab/img:v1", AMD64) is not None
 
@@ -207,7 +207,7 @@ async def test_an_image_that_cannot_be_unpacked_leaves_no_image(registry: Regist
     registry.add(image([files({"etc/x": b""})]), "v2")
     async with store(tmp_path) as images:
         for tag, told in (("v1", "leads upwards"), ("v2", "no directory /disk")):
-            with pytest.raises(Unusable, match=told):
+            with pytest.raises(UnusableContent, match=told):
                 await images.ensure(f"{registry.host}/lab/img:{tag}", AMD64)
         assert not list((tmp_path / "images").iterdir())
         await images.collect(())

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fetch.layers import entry, files, hardlink, symlink, tar
 from tests.fetch.test_unpack import seen
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.unpack import unpack
 
@@ -87,7 +87,7 @@ def test_devices_below_dev_are_left_out_and_others_are_refused(tmp_path: Path) -
     null = entry("dev/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)
     assert seen(unpacked(tmp_path, tar(entry("dev"), null))) == {"dev": None}
     (tmp_path / "other").mkdir()
-    with pytest.raises(Unusable, match="devices and the like"):
+    with pytest.raises(UnusableContent, match="devices and the like"):
         unpacked(tmp_path / "other", tar(entry("etc/sda", type=tarfile.BLKTYPE, devmajor=8)))
 
 
@@ -100,7 +100,7 @@ def test_devices_below_dev_are_left_out_and_others_are_refused(tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path, first: bytes, path: str, words: str) -> None:
-    with pytest.raises(Unusable, match=words):
+    with pytest.raises(UnusableContent, match=words):
         unpacked(tmp_path, first, files({path: b"x"}))
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("layer")] == []
 

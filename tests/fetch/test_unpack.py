@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.fetch.layers import COMPRESSIONS, entry, files, hardlink, symlink, tar
 from unbounded.api.failures import Failure
 from unbounded.fetch.archive import Header
-from unbounded.fetch.failures import TooLarge, Unusable
-from unbounded.fetch.unpack import Bounds, Stop, Stopped, unpack
+from unbounded.fetch.failures import TooLarge, UnusableContent
+from unbounded.fetch.unpack import Stopped, StopSignal, UnpackLimits, unpack
 
 
-def unpacked(folder: Path, *layers: bytes, only: str = "", bounds: Bounds | None = None) -> Path:
+def unpacked(folder: Path, *layers: bytes, only: str = "", bounds: UnpackLimits | None = None) -> Path:
     paths = []
     for number, layer in enumerate(layers):
         paths.append(folder / f"layer{number}")
@@ -79,7 +79,7 @@ def test_a_whiteout_never_hides_what_its_own_layer_brings(tmp_path: Path) -> Non
 def test_only_the_wanted_directory_is_unpacked_and_it_has_to_be_there(tmp_path: Path) -> None:
     layer = files({"disk/a": b"1", "diskette/b": b"1", "etc/passwd": b"1"})
     assert seen(unpacked(tmp_path, layer, only="disk")) == {"disk": None, "disk/a": b"1"}
-    with pytest.raises(Unusable, match="no directory /nowhere"):
+    with pytest.raises(UnusableContent, match="no directory /nowhere"):
         unpacked(tmp_path, layer, only="nowhere")
 
 
@@ -170,7 +170,7 @@ MALICIOUS = {
 
 @pytest.mark.parametrize("name", MALICIOUS)
 def test_what_is_not_safe_or_not_whole_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Unusable, match="layer 1: "):
+    with pytest.raises(UnusableContent, match="layer 1: "):
         unpacked(tmp_path, MALICIOUS[name])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "layer0"]
     assert not list((tmp_path / "images").iterdir())
@@ -189,21 +189,21 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_ends_at_the_limits(tmp_path: Path, name: str) -> None:
     with pytest.raises(TooLarge):
-        unpacked(tmp_path, BOMBS[name], bounds=Bounds(bytes=1 << 20, members=100))
+        unpacked(tmp_path, BOMBS[name], bounds=UnpackLimits(bytes=1 << 20, members=100))
     assert not list((tmp_path / "images").iterdir())
 
 
 def test_the_limit_is_for_all_layers_together(tmp_path: Path) -> None:
     layer = gzip.compress(files({"zeros": bytes(3 << 19)}))
-    unpacked(tmp_path, layer, bounds=Bounds(bytes=1 << 21, members=100))
+    unpacked(tmp_path, layer, bounds=UnpackLimits(bytes=1 << 21, members=100))
     (tmp_path / "images" / "image" / "zeros").unlink()
     (tmp_path / "images" / "image").rmdir()
     with pytest.raises(TooLarge, match="layer 2"):
-        unpacked(tmp_path, layer, layer, bounds=Bounds(bytes=1 << 21, members=100))
+        unpacked(tmp_path, layer, layer, bounds=UnpackLimits(bytes=1 << 21, members=100))
 
 
 def test_an_unpacking_stops_when_it_is_told_to(tmp_path: Path) -> None:
-    stop = Stop()
+    stop = StopSignal()
     stop.asked.set()
     layer = tmp_path / "layer"
     layer.write_bytes(files({"x": b"y"}))
@@ -276,7 +276,7 @@ def test_memory_does_not_grow_with_the_number_of_members(tmp_path: Path) -> None
     del archive, buffer
     tracemalloc.start()
     try:
-        unpack([tmp_path / "layer"], tmp_path / "image", only="", bounds=Bounds(1 << 20, 30_000))
+        unpack([tmp_path / "layer"], tmp_path / "image", only="", bounds=UnpackLimits(1 << 20, 30_000))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

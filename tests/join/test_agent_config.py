@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.authority import BASE64, PEM
-from unbounded.agent.goal import HostFacts, node_goal
+from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings, ProxySettings
@@ -122,7 +122,7 @@ def test_a_proxy_and_authorities_are_known_before_the_host_has_joined() -> None:
     assert body["Proxy"] == {"HTTPS": "http://proxy:3128", "NoProxy": [".example.com"]}
     assert body["CaBundle"] == PEM
     assert read_agent_config(config_text(config).encode(), "config.json") == config
-    assert node_goal(config, HostFacts()).settings == NodeSettings(proxy=proxy, ca_bundle=PEM)
+    assert goal_from_config(config, HostFacts()).settings == NodeSettings(proxy=proxy, ca_bundle=PEM)
 
 
 @pytest.mark.parametrize(

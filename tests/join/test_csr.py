@@ -16,19 +16,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
-from unbounded.agent.daemon.identity import Identity
+from unbounded.agent.daemon.identity import AgentIdentity
 from unbounded.api.core import CERTIFICATE_REQUESTS, CertificateRequest
 from unbounded.api.failures import Rejected, Transient
 from unbounded.apiserver.certificates import requests
 from unbounded.apiserver.pki import Authority
 from unbounded.join.csr import (
-    Files,
-    Held,
+    IdentityFiles,
+    StoredCertificate,
     agent_identity,
     certificate,
     good_certificate,
     kubelet_identity,
-    read,
+    parse_certificate,
     request_name,
 )
 
@@ -64,10 +64,12 @@ class Signer:
             await asyncio.sleep(0.05)
 
 
-def issued(folder: Path, files: Files, *, wanted: Any = AGENT, begin: datetime = NOW, life: timedelta = YEAR) -> Held:
+def issued(
+    folder: Path, files: IdentityFiles, *, wanted: Any = AGENT, begin: datetime = NOW, life: timedelta = YEAR
+) -> StoredCertificate:
     """A certificate that was issued before."""
 
-    async def story() -> Held:
+    async def story() -> StoredCertificate:
         api = MemoryApi()
         signer = Signer(api, folder)
         asking = asyncio.create_task(certificate(api, files, wanted))
@@ -83,13 +85,13 @@ def modes(folder: Path) -> dict[str, str]:
 
 def test_the_certificate_and_its_key_are_in_one_file_that_only_root_reads(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "identity"
-    files = Files(folder, AGENT)
+    files = IdentityFiles(folder, AGENT)
     held = issued(tmp_path, files)
     assert modes(folder) == {"identity": "0o700", "agent.pem": "0o600"}
     assert files.held() == held
     leaf = x509.load_pem_x509_certificate(held.certificate.chain)
     assert leaf.subject.rfc4514_string() == "CN=system:node:m1,O=unbounded-agent-daemons"
-    assert read(held.pem().reveal().encode(), AGENT) == held
+    assert parse_certificate(held.pem().reveal().encode(), AGENT) == held
     assert "PRIVATE" not in repr(held)
 
 
@@ -105,7 +107,7 @@ def test_each_purpose_has_its_signer_and_its_group(tmp_path: Path, wanted: Any, 
     async def story() -> CertificateRequest:
         api = MemoryApi()
         with pytest.raises(Transient):
-            await certificate(api, Files(tmp_path / "i", wanted), wanted, within_s=1)
+            await certificate(api, IdentityFiles(tmp_path / "i", wanted), wanted, within_s=1)
         return (await api.list(CERTIFICATE_REQUESTS)).items[0]
 
     request = run_virtual(story())
@@ -125,7 +127,7 @@ def test_the_key_is_on_disk_before_anybody_hears_of_it(tmp_path: Path) -> None:
 
     async def story() -> None:
         with pytest.raises(Transient, match="cut off"):
-            await certificate(Cut(), Files(tmp_path / "i", AGENT), AGENT)
+            await certificate(Cut(), IdentityFiles(tmp_path / "i", AGENT), AGENT)
 
     run_virtual(story())
     assert modes(tmp_path / "i") == {"i": "0o700", "agent.next.key": "0o600"}
@@ -139,12 +141,12 @@ def test_who_was_cut_off_finds_its_own_request_again(tmp_path: Path) -> None:
         signer = Signer(api, tmp_path)
         for _ in range(3):
             with pytest.raises(Transient):
-                await certificate(api, Files(tmp_path / "i", AGENT), AGENT, within_s=5)
+                await certificate(api, IdentityFiles(tmp_path / "i", AGENT), AGENT, within_s=5)
         (request,) = await signer.pending()
-        key = Files(tmp_path / "i", AGENT).next_key()
+        key = IdentityFiles(tmp_path / "i", AGENT).next_key()
         assert request.name == request_name(AGENT, key)
         chain = await signer.sign(request)
-        held = await certificate(api, Files(tmp_path / "i", AGENT), AGENT)
+        held = await certificate(api, IdentityFiles(tmp_path / "i", AGENT), AGENT)
         assert held.certificate.chain == chain
         assert len(await signer.pending()) == 1
 
@@ -156,14 +158,14 @@ def test_while_it_waits_it_says_for_whom_and_what_a_person_could_do(tmp_path: Pa
         told: list[str] = []
         api = MemoryApi()
         with pytest.raises(Transient) as trouble:
-            await certificate(api, Files(tmp_path, AGENT), AGENT, tell=told.append, within_s=30)
+            await certificate(api, IdentityFiles(tmp_path, AGENT), AGENT, tell=told.append, within_s=30)
         (request,) = (await api.list(CERTIFICATE_REQUESTS)).items
         words = f"waiting for CertificateSigningRequest {request.name}, the agent's of Machine m1, to be"
         by_hand = f"approved by machina; by hand: kubectl certificate approve {request.name}"
         assert told == [f"{words} {by_hand}"]
         await Signer(api, tmp_path).set(request.name, conditions=[{"type": "Approved", "status": "True"}])
         with pytest.raises(Transient) as signing:
-            await certificate(api, Files(tmp_path, AGENT), AGENT, within_s=30)
+            await certificate(api, IdentityFiles(tmp_path, AGENT), AGENT, within_s=30)
         assert str(signing.value) == f"{words} signed by the cluster; not within 30 s"
         return str(trouble.value).removeprefix(f"{words} {by_hand}")
 
@@ -176,7 +178,7 @@ def test_a_refusal_is_told_in_its_own_words_and_the_next_request_has_another_key
 ) -> None:
     async def story() -> None:
         api = MemoryApi()
-        files, signer = Files(tmp_path, AGENT), Signer(api, tmp_path)
+        files, signer = IdentityFiles(tmp_path, AGENT), Signer(api, tmp_path)
         with pytest.raises(Transient):
             await certificate(api, files, AGENT, within_s=1)
         (first,) = await signer.pending()
@@ -196,7 +198,7 @@ def test_a_refusal_is_told_in_its_own_words_and_the_next_request_has_another_key
 def test_a_certificate_that_is_not_for_what_was_asked_is_not_kept(tmp_path: Path) -> None:
     async def story() -> None:
         api = MemoryApi()
-        files, signer = Files(tmp_path / "i", AGENT), Signer(api, tmp_path)
+        files, signer = IdentityFiles(tmp_path / "i", AGENT), Signer(api, tmp_path)
         with pytest.raises(Transient):
             await certificate(api, files, AGENT, within_s=1)
         (mine,) = await signer.pending()
@@ -216,21 +218,21 @@ def test_a_certificate_that_is_not_for_what_was_asked_is_not_kept(tmp_path: Path
 def test_what_is_broken_on_disk_counts_as_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "agent.pem").write_bytes(content)
     (tmp_path / "agent.next.key").write_bytes(content)
-    files = Files(tmp_path, AGENT)
+    files = IdentityFiles(tmp_path, AGENT)
     assert files.held() is None
     assert files.next_key().public_key() == files.next_key().public_key()
 
 
 def test_the_certificate_of_another_machine_counts_as_nothing(tmp_path: Path) -> None:
-    issued(tmp_path, Files(tmp_path, AGENT))
-    assert Files(tmp_path, agent_identity("m2")).held() is None
+    issued(tmp_path, IdentityFiles(tmp_path, AGENT))
+    assert IdentityFiles(tmp_path, agent_identity("m2")).held() is None
 
 
 @pytest.mark.slow
 def test_a_certificate_is_renewed_between_70_and_90_percent_of_its_life_at_a_moment_of_its_own(tmp_path: Path) -> None:
     moments = set()
     for number in range(8):
-        held = issued(tmp_path, Files(tmp_path / str(number), AGENT))
+        held = issued(tmp_path, IdentityFiles(tmp_path / str(number), AGENT))
         moments.add(held.renewal())
         assert NOW + YEAR * 0.7 <= held.renewal() <= NOW + YEAR * 0.9
         assert held.renewal() == held.renewal()
@@ -238,10 +240,10 @@ def test_a_certificate_is_renewed_between_70_and_90_percent_of_its_life_at_a_mom
 
 
 def test_a_certificate_that_is_good_for_long_is_not_asked_for_again(tmp_path: Path) -> None:
-    files = Files(tmp_path, AGENT)
+    files = IdentityFiles(tmp_path, AGENT)
     held = issued(tmp_path, files)
 
-    async def story(now: datetime) -> Held:
+    async def story(now: datetime) -> StoredCertificate:
         api = MemoryApi()
         signing = asyncio.create_task(Signer(api, tmp_path).sign_first())
         again = await good_certificate(api, files, AGENT, now=lambda: now)
@@ -253,7 +255,7 @@ def test_a_certificate_that_is_good_for_long_is_not_asked_for_again(tmp_path: Pa
 
 
 def test_what_is_signed_but_no_base64_is_refused_and_the_next_request_has_another_key(tmp_path: Path) -> None:
-    files = Files(tmp_path / "identity", AGENT)
+    files = IdentityFiles(tmp_path / "identity", AGENT)
 
     async def story() -> None:
         api = MemoryApi()
@@ -271,7 +273,7 @@ def test_what_is_signed_but_no_base64_is_refused_and_the_next_request_has_anothe
 
 def test_a_disk_that_refuses_is_trouble_that_may_pass(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    files = Files(tmp_path / "file" / "identity", AGENT)
+    files = IdentityFiles(tmp_path / "file" / "identity", AGENT)
     for call in (files.held, files.next_key, files.forget_request):
         with pytest.raises(Transient, match="Not a directory"):
             call()
@@ -281,7 +283,7 @@ def test_a_disk_that_refuses_is_trouble_that_may_pass(tmp_path: Path) -> None:
 def test_a_full_disk_keeps_the_certificate_that_is_good_and_renewal_comes_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = Files(tmp_path / "identity", AGENT)
+    files = IdentityFiles(tmp_path / "identity", AGENT)
     held = issued(tmp_path, files, life=timedelta(hours=10))
 
     def full(_descriptor: int) -> None:
@@ -290,7 +292,7 @@ def test_a_full_disk_keeps_the_certificate_that_is_good_and_renewal_comes_when_t
     async def story() -> None:
         api = MemoryApi()
         signer, loop = Signer(api, tmp_path), asyncio.get_running_loop()
-        identity = Identity(files, held, "m1", now=lambda: NOW + timedelta(seconds=loop.time()))
+        identity = AgentIdentity(files, held, "m1", now=lambda: NOW + timedelta(seconds=loop.time()))
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
             renewing = asyncio.create_task(identity.keep_renewed(api))

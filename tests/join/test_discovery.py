@@ -21,7 +21,7 @@ from tests.apiserver.support import Client, eventually
 from tests.cli.deployed import deployed
 from unbounded.agent.daemon.identity import join
 from unbounded.agent.layout import Layout
-from unbounded.agent.start import token_of
+from unbounded.agent.start import verified_token
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.apiserver.server import ApiServer
@@ -204,9 +204,9 @@ async def test_a_token_of_an_attestation_is_used_only_with_the_ca_that_was_seale
 ) -> None:
     server, _ = served
     config, ours, theirs = config_of(server, token=""), ca_of(server), trustme.CA().cert_pem.bytes().decode()
-    assert token_of(answer_with(ours), config).reveal() == TOKEN
-    assert token_of(answer_with(theirs + ours), config).reveal() == TOKEN, "as while a CA is renewed"
-    assert token_of(answer_with(""), config).reveal() == TOKEN, "of a server that seals none"
+    assert verified_token(answer_with(ours), config).reveal() == TOKEN
+    assert verified_token(answer_with(theirs + ours), config).reveal() == TOKEN, "as while a CA is renewed"
+    assert verified_token(answer_with(""), config).reveal() == TOKEN, "of a server that seals none"
     for pem in (theirs, theirs + ours):
         with pytest.raises(Rejected, match="another CA than was sealed with the token for this TPM"):
-            token_of(answer_with(ours), with_trust(config, pem))
+            verified_token(answer_with(ours), with_trust(config, pem))

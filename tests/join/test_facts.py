@@ -21,9 +21,9 @@ from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.facts import (
     ClusterFacts,
     FactsFollower,
-    NoFact,
+    InvalidFact,
     dns_of,
-    place_of,
+    endpoint_of,
     release_of,
     root_ca_of,
 )
@@ -41,7 +41,7 @@ def info(server: object = "https://10.0.0.1:6443/", ca: object = None) -> Config
 
 
 def test_cluster_info_says_where_and_whom_to_trust() -> None:
-    place = place_of(info())
+    place = endpoint_of(info())
     assert (place.url, place.ca_pem) == ("https://10.0.0.1:6443", PEM)
 
 
@@ -59,8 +59,8 @@ def test_cluster_info_says_where_and_whom_to_trust() -> None:
     ],
 )
 def test_what_is_wrong_with_cluster_info_is_named(config_map: ConfigMap, said: str) -> None:
-    with pytest.raises(NoFact, match=said):
-        place_of(config_map)
+    with pytest.raises(InvalidFact, match=said):
+        endpoint_of(config_map)
 
 
 def service(address: str | None) -> Service:
@@ -72,7 +72,7 @@ def test_a_service_without_an_address_is_no_dns_server() -> None:
     assert dns_of(service("10.96.0.10")) == "10.96.0.10"
     assert dns_of(service("fd00::a")) == "fd00::a"
     for address in (None, "None", "", "x"):
-        with pytest.raises(NoFact, match=r"spec.clusterIP is .*; give --cluster-dns"):
+        with pytest.raises(InvalidFact, match=r"spec.clusterIP is .*; give --cluster-dns"):
             dns_of(service(address))
 
 
@@ -215,7 +215,7 @@ async def test_without_cluster_info_and_address_it_is_said_where_to_give_it() ->
 
 
 def test_a_root_authority_is_a_certificate() -> None:
-    with pytest.raises(NoFact, match=r"unbounded-kube/kube-root-ca\.crt, key 'ca.crt': holds no certificate"):
+    with pytest.raises(InvalidFact, match=r"unbounded-kube/kube-root-ca\.crt, key 'ca.crt': holds no certificate"):
         root_ca_of(msgspec.convert(root_ca("") | {"metadata": {"namespace": "unbounded-kube"}}, ConfigMap))
 
 

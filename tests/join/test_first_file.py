@@ -30,8 +30,8 @@ from unbounded.api.node_settings import NodeSettings
 from unbounded.api.operation import Cause
 from unbounded.join.bootstrap import site_token_manifest, token_in
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import TokenFinder
 from unbounded.join.install import AgentOrigin, HostDefaults
+from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of

@@ -23,10 +23,10 @@ from tests.join.releases import AGENT, Releases, releases, tarball
 from tests.join.signing import ANOTHER, PUBLIC_KEY, signature, word_of
 from unbounded.join.agent_config import (
     AgentConfig,
-    Auth,
     Cluster,
     Kubelet,
-    Upgrade,
+    KubeletAuth,
+    UpgradeConfig,
     config_text,
 )
 from unbounded.join.install import (
@@ -42,7 +42,9 @@ TOKEN = "abcdef.0123456789abcdef"
 CONFIG = AgentConfig(
     machine_name="m1",
     cluster=Cluster(version="1.34.0"),
-    kubelet=Kubelet(api_server="https://10.0.0.1:6443", auth=Auth(bootstrap_token=TOKEN), labels={"a": "'$(id)\""}),
+    kubelet=Kubelet(
+        api_server="https://10.0.0.1:6443", auth=KubeletAuth(bootstrap_token=TOKEN), labels={"a": "'$(id)\""}
+    ),
 )
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
@@ -237,7 +239,7 @@ def test_a_digest_has_to_be_met(host: Host) -> None:
 
 def keyed(host: Host, key: str) -> None:
     """Have the agent's configuration name this public key."""
-    host.config.write_text(config_text(AgentConfig(machine_name="m1", upgrade=Upgrade(public_key=key))))
+    host.config.write_text(config_text(AgentConfig(machine_name="m1", upgrade=UpgradeConfig(public_key=key))))
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from tests.join.releases import Releases, releases
 from tests.join.signing import PUBLIC_KEY, signature
 from tests.join.test_install import CONFIG, NAME, Host
 from tests.support.forward_proxy import ForwardProxy, forward_proxy
-from unbounded.join.agent_config import AgentConfig, Proxy, Upgrade, config_text
+from unbounded.join.agent_config import AgentConfig, Proxy, UpgradeConfig, config_text
 from unbounded.join.install import install_script
 
 PATH: Final = f"/latest/download/{NAME}"
@@ -102,7 +102,7 @@ def test_what_comes_over_https_comes_through_the_proxy_with_its_signature(
     secure: Releases, authority: trustme.CA, proxy: ForwardProxy, tmp_path: Path, tool: str, mirror: bool
 ) -> None:
     way = Proxy(http="http://127.0.0.1:1", https=proxy.url, no_proxy=(".example.com",))
-    upgrade = Upgrade(public_key=PUBLIC_KEY)
+    upgrade = UpgradeConfig(public_key=PUBLIC_KEY)
     host = host_of(secure, tmp_path / "host", ca_bundle=bundle(authority), proxy=way, upgrade=upgrade)
     packed = secure.files[PATH]
     folder = "/mirror" if mirror else ""

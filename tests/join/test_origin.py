@@ -15,8 +15,8 @@ from tests.join.test_install import CONFIG
 from unbounded.api.machine import AgentSpec
 from unbounded.join.agent_config import (
     AgentConfig,
+    ArtifactSource,
     Downloads,
-    Source,
     config_text,
 )
 from unbounded.join.cloud_config import cloud_config
@@ -83,14 +83,14 @@ def test_only_what_is_said_is_told_to_the_script() -> None:
 
 
 def test_a_mirror_stands_in_for_every_place_that_is_not_named() -> None:
-    mine = Source(url="https://mine/{version}", version="1")
+    mine = ArtifactSource(url="https://mine/{version}", version="1")
     config = AgentConfig(
-        downloads=Downloads(runc=mine, cni=Source(version="1.5.1"), crictl=Source(base_url="https://c"))
+        downloads=Downloads(runc=mine, cni=ArtifactSource(version="1.5.1"), crictl=ArtifactSource(base_url="https://c"))
     )
     found = with_mirror(config, "https://mirror/").downloads
-    assert (found.runc, found.crictl) == (mine, Source(base_url="https://c"))
-    assert found.cni == Source(base_url="https://mirror", version="1.5.1")
-    assert found.kubernetes == found.containerd == Source(base_url="https://mirror")
+    assert (found.runc, found.crictl) == (mine, ArtifactSource(base_url="https://c"))
+    assert found.cni == ArtifactSource(base_url="https://mirror", version="1.5.1")
+    assert found.kubernetes == found.containerd == ArtifactSource(base_url="https://mirror")
     assert with_mirror(config, "") is config
     assert with_image(config, "registry.example.com/node:v1").oci_image == "registry.example.com/node:v1"
     assert with_image(AgentConfig(oci_image="own"), "registry.example.com/node:v1").oci_image == "own"

@@ -17,7 +17,7 @@ from tests.join import signing
 from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, signature, word_of
 from unbounded.api.core import ConfigMap
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, Upgrade, config_text
+from unbounded.join.agent_config import AgentConfig, UpgradeConfig, config_text
 from unbounded.join.config_file import faults
 from unbounded.join.release_key import (
     WANTED,
@@ -96,12 +96,12 @@ def test_a_key_and_a_signature_of_openssl_are_taken_for_the_file_that_it_signed(
 
 
 def test_a_configuration_with_another_kind_of_key_names_it() -> None:
-    config = AgentConfig(upgrade=Upgrade(public_key="x"))
+    config = AgentConfig(upgrade=UpgradeConfig(public_key="x"))
     assert f"Upgrade.PublicKey: {WANTED}" in list(faults(config))
     assert not [
-        one for one in faults(AgentConfig(upgrade=Upgrade(public_key=PUBLIC_KEY))) if one.startswith("Upgrade.")
+        one for one in faults(AgentConfig(upgrade=UpgradeConfig(public_key=PUBLIC_KEY))) if one.startswith("Upgrade.")
     ]
-    assert '"PublicKey"' in config_text(AgentConfig(upgrade=Upgrade(public_key=PUBLIC_KEY)))
+    assert '"PublicKey"' in config_text(AgentConfig(upgrade=UpgradeConfig(public_key=PUBLIC_KEY)))
 
 
 @pytest.mark.parametrize(

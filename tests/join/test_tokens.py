@@ -14,7 +14,7 @@ from tests.support.token_groups import machine_of
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES
 from unbounded.cli.identities import component_runtime
-from unbounded.join.tokens import Tokens
+from unbounded.join.tokens import TokenIssuer
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Conflict, Forbidden
@@ -32,7 +32,7 @@ async def tokens_of(api: Api) -> list[Secret]:
 async def test_a_token_is_its_machines_and_the_only_one() -> None:
     api = MemoryApi()
     made = await api.create(MACHINES, {"metadata": {"name": "m1"}})
-    tokens = Tokens(api, now=lambda: NOW)
+    tokens = TokenIssuer(api, now=lambda: NOW)
     first, machine = await tokens.issue(made)
     second, machine = await tokens.issue(machine, {"tpm": {"ekPublicKey": "pem"}})
     (secret,) = await tokens_of(api)
@@ -53,17 +53,17 @@ async def test_a_token_is_its_machines_and_the_only_one() -> None:
 async def test_of_two_who_make_a_token_at_once_one_does() -> None:
     api = MemoryApi()
     machine = await api.create(MACHINES, {"metadata": {"name": "m1"}})
-    await Tokens(api).issue(machine)
+    await TokenIssuer(api).issue(machine)
     with pytest.raises(Conflict):
-        await Tokens(api).issue(machine)
+        await TokenIssuer(api).issue(machine)
     assert len(await tokens_of(api)) == 1
 
 
 async def test_a_token_that_is_gone_already_does_not_stand_in_the_way() -> None:
     api = MemoryApi()
-    token, machine = await Tokens(api).issue(await api.create(MACHINES, {"metadata": {"name": "m1"}}))
+    token, machine = await TokenIssuer(api).issue(await api.create(MACHINES, {"metadata": {"name": "m1"}}))
     await api.delete(SECRETS, f"bootstrap-token-{token.id}", namespace="kube-system")
-    await Tokens(api).issue(machine)
+    await TokenIssuer(api).issue(machine)
     assert len(await tokens_of(api)) == 1
 
 
@@ -78,8 +78,8 @@ async def test_metalman_makes_tokens_for_certificates_and_no_other_secrets(tmp_p
             machine = await root.create(MACHINES, {"metadata": {"name": "m1"}})
             await root.create(SECRETS, {"metadata": {"name": "other"}}, namespace="kube-system")
             api = metalman.api
-            first, seen = await Tokens(api).issue(machine)
-            token, _ = await Tokens(api).issue(seen)
+            first, seen = await TokenIssuer(api).issue(machine)
+            token, _ = await TokenIssuer(api).issue(seen)
             assert [secret.metadata.name for secret in await tokens_of(root)] == [f"bootstrap-token-{token.id}"]
             for body, said in OTHERS:
                 with pytest.raises(Forbidden, match=said):

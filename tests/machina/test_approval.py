@@ -24,9 +24,16 @@ from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
 from unbounded.cli.identities import component_runtime
-from unbounded.join.csr import Files, Held, agent_identity, certificate, kubelet_identity, request_name
+from unbounded.join.csr import (
+    IdentityFiles,
+    StoredCertificate,
+    agent_identity,
+    certificate,
+    kubelet_identity,
+    request_name,
+)
 from unbounded.join.facts import FactsFollower
-from unbounded.join.tokens import Tokens
+from unbounded.join.tokens import TokenIssuer
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
@@ -132,7 +139,7 @@ async def new_machine(admin: HttpApi, name: str = "") -> Machine:
 @asynccontextmanager
 async def with_token(admin: HttpApi, machine: Machine) -> AsyncIterator[Host]:
     """The host of a Machine that was given a token of its own."""
-    token, _ = await Tokens(admin).issue(await admin.get(MACHINES, machine.name))
+    token, _ = await TokenIssuer(admin).issue(await admin.get(MACHINES, machine.name))
     async with as_user(admin, token=token.text.reveal()) as host:
         yield host
 
@@ -195,14 +202,14 @@ async def test_what_the_agent_asks_for_is_what_is_granted(admin: HttpApi, tmp_pa
     machine = await new_machine(admin)
     async with approving(admin), with_token(admin, machine) as host:
         for wanted in (agent_identity(machine.name), kubelet_identity(machine.name)):
-            held = await certificate(host.api, Files(tmp_path, wanted), wanted)
+            held = await certificate(host.api, IdentityFiles(tmp_path, wanted), wanted)
             async with as_user(admin, certificate=held.certificate) as itself:
                 await itself.api.get(CERTIFICATE_REQUESTS, request_name(wanted, _key_of(held)))
-                renewed = await certificate(itself.api, Files(tmp_path / "next", wanted), wanted)
+                renewed = await certificate(itself.api, IdentityFiles(tmp_path / "next", wanted), wanted)
             assert renewed.certificate.chain != held.certificate.chain
 
 
-def _key_of(held: Held) -> ec.EllipticCurvePrivateKey:
+def _key_of(held: StoredCertificate) -> ec.EllipticCurvePrivateKey:
     found = serialization.load_pem_private_key(held.certificate.key, None)
     assert isinstance(found, ec.EllipticCurvePrivateKey)
     return found

@@ -19,8 +19,8 @@ import pytest
 from tests.support.memory_api import MemoryApi
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.agent.desired import configuration_id
-from unbounded.agent.recreation.resolving import Resolver
+from unbounded.agent.node_spec.from_machine import configuration_id
+from unbounded.agent.recreation.version_resolver import VersionResolver
 from unbounded.api.configuration import (
     MACHINE_CONFIGURATION_VERSIONS,
     MACHINE_CONFIGURATIONS,
@@ -219,7 +219,7 @@ class World:
                 await self._tell(name, {"activeOperation": None})
 
     async def _found(self, name: str) -> object:
-        return await Resolver(self.api, 0.0).version(await self.api.get(MACHINES, name), fresh=True)
+        return await VersionResolver(self.api, 0.0).version(await self.api.get(MACHINES, name), fresh=True)
 
     async def end_node(self) -> None:
         """An agent has made its node, or failed, and says so."""

@@ -22,7 +22,7 @@ from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.identities import component_runtime
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import TokenFinder
+from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import AlreadyExists, Forbidden

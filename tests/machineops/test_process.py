@@ -28,7 +28,7 @@ from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.configurations import bound_version
-from unbounded.join.finding import TokenFinder
+from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden

@@ -7,6 +7,7 @@ provider.
     layout    paths of all files on a host
     model     the two slots, the goal of a node, and the observed state of a slot
     ports     interfaces that the agent needs from the host
+    node_spec/    the goal of a node, from the configuration or the Machine
     host/     implementations of these ports: commands, systemd, machined
     node/     one slot: building, starting, stopping, removing it
     steps/    changes of `start` to the host; each step can be reverted

@@ -16,7 +16,7 @@ SHIPPED: Final = ("agent", "api", "fetch", "join", "kube", "operations")  # what
 
 
 @dataclass(frozen=True)
-class Build:
+class AgentBuild:
     """Version of the running agent.
 
     Args:
@@ -27,15 +27,15 @@ class Build:
     build: str = ""
 
 
-def this_build() -> Build:
+def this_build() -> AgentBuild:
     """Return version and build of this process."""
     inside = getattr(sys, "_MEIPASS", "")  # PyInstaller sets it to the folder of a release's files
     if inside:
         told = json.loads((Path(inside) / STAMP).read_text())
-        return Build(str(told["version"]), str(told["build"]))
+        return AgentBuild(str(told["version"]), str(told["build"]))
     from importlib.metadata import version  # noqa: PLC0415  # slow, and not needed in a release
 
-    return Build(version("unbounded"))
+    return AgentBuild(version("unbounded"))
 
 
 def this_release() -> Path | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Rejected
-from unbounded.fetch.failures import Missing
+from unbounded.fetch.failures import NotPublished
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -30,7 +30,7 @@ def _reason(error: BaseException) -> ConditionReason | None:
     match error:
         case OSError() if error.errno in _FULL:
             return ConditionReason.DISK_FULL
-        case Missing():
+        case NotPublished():
             return ConditionReason.ARTIFACT_NOT_FOUND
         case PreflightFailed():
             return ConditionReason.PREFLIGHT_FAILED

@@ -56,7 +56,7 @@ async def _interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
             loop.remove_signal_handler(one)
 
 
-class Progress:
+class ProgressOutput:
     """Progress output: a line that is updated at a terminal, else lines of the log.
 
     A call passes "what: how far" or "what: which: how far". Messages about one thing are rate-limited.

@@ -29,7 +29,7 @@ FACTOR: Final = 3.0
 REMEMBERED: Final = 5  # latest durations of each kind of work
 
 
-class Work(StrEnum):
+class TimedWork(StrEnum):
     """Kinds of work with recorded durations; the values are keys of the record."""
 
     BOOT = "machineBoot"  # from the start of the machine's unit until its service manager answers
@@ -42,7 +42,7 @@ class Work(StrEnum):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class LimitBounds:
     """Seconds. The floor is the limit on a host without a history."""
 
     floor: float
@@ -50,13 +50,13 @@ class Bounds:
 
 
 BOUNDS: Final = {
-    Work.BOOT: Bounds(30.0, 300.0),
-    Work.SERVICE: Bounds(60.0, 240.0),
-    Work.START: Bounds(300.0, 1800.0),
-    Work.BUILD: Bounds(1800.0, 7200.0),
-    Work.READY: Bounds(300.0, 1800.0),
-    Work.DAEMON: Bounds(25.0, 300.0),
-    Work.RENEWAL: Bounds(240.0, 1800.0),
+    TimedWork.BOOT: LimitBounds(30.0, 300.0),
+    TimedWork.SERVICE: LimitBounds(60.0, 240.0),
+    TimedWork.START: LimitBounds(300.0, 1800.0),
+    TimedWork.BUILD: LimitBounds(1800.0, 7200.0),
+    TimedWork.READY: LimitBounds(300.0, 1800.0),
+    TimedWork.DAEMON: LimitBounds(25.0, 300.0),
+    TimedWork.RENEWAL: LimitBounds(240.0, 1800.0),
 }
 
 
@@ -71,7 +71,7 @@ def process_age_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(began) / os.sysconf("SC_CLK_TCK")
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _WorkDurations(msgspec.Struct, frozen=True):
     """Seconds of one kind of work.
 
     Args:
@@ -90,7 +90,7 @@ class _Taken(msgspec.Struct, frozen=True):
 class _Record(msgspec.Struct, frozen=True):
     """Record of all work. Unknown keys are preserved, as a later agent may have more kinds of work."""
 
-    work: dict[str, _Taken] = msgspec.field(default_factory=dict)
+    work: dict[str, _WorkDurations] = msgspec.field(default_factory=dict)
 
 
 class Durations:
@@ -104,7 +104,7 @@ class Durations:
         self._path: Path | None = None if layout is None else layout.durations
         self._record = _Record()
 
-    def limit(self, work: Work, *, floor: float | None = None, alike: Iterable[float] = ()) -> float:
+    def limit(self, work: TimedWork, *, floor: float | None = None, alike: Iterable[float] = ()) -> float:
         """Return the limit for this work now, in seconds.
 
         Args:
@@ -115,26 +115,26 @@ class Durations:
         history = taken.history if taken.completed else (*taken.history, *alike)
         return limit(history, bounds.floor if floor is None else floor, bounds.ceiling)
 
-    def known(self, work: Work) -> bool:
+    def known(self, work: TimedWork) -> bool:
         """Return whether this work has completed before."""
         return bool(self._taken(work).completed)
 
-    def completed(self, work: Work, seconds: float) -> None:
+    def completed(self, work: TimedWork, seconds: float) -> None:
         """Record completed work. On a host that was never slow, only the first of each kind is written."""
         before = self._taken(work)
-        after = _Taken((*before.completed, round(seconds, 2))[-REMEMBERED:])
+        after = _WorkDurations((*before.completed, round(seconds, 2))[-REMEMBERED:])
         usual = BOUNDS[work].floor / FACTOR
         if not before.completed or max(*before.history, *after.history) > usual:
             self._write(work, after)
 
-    def overran(self, work: Work, seconds: float) -> None:
+    def overran(self, work: TimedWork, seconds: float) -> None:
         """Record work that exceeded its limit, so that the next attempt gets a longer one."""
         taken = self._taken(work)
         if seconds > taken.overran:
             self._write(work, msgspec.structs.replace(taken, overran=round(seconds, 2)))
 
     @asynccontextmanager
-    async def measured(self, work: Work, limit_s: float, *, whole: bool = True) -> AsyncIterator[None]:
+    async def measured(self, work: TimedWork, limit_s: float, *, whole: bool = True) -> AsyncIterator[None]:
         """Record the duration of the body; a body that fails within its limit is not recorded.
 
         Args:
@@ -151,8 +151,8 @@ class Durations:
         if whole:
             self.completed(work, loop.time() - began)
 
-    def _taken(self, work: Work) -> _Taken:
-        return self._read().work.get(work, _Taken())
+    def _taken(self, work: TimedWork) -> _WorkDurations:
+        return self._read().work.get(work, _WorkDurations())
 
     def _read(self) -> _Record:
         if self._path is None:
@@ -165,7 +165,7 @@ class Durations:
             log.warning("the record of durations cannot be read", error=error)
             return _Record()
 
-    def _write(self, work: Work, taken: _Taken) -> None:
+    def _write(self, work: TimedWork, taken: _WorkDurations) -> None:
         self._record = _Record({**self._read().work, work: taken})
         # before `start` and after a reset, the host has no state folder
         if self._path is None or not self._path.parent.is_dir():

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from unbounded.agent.ports import Work
+from unbounded.agent.ports import OperationWork
 from unbounded.api.failures import Uncertain
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -32,7 +32,7 @@ class AgentExecutor:
     def __init__(
         self,
         machine: str,
-        works: Mapping[OperationKind, Work],
+        works: Mapping[OperationKind, OperationWork],
         *,
         host_id: str,
         resetting: Callable[[], bool] = lambda: False,
@@ -84,7 +84,7 @@ class AgentExecutor:
         except TimeoutError as error:
             raise Uncertain(f"{action}: no end within {self._call_limit_s:g} s") from error
 
-    def _work(self, operation: MachineOperation) -> Work:
+    def _work(self, operation: MachineOperation) -> OperationWork:
         kind = OperationKind(operation.spec.operation_kind)
         work = self._works.get(kind)
         if work is None:

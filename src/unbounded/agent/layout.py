@@ -42,7 +42,7 @@ class Layout:
         return self.etc / "config.json"
 
     def applied(self, slot: str) -> Path:
-        """Record of a slot's build: model.Applied, 0600; its sha256 is in a file of the same name with `.sha256`."""
+        """Record of a slot's build: model.BuildRecord, 0600; its sha256 is in a second file, `….sha256`."""
         return self.etc / f"{slot}-applied-config.json"
 
     @property

@@ -17,7 +17,7 @@ from unbounded.kube.logs import Log
 log = Log("agent")
 
 WITHIN_S: Final = 30.0
-_LOOK_AGAIN_S: Final = 0.25
+_POLL_S: Final = 0.25
 _HOLDER_BYTES: Final = 200
 _MODE: Final = 0o600  # a process that can open the file can lock it, even if only for reading
 
@@ -46,17 +46,17 @@ async def host_lock(layout: Layout, who: str, *, within_s: float = WITHIN_S) -> 
 
 def holder(layout: Layout) -> str:
     """Return the holder of the lock, as `unbounded-agent start (pid 17)`; empty for none. Requires root."""
-    said = _held(layout)
-    return _named(said) if said else ""
+    said = _present_holder(layout)
+    return _holder_name(said) if said else ""
 
 
 def holder_pid(layout: Layout) -> int:
     """Return the pid of the process that holds the lock; 0 for none."""
-    pid = _held(layout).partition(" ")[0]
+    pid = _present_holder(layout).partition(" ")[0]
     return int(pid) if pid.isdecimal() else 0
 
 
-def _held(layout: Layout) -> str:
+def _present_holder(layout: Layout) -> str:
     """Return the text that the holder wrote, if the lock is held. A process that died leaves its text behind.
 
     The check takes a shared lock, and only where there is a text. So several readers do not block each other, and they
@@ -67,8 +67,8 @@ def _held(layout: Layout) -> str:
     except FileNotFoundError:
         return ""
     try:
-        said = _said(descriptor)
-        return "" if not said or _take(descriptor, fcntl.LOCK_SH) else said
+        said = _holder_text(descriptor)
+        return "" if not said or _try_lock(descriptor, fcntl.LOCK_SH) else said
     finally:
         os.close(descriptor)
 
@@ -81,29 +81,29 @@ async def _locked(path: Path, within_s: float) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
         os.fchmod(descriptor, _MODE)  # for a file that an earlier version created
-        if _take(descriptor) and _still_at(descriptor, path):
+        if _try_lock(descriptor) and _still_at(descriptor, path):
             os.ftruncate(descriptor, 0)
             return descriptor
-        said = _said(descriptor)
+        said = _holder_text(descriptor)
         os.close(descriptor)
         if loop.time() >= until:
-            raise Transient(f"the host is held by {_named(said)}; {path} was not free within {within_s:g} s")
+            raise Transient(f"the host is held by {_holder_name(said)}; {path} was not free within {within_s:g} s")
         if not told:
-            log.info("waiting for the host", held_by=_named(said))
+            log.info("waiting for the host", held_by=_holder_name(said))
             told = True
-        await asyncio.sleep(_LOOK_AGAIN_S)
+        await asyncio.sleep(_POLL_S)
 
 
-def _said(descriptor: int) -> str:
+def _holder_text(descriptor: int) -> str:
     return os.pread(descriptor, _HOLDER_BYTES, 0).decode(errors="replace").strip()
 
 
-def _named(said: str) -> str:
+def _holder_name(said: str) -> str:
     pid, _, who = said.partition(" ")
     return f"{who} (pid {pid})" if who else "another process"
 
 
-def _take(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

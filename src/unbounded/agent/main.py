@@ -22,13 +22,13 @@ from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.version_flag import add_version
 
 if TYPE_CHECKING:
-    from unbounded.agent.preflight.report import Ignored
+    from unbounded.agent.preflight.report import IgnoredChecks
 
 DESCRIPTION = "The agent on a host: makes the host a node of a cluster, and keeps it one."
 
 
 @dataclass(frozen=True)
-class Told:
+class Invocation:
     """Arguments and environment of this process."""
 
     args: argparse.Namespace
@@ -41,7 +41,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Command:
+class AgentCommand:
     """One command of the program.
 
     Args:
@@ -50,7 +50,7 @@ class Command:
     """
 
     help: str
-    run: Callable[[Told], int]
+    run: Callable[[Invocation], int]
     arguments: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
     root: bool = False
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: `{args.command}` changes this host: run it as root, such as with sudo", file=sys.stderr)
         return 1
     try:
-        return command.run(Told(args, environ))
+        return command.run(Invocation(args, environ))
     except KeyboardInterrupt:  # before run_to_end handles signals
         return INTERRUPTED
 
@@ -102,11 +102,11 @@ def _checks_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-on-warnings", action="store_true", help="warnings count as errors")
 
 
-def _ignored(text: str) -> Ignored:
-    from unbounded.agent.preflight.report import Ignored  # noqa: PLC0415
+def _ignored(text: str) -> IgnoredChecks:
+    from unbounded.agent.preflight.report import IgnoredChecks  # noqa: PLC0415
 
     try:
-        return Ignored.parse(text)
+        return IgnoredChecks.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -120,24 +120,24 @@ def _start_arguments(parser: argparse.ArgumentParser) -> None:
     _checks_arguments(parser)
 
 
-def _start(told: Told) -> int:
+def _start(told: Invocation) -> int:
     with freeze_imports():
         from unbounded.agent import start  # noqa: PLC0415
-        from unbounded.agent.preflight.report import Ignored  # noqa: PLC0415
+        from unbounded.agent.preflight.report import IgnoredChecks  # noqa: PLC0415
 
         _log_as(told)
-    checks = start.Checks(told.args.ignore_preflight_errors or Ignored(), told.args.fail_on_warnings)
+    checks = start.PreflightOptions(told.args.ignore_preflight_errors or IgnoredChecks(), told.args.fail_on_warnings)
     return start.run(told.args.config, told.environ, checks=checks, colour=told.colour)
 
 
-def _reset(told: Told) -> int:
+def _reset(told: Invocation) -> int:
     from unbounded.agent.reset import command  # noqa: PLC0415
 
     _log_as(told)
     return command.run()
 
 
-def _daemon(told: Told) -> int:
+def _daemon(told: Invocation) -> int:
     with freeze_imports():
         from unbounded.agent.daemon.daemon import run_daemon  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ def _daemon(told: Told) -> int:
     return run_daemon(told.environ)
 
 
-def _log_as(told: Told) -> None:
+def _log_as(told: Invocation) -> None:
     from unbounded.kube.logs import configure  # noqa: PLC0415
 
     configure(json=told.args.log_format == "json", level="DEBUG" if told.args.debug else "INFO")
@@ -157,7 +157,7 @@ def _preflight_arguments(parser: argparse.ArgumentParser) -> None:
     _output_argument(parser)
 
 
-def _preflight(told: Told) -> int:
+def _preflight(told: Invocation) -> int:
     from unbounded.agent.preflight import command  # noqa: PLC0415
 
     return command.run(
@@ -170,36 +170,38 @@ def _preflight(told: Told) -> int:
     )
 
 
-def _status(told: Told) -> int:
+def _status(told: Invocation) -> int:
     from unbounded.agent.status import command  # noqa: PLC0415
 
     return command.run(json=told.args.output == "json")
 
 
-def _version(_: Told) -> int:
+def _version(_: Invocation) -> int:
     print(f"unbounded-agent {_running_version()}")
     return 0
 
 
-def _self_check(_: Told) -> int:
+def _self_check(_: Invocation) -> int:
     from unbounded.agent.build import load_everything  # noqa: PLC0415
 
     print("\n".join(load_everything()))
     return 0
 
 
-COMMANDS: Final[Mapping[str, Command]] = {
-    "start": Command(
+COMMANDS: Final[Mapping[str, AgentCommand]] = {
+    "start": AgentCommand(
         "make this host a node, or repair what is missing; may be repeated", _start, _start_arguments, root=True
     ),
-    "daemon": Command("look after the node of this host; systemd runs it", _daemon, root=True),
-    "reset": Command("take everything back that start brought, and what it changed", _reset, root=True),
-    "preflight": Command(
+    "daemon": AgentCommand("look after the node of this host; systemd runs it", _daemon, root=True),
+    "reset": AgentCommand("take everything back that start brought, and what it changed", _reset, root=True),
+    "preflight": AgentCommand(
         "look whether this host can become a node, and change nothing", _preflight, _preflight_arguments
     ),
-    "status": Command("show what runs on this host", _status, _output_argument),
-    "version": Command("print the version", _version),
-    "self-check": Command("", _self_check),  # checks that a release is complete: imports and prints all its modules
+    "status": AgentCommand("show what runs on this host", _status, _output_argument),
+    "version": AgentCommand("print the version", _version),
+    "self-check": AgentCommand(
+        "", _self_check
+    ),  # checks that a release is complete: imports and prints all its modules
 }
 
 

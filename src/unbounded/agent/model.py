@@ -62,7 +62,7 @@ class NodeGoal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     configuration: ConfigurationId | None = None
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class BuildRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Record of a complete slot's build, on disk with its sha256. An incomplete slot has none.
 
     Args:
@@ -123,7 +123,7 @@ class SlotFacts:
 
     slot: Slot
     exists: bool = False
-    applied: Applied | None = None
+    applied: BuildRecord | None = None
     running: bool = False
     boot_id: str = ""
     kubelet: bool = False

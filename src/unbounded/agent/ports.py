@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.api.node_settings import NodeSettings
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
 from unbounded.operations.procedure import Procedure, Sight
 
-Tell = Callable[[str], None]  # progress message for a user: "containerd 2.1.8: 42 %"
+OnProgress = Callable[[str], None]  # progress message for a user: "containerd 2.1.8: 42 %"
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """A command that has ended.
 
     Args:
@@ -43,7 +43,7 @@ class Commands(Protocol):
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> Ran:
+    ) -> CommandResult:
         """Run a program until it exits.
 
         Args:
@@ -103,9 +103,9 @@ class Nodes(Protocol):
 
     async def look(self, slot: Slot) -> SlotFacts: ...
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
-        """Build the slot from scratch: root file system, binaries, configuration and nspawn files. Applied, the record
-        of the build, is written last. A half-built slot is removed first. The slot is not started.
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
+        """Build the slot from scratch: root file system, binaries, configuration and nspawn files. The record of
+        the build is written last. A half-built slot is removed first. The slot is not started.
 
         Raises:
             Transient, Rejected: a download or a step failed; the slot is incomplete.
@@ -129,7 +129,7 @@ class Nodes(Protocol):
         ...
 
     async def remove(self, slot: Slot) -> None:
-        """Remove all files of a stopped slot: Applied first, then nspawn configuration and root file system."""
+        """Remove all files of a stopped slot: the record of its build first, then the others."""
         ...
 
     async def kubelet_certificate(self, slot: Slot) -> CertificateAccess | None:
@@ -168,10 +168,10 @@ class Nodes(Protocol):
         ...
 
     async def registered(self, slot: Slot, node_uid: str) -> None:
-        """Record the UID of the Node that the slot registered in its Applied."""
+        """Record the UID of the Node that the slot registered in the record of its build."""
         ...
 
-    def applied(self, slot: Slot) -> Applied | None:
+    def applied(self, slot: Slot) -> BuildRecord | None:
         """Return the record of the slot's build; None when the slot is incomplete.
 
         Raises:
@@ -180,7 +180,7 @@ class Nodes(Protocol):
         ...
 
 
-class Work(Protocol):
+class OperationWork(Protocol):
     """One kind of MachineOperation. The agent's executor dispatches to these; see operations.ports.Executor."""
 
     def procedure(self, operation: MachineOperation) -> Procedure:

@@ -13,7 +13,7 @@ import msgspec
 from unbounded.agent.daemon.identity import has_joined
 from unbounded.agent.layout import Layout
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, Attest, Auth, Cluster, Kubelet
+from unbounded.join.agent_config import AgentConfig, Attest, Cluster, Kubelet, KubeletAuth
 from unbounded.join.config_file import read_agent_config, unknown_keys
 
 FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"
@@ -32,7 +32,7 @@ NEEDED: Final = ("MACHINA_MACHINE_NAME", "KUBE_VERSION", "API_SERVER", "CA_CERT_
 
 
 @dataclass(frozen=True)
-class Given:
+class LoadedConfig:
     """The configuration that was read.
 
     Args:
@@ -44,7 +44,7 @@ class Given:
     unknown_keys: tuple[str, ...] = ()
 
 
-def configuration(file: Path | None, environ: Mapping[str, str], layout: Layout) -> Given:
+def load_config(file: Path | None, environ: Mapping[str, str], layout: Layout) -> LoadedConfig:
     """Read as read_config does. On a host that has joined, no credential is required, and the stored configuration
     serves where no source is named.
     """
@@ -53,7 +53,7 @@ def configuration(file: Path | None, environ: Mapping[str, str], layout: Layout)
     return read_config(file if named or not joined else layout.config, environ, joined=joined)
 
 
-def read_config(file: Path | None, environ: Mapping[str, str], *, joined: bool = False) -> Given:
+def read_config(file: Path | None, environ: Mapping[str, str], *, joined: bool = False) -> LoadedConfig:
     """Return the configuration of this host.
 
     Args:
@@ -68,10 +68,10 @@ def read_config(file: Path | None, environ: Mapping[str, str], *, joined: bool =
             content = named.read_bytes()
         except OSError as error:
             raise Rejected(f"{named}: {error.strerror}") from error
-        return Given(read_agent_config(content, str(named), joined=joined), unknown_keys(content))
+        return LoadedConfig(read_agent_config(content, str(named), joined=joined), unknown_keys(content))
     if not any(environ.get(name) for name in KEYS):
         raise Rejected(f"no configuration: give --config FILE, or set {FILE_VARIABLE}")
-    return Given(_from_variables(environ, joined=joined))
+    return LoadedConfig(_from_variables(environ, joined=joined))
 
 
 def _from_variables(environ: Mapping[str, str], *, joined: bool) -> AgentConfig:
@@ -90,7 +90,7 @@ def _from_variables(environ: Mapping[str, str], *, joined: bool) -> AgentConfig:
         ),
         kubelet=Kubelet(
             api_server=given("API_SERVER"),
-            auth=Auth(bootstrap_token=given("BOOTSTRAP_TOKEN")),
+            auth=KubeletAuth(bootstrap_token=given("BOOTSTRAP_TOKEN")),
             labels=labels,
             register_with_taints=tuple(_parts(given("REGISTER_WITH_TAINTS"))),
         ),

@@ -13,31 +13,31 @@ from typing import Final
 
 from unbounded.agent.build import this_build
 from unbounded.agent.causes import PreflightFailed
-from unbounded.agent.console import Progress, run_to_end
+from unbounded.agent.console import ProgressOutput, run_to_end
 from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
-from unbounded.agent.goal import HostFacts, node_goal, require_image, rootfs_image
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.facts import host_facts
 from unbounded.agent.host.units import Systemctl
-from unbounded.agent.kept import kept_config, with_kept_key
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import PullSecrets
-from unbounded.agent.ports import Nodes, Tell
-from unbounded.agent.preflight.report import Ignored, Report, as_text
+from unbounded.agent.node_spec.for_build import recorded_goal
+from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config, require_image, rootfs_image
+from unbounded.agent.ports import Nodes, OnProgress
+from unbounded.agent.preflight.report import IgnoredChecks, PreflightReport, as_text
 from unbounded.agent.preflight.run import NOTHING, run_preflight
-from unbounded.agent.recreation.desk import Desk
-from unbounded.agent.recreation.report import setting_up
+from unbounded.agent.recreation.report import bootstrapping
+from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.reset.reset import refuse_if_under_way
-from unbounded.agent.settings import configuration
-from unbounded.agent.steps.host import Host
+from unbounded.agent.settings import load_config
+from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.runner import add_all
-from unbounded.agent.steps.start_steps import Starting, start_steps
+from unbounded.agent.steps.start_steps import StartContext, start_steps
+from unbounded.agent.stored_config import read_stored_config, with_stored_key
 from unbounded.agent.upgrade.adopt import adopt, adopted
-from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, Ground
-from unbounded.agent.wanted import named_goal
+from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.join import tpm
@@ -58,15 +58,15 @@ _LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Checks:
+class PreflightOptions:
     """Options of the preflight's verdict."""
 
-    ignored: Ignored = NOTHING
+    ignored: IgnoredChecks = NOTHING
     fail_on_warnings: bool = False
 
 
 @dataclass(frozen=True)
-class Started:
+class StartResult:
     """Result of a start.
 
     Args:
@@ -79,7 +79,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class StartInputs:
     """Inputs of a start besides the configuration.
 
     Args:
@@ -95,17 +95,17 @@ class Surroundings:
     unknown_keys: tuple[str, ...] = ()
 
 
-_CHECKS: Final = Checks()
+_CHECKS: Final = PreflightOptions()
 
 
 async def start(
     config: AgentConfig,
-    around: Surroundings,
-    tell: Tell,
+    around: StartInputs,
+    tell: OnProgress,
     *,
-    checks: Checks = _CHECKS,
-    show: Callable[[Report], None] = lambda _report: None,
-) -> Started:
+    checks: PreflightOptions = _CHECKS,
+    show: Callable[[PreflightReport], None] = lambda _report: None,
+) -> StartResult:
     """Make this host the node of the configuration; change nothing where it already is.
 
     Args:
@@ -117,16 +117,16 @@ async def start(
     layout = around.layout
     commands = HostCommands()
     by_hand = around.facts.debootstrap and not rootfs_image(config.oci_image, around.facts)
-    host = Host(layout, commands, Systemctl(commands), debootstrap=by_hand)
+    host = StepHost(layout, commands, Systemctl(commands), debootstrap=by_hand)
     async with host_lock(layout, COMMAND):
         refuse_if_under_way(layout)
-        config = with_kept_key(config, refuse_another_machine(layout, config))
+        config = with_stored_key(config, refuse_another_machine(layout, config))
         await _preflight(config, around, host, checks, show)
         starting = _starting(config, around, host)
         changed = await add_all(start_steps(debootstrap=host.debootstrap), starting, tell)
     async with connected(layout, config) as api:
-        node = await node_seen(api, starting.nodes, config.machine_name, tell, within_s=around.node_s)
-    return Started(changed, node)
+        node = await wait_node(api, starting.nodes, config.machine_name, tell, within_s=around.node_s)
+    return StartResult(changed, node)
 
 
 def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig | None:
@@ -134,7 +134,7 @@ def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig |
     name.
     """
     try:
-        kept = kept_config(layout)
+        kept = read_stored_config(layout)
     except Rejected as error:  # start writes it again; slots and certificates name their Machine, too
         log.warning("the configuration that was kept cannot be used", error=error)
         return None
@@ -145,7 +145,11 @@ def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig |
 
 
 async def _preflight(
-    config: AgentConfig, around: Surroundings, host: Host, checks: Checks, show: Callable[[Report], None]
+    config: AgentConfig,
+    around: StartInputs,
+    host: StepHost,
+    checks: PreflightOptions,
+    show: Callable[[PreflightReport], None],
 ) -> None:
     report = await run_preflight(
         config,
@@ -164,16 +168,16 @@ async def _preflight(
         )
 
 
-def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting:
-    layout, base = around.layout, node_goal(config, around.facts)
-    ground = Ground.of(layout, host.units, around.running)
+def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> StartContext:
+    layout, base = around.layout, goal_from_config(config, around.facts)
+    ground = UpgradeContext.of(layout, host.units, around.running)
 
     known: list[NodeGoal] = []
 
     async def wanted() -> NodeGoal:
         if not known:  # build and choice of a slot in one start use the same goal
             async with connected(layout, config) as api:
-                goal = require_image(await named_goal(api, base), around.facts)
+                goal = require_image(await recorded_goal(api, base), around.facts)
                 await PullSecrets(api, layout).bring(goal.settings)
                 known.append(goal)
         return known[0]
@@ -181,14 +185,16 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
     async def says(doing: str) -> None:
         try:
             async with connected(layout, config) as api:
-                await Desk(api, config.machine_name, now=utc_now).report((setting_up(doing),), None, None)
+                await RecreationStatusWriter(api, config.machine_name, now=utc_now).report(
+                    (bootstrapping(doing),), None, None
+                )
         except Failure as error:
             log.warning("the Machine does not say what is done", error=error, doing=doing)
 
-    async def get_identity(tell: Tell) -> None:
-        await join(layout, config, token=await attested(config, tell), tell=tell)
+    async def get_identity(tell: OnProgress) -> None:
+        await join(layout, config, token=await attestation_token(config, tell), tell=tell)
 
-    async def access(tell: Tell) -> KubeletAccess:
+    async def access(tell: OnProgress) -> KubeletAccess:
         if (told := exec_access(config)) is not None:
             return told
         async with connected(layout, config) as api:
@@ -198,7 +204,7 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
         window_s = config.upgrade.health_window_seconds or DEFAULT_WINDOW_S
         await adopt(ground, version=this_build().version, window_s=window_s)
 
-    return Starting(
+    return StartContext(
         host=host,
         nodes=HostNodes(layout, host.commands, host.units, arch=around.facts.arch),
         config=config,
@@ -213,16 +219,16 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
     )
 
 
-async def attested(config: AgentConfig, tell: Tell) -> SecretStr | None:
+async def attestation_token(config: AgentConfig, tell: OnProgress) -> SecretStr | None:
     """Return the bootstrap token from attestation by the host's TPM; None where the configuration has a credential."""
     auth = config.kubelet.auth
     if not config.attest.url or auth.bootstrap_token or auth.exec_credential is not None:
         return None
     tell("proving the TPM of this host")
-    return token_of(await attest(config.attest.url, tpm.device()), config)
+    return verified_token(await attest(config.attest.url, tpm.device()), config)
 
 
-def token_of(answer: Token, config: AgentConfig) -> SecretStr:
+def verified_token(answer: Token, config: AgentConfig) -> SecretStr:
     """Return the token of an attestation, which is sealed together with the cluster's CA.
 
     The configuration may have crossed an unprotected network segment. An attacker's CA that is added to the right one
@@ -238,7 +244,7 @@ def token_of(answer: Token, config: AgentConfig) -> SecretStr:
     return SecretStr(answer.text)
 
 
-async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: float) -> str:
+async def wait_node(api: Api, nodes: Nodes, name: str, tell: OnProgress, *, within_s: float) -> str:
     """Wait for the Node of the running machine, for a kubelet that stays healthy, and for a Pod sandbox that runs;
     return a description of the Node for a message.
 
@@ -253,7 +259,7 @@ async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: 
     while True:
         slots = [await nodes.look(slot) for slot in Slot]
         running = next((one for one in slots if one.running), None)
-        seen = await _look_at(api, nodes, running, name)
+        seen = await _observe_node(api, nodes, running, name)
         if isinstance(seen, Node):
             lacks = "" if before in (None, running) else "the machine does not stay as it is"
             # equal twice in a row: a machine that crashes soon after its start does not count
@@ -272,7 +278,7 @@ async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: 
         await asyncio.sleep(_LOOK_S)
 
 
-async def _look_at(api: Api, nodes: Nodes, running: SlotFacts | None, name: str) -> Node | str:
+async def _observe_node(api: Api, nodes: Nodes, running: SlotFacts | None, name: str) -> Node | str:
     """Return the Node of this very machine if its kubelet is healthy; else a message about the missing part."""
     if running is None:
         return "no machine runs: it is being made anew, or does not start"
@@ -306,7 +312,7 @@ def run(
     file: Path | None,
     environ: Mapping[str, str],
     *,
-    checks: Checks = _CHECKS,
+    checks: PreflightOptions = _CHECKS,
     colour: bool = False,
     layout: Layout | None = None,
 ) -> int:
@@ -314,12 +320,12 @@ def run(
     layout = layout or Layout()
 
     async def main() -> int:
-        given = configuration(file, environ, layout)
+        given = load_config(file, environ, layout)
         for words in given.unknown_keys:
             log.warning("the configuration says what is ignored", what=words)
-        around = Surroundings(layout, host_facts(layout, environ), unknown_keys=given.unknown_keys)
+        around = StartInputs(layout, host_facts(layout, environ), unknown_keys=given.unknown_keys)
         config, show = given.config, partial(_show, colour=colour)
-        started = await start(config, around, Progress(), checks=checks, show=show)
+        started = await start(config, around, ProgressOutput(), checks=checks, show=show)
         print(f"{started.node}; {_words(started.changed)}")
         return 0
 
@@ -330,5 +336,5 @@ def _words(changed: tuple[str, ...]) -> str:
     return f"changed {', '.join(changed)}" if changed else "nothing had to be changed"
 
 
-def _show(report: Report, *, colour: bool) -> None:
+def _show(report: PreflightReport, *, colour: bool) -> None:
     print(as_text(report, colour=colour), file=sys.stderr)

@@ -5,7 +5,7 @@ of an artifact.
 
 - `reference` (`Reference`), `platforms` (`Platform`), `digests` (`Digest`), `manifest`, `logins`, `challenge`: pure.
 - `web` (`Web`), `transfer`: HTTP with retries, redirects, resumption and limits; `partial`: the file that grows.
-- `registry` (`Registry`): the distribution API on these; `download` (`download`): plain URLs with mirrors.
+- `registry` (`RegistryClient`): the distribution API on these; `download` (`download`): plain URLs with mirrors.
 - `archive` reads a layer, `tree` (`Tree`) writes through directory descriptors, `unpack` applies layers in order.
-- `store` (`ImageStore`): images by digest on disk, also served while the registry is down; `shelf` is its folder.
+- `store` (`ImageStore`): images by digest on disk, also served while the registry is down; `image_dir` is its folder.
 """

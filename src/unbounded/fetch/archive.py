@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, Self, cast
 
 import zstandard
 
-from unbounded.fetch.failures import TooLarge, Unusable
+from unbounded.fetch.failures import TooLarge, UnusableContent
 from unbounded.fetch.names import Names, names_of
 
 LARGEST_HEADER_BYTES: Final = 256 * 1024  # of one extended header: names, attributes
@@ -31,7 +31,7 @@ _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
-class Kind(enum.Enum):
+class MemberKind(enum.Enum):
     FILE = "file"
     FOLDER = "directory"
     SYMLINK = "symbolic link"
@@ -39,13 +39,13 @@ class Kind(enum.Enum):
 
 
 _KINDS: Final = {
-    tarfile.REGTYPE: Kind.FILE,
-    tarfile.AREGTYPE: Kind.FILE,
-    tarfile.CONTTYPE: Kind.FILE,
-    tarfile.GNUTYPE_SPARSE: Kind.FILE,
-    tarfile.DIRTYPE: Kind.FOLDER,
-    tarfile.SYMTYPE: Kind.SYMLINK,
-    tarfile.LNKTYPE: Kind.HARDLINK,
+    tarfile.REGTYPE: MemberKind.FILE,
+    tarfile.AREGTYPE: MemberKind.FILE,
+    tarfile.CONTTYPE: MemberKind.FILE,
+    tarfile.GNUTYPE_SPARSE: MemberKind.FILE,
+    tarfile.DIRTYPE: MemberKind.FOLDER,
+    tarfile.SYMTYPE: MemberKind.SYMLINK,
+    tarfile.LNKTYPE: MemberKind.HARDLINK,
 }
 
 
@@ -60,7 +60,7 @@ class Member:
     """
 
     names: Names
-    kind: Kind | None  # None: a device, a FIFO, or an unknown type
+    kind: MemberKind | None  # None: a device, a FIFO, or an unknown type
     mode: int
     modified: float
     size: int = 0
@@ -89,7 +89,7 @@ class Forward(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """Return as many bytes as requested, less only at the end."""
         if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
-            raise Unusable("a header of the archive is too long")
+            raise UnusableContent("a header of the archive is too long")
         self._check()
         parts, wanted = [], size
         try:
@@ -97,7 +97,7 @@ class Forward(io.RawIOBase):
                 parts.append(part)
                 wanted -= len(part)
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-            raise Unusable(f"it cannot be decompressed: {error}") from error
+            raise UnusableContent(f"it cannot be decompressed: {error}") from error
         content = b"".join(parts)
         self._at += len(content)
         if self._at > self._limit:
@@ -108,12 +108,12 @@ class Forward(io.RawIOBase):
 
     def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
         if whence != io.SEEK_SET or position < self._at:
-            raise Unusable("the archive leads back to what was read before")
+            raise UnusableContent("the archive leads back to what was read before")
         if position > self._limit:
             raise TooLarge(f"the archive holds more than {self._limit} bytes")
         while self._at < position:
             if not self.read(min(position - self._at, LARGEST_HEADER_BYTES)):
-                raise Unusable("the archive ends in the middle of a file")
+                raise UnusableContent("the archive ends in the middle of a file")
         return self._at
 
 
@@ -133,13 +133,13 @@ class Archive:
         """Yield the members; read the content of one before the next one.
 
         Raises:
-            Unusable: no tar archive, or a damaged or malicious one.
+            UnusableContent: no tar archive, or a damaged or malicious one.
             TooLarge: past the limit.
         """
         try:
             yield from self._members()
         except (tarfile.TarError, RecursionError, OverflowError, ValueError) as error:
-            raise Unusable(f"no tar archive that can be read: {error}") from error
+            raise UnusableContent(f"no tar archive that can be read: {error}") from error
 
     def _members(self) -> Iterator[Member]:
         how: Any = {"tarinfo": Header, "errors": "surrogateescape", "encoding": "utf-8"}
@@ -147,24 +147,24 @@ class Archive:
             while (info := tar.next()) is not None:
                 cast("Any", tar).members.clear()  # tarfile keeps all of them otherwise
                 if sum(len(key) + len(str(value)) for key, value in tar.pax_headers.items()) > LARGEST_HEADER_BYTES:
-                    raise Unusable("the archive's global headers are too long")
+                    raise UnusableContent("the archive's global headers are too long")
                 yield self._member(info)
             if len(self._stream.last) not in (0, _BLOCK) or any(self._stream.last):
-                raise Unusable("the archive breaks off, or holds what is no header")
+                raise UnusableContent("the archive breaks off, or holds what is no header")
             while self._stream.read(LARGEST_HEADER_BYTES):  # to the checksum at the end of the compressed stream
                 pass
 
     def _member(self, info: tarfile.TarInfo) -> Member:
         names = names_of(info.name)
         kind = _KINDS.get(info.type)
-        size = info.size if kind is Kind.FILE else 0
+        size = info.size if kind is MemberKind.FILE else 0
         sparse: list[tuple[int, int]] | None = cast("Any", info).sparse
         pieces = ((0, size),) if sparse is None else tuple(piece for piece in sparse if piece[1])
         modified = float(info.mtime)
         at = 0
         for offset, length in pieces:
             if length < 0 or offset < at or offset + length > size:
-                raise Unusable(f"{'/'.join(names)!a}: its pieces do not fit into it")
+                raise UnusableContent(f"{'/'.join(names)!a}: its pieces do not fit into it")
             at = offset + length
         return Member(
             names,
@@ -183,7 +183,7 @@ class Archive:
         while length:
             chunk = self._stream.read(min(length, LARGEST_HEADER_BYTES))
             if not chunk:
-                raise Unusable("the archive ends in the middle of a file")
+                raise UnusableContent("the archive ends in the middle of a file")
             length -= len(chunk)
             yield chunk
 

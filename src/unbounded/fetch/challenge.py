@@ -13,14 +13,14 @@ _SCHEME: Final = re.compile(rf"\s*,?\s*({_TOKEN})(?=\s|,|$)(?!\s*=)")
 
 
 @dataclass(frozen=True)
-class Challenge:
+class AuthChallenge:
     scheme: str  # in lower case
     parameters: Mapping[str, str]
 
 
-def challenges(headers: Iterable[str]) -> list[Challenge]:
+def challenges(headers: Iterable[str]) -> list[AuthChallenge]:
     """Return the challenges of all WWW-Authenticate headers; a syntax error ends its header."""
-    found: list[Challenge] = []
+    found: list[AuthChallenge] = []
     for header in headers:
         at = 0
         while scheme := _SCHEME.match(header, at):
@@ -31,5 +31,5 @@ def challenges(headers: Iterable[str]) -> list[Challenge]:
                 quoted, bare = parameter.group(2), parameter.group(3)
                 value = bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
                 parameters[parameter.group(1).lower()] = value
-            found.append(Challenge(scheme.group(1).lower(), parameters))
+            found.append(AuthChallenge(scheme.group(1).lower(), parameters))
     return found

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 
 _HEX_DIGITS: Final = {"sha256": 64, "sha512": 128}
 _HEX: Final = re.compile(r"[0-9a-f]+")
@@ -20,10 +20,10 @@ class Digest:
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        """Parse a digest. Raises Unusable for anything but a full `sha256:…` or `sha512:…` in lower case."""
+        """Parse a digest. Raises UnusableContent for anything but a full `sha256:…` or `sha512:…` in lower case."""
         algorithm, _, digits = text.partition(":")
         if len(digits) != _HEX_DIGITS.get(algorithm, 0) or not _HEX.fullmatch(digits):
-            raise Unusable(f"{text[:160]!r} is no digest: sha256: and 64 hexadecimal digits are wanted")
+            raise UnusableContent(f"{text[:160]!r} is no digest: sha256: and 64 hexadecimal digits are wanted")
         return cls(algorithm, digits)
 
     @classmethod

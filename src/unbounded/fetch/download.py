@@ -14,10 +14,10 @@ import aiohttp
 from yarl import URL
 
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Corrupt, Missing, TooLarge, Unavailable, Unusable
+from unbounded.fetch.failures import Corrupt, NotPublished, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.partial import CHUNK_BYTES, Partial, growing
-from unbounded.fetch.transfer import Expected, Told, Transfer
-from unbounded.fetch.web import Web, log, shown
+from unbounded.fetch.transfer import BodyTransfer, Expected, OnBytes
+from unbounded.fetch.web import Web, log, redacted_url
 
 LARGEST_BYTES: Final = 16 << 30
 
@@ -43,15 +43,15 @@ class Download:
         return cls(tuple(f"{base.rstrip('/')}/{path.lstrip('/')}" for base in bases), sha256, limit)
 
 
-async def download(web: Web, wanted: Download, target: Path, *, told: Told | None = None) -> Digest:
+async def download(web: Web, wanted: Download, target: Path, *, told: OnBytes | None = None) -> Digest:
     """Download a file to `target`, whole or not at all; return its digest.
 
     Raises:
-        Missing, Denied, Corrupt, TooLarge, Unusable, Unavailable: the failure of the last mirror.
+        NotPublished, Denied, Corrupt, TooLarge, UnusableContent, Unavailable: the failure of the last mirror.
     """
     expected = Expected(Digest.parse(f"sha256:{wanted.sha256.lower()}") if wanted.sha256 else None)
     if not wanted.urls:
-        raise Unusable(f"{target.name}: there is no URL to get it from")
+        raise UnusableContent(f"{target.name}: there is no URL to get it from")
     urls = [checked_url(web, text, plain=wanted.plain) for text in wanted.urls]
     path = target.with_name(target.name + ".partial")
     async with growing(path, limit=wanted.limit, resume=expected.digest is not None) as partial:
@@ -59,15 +59,15 @@ async def download(web: Web, wanted: Download, target: Path, *, told: Told | Non
             try:
                 await _from(web, url, partial, expected, told)
                 break
-            except (Missing, Corrupt, Unavailable, Unusable) as failure:
+            except (NotPublished, Corrupt, Unavailable, UnusableContent) as failure:
                 if not more:
                     raise
-                log.warning("mirror failed", url=shown(url), error=failure)
+                log.warning("mirror failed", url=redacted_url(url), error=failure)
         await partial.put_in_place(target)
         return Digest("sha256", partial.hex)
 
 
-async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: Told | None) -> None:
+async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: OnBytes | None) -> None:
     if url.scheme == "file":
         await asyncio.to_thread(_copy_file, url, partial, expected)
         return
@@ -76,10 +76,10 @@ async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: 
     async def opened(headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
         async with web.ask("GET", url, headers=headers) as response:
             if response.status not in (200, 206, 416):
-                raise web.refusal(response, shown(url))
+                raise web.refusal(response, redacted_url(url))
             yield response
 
-    transfer = Transfer(web, shown(url), opened, partial, expected)
+    transfer = BodyTransfer(web, redacted_url(url), opened, partial, expected)
     transfer.told = told or transfer.told
     await transfer.run()
 
@@ -88,20 +88,20 @@ def checked_url(web: Web, text: str, *, plain: bool) -> URL:
     """Return a URL that may be fetched.
 
     Raises:
-        Unusable: it is invalid, or http where that is not allowed.
+        UnusableContent: it is invalid, or http where that is not allowed.
     """
     try:
         url = URL(text)
     except ValueError:
         # other parts of the URL may be secret, in the error's text too
         named = text.partition("?")[0].rpartition("@")[2]
-        raise Unusable(f"{named!r} is no URL") from None
+        raise UnusableContent(f"{named!r} is no URL") from None
     if url.scheme == "file" and not url.host and url.path.startswith("/"):
         return url
     if url.scheme not in ("http", "https") or not url.host:
-        raise Unusable(f"{shown(url)}: only https, http and file URLs are fetched")
+        raise UnusableContent(f"{redacted_url(url)}: only https, http and file URLs are fetched")
     if url.scheme == "http" and not plain and not web.trust.may_be_plain(url.authority):
-        raise Unusable(f"{shown(url)}: plain http is not allowed; use https")
+        raise UnusableContent(f"{redacted_url(url)}: plain http is not allowed; use https")
     return url
 
 
@@ -115,7 +115,7 @@ def _copy_file(url: URL, partial: Partial, expected: Expected) -> None:
     except (TooLarge, Unavailable):
         raise
     except FileNotFoundError as error:
-        raise Missing(f"{path}: there is no such file") from error
+        raise NotPublished(f"{path}: there is no such file") from error
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
     if expected.digest is not None and partial.hex != expected.digest.hex:

@@ -13,7 +13,7 @@ class Unavailable(Transient):
         self.retry_after_s = retry_after_s
 
 
-class Missing(Rejected):
+class NotPublished(Rejected):
     """There is no such repository, tag, blob or file."""
 
 
@@ -29,5 +29,5 @@ class TooLarge(Rejected):
     """A limit is exceeded; the message names the limit."""
 
 
-class Unusable(Rejected):
+class UnusableContent(Rejected):
     """The content is complete and unusable: another format, no such platform, an archive that is not safe."""

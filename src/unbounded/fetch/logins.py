@@ -19,7 +19,7 @@ _NONE: Final = SecretStr("")
 
 
 @dataclass(frozen=True)
-class Login:
+class RegistryLogin:
     """One account: name and password, an identity token for a token server, or a bearer token."""
 
     user: str = ""
@@ -47,13 +47,13 @@ class _Config(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Logins:
+class RegistryLogins:
     """Logins by their scope: a registry, `*.example.com`, or a registry and the start of a repository's path."""
 
-    entries: tuple[tuple[str, Login], ...] = ()
+    entries: tuple[tuple[str, RegistryLogin], ...] = ()
 
     @classmethod
-    def from_secret(cls, data: bytes, what: str = "pull secret") -> Logins:
+    def from_secret(cls, data: bytes, what: str = "pull secret") -> RegistryLogins:
         """Return the logins of `.dockerconfigjson` (or of Docker's config.json).
 
         Raises:
@@ -66,7 +66,7 @@ class Logins:
         return cls(tuple((_key(key), _login(entry, f"{what}, {key}")) for key, entry in config.auths.items()))
 
     @classmethod
-    def from_file(cls, path: Path) -> Logins:
+    def from_file(cls, path: Path) -> RegistryLogins:
         """Return the logins of a Docker config file; none where there is no file."""
         try:
             data = path.read_bytes()
@@ -76,11 +76,11 @@ class Logins:
             raise Denied(f"{path}: {error.strerror}") from error
         return cls.from_secret(data, str(path))
 
-    def joined(self, *others: Logins) -> Logins:
+    def joined(self, *others: RegistryLogins) -> RegistryLogins:
         """Return these logins followed by the others."""
-        return Logins(self.entries + tuple(entry for other in others for entry in other.entries))
+        return RegistryLogins(self.entries + tuple(entry for other in others for entry in other.entries))
 
-    def find(self, reference: Reference) -> tuple[Login, ...]:
+    def find(self, reference: Reference) -> tuple[RegistryLogin, ...]:
         """Return the logins to try for a repository, the longest matching path first, as kubelet does."""
         fitting = [(key, login) for key, login in self.entries if _covers(key, reference)]
         return tuple(login for key, login in sorted(fitting, key=lambda entry: -len(_path(entry[0]))))
@@ -106,7 +106,7 @@ def _covers(key: str, reference: Reference) -> bool:
     return not path or reference.repository == path or reference.repository.startswith(path + "/")
 
 
-def _login(entry: _Entry, what: str) -> Login:
+def _login(entry: _Entry, what: str) -> RegistryLogin:
     user, password = entry.username, entry.password
     if entry.auth:
         try:
@@ -117,4 +117,4 @@ def _login(entry: _Entry, what: str) -> Login:
         if not colon:
             raise Denied(f"{what}: auth is not base64 of user:password")
         password = password.rstrip("\0")  # old versions of Docker padded it
-    return Login(user, SecretStr(password), SecretStr(entry.identitytoken), SecretStr(entry.registrytoken))
+    return RegistryLogin(user, SecretStr(password), SecretStr(entry.identitytoken), SecretStr(entry.registrytoken))

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.platforms import Platform
 
 OCI_INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -53,13 +53,13 @@ class Blob:
 
 
 @dataclass(frozen=True)
-class Index:
+class ImageIndex:
     """Images for several platforms; None where an entry names no platform."""
 
     entries: tuple[tuple[Platform | None, Blob], ...]
 
     def choose(self, wanted: Platform) -> Blob:
-        """Return the best match, the first of equals. Raises Unusable with the available platforms."""
+        """Return the best match, the first of equals. Raises UnusableContent with the available platforms."""
         fits = [(wanted.fits(platform), blob) for platform, blob in self.entries if platform is not None]
         score, best = max(fits, key=lambda fit: fit[0], default=(0, None))
         if best is not None and score:
@@ -68,11 +68,13 @@ class Index:
         if len(unmarked) == 1 and len(self.entries) == 1:
             return unmarked[0]
         offered = sorted({str(platform) for platform, _ in self.entries if platform and platform.os != "unknown"})
-        raise Unusable(f"it has no image for {wanted}; it has {', '.join(offered) or 'none that names a platform'}")
+        raise UnusableContent(
+            f"it has no image for {wanted}; it has {', '.join(offered) or 'none that names a platform'}"
+        )
 
 
 @dataclass(frozen=True)
-class Image:
+class ImageManifest:
     """One image: its layers, the lowest first."""
 
     layers: tuple[Blob, ...]
@@ -82,30 +84,32 @@ class Image:
         return sum(layer.size for layer in self.layers)
 
 
-def parse(content: bytes, media_type: str) -> Index | Image:
+def parse(content: bytes, media_type: str) -> ImageIndex | ImageManifest:
     """Parse a manifest.
 
     Args:
         media_type: from the server; the document's own has priority.
     Raises:
-        Unusable: neither an index nor an image of OCI or Docker (schema 2).
+        UnusableContent: neither an index nor an image of OCI or Docker (schema 2).
     """
     try:
         document = msgspec.json.decode(content, type=_Document)
     except msgspec.DecodeError as error:
-        raise Unusable(f"its manifest cannot be read: {error}") from error
+        raise UnusableContent(f"its manifest cannot be read: {error}") from error
     if document.schema_version != 2:
-        raise Unusable("its manifest is of Docker's schema 1: push the image again with a tool of today")
+        raise UnusableContent("its manifest is of Docker's schema 1: push the image again with a tool of today")
     kind = document.media_type or media_type.partition(";")[0].strip()
     if document.manifests is not None and document.layers is not None:
-        raise Unusable("its manifest is an index and an image at once")  # two readers could find two images in it
+        raise UnusableContent(
+            "its manifest is an index and an image at once"
+        )  # two readers could find two images in it
     if document.manifests is not None and kind not in _IMAGES:
-        return Index(tuple((_platform(entry), _blob(entry)) for entry in document.manifests))
+        return ImageIndex(tuple((_platform(entry), _blob(entry)) for entry in document.manifests))
     if document.layers is not None and kind not in _INDEXES:
         if len(document.layers) > MOST_LAYERS:
-            raise Unusable(f"it has {len(document.layers)} layers; {MOST_LAYERS} are the most")
-        return Image(tuple(map(_blob, document.layers)))
-    raise Unusable(f"its manifest is of type {kind or 'unknown'}, and neither an index nor an image")
+            raise UnusableContent(f"it has {len(document.layers)} layers; {MOST_LAYERS} are the most")
+        return ImageManifest(tuple(map(_blob, document.layers)))
+    raise UnusableContent(f"its manifest is of type {kind or 'unknown'}, and neither an index nor an image")
 
 
 def _platform(entry: _Descriptor) -> Platform | None:
@@ -115,5 +119,5 @@ def _platform(entry: _Descriptor) -> Platform | None:
 
 def _blob(entry: _Descriptor) -> Blob:
     if entry.size < 0:
-        raise Unusable(f"its manifest gives {entry.digest} the size {entry.size}")
+        raise UnusableContent(f"its manifest gives {entry.digest} the size {entry.size}")
     return Blob(Digest.parse(entry.digest), entry.size, entry.media_type)

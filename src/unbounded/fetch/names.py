@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 
 Names = tuple[str, ...]  # () is the root
 
@@ -17,23 +17,23 @@ def names_of(path: str) -> Names:
     """Return the components of a member's path, without a leading slash and `.`.
 
     Raises:
-        Unusable: `..`, a NUL, or more or longer components than a file system accepts.
+        UnusableContent: `..`, a NUL, or more or longer components than a file system accepts.
     """
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
-        raise Unusable(f"{_shown(path)}: leads upwards")
+        raise UnusableContent(f"{_shown(path)}: leads upwards")
     if "\0" in path:
-        raise Unusable(f"{_shown(path)}: has a NUL in it")
+        raise UnusableContent(f"{_shown(path)}: has a NUL in it")
     try:
         sizes = [len(name.encode("utf-8", "surrogateescape")) for name in names]
     except UnicodeEncodeError:
-        raise Unusable(f"{_shown(path)}: is no text that a file system takes") from None
+        raise UnusableContent(f"{_shown(path)}: is no text that a file system takes") from None
     if (
         len(names) > DEEPEST
         or max(sizes, default=0) > LONGEST_NAME_BYTES
         or sum(sizes) + len(sizes) > LONGEST_PATH_BYTES
     ):
-        raise Unusable(f"{_shown(path)}: is too long or too deep")
+        raise UnusableContent(f"{_shown(path)}: is too long or too deep")
     return names
 
 
@@ -45,7 +45,7 @@ def link_of(target: str, place: Names) -> str:
     absolute target is relative to the image's root, and is rewritten as a relative one.
 
     Raises:
-        Unusable: it leaves the root, or could.
+        UnusableContent: it leaves the root, or could.
     """
     above = len(place) - 1
     steps = [step for step in target.split("/") if step not in ("", ".")]
@@ -57,7 +57,7 @@ def link_of(target: str, place: Names) -> str:
     while up < len(steps) and steps[up] == "..":
         up += 1
     if up > above or ".." in steps[up:]:
-        raise Unusable(f"{_shown('/'.join(place))}: the symbolic link to {_shown(target)} leads out, or may")
+        raise UnusableContent(f"{_shown('/'.join(place))}: the symbolic link to {_shown(target)} leads out, or may")
     names_of("/".join(steps[up:]))
     return "/".join(steps) or "."
 

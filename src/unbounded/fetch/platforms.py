@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64", "armhf": "arm", "i386": "386"}
 _DEFAULT_VARIANT: Final = {"arm64": "v8", "arm": "v7"}  # containerd's defaults for a platform without a variant
@@ -22,7 +22,7 @@ class Platform:
         """Parse `linux/arm64/v8` or `linux/amd64`; the architecture also in the kernel's words (x86_64, aarch64)."""
         parts = text.lower().split("/")
         if not 2 <= len(parts) <= 3 or not all(parts):
-            raise Unusable(f"{text!r} is no platform: os/architecture or os/architecture/variant is wanted")
+            raise UnusableContent(f"{text!r} is no platform: os/architecture or os/architecture/variant is wanted")
         return cls(parts[0], _ARCHITECTURES.get(parts[1], parts[1]), *parts[2:])
 
     def fits(self, other: Platform) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 
 DOCKER_HUB: Final = "docker.io"
 _HUB_HOST: Final = "registry-1.docker.io"
@@ -32,7 +32,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Parse a reference. Raises Unusable, whose message names the fault."""
+        """Parse a reference. Raises UnusableContent, whose message names the fault."""
         name, at, digest = text.partition("@")
         first, slash, rest = name.partition("/")
         if slash and (first == "localhost" or any(mark in first for mark in ".:[")):
@@ -44,13 +44,13 @@ class Reference:
             registry = DOCKER_HUB
             repository = repository if "/" in repository else f"library/{repository}"
         if not _REGISTRY.fullmatch(registry):
-            raise Unusable(f"image {text!r}: {registry!r} is no registry")
+            raise UnusableContent(f"image {text!r}: {registry!r} is no registry")
         if not _REPOSITORY.fullmatch(repository) or len(repository) > _LONGEST_REPOSITORY:
-            raise Unusable(
+            raise UnusableContent(
                 f"image {text!r}: {repository!r} is no repository: lower case and digits, with . _ - / between"
             )
         if colon and not _TAG.fullmatch(tag):
-            raise Unusable(f"image {text!r}: {tag!r} is no tag")
+            raise UnusableContent(f"image {text!r}: {tag!r} is no tag")
         pinned = Digest.parse(digest) if at else None
         return cls(registry, repository, tag or ("" if pinned else "latest"), pinned)
 
@@ -73,12 +73,12 @@ def image_name(text: str) -> str:
     """Return a valid image name unchanged. Raises ValueError for an invalid one."""
     try:
         Reference.parse(text)
-    except Unusable as error:
+    except UnusableContent as error:
         raise ValueError(str(error)) from None
     return text
 
 
-def near(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Return whether a host (and port) is this machine or a private IPv4 literal, where plain HTTP is customary."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if name == "localhost":

@@ -14,16 +14,16 @@ import msgspec
 from yarl import URL
 
 from unbounded.fetch import manifest
-from unbounded.fetch.challenge import Challenge, challenges
+from unbounded.fetch.challenge import AuthChallenge, challenges
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Corrupt, Denied, TooLarge, Unavailable, Unusable
-from unbounded.fetch.logins import Login, Logins
-from unbounded.fetch.manifest import Blob, Image, Index
+from unbounded.fetch.failures import Corrupt, Denied, TooLarge, Unavailable, UnusableContent
+from unbounded.fetch.logins import RegistryLogin, RegistryLogins
+from unbounded.fetch.manifest import Blob, ImageIndex, ImageManifest
 from unbounded.fetch.partial import growing
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.transfer import Expected, Told, Transfer
-from unbounded.fetch.web import Web, shown
+from unbounded.fetch.transfer import BodyTransfer, Expected, OnBytes
+from unbounded.fetch.web import Web, redacted_url
 
 DEEPEST_INDEX: Final = 3
 _ANSWER_BYTES: Final = 64 * 1024  # of an error's or a token's response
@@ -60,7 +60,7 @@ class Resolved:
     reference: Reference
     top: Digest
     digest: Digest
-    image: Image
+    image: ImageManifest
 
 
 @dataclass
@@ -76,13 +76,13 @@ class _Session:
         return self.authorization
 
 
-class Registry:
+class RegistryClient:
     """One repository of one registry, accessed with these logins."""
 
-    def __init__(self, web: Web, reference: Reference, logins: Logins | None = None) -> None:
+    def __init__(self, web: Web, reference: Reference, logins: RegistryLogins | None = None) -> None:
         self.reference = reference
         self._web = web
-        self._logins = (logins or Logins()).find(reference)
+        self._logins = (logins or RegistryLogins()).find(reference)
         self._session = _Session()
         self._logging_in = asyncio.Lock()
         self._base = URL(f"{web.trust.scheme(reference.host)}://{reference.host}/v2/{reference.repository}/")
@@ -104,25 +104,25 @@ class Registry:
         """Resolve the reference to the image for a platform.
 
         Raises:
-            Missing, Denied, Unavailable: the registry's answer, after retries.
+            NotPublished, Denied, Unavailable: the registry's answer, after retries.
             Corrupt: a manifest does not match its digest.
-            Unusable: no image for this platform, or an invalid manifest.
+            UnusableContent: no image for this platform, or an invalid manifest.
         """
         content, top, found = await self._manifest(self.reference.asked, self.reference.digest)
         digest = top
         for _ in range(DEEPEST_INDEX):
-            if isinstance(found, Image):
+            if isinstance(found, ImageManifest):
                 return Resolved(self.reference, top, digest, found)
             try:
                 chosen = found.choose(platform)
-            except Unusable as error:
-                raise Unusable(f"image {self.reference}: {error}") from None
+            except UnusableContent as error:
+                raise UnusableContent(f"image {self.reference}: {error}") from None
             content, digest, found = await self._manifest(str(chosen.digest), chosen.digest)
             if len(content) != chosen.size:
                 raise Corrupt(f"image {self.reference}: {chosen.digest} has another size than its index says")
-        raise Unusable(f"image {self.reference}: its indexes lie in each other, more than {DEEPEST_INDEX} deep")
+        raise UnusableContent(f"image {self.reference}: its indexes lie in each other, more than {DEEPEST_INDEX} deep")
 
-    async def _manifest(self, asked: str, wanted: Digest | None) -> tuple[bytes, Digest, Image | Index]:
+    async def _manifest(self, asked: str, wanted: Digest | None) -> tuple[bytes, Digest, ImageManifest | ImageIndex]:
         what = f"image {self.reference}"
 
         async def once() -> tuple[bytes, str, str | None]:
@@ -137,16 +137,16 @@ class Registry:
             raise Corrupt(f"{what}: the manifest that {self.reference.host} sent is not {digest}")
         try:
             return content, digest, manifest.parse(content, media_type)
-        except Unusable as error:
-            raise Unusable(f"{what}: {error}") from error
+        except UnusableContent as error:
+            raise UnusableContent(f"{what}: {error}") from error
 
-    async def fetch(self, blob: Blob, target: Path, *, limit: int, told: Told | None = None) -> None:
+    async def fetch(self, blob: Blob, target: Path, *, limit: int, told: OnBytes | None = None) -> None:
         """Download a blob to `target`. A file `target` + `.partial` from an earlier download is resumed.
 
         Args:
             limit: maximum of bytes; a smaller size in the blob's descriptor is its limit.
         Raises:
-            as Transfer.run, and as `resolve`.
+            as BodyTransfer.run, and as `resolve`.
         """
         what = f"image {self.reference}: layer {blob.digest}"
 
@@ -157,7 +157,7 @@ class Registry:
             raise TooLarge(f"{what}: {blob.size} bytes, {limit} are allowed")
         path = target.with_name(target.name + ".partial")
         async with growing(path, limit=min(limit, blob.size), algorithm=blob.digest.algorithm) as partial:
-            transfer = Transfer(self._web, what, opened, partial, Expected(blob.digest, blob.size))
+            transfer = BodyTransfer(self._web, what, opened, partial, Expected(blob.digest, blob.size))
             transfer.told = told or transfer.told
             await transfer.run()
             await partial.put_in_place(target)
@@ -184,12 +184,12 @@ class Registry:
             await self._log_in(asked, sent, tried)
             tried += 1
 
-    async def _log_in(self, asked: list[Challenge], refused: str, tried: int) -> None:
+    async def _log_in(self, asked: list[AuthChallenge], refused: str, tried: int) -> None:
         """Replace a rejected credential: the first time by the first login, then by the next one."""
         async with self._logging_in:
             if self._session.current() != refused and tried == 0:
                 return  # a concurrent request has done so already
-            login = self._logins[min(tried, len(self._logins) - 1)] if self._logins else Login()
+            login = self._logins[min(tried, len(self._logins) - 1)] if self._logins else RegistryLogin()
             for challenge in asked:
                 if challenge.scheme == "bearer":
                     self._session = await self._token(challenge, login)
@@ -199,23 +199,25 @@ class Registry:
                     return
         raise Denied(f"image {self.reference}: {self.reference.host} {self._who()}")
 
-    async def _token(self, challenge: Challenge, login: Login) -> _Session:
+    async def _token(self, challenge: AuthChallenge, login: RegistryLogin) -> _Session:
         if login.registry_token:
             return _Session(f"Bearer {login.registry_token.reveal()}")
         realm = URL(challenge.parameters.get("realm", ""))
         if realm.scheme not in ("http", "https") or not realm.host:
-            raise Unusable(f"image {self.reference}: {self.reference.host} names no token server")
+            raise UnusableContent(f"image {self.reference}: {self.reference.host} names no token server")
         if realm.scheme == "http" and not self._web.trust.may_be_plain(realm.authority):
-            raise Unusable(f"image {self.reference}: its token server {shown(realm)} would get the login without TLS")
+            raise UnusableContent(
+                f"image {self.reference}: its token server {redacted_url(realm)} would get the login without TLS"
+            )
         asked_at = asyncio.get_running_loop().time()
         answer = await self._web.again(f"token for {self.reference}", lambda: self._ask_token(realm, challenge, login))
         token = answer.token or answer.access_token
         if not token:
-            raise Unusable(f"image {self.reference}: the token server {shown(realm)} gave no token")
+            raise UnusableContent(f"image {self.reference}: the token server {redacted_url(realm)} gave no token")
         life_s = max(answer.expires_in or _TOKEN_S, _TOKEN_S) - _EARLY_S
         return _Session(f"Bearer {token}", asked_at + life_s)
 
-    async def _ask_token(self, realm: URL, challenge: Challenge, login: Login) -> _Token:
+    async def _ask_token(self, realm: URL, challenge: AuthChallenge, login: RegistryLogin) -> _Token:
         fields = {"scope": challenge.parameters.get("scope") or f"repository:{self.reference.repository}:pull"}
         if service := challenge.parameters.get("service"):
             fields["service"] = service
@@ -226,14 +228,14 @@ class Registry:
             asking = self._web.ask("GET", realm.extend_query(fields), authorization=login.basic())
         async with asking as response:
             if response.status in (401, 403):
-                raise Denied(f"image {self.reference}: the token server {shown(realm)} {self._who()}")
+                raise Denied(f"image {self.reference}: the token server {redacted_url(realm)} {self._who()}")
             if response.status != 200:
-                raise self._web.refusal(response, f"image {self.reference}: token server {shown(realm)}")
+                raise self._web.refusal(response, f"image {self.reference}: token server {redacted_url(realm)}")
             body = await _bounded(response, _ANSWER_BYTES, "a token")
         try:
             return msgspec.json.decode(body, type=_Token)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"image {self.reference}: the token server {shown(realm)} gave no JSON") from error
+            raise Unavailable(f"image {self.reference}: the token server {redacted_url(realm)} gave no JSON") from error
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
         """Return the failure of a response, with the registry's message and a remedy."""

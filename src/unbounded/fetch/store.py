@@ -13,13 +13,13 @@ from typing import Final, ParamSpec, Self
 from unbounded.api.failures import Transient
 from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import TooLarge, Unavailable
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.image_dir import ImageDir, ReferenceRecord
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import Blob
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.registry import Registry, Resolved
-from unbounded.fetch.shelf import Meaning, Shelf
-from unbounded.fetch.unpack import Bounds, Stop, unpack
+from unbounded.fetch.registry import RegistryClient, Resolved
+from unbounded.fetch.unpack import StopSignal, UnpackLimits, unpack
 from unbounded.fetch.web import Web
 from unbounded.kube.gather import gather
 from unbounded.kube.logs import Log
@@ -28,7 +28,7 @@ from unbounded.kube.threads import run_in_thread, run_stoppable
 log = Log("fetch")
 P = ParamSpec("P")
 LAYERS_AT_ONCE: Final = 3
-TELL_S: Final = 10.0  # between two log entries about one pull
+LOG_EVERY_S: Final = 10.0  # between two log entries about one pull
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Progress:
+class PullProgress:
     """Progress of a pull: bytes while `stage` is "fetching", layers while it is "unpacking"."""
 
     reference: str
@@ -78,7 +78,7 @@ class Progress:
 
 @dataclass
 class _Pull:
-    progress: Progress
+    progress: PullProgress
     task: asyncio.Task[None] | None = None
     waiting: int = 0
     told_at: float = 0.0
@@ -96,7 +96,7 @@ class ImageStore:
         self._web = web
         self._only = only
         self._limits = limits or StoreLimits()
-        self._shelf = Shelf(root)
+        self._shelf = ImageDir(root)
         self._pulls: dict[Digest, _Pull] = {}
         self._used: frozenset[Digest] = frozenset()
         self._collected = False
@@ -127,23 +127,23 @@ class ImageStore:
         """Return the directory of an image, pulled by any reference; None where it is not stored."""
         return self._shelf.path(digest) if self._shelf.touch(digest) else None
 
-    def pulls(self) -> list[Progress]:
+    def pulls(self) -> list[PullProgress]:
         """Return the active pulls."""
         return [pull.progress for pull in self._pulls.values()]
 
-    async def ensure(self, reference: str, platform: Platform, logins: Logins | None = None) -> Stored:
+    async def ensure(self, reference: str, platform: Platform, logins: RegistryLogins | None = None) -> Stored:
         """Return the image that a reference names now, pulled where needed; while the registry does not answer, the
         last one.
 
         Raises:
-            as Registry.resolve and unpack; Unavailable only when no earlier image is stored.
+            as RegistryClient.resolve and unpack; Unavailable only when no earlier image is stored.
             TooLarge: also when the images in use leave no room.
         """
         parsed = Reference.parse(reference)
         held = self.find(reference, platform)
         if held is not None and parsed.digest is not None:
             return held  # a digest never changes its meaning
-        registry = Registry(self._web, parsed, logins)
+        registry = RegistryClient(self._web, parsed, logins)
         try:
             if held is not None and await registry.top() == self._top(held, platform):
                 return held
@@ -154,7 +154,7 @@ class ImageStore:
                 raise
             log.warning("image not looked up, the one that is there is used", error=failure, image=held.reference)
             return replace(held, stale=str(failure))
-        meaning = Meaning(str(parsed), str(platform), str(resolved.top), str(resolved.digest))
+        meaning = ReferenceRecord(str(parsed), str(platform), str(resolved.top), str(resolved.digest))
         await self._write(self._shelf.remember, meaning)
         if not self._shelf.touch(resolved.digest):
             raise Unavailable(f"image {parsed}: it was removed as soon as it was there")
@@ -163,14 +163,14 @@ class ImageStore:
     def _top(self, held: Stored, platform: Platform) -> Digest:
         return Digest.parse(self._shelf.meanings[held.reference, str(platform)].top)
 
-    async def _have(self, registry: Registry, resolved: Resolved) -> None:
+    async def _have(self, registry: RegistryClient, resolved: Resolved) -> None:
         """Wait for the one pull of a digest, which is cancelled when no request waits for it any more."""
         if self._shelf.touch(resolved.digest):
             return
         pull = self._pulls.get(resolved.digest)
         if pull is None or pull.task is None or pull.task.done():
             size = resolved.image.size
-            pull = _Pull(Progress(str(resolved.reference), resolved.digest, "fetching", 0, size))
+            pull = _Pull(PullProgress(str(resolved.reference), resolved.digest, "fetching", 0, size))
             pull.task = asyncio.create_task(self._run(pull, registry, resolved), name=f"pull {resolved.digest}")
             self._pulls[resolved.digest] = pull
         pull.waiting += 1
@@ -183,7 +183,7 @@ class ImageStore:
                 pull.task.cancel()
                 await asyncio.gather(pull.task, return_exceptions=True)
 
-    async def _run(self, pull: _Pull, registry: Registry, resolved: Resolved) -> None:
+    async def _run(self, pull: _Pull, registry: RegistryClient, resolved: Resolved) -> None:
         bound = log.bind(image=str(resolved.reference), digest=str(resolved.digest))
         bound.info("image pull begins", bytes=resolved.image.size, layers=len(resolved.image.layers))
         try:
@@ -200,7 +200,7 @@ class ImageStore:
         if self._pulls.get(pull.progress.digest) is pull:
             del self._pulls[pull.progress.digest]
 
-    async def _fetch(self, pull: _Pull, registry: Registry, resolved: Resolved) -> list[Path]:
+    async def _fetch(self, pull: _Pull, registry: RegistryClient, resolved: Resolved) -> list[Path]:
         folder = await run_in_thread(self._shelf.work, resolved.digest)
         blobs = {blob.digest: blob for blob in resolved.image.layers}
         total = sum(blob.size for blob in blobs.values())
@@ -224,7 +224,7 @@ class ImageStore:
 
     def _tell(self, pull: _Pull) -> None:
         now = asyncio.get_running_loop().time()
-        if now - pull.told_at >= TELL_S:
+        if now - pull.told_at >= LOG_EVERY_S:
             pull.told_at = now
             progress = pull.progress
             log.info("image pull goes on", image=progress.reference, stage=progress.stage, percent=progress.percent)
@@ -234,8 +234,8 @@ class ImageStore:
             pull.progress = replace(pull.progress, done=done)
 
         pull.progress = replace(pull.progress, stage="unpacking", done=0, total=len(layers))
-        stop = Stop()
-        bounds = Bounds(min(self._limits.image_bytes, self._limits.bytes - self._taken()), self._limits.members)
+        stop = StopSignal()
+        bounds = UnpackLimits(min(self._limits.image_bytes, self._limits.bytes - self._taken()), self._limits.members)
         target = self._shelf.path(digest)
         sizes: list[int] = []
         work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, told=told)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.fetch.archive import Archive, Member
-from unbounded.fetch.failures import Unavailable, Unusable
+from unbounded.fetch.failures import Unavailable, UnusableContent
 from unbounded.fetch.names import Names, names_of
-from unbounded.fetch.tree import NotThere, Tree, system_trouble
+from unbounded.fetch.tree import MissingDirectory, Tree, system_errors
 
 _MODE: Final = 0o7777
 _MOST_OPEN: Final = 64
@@ -81,7 +81,7 @@ class SystemTree(Tree):
                 continue
             links += 1
             if links > _MOST_LINKS:
-                raise Unusable(f"{'/'.join(names)!a}: its links lead in a circle")
+                raise UnusableContent(f"{'/'.join(names)!a}: its links lead in a circle")
             if target.startswith("/"):
                 at = ()
             rest.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
@@ -112,7 +112,7 @@ class SystemTree(Tree):
 
     def _target(self, member: Member) -> str:
         if not member.target or "\0" in member.target:
-            raise Unusable(f"{'/'.join(member.names)!a}: a symbolic link to nothing")
+            raise UnusableContent(f"{'/'.join(member.names)!a}: a symbolic link to nothing")
         return member.target
 
     def _finish(self, descriptor: int, member: Member, least: int) -> None:  # noqa: ARG002, root needs no rights
@@ -135,7 +135,7 @@ class SystemTree(Tree):
     def put(self, path: str, content: bytes, *, mode: int = 0o644) -> None:
         """Write a file that root owns, in place of any other; create its parents."""
         names = names_of(path)
-        with system_trouble(names), self._folder(names[:-1], make=True) as parent:
+        with system_errors(names), self._folder(names[:-1], make=True) as parent:
             self._clear(parent, names)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(names[-1], flags, 0o600, dir_fd=parent)
@@ -146,7 +146,7 @@ class SystemTree(Tree):
     def copy(self, source: Path, path: str, *, mode: int = 0o755) -> None:
         """Copy the content of a file of this host, with shared blocks where the file system supports them."""
         names = names_of(path)
-        with system_trouble(names), self._folder(names[:-1], make=True) as parent:
+        with system_errors(names), self._folder(names[:-1], make=True) as parent:
             self._clear(parent, names)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(names[-1], flags, 0o600, dir_fd=parent)
@@ -157,20 +157,20 @@ class SystemTree(Tree):
     def link(self, path: str, target: str) -> None:
         """Write a symbolic link, in place of any other entry."""
         names = names_of(path)
-        with system_trouble(names), self._folder(names[:-1], make=True) as parent:
+        with system_errors(names), self._folder(names[:-1], make=True) as parent:
             self._clear(parent, names)
             os.symlink(target, names[-1], dir_fd=parent)
 
     def folder(self, path: str, *, mode: int = 0o755) -> None:
         """Create a directory that root owns; an existing one keeps its content."""
         names = names_of(path)
-        with system_trouble(names), self._folder(names, make=True) as descriptor:
+        with system_errors(names), self._folder(names, make=True) as descriptor:
             os.fchmod(descriptor, mode)
 
     def read(self, path: str) -> bytes | None:
         """Return a file's content; None where there is no file."""
         names = self._resolved(names_of(path))
-        with system_trouble(names), suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        with system_errors(names), suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             descriptor = os.open("/".join(names), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
             with os.fdopen(descriptor, "rb") as file:
                 return file.read()
@@ -179,7 +179,7 @@ class SystemTree(Tree):
     def links(self, path: str) -> dict[str, str]:
         """Return the targets of the symbolic links in a directory, by name; none where there is no directory."""
         found: dict[str, str] = {}
-        with suppress(NotThere), self._folder(names_of(path), make=False) as folder:
+        with suppress(MissingDirectory), self._folder(names_of(path), make=False) as folder:
             for name in os.listdir(folder):
                 with suppress(OSError):
                     found[name] = os.readlink(name, dir_fd=folder)
@@ -187,7 +187,7 @@ class SystemTree(Tree):
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory, sorted; none where there is no such directory."""
-        with suppress(NotThere), self._folder(names_of(path), make=False) as folder:
+        with suppress(MissingDirectory), self._folder(names_of(path), make=False) as folder:
             return tuple(sorted(os.listdir(folder)))
         return ()
 

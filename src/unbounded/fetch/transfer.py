@@ -17,7 +17,7 @@ from unbounded.fetch.partial import Partial
 from unbounded.fetch.web import Web
 
 Opener = Callable[[Mapping[str, str]], AbstractAsyncContextManager[aiohttp.ClientResponse]]
-Told = Callable[[int, int | None], None]  # received bytes, and the total where known
+OnBytes = Callable[[int, int | None], None]  # received bytes, and the total where known
 
 STEP_BYTES: Final = 64 * 1024  # progress of this size resets the number of attempts
 _CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
@@ -32,7 +32,7 @@ class Expected:
 
 
 @dataclass
-class Transfer:
+class BodyTransfer:
     """Download of one body.
 
     Args:
@@ -44,7 +44,7 @@ class Transfer:
     open: Opener
     partial: Partial
     expected: Expected = Expected()
-    told: Told = lambda _done, _total: None
+    told: OnBytes = lambda _done, _total: None
     _validator: str = field(default="", init=False)
 
     async def run(self) -> None:

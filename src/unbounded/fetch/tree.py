@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from unbounded.fetch.archive import Archive, Kind, Member
-from unbounded.fetch.failures import Unavailable, Unusable
+from unbounded.fetch.archive import Archive, Member, MemberKind
+from unbounded.fetch.failures import Unavailable, UnusableContent
 from unbounded.fetch.names import Names, link_of, names_of
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -20,7 +20,7 @@ _PERMISSIONS: Final = 0o777  # without set-user-id: files belong to the user tha
 _LATEST: Final = 0xFFFFFFFF  # latest mtime; an archive may have any
 
 
-class NotThere(Exception):
+class MissingDirectory(Exception):
     """A directory on the path is missing, or is none."""
 
 
@@ -39,7 +39,7 @@ class Tree:
 
     @contextmanager
     def _folder(self, names: Names, *, make: bool) -> Iterator[int]:
-        """Open a directory. Raises NotThere where it is missing and `make` is false."""
+        """Open a directory. Raises MissingDirectory where it is missing and `make` is false."""
         descriptor = os.dup(self._root)
         try:
             for depth, name in enumerate(names, 1):
@@ -59,30 +59,30 @@ class Tree:
             if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
                 raise
             if not make:
-                raise NotThere from error
-            raise Unusable(f"{_path(path)}: is no directory, and something is to lie below it") from error
+                raise MissingDirectory from error
+            raise UnusableContent(f"{_path(path)}: is no directory, and something is to lie below it") from error
 
     def add(self, member: Member, archive: Archive) -> None:
         """Write a member in place of any other entry; an existing directory keeps its content.
 
         Raises:
-            Unusable: it leaves the tree, or is neither file, directory nor link.
+            UnusableContent: it leaves the tree, or is neither file, directory nor link.
             Unavailable: the file system refuses.
         """
         if not member.names:
             return
-        with system_trouble(member.names), self._folder(member.names[:-1], make=True) as parent:
+        with system_errors(member.names), self._folder(member.names[:-1], make=True) as parent:
             match member.kind:
-                case Kind.FOLDER:
+                case MemberKind.FOLDER:
                     self._add_folder(parent, member)
-                case Kind.FILE:
+                case MemberKind.FILE:
                     self._add_file(parent, member, archive)
-                case Kind.SYMLINK:
+                case MemberKind.SYMLINK:
                     self._add_symbolic_link(parent, member)
-                case Kind.HARDLINK:
+                case MemberKind.HARDLINK:
                     self._add_hard_link(parent, member)
                 case None:
-                    raise Unusable(f"{_path(member.names)}: devices and the like are not unpacked")
+                    raise UnusableContent(f"{_path(member.names)}: devices and the like are not unpacked")
 
     def _add_symbolic_link(self, parent: int, member: Member) -> None:
         target = self._target(member)
@@ -146,20 +146,20 @@ class Tree:
         source = names_of(member.target)
         where = f"{_path(member.names)}: the hard link to {_path(source)}"
         if not source or source == member.names:
-            raise Unusable(f"{where} leads nowhere")
+            raise UnusableContent(f"{where} leads nowhere")
         try:
             with self._folder(source[:-1], make=False) as folder:
                 _linkable(folder, source[-1])
                 if len(member.names) < len(source) and member.names == source[: len(member.names)]:
-                    raise Unusable(f"{where} would replace a directory above that")
+                    raise UnusableContent(f"{where} would replace a directory above that")
                 self._clear(parent, member.names)
                 os.link(source[-1], member.names[-1], src_dir_fd=folder, dst_dir_fd=parent, follow_symlinks=False)
-        except NotThere:
-            raise Unusable(f"{where} leads to no file of this image") from None
+        except MissingDirectory:
+            raise UnusableContent(f"{where} leads to no file of this image") from None
 
     def remove(self, names: Names, keep: set[Names], *, itself: bool = True) -> None:
         """Remove the entry at a path, or (without `itself`) all below it, except those in `keep`."""
-        with system_trouble(names), suppress(NotThere):
+        with system_errors(names), suppress(MissingDirectory):
             if not itself:
                 with self._folder(names, make=False) as folder:
                     self._empty(folder, names, keep)
@@ -190,7 +190,7 @@ class Tree:
 
     def sync(self) -> int:
         """Sync the tree to the disk; return the size of its files."""
-        with system_trouble(()):
+        with system_errors(()):
             return _sync(self._root)
 
 
@@ -229,7 +229,7 @@ def _linkable(folder: int, name: str) -> None:
     """
     held = _lstat(folder, name)
     if held is None or not stat.S_ISREG(held.st_mode):
-        raise NotThere
+        raise MissingDirectory
 
 
 def _lstat(folder: int, name: str) -> os.stat_result | None:
@@ -244,7 +244,7 @@ def _path(names: Names) -> str:
 
 
 @contextmanager
-def system_trouble(names: Names) -> Iterator[None]:
+def system_errors(names: Names) -> Iterator[None]:
     """Translate an error of the file system into a failure with a remedy."""
     try:
         yield

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.fetch.archive import Archive, Member
-from unbounded.fetch.failures import TooLarge, Unusable
+from unbounded.fetch.failures import TooLarge, UnusableContent
 from unbounded.fetch.names import Names
-from unbounded.fetch.tree import Tree, system_trouble
+from unbounded.fetch.tree import Tree, system_errors
 from unbounded.kube.durable import UNFINISHED, move_durably
 
 WHITEOUT: Final = ".wh."
@@ -23,7 +23,7 @@ OVERHEAD_BYTES: Final = 4096  # of a member in addition to its content
 
 
 @dataclass(frozen=True)
-class Bounds:
+class UnpackLimits:
     """Limits of an image.
 
     Args:
@@ -34,17 +34,17 @@ class Bounds:
     bytes: int = 32 << 30
     members: int = 200_000
 
-    def without(self, member: Member) -> Bounds:
+    def without(self, member: Member) -> UnpackLimits:
         """Return the limits that remain after a member. Raises TooLarge when they are exceeded."""
         if member.size > self.bytes:  # a sparse file is larger than its content in the archive
             raise TooLarge("the image holds more bytes than the limit allows")
         if not self.members:
             raise TooLarge("the image holds more files than the limit allows")
-        return Bounds(self.bytes - member.size, self.members - 1)
+        return UnpackLimits(self.bytes - member.size, self.members - 1)
 
 
 @dataclass
-class Stop:
+class StopSignal:
     """Cancels an unpacking from another thread; the unpacking raises `Stopped` at its next read."""
 
     asked: threading.Event = field(default_factory=threading.Event)
@@ -63,8 +63,8 @@ def unpack(
     target: Path,
     *,
     only: str = "",
-    bounds: Bounds | None = None,
-    stop: Stop | None = None,
+    bounds: UnpackLimits | None = None,
+    stop: StopSignal | None = None,
     told: Callable[[int], None] = lambda _layers: None,
     tree: Callable[[Path], Tree] = Tree,
 ) -> int:
@@ -76,22 +76,22 @@ def unpack(
         told: called with the number of completed layers.
         tree: writer; it decides which owners, modes and links are kept.
     Raises:
-        Unusable, TooLarge: an archive is not safe or too large; the message names layer and member.
+        UnusableContent, TooLarge: an archive is not safe or too large; the message names layer and member.
         Unavailable: the file system refuses.
         Stopped: `stop` was called.
     """
     scratch = target.with_name(UNFINISHED + secrets.token_hex(8))
-    with system_trouble((target.name,)):
+    with system_errors((target.name,)):
         scratch.mkdir(mode=0o755)
     try:
         with closing(tree(scratch)) as made:
-            rest = bounds or Bounds()
+            rest = bounds or UnpackLimits()
             for number, layer in enumerate(layers, 1):
-                rest = _apply(layer, made, only, rest, stop or Stop(), f"layer {number}")
+                rest = _apply(layer, made, only, rest, stop or StopSignal(), f"layer {number}")
                 told(number)
             _require(scratch, only)
             size = made.sync()
-        with system_trouble((target.name,)):
+        with system_errors((target.name,)):
             move_durably(scratch, target)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -101,12 +101,12 @@ def unpack(
 
 def _require(scratch: Path, only: str) -> None:
     if only and (not (scratch / only).is_dir() or (scratch / only).is_symlink()):
-        raise Unusable(f"the image has no directory /{only}")
+        raise UnusableContent(f"the image has no directory /{only}")
 
 
-def _apply(layer: Path, tree: Tree, only: str, bounds: Bounds, stop: Stop, what: str) -> Bounds:
+def _apply(layer: Path, tree: Tree, only: str, bounds: UnpackLimits, stop: StopSignal, what: str) -> UnpackLimits:
     """Apply one layer; return the limits that remain."""
-    with system_trouble((layer.name,)), layer.open("rb") as file:
+    with system_errors((layer.name,)), layer.open("rb") as file:
         # Headers and padding count as well; an archive of small files may be larger than its files.
         archive = Archive(file, bounds.bytes + (bounds.members + 2) * OVERHEAD_BYTES, stop.check)
         changes = _Changes(tree, only)
@@ -114,7 +114,7 @@ def _apply(layer: Path, tree: Tree, only: str, bounds: Bounds, stop: Stop, what:
             for member in archive:
                 bounds = bounds.without(member)
                 changes.take(member, archive)
-        except (Unusable, TooLarge) as error:
+        except (UnusableContent, TooLarge) as error:
             raise type(error)(f"{what}: {error}") from error
     return bounds
 
@@ -133,7 +133,7 @@ class _Changes:
             return
         folder, name = names[:-1], names[-1]
         if any(above.startswith(WHITEOUT) for above in folder):
-            raise Unusable(f"{'/'.join(names)!a}: lies below a whiteout")
+            raise UnusableContent(f"{'/'.join(names)!a}: lies below a whiteout")
         if name == OPAQUE:
             self._tree.remove(folder, self._own, itself=False)
         elif name.startswith(WHITEOUT + WHITEOUT):
@@ -141,7 +141,7 @@ class _Changes:
         elif name.startswith(WHITEOUT):
             hidden = name.removeprefix(WHITEOUT)
             if hidden in ("", ".", ".."):
-                raise Unusable(f"{'/'.join(names)!a}: is a whiteout of nothing")
+                raise UnusableContent(f"{'/'.join(names)!a}: is a whiteout of nothing")
             self._tree.remove((*folder, hidden), self._own)
         elif self._wanted(names):
             self._tree.add(member, archive)

@@ -13,9 +13,9 @@ from typing import Final, Self, TypeVar
 import aiohttp
 from yarl import URL
 
-from unbounded.fetch.failures import Denied, Missing, Unavailable, Unusable
+from unbounded.fetch.failures import Denied, NotPublished, Unavailable, UnusableContent
 from unbounded.fetch.proxies import Proxies
-from unbounded.fetch.reference import near
+from unbounded.fetch.reference import is_local
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.logs import Log
@@ -72,7 +72,7 @@ class Trust:
 
     def may_be_plain(self, host: str) -> bool:
         names = {host, host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host}
-        return not names & self.tls and (near(host) or bool(names & self.plain))
+        return not names & self.tls and (is_local(host) or bool(names & self.plain))
 
     def bundle(self, host: str) -> bytes | None:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
@@ -127,9 +127,9 @@ class Web:
         Raises:
             Unavailable: no answer, or a body that broke off while inside.
             Denied: the server's certificate is not trusted.
-            Unusable: a redirect loop, or a redirect to a forbidden target.
+            UnusableContent: a redirect loop, or a redirect to a forbidden target.
         """
-        what = f"{method} {shown(url)}"
+        what = f"{method} {redacted_url(url)}"
         with_login = bool(authorization)
         for _ in range(MOST_REDIRECTS + 1):
             sent = {"Accept-Encoding": "identity", **(headers or {})}
@@ -142,7 +142,7 @@ class Web:
                 target = self._target(url, response.headers["Location"], what)
             with_login = with_login and target.origin() == url.origin()
             url = target
-        raise Unusable(f"{what}: more than {MOST_REDIRECTS} redirects")
+        raise UnusableContent(f"{what}: more than {MOST_REDIRECTS} redirects")
 
     @asynccontextmanager
     async def _one(
@@ -157,17 +157,21 @@ class Web:
             ) as response:
                 yield response
         except aiohttp.ClientHttpProxyError as error:
-            refused = f"{what}: the proxy {shown(proxy or url)} refused: {error.status} {error.message}".rstrip()
+            refused = f"{what}: the proxy {redacted_url(proxy or url)} refused: {error.status} {error.message}".rstrip()
             raise (Unavailable if error.status in _LATER else Denied)(refused) from None
         except aiohttp.ClientProxyConnectionError as error:
-            raise Unavailable(f"{what}: the proxy {shown(proxy or url)} is not reached: {error.os_error}") from error
+            raise Unavailable(
+                f"{what}: the proxy {redacted_url(proxy or url)} is not reached: {error.os_error}"
+            ) from error
         except aiohttp.ClientConnectorCertificateError as error:
             hint = "give its authority as a CA bundle"
             raise Denied(f"{what}: the certificate of {_host(url)} is not trusted ({error}); {hint}") from error
         except aiohttp.ClientConnectorDNSError as error:
             raise Unavailable(f"{what}: the name {url.host} cannot be resolved") from error
         except aiohttp.InvalidURL:
-            raise Unusable(f"{what}: this is no URL") from None  # the error's own text has the URL, with its query
+            raise UnusableContent(
+                f"{what}: this is no URL"
+            ) from None  # the error's own text has the URL, with its query
         except aiohttp.ClientResponseError as error:  # as above
             raise Unavailable(f"{what}: what answers does not speak HTTP ({error.status})") from None
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
@@ -178,11 +182,11 @@ class Web:
             target = url.join(URL(location, encoded=True))
             host = _host(target)
         except ValueError as error:
-            raise Unusable(f"{what}: it redirects to what is no URL") from error
+            raise UnusableContent(f"{what}: it redirects to what is no URL") from error
         if target.scheme not in ("http", "https") or not target.host:
-            raise Unusable(f"{what}: it redirects to {shown(target)}, which is not fetched")
+            raise UnusableContent(f"{what}: it redirects to {redacted_url(target)}, which is not fetched")
         if url.scheme == "https" and target.scheme == "http" and not self.trust.may_be_plain(host):
-            raise Unusable(f"{what}: it redirects from https to plain http ({shown(target)})")
+            raise UnusableContent(f"{what}: it redirects from https to plain http ({redacted_url(target)})")
         return target
 
     def _context(self, url: URL) -> ssl.SSLContext | bool:
@@ -228,15 +232,15 @@ class Web:
         if response.status in (401, 403, 407):
             return Denied(said)
         if response.status in (404, 410):
-            return Missing(said)
+            return NotPublished(said)
         if response.status in _LATER:
             return Unavailable(said, retry_after_s=self._retry_after(response.headers.get("Retry-After", "")))
-        return Unusable(said)
+        return UnusableContent(said)
 
     def by_proxy(self, url: URL) -> str:
         """Return the proxy of a URL as the end of a message; empty for a direct connection."""
         proxy = self.proxies.of(url)
-        return f" through the proxy {shown(proxy)}" if proxy is not None else ""
+        return f" through the proxy {redacted_url(proxy)}" if proxy is not None else ""
 
     def _retry_after(self, text: str) -> float | None:
         """Return the seconds of a Retry-After: a number, or a date (RFC 9110 section 10.2.3), which is compared once,
@@ -250,7 +254,7 @@ class Web:
             return None
 
 
-def shown(url: URL) -> str:
+def redacted_url(url: URL) -> str:
     """Return a URL for messages: without a password, and without its query, which may hold a signature."""
     return str(url.with_user(None).with_query(None).with_fragment(None)) if url.host else str(url.with_query(None))
 

@@ -36,11 +36,11 @@ def _key(field: str) -> str:
     return "".join(_CAPITALS.get(word, word.capitalize()) for word in field.split("_"))
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_key):
+class _ConfigPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_key):
     """Part of the file. Absent and empty are the same: the file omits unset keys."""
 
 
-class Cluster(_Part, frozen=True, kw_only=True):
+class Cluster(_ConfigPart, frozen=True, kw_only=True):
     """The cluster that the host joins.
 
     Args:
@@ -70,7 +70,7 @@ class ExecCredential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return f"ExecCredential({self.command})"
 
 
-class Auth(_Part, frozen=True, kw_only=True):
+class KubeletAuth(_ConfigPart, frozen=True, kw_only=True):
     """kubelet's first credential; absent where attestation supplies the token."""
 
     bootstrap_token: str = ""
@@ -80,27 +80,27 @@ class Auth(_Part, frozen=True, kw_only=True):
         return f"Auth(token={'set' if self.bootstrap_token else 'none'}, exec={self.exec_credential!r})"
 
 
-class Kubelet(_Part, frozen=True, kw_only=True):
+class Kubelet(_ConfigPart, frozen=True, kw_only=True):
     api_server: str = ""
-    auth: Auth = Auth()
+    auth: KubeletAuth = KubeletAuth()
     labels: dict[str, str] = {}
     register_with_taints: tuple[str, ...] = ()
 
 
-class Version(_Part, frozen=True, kw_only=True):
+class ComponentVersion(_ConfigPart, frozen=True, kw_only=True):
     version: str = ""
 
 
-class Cri(_Part, frozen=True, kw_only=True):
-    containerd: Version = Version()
-    runc: Version = Version()
+class Cri(_ConfigPart, frozen=True, kw_only=True):
+    containerd: ComponentVersion = ComponentVersion()
+    runc: ComponentVersion = ComponentVersion()
 
 
-class Cni(_Part, frozen=True, kw_only=True):
+class Cni(_ConfigPart, frozen=True, kw_only=True):
     plugin_version: str = ""
 
 
-class Attest(_Part, frozen=True, kw_only=True):
+class Attest(_ConfigPart, frozen=True, kw_only=True):
     """Attestation by the host's TPM.
 
     Args:
@@ -110,7 +110,7 @@ class Attest(_Part, frozen=True, kw_only=True):
     url: str = ""
 
 
-class Source(_Part, frozen=True, kw_only=True):
+class ArtifactSource(_ConfigPart, frozen=True, kw_only=True):
     """Source of an artifact.
 
     Args:
@@ -123,16 +123,16 @@ class Source(_Part, frozen=True, kw_only=True):
     sha256: str = ""
 
 
-class Downloads(_Part, frozen=True, kw_only=True):
-    kubernetes: Source = Source()
-    containerd: Source = Source()
-    runc: Source = Source()
-    cni: Source = Source()
-    crictl: Source = Source()
-    sandbox: Source = Source()
+class Downloads(_ConfigPart, frozen=True, kw_only=True):
+    kubernetes: ArtifactSource = ArtifactSource()
+    containerd: ArtifactSource = ArtifactSource()
+    runc: ArtifactSource = ArtifactSource()
+    cni: ArtifactSource = ArtifactSource()
+    crictl: ArtifactSource = ArtifactSource()
+    sandbox: ArtifactSource = ArtifactSource()
 
 
-class Proxy(_Part, frozen=True, kw_only=True):
+class Proxy(_ConfigPart, frozen=True, kw_only=True):
     """Proxies of the agent's downloads, of containerd and of kubelet."""
 
     http: str = ""
@@ -140,7 +140,7 @@ class Proxy(_Part, frozen=True, kw_only=True):
     no_proxy: tuple[str, ...] = ()
 
 
-class Upgrade(_Part, frozen=True, kw_only=True):
+class UpgradeConfig(_ConfigPart, frozen=True, kw_only=True):
     """Upgrades of the agent itself.
 
     Args:
@@ -154,7 +154,7 @@ class Upgrade(_Part, frozen=True, kw_only=True):
     public_key: str = ""
 
 
-class Recreation(_Part, frozen=True, kw_only=True):
+class RecreationConfig(_ConfigPart, frozen=True, kw_only=True):
     """Recreations of the node.
 
     Args:
@@ -166,7 +166,7 @@ class Recreation(_Part, frozen=True, kw_only=True):
     retry_seconds: int = 0
 
 
-class AgentConfig(_Part, frozen=True, kw_only=True):
+class AgentConfig(_ConfigPart, frozen=True, kw_only=True):
     """The whole file.
 
     Args:
@@ -185,8 +185,8 @@ class AgentConfig(_Part, frozen=True, kw_only=True):
     downloads: Downloads = Downloads()
     proxy: Proxy = Proxy()
     ca_bundle: str = ""
-    upgrade: Upgrade = Upgrade()
-    recreation: Recreation = Recreation()
+    upgrade: UpgradeConfig = UpgradeConfig()
+    recreation: RecreationConfig = RecreationConfig()
 
 
 def agent_config(
@@ -227,25 +227,28 @@ def agent_config(
         ),
         kubelet=Kubelet(
             api_server=facts.apiserver_url,
-            auth=Auth(bootstrap_token=token or ""),
+            auth=KubeletAuth(bootstrap_token=token or ""),
             labels={key: value for key, value in sorted(labels.items()) if taken_by_kubelet(key)},
             register_with_taints=(kubernetes.register_with_taints if kubernetes else None) or (),
         ),
-        cri=Cri(containerd=Version(version=sources.containerd.version), runc=Version(version=sources.runc.version)),
+        cri=Cri(
+            containerd=ComponentVersion(version=sources.containerd.version),
+            runc=ComponentVersion(version=sources.runc.version),
+        ),
         cni=Cni(plugin_version=sources.cni.version),
         oci_image=(agent.image if agent else None) or "",
         attest=Attest(url=(attest_url or "").rstrip("/")),
         downloads=sources,
         proxy=Proxy(http=proxy.http or "", https=proxy.https or "", no_proxy=proxy.no_proxy),
         ca_bundle=(settings.ca_bundle if settings else None) or "",
-        upgrade=Upgrade(public_key=facts.release_key),
+        upgrade=UpgradeConfig(public_key=facts.release_key),
     )
 
 
-def _source(source: DownloadSource | None) -> Source:
+def _source(source: DownloadSource | None) -> ArtifactSource:
     if source is None:
-        return Source()
-    return Source(base_url=source.base_url or "", url=source.url or "", version=source.version or "")
+        return ArtifactSource()
+    return ArtifactSource(base_url=source.base_url or "", url=source.url or "", version=source.version or "")
 
 
 def agent_config_json(

@@ -17,7 +17,7 @@ from cryptography import x509
 from unbounded.api.failures import Rejected
 from unbounded.api.fields import LABEL_KEY, LABEL_VALUE, RELEASE_VERSION, TAINT
 from unbounded.api.machine import MAX_MACHINE_NAME
-from unbounded.join.agent_config import AgentConfig, Downloads, Source
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
 from unbounded.join.node_marks import taken_by_kubelet
 from unbounded.join.release_key import public_key
 
@@ -178,7 +178,7 @@ def _node_faults(config: AgentConfig) -> Iterator[str]:
             yield f"Kubelet.RegisterWithTaints {taint!r}: key=value:NoSchedule, PreferNoSchedule or NoExecute"
 
 
-def _sources(downloads: Downloads) -> Mapping[str, Source]:
+def _sources(downloads: Downloads) -> Mapping[str, ArtifactSource]:
     return {
         "Kubernetes": downloads.kubernetes,
         "Containerd": downloads.containerd,
@@ -189,7 +189,7 @@ def _sources(downloads: Downloads) -> Mapping[str, Source]:
     }
 
 
-def _source_faults(key: str, source: Source) -> Iterator[str]:
+def _source_faults(key: str, source: ArtifactSource) -> Iterator[str]:
     yield from _url_faults(f"{key}.BaseURL", source.base_url)
     yield from _url_faults(f"{key}.URL", source.url)
     yield from _version_faults(f"{key}.Version", source.version)

@@ -48,7 +48,7 @@ log = Log("join")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedIdentity:
     """An identity to request.
 
     Args:
@@ -65,18 +65,18 @@ class Wanted:
         return f"{NODE_USER}{self.machine}"
 
 
-def agent_identity(machine: str) -> Wanted:
+def agent_identity(machine: str) -> RequestedIdentity:
     """Return the identity of a Machine's agent."""
-    return Wanted(AGENT, machine, GROUP_AGENTS, SIGNER_AGENT)
+    return RequestedIdentity(AGENT, machine, GROUP_AGENTS, SIGNER_AGENT)
 
 
-def kubelet_identity(machine: str) -> Wanted:
+def kubelet_identity(machine: str) -> RequestedIdentity:
     """Return the identity of the kubelet of a Machine's Node."""
-    return Wanted(KUBELET, machine, GROUP_NODES, SIGNER_KUBELET)
+    return RequestedIdentity(KUBELET, machine, GROUP_NODES, SIGNER_KUBELET)
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredCertificate:
     """A certificate with its key and validity."""
 
     certificate: ClientCertificate
@@ -101,28 +101,28 @@ def certificate_file(folder: Path, purpose: str) -> Path:
     return folder / f"{purpose}.pem"
 
 
-def silent(_text: str) -> None:
+def ignore_progress(_text: str) -> None:
     """Discard a progress message."""
 
 
-class Files:
+class IdentityFiles:
     """Key and certificate files of one identity: `agent.pem` holds both, `agent.next.key` the key of an open request.
     All are 0600 in a folder of mode 0700.
 
     A disk error, such as a full disk, is Transient: the present certificate stays valid.
     """
 
-    def __init__(self, folder: Path, wanted: Wanted) -> None:
+    def __init__(self, folder: Path, wanted: RequestedIdentity) -> None:
         self._folder = folder
         self._wanted = wanted
         self._pem = certificate_file(folder, wanted.purpose)
         self._next = folder / f"{wanted.purpose}.next.key"
 
-    def held(self) -> Held | None:
+    def held(self) -> StoredCertificate | None:
         """Return the stored certificate, also an expired one; None while there is no usable one."""
         content = _content(self._pem)
         try:
-            return None if content is None else read(content, self._wanted)
+            return None if content is None else parse_certificate(content, self._wanted)
         except Rejected as error:
             log.warning("the certificate on disk cannot be used", error=error, path=str(self._pem))
             return None
@@ -142,10 +142,10 @@ class Files:
             write_durably(self._next, _pem(key))
         return key
 
-    def keep(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> Held:
+    def keep(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> StoredCertificate:
         """Replace the stored certificate."""
         content = chain.rstrip() + b"\n" + _pem(key)
-        held = read(content, self._wanted)
+        held = parse_certificate(content, self._wanted)
         with _disk(self._pem):
             write_durably(self._pem, content)
             remove_durably(self._next)
@@ -178,7 +178,7 @@ def _content(path: Path) -> bytes | None:
     return None
 
 
-def read(pem: bytes, wanted: Wanted) -> Held:
+def parse_certificate(pem: bytes, wanted: RequestedIdentity) -> StoredCertificate:
     """Parse a certificate with its key, in one.
 
     Raises:
@@ -197,10 +197,10 @@ def read(pem: bytes, wanted: Wanted) -> Held:
     if names != ([wanted.common_name], [wanted.organization]):
         raise Rejected(f"the certificate is for {names}, not for {wanted.common_name} in {wanted.organization}")
     text = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in chain)
-    return Held(ClientCertificate(text, private), leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+    return StoredCertificate(ClientCertificate(text, private), leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
 
-def request_name(wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> str:
+def request_name(wanted: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> str:
     """Return the name of the CertificateSigningRequest for a key."""
     public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     told = "\0".join((wanted.signer, wanted.common_name, wanted.organization)).encode()
@@ -209,13 +209,13 @@ def request_name(wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> str:
 
 async def certificate(
     api: Api,
-    files: Files,
-    wanted: Wanted,
+    files: IdentityFiles,
+    wanted: RequestedIdentity,
     *,
-    tell: Tell = silent,
+    tell: Tell = ignore_progress,
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
-) -> Held:
+) -> StoredCertificate:
     """Request a certificate, or resume an open request, and wait for the result; the certificate is stored on disk.
 
     Args:
@@ -239,7 +239,7 @@ async def certificate(
     return held
 
 
-def _forget(files: Files) -> None:
+def _forget(files: IdentityFiles) -> None:
     """Forget a rejected request. Its rejection is the error to report; a key that cannot be removed is found by the
     next call.
     """
@@ -251,14 +251,14 @@ def _forget(files: Files) -> None:
 
 async def good_certificate(
     api: Api,
-    files: Files,
-    wanted: Wanted,
+    files: IdentityFiles,
+    wanted: RequestedIdentity,
     *,
-    tell: Tell = silent,
+    tell: Tell = ignore_progress,
     now: WallClock = utc_now,
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
-) -> Held:
+) -> StoredCertificate:
     """Return the certificate on disk; request another one when there is none or its renewal is due. Raises as
     `certificate`.
     """
@@ -268,7 +268,7 @@ async def good_certificate(
     return await certificate(api, files, wanted, tell=tell, within_s=within_s, approver=approver)
 
 
-async def _asked(api: Api, name: str, wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> CertificateRequest:
+async def _asked(api: Api, name: str, wanted: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> CertificateRequest:
     """Return the request of that name, new or existing."""
     body = {
         "metadata": {"name": name},
@@ -287,7 +287,7 @@ async def _asked(api: Api, name: str, wanted: Wanted, key: ec.EllipticCurvePriva
 
 
 async def _issued(
-    api: Api, request: CertificateRequest, wanted: Wanted, tell: Tell, within_s: float, approver: str
+    api: Api, request: CertificateRequest, wanted: RequestedIdentity, tell: Tell, within_s: float, approver: str
 ) -> bytes:
     """Wait for the certificate of a request."""
     loop = asyncio.get_running_loop()
@@ -325,14 +325,16 @@ def _decoded(request: CertificateRequest) -> bytes:
         raise Rejected(f"{what} is not base64, so it holds no certificate: {error}") from error
 
 
-def _refusal_words(request: CertificateRequest, refusal: str, wanted: Wanted) -> str:
+def _refusal_words(request: CertificateRequest, refusal: str, wanted: RequestedIdentity) -> str:
     why = next((one for one in request.status.conditions if one.type == refusal), None)
     said = f": {why.reason}: {why.message}" if why is not None else ""
     what = "denied" if refusal == "Denied" else "approved, but not signed"
     return f"the {wanted.purpose}'s certificate for Machine {wanted.machine} was {what}{said} ({request.name})"
 
 
-def _waiting_words(request: CertificateRequest, wanted: Wanted, approver: str, within_s: float | None = None) -> str:
+def _waiting_words(
+    request: CertificateRequest, wanted: RequestedIdentity, approver: str, within_s: float | None = None
+) -> str:
     approved = request.status.has("Approved")
     waits = "signed by the cluster" if approved else f"approved by {approver}"
     remedy = "" if approved else f"; by hand: kubectl certificate approve {request.name}"
@@ -343,7 +345,7 @@ def _waiting_words(request: CertificateRequest, wanted: Wanted, approver: str, w
     )
 
 
-def _signing_request(wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> bytes:
+def _signing_request(wanted: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> bytes:
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, wanted.organization),

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.failures import Rejected
-from unbounded.join.facts import NoFact, Place, place_of
+from unbounded.join.facts import ApiServerEndpoint, InvalidFact, endpoint_of
 from unbounded.kube.client import HttpApi
 from unbounded.kube.cluster_info import KUBECONFIG, NAME, NAMESPACE, SIGNATURE, BadSignature, verify
 from unbounded.kube.config import ClientConfig
@@ -30,7 +30,9 @@ WHERE: Final = f"ConfigMap {NAMESPACE}/{NAME}"
 log = Log("join")
 
 
-async def signed_place(server: str, ca_pem: str, token: SecretStr, *, wait_s: float = WAIT_S) -> Place | None:
+async def signed_place(
+    server: str, ca_pem: str, token: SecretStr, *, wait_s: float = WAIT_S
+) -> ApiServerEndpoint | None:
     """Return the content of cluster-info with a verified signature of a token.
 
     Args:
@@ -64,14 +66,14 @@ async def _read(api: HttpApi) -> ConfigMap | None:
         return None
 
 
-def _verified(info: ConfigMap, jws: str, token_id: str, secret: str) -> Place:
+def _verified(info: ConfigMap, jws: str, token_id: str, secret: str) -> ApiServerEndpoint:
     try:
         verify(info.data.get(KUBECONFIG, ""), jws, token_id, secret)
-        return place_of(info)
+        return endpoint_of(info)
     except BadSignature as error:
         reason = f"{WHERE}, key {SIGNATURE}{token_id}: {error}"
         raise Rejected(f"{reason}. The server does not know this bootstrap token, which was not sent to it") from error
-    except NoFact as error:
+    except InvalidFact as error:
         raise Rejected(str(error)) from error
 
 

@@ -46,7 +46,7 @@ _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 log = Log("join")
 
 
-class NoFact(ValueError):
+class InvalidFact(ValueError):
     """An object lacks a valid value; the message names the object and the field."""
 
 
@@ -70,71 +70,71 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True)
-class Place:
+class ApiServerEndpoint:
     """Address and CA of the API server."""
 
     url: str
     ca_pem: str
 
 
-def place_of(config_map: ConfigMap) -> Place:
+def endpoint_of(config_map: ConfigMap) -> ApiServerEndpoint:
     """Return address and CA from cluster-info: the first cluster of its kubeconfig.
 
     Raises:
-        NoFact
+        InvalidFact
     """
     where = f"ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}"
     text = config_map.data.get(KUBECONFIG_KEY)
     if text is None:
-        raise NoFact(f"{where} has no key {KUBECONFIG_KEY!r}")
+        raise InvalidFact(f"{where} has no key {KUBECONFIG_KEY!r}")
     where = f"{where}, key {KUBECONFIG_KEY!r}"
     try:
         body = yaml.load(text, Loader=yaml.CSafeLoader)  # the safe loader, in C
     except yaml.YAMLError as error:
-        raise NoFact(f"{where}: not YAML") from error
+        raise InvalidFact(f"{where}: not YAML") from error
     match body:
         case {"clusters": [{"cluster": {"server": str(server), "certificate-authority-data": str(data)}}, *_]}:
-            return Place(_server(server, where), _authority(data, where))
-    raise NoFact(f"{where}: clusters[0].cluster needs server and certificate-authority-data")
+            return ApiServerEndpoint(_server(server, where), _authority(data, where))
+    raise InvalidFact(f"{where}: clusters[0].cluster needs server and certificate-authority-data")
 
 
 def _server(text: str, where: str) -> str:
     if "://" not in text:  # a kubeconfig without a scheme means http
-        raise NoFact(f"{where}: server {text!r} does not begin with https://")
+        raise InvalidFact(f"{where}: server {text!r} does not begin with https://")
     try:
         return endpoint_url(text)
     except ValueError as error:
-        raise NoFact(f"{where}: server {error}") from error
+        raise InvalidFact(f"{where}: server {error}") from error
 
 
 def _authority(data: str, where: str) -> str:
     try:
         pem = base64.b64decode(data, validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise NoFact(f"{where}: certificate-authority-data is not base64 of PEM") from error
+        raise InvalidFact(f"{where}: certificate-authority-data is not base64 of PEM") from error
     if _CERTIFICATE not in pem:
-        raise NoFact(f"{where}: certificate-authority-data holds no certificate")
+        raise InvalidFact(f"{where}: certificate-authority-data holds no certificate")
     return pem
 
 
 def root_ca_of(config_map: ConfigMap) -> str:
-    """Return the CA of kube-root-ca.crt as PEM. Raises NoFact."""
+    """Return the CA of kube-root-ca.crt as PEM. Raises InvalidFact."""
     pem = config_map.data.get(ROOT_CA_KEY, "")
     if _CERTIFICATE not in pem:
         where = f"ConfigMap {config_map.metadata.namespace}/{ROOT_CA}, key {ROOT_CA_KEY!r}"
-        raise NoFact(f"{where}: holds no certificate")
+        raise InvalidFact(f"{where}: holds no certificate")
     return pem
 
 
 def dns_of(service: Service) -> str:
-    """Return the address of the cluster's DNS server. Raises NoFact where the Service has none."""
+    """Return the address of the cluster's DNS server. Raises InvalidFact where the Service has none."""
     address = service.spec.cluster_ip or ""
     try:
         return str(ip_address(address))
     except ValueError as error:
         said = "none" if address in ("", _HEADLESS) else repr(address)
         text = f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS}: spec.clusterIP is {said}; give --cluster-dns"
-        raise NoFact(text) from error
+        raise InvalidFact(text) from error
 
 
 def release_of(said: str) -> str:
@@ -179,7 +179,7 @@ class FactsFollower:
         self._ask_version = version
         self._url = apiserver_url.rstrip("/")
         self._given_dns = cluster_dns
-        self._place: Place | None = None
+        self._place: ApiServerEndpoint | None = None
         self._root_ca = ""
         self._version = ""
         self._dns = cluster_dns
@@ -202,7 +202,7 @@ class FactsFollower:
         """Return the facts; None until all are known."""
         if self.missing is not None:
             return None
-        place = self._place or Place(self._url, self._root_ca)
+        place = self._place or ApiServerEndpoint(self._url, self._root_ca)
         return ClusterFacts(self._url or place.url, place.ca_pem, self._version, self._dns, self._key)
 
     @property
@@ -256,8 +256,8 @@ class FactsFollower:
             log.warning("cluster-info is gone; what it said last is used")
             return
         try:
-            self._place = place_of(config_map)
-        except NoFact as error:
+            self._place = endpoint_of(config_map)
+        except InvalidFact as error:
             log.warning("cluster-info cannot be used; what it said before is", error=error)
         self._tell()
 
@@ -266,7 +266,7 @@ class FactsFollower:
             return
         try:
             self._root_ca = root_ca_of(config_map)
-        except NoFact as error:
+        except InvalidFact as error:
             log.warning("kube-root-ca.crt cannot be used; what it said before is", error=error)
         self._tell()
 
@@ -275,7 +275,7 @@ class FactsFollower:
             return
         try:
             self._dns = dns_of(service)
-        except NoFact as error:
+        except InvalidFact as error:
             log.warning("kube-dns cannot be used", error=error)
         self._tell()
 

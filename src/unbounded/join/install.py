@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from unbounded.api.machine import AgentSpec, Machine
 from unbounded.api.node_settings import NodeSettings
-from unbounded.join.agent_config import AgentConfig, Downloads, Source, agent_config, config_text
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, agent_config, config_text
 from unbounded.join.facts import ClusterFacts
 
 NO_RELEASE: Final = "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts"
@@ -155,7 +155,7 @@ def with_image(config: AgentConfig, image: str) -> AgentConfig:
     return config if config.oci_image else replace(config, oci_image=image)
 
 
-def _from(source: Source, mirror: str) -> Source:
+def _from(source: ArtifactSource, mirror: str) -> ArtifactSource:
     return source if source.url or source.base_url else replace(source, base_url=mirror)
 
 

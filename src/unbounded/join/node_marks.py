@@ -47,26 +47,32 @@ def _within(domain: str, domains: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class Marks:
+class LabelsAndTaints:
     """Labels, and taints as `key=value:Effect`. None keeps the present ones; empty removes them."""
 
     labels: Mapping[str, str] | None = None
     taints: tuple[str, ...] | None = None
 
 
-def marks_of_machine(machine: Machine) -> Marks:
+def marks_of_machine(machine: Machine) -> LabelsAndTaints:
     kubernetes = machine.spec.kubernetes
-    return Marks() if kubernetes is None else Marks(kubernetes.node_labels, kubernetes.register_with_taints)
+    return (
+        LabelsAndTaints()
+        if kubernetes is None
+        else LabelsAndTaints(kubernetes.node_labels, kubernetes.register_with_taints)
+    )
 
 
-def marks_of_template(template: MachineConfigurationTemplate | None) -> Marks:
+def marks_of_template(template: MachineConfigurationTemplate | None) -> LabelsAndTaints:
     if template is None or template.kubernetes is None:
-        return Marks()
+        return LabelsAndTaints()
     its = template.kubernetes.register_with_taints
-    return Marks(template.kubernetes.node_labels, None if its is None else tuple(map(_taint_text, its)))
+    return LabelsAndTaints(template.kubernetes.node_labels, None if its is None else tuple(map(_taint_text, its)))
 
 
-def wanted_marks(machine: Machine, template: MachineConfigurationTemplate | None, before: Marks) -> Marks:
+def desired_marks(
+    machine: Machine, template: MachineConfigurationTemplate | None, before: LabelsAndTaints
+) -> LabelsAndTaints:
     """Return the desired labels and taints of a Machine's Node; the configuration wins where both set one.
 
     Args:
@@ -77,7 +83,7 @@ def wanted_marks(machine: Machine, template: MachineConfigurationTemplate | None
     labels = own.labels if own.labels is not None or theirs.labels is not None else before.labels
     taints = own.taints if own.taints is not None or theirs.taints is not None else before.taints
     ours = {LABEL_MACHINE: machine.name} | ({LABEL_SITE: machine.site} if machine.site else {})
-    return Marks(
+    return LabelsAndTaints(
         dict(sorted({**(labels or {}), **(theirs.labels or {}), **ours}.items())),
         _merged(taints or (), theirs.taints or ()),
     )

@@ -17,7 +17,7 @@ from unbounded.api.names import (
     SIGNER_SUCCESSOR_AGENT,
     SIGNER_SUCCESSOR_KUBELET,
 )
-from unbounded.join.csr import AGENT, KUBELET, Wanted
+from unbounded.join.csr import AGENT, KUBELET, RequestedIdentity
 from unbounded.kube.endpoint import endpoint_url
 
 MIGRATE: Final = "`unbounded migrate`"  # the process that approves these certificates
@@ -65,11 +65,11 @@ def successor_in(text: str) -> Successor:
     return msgspec.structs.replace(found, server=server.rstrip("/"))
 
 
-def successor_agent(machine: str) -> Wanted:
+def successor_agent(machine: str) -> RequestedIdentity:
     """Return the agent's identity there, as requested from the present server."""
-    return Wanted(AGENT, machine, GROUP_AGENTS, SIGNER_SUCCESSOR_AGENT)
+    return RequestedIdentity(AGENT, machine, GROUP_AGENTS, SIGNER_SUCCESSOR_AGENT)
 
 
-def successor_kubelet(machine: str) -> Wanted:
+def successor_kubelet(machine: str) -> RequestedIdentity:
     """Return kubelet's identity there, as requested from the present server."""
-    return Wanted(KUBELET, machine, GROUP_NODES, SIGNER_SUCCESSOR_KUBELET)
+    return RequestedIdentity(KUBELET, machine, GROUP_NODES, SIGNER_SUCCESSOR_KUBELET)

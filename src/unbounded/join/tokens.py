@@ -41,7 +41,7 @@ log = Log("join")
 
 
 @dataclass(frozen=True)
-class BootstrapToken:
+class MachineToken:
     """A new bootstrap token.
 
     Args:
@@ -58,11 +58,11 @@ def machine_group(uid: str) -> str:
     return f"{_MACHINE_GROUP}{uid}"
 
 
-def new_token(now: datetime) -> BootstrapToken:
+def new_token(now: datetime) -> MachineToken:
     """Return a new random token."""
     identity = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
     secret = "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
-    return BootstrapToken(identity, SecretStr(f"{identity}.{secret}"), now + GOOD_FOR)
+    return MachineToken(identity, SecretStr(f"{identity}.{secret}"), now + GOOD_FOR)
 
 
 def secret_name(identity: str) -> str:
@@ -74,7 +74,7 @@ def is_secret_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def secret_manifest(token: BootstrapToken, machine: Machine) -> dict[str, Any]:
+def secret_manifest(token: MachineToken, machine: Machine) -> dict[str, Any]:
     """Return the Secret of a token."""
     data = {
         "description": f"Joins Machine {machine.name}.",
@@ -97,7 +97,7 @@ def secret_manifest(token: BootstrapToken, machine: Machine) -> dict[str, Any]:
     }
 
 
-class Tokens:
+class TokenIssuer:
     """Issues tokens; a new one replaces the Machine's former one."""
 
     def __init__(self, api: Api, *, now: WallClock = utc_now) -> None:
@@ -105,7 +105,7 @@ class Tokens:
         self._status = StatusWriter(api, MACHINES, fields=("bootstrapTokenID", "conditions", "tpm"))
         self._now = now
 
-    async def issue(self, machine: Machine, status: Mapping[str, Any] | None = None) -> tuple[BootstrapToken, Machine]:
+    async def issue(self, machine: Machine, status: Mapping[str, Any] | None = None) -> tuple[MachineToken, Machine]:
         """Issue a new token for a Machine; return it with the updated Machine.
 
         Args:

@@ -18,8 +18,8 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import TokenFinder
 from unbounded.join.install import HostDefaults
+from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.logs import Log

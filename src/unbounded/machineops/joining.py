@@ -12,8 +12,8 @@ from unbounded.api.operation import Cause
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import TokenFinder
 from unbounded.join.install import NO_DIGEST, HostDefaults, host_setup
+from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 from unbounded.machineops import causes

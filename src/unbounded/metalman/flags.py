@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.reference import Reference
 from unbounded.kube.options import (
     ELECTION,
@@ -123,7 +123,7 @@ def image(text: str) -> str:
     if text:
         try:
             Reference.parse(text)
-        except Unusable as error:
+        except UnusableContent as error:
             raise ValueError(f"{text!r} is no image: {error}") from None
     return text
 

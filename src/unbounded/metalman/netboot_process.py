@@ -9,7 +9,7 @@ from typing import Final
 
 from unbounded.api.failures import Failure, Rejected
 from unbounded.fetch.failures import Denied
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
 from unbounded.join.facts import FactsFollower
@@ -200,8 +200,8 @@ def _roots(wanted: NetbootSettings) -> TrustedRoots | None:
         raise StartupError(f"{wanted.flags.ek_ca}: {error}") from error
 
 
-def _logins(wanted: NetbootSettings) -> Logins:
+def _logins(wanted: NetbootSettings) -> RegistryLogins:
     try:
-        return Logins.from_file(wanted.docker_config)
+        return RegistryLogins.from_file(wanted.docker_config)
     except Denied as error:
         raise StartupError(f"{wanted.flags.docker_config}: {error}") from error

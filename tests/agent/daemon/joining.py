@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.apiserver.support import Client
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.apiserver.server import ApiServer
-from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
+from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 
 OURS: Final = "/apis/unbounded-cloud.io/v1alpha3"
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -23,7 +23,7 @@ def config_of(server: ApiServer, machine: str = "m1", *, token: str = TOKEN, **k
     return AgentConfig(
         machine_name=machine,
         cluster=Cluster(ca_cert_base64=ca, version="1.34.0"),
-        kubelet=Kubelet(api_server=server.url, auth=Auth(bootstrap_token=token), **kubelet),
+        kubelet=Kubelet(api_server=server.url, auth=KubeletAuth(bootstrap_token=token), **kubelet),
     )
 
 

@@ -17,11 +17,11 @@ from tests.agent.daemon.joining import OURS, config_of
 from tests.agent.operations.simulated import SimulatedHost, SimulatedNodes
 from tests.apiserver.support import Client
 from tests.operations.faults import FAIR, Incarnation
-from unbounded.agent.daemon.daemon import Parts
-from unbounded.agent.daemon.notify import Notifier
-from unbounded.agent.kept import keep_config
+from unbounded.agent.daemon.daemon import DaemonParts
+from unbounded.agent.daemon.notify import SystemdNotifier
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import Commands, Units
+from unbounded.agent.stored_config import store_config
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.apiserver.http import app
 from unbounded.apiserver.server import ApiServer
@@ -52,17 +52,17 @@ class LightHost:
         for path, text in (("/proc/sys/kernel/random/boot_id", "host-boot-1"), ("/etc/machine-id", f"id-{machine}")):
             self.layout.at(path).parent.mkdir(parents=True, exist_ok=True)
             self.layout.at(path).write_text(f"{text}\n")
-        keep_config(self.layout, self.config)
+        store_config(self.layout, self.config)
 
-    def parts(self, notifier: Notifier | None = None) -> Parts:
-        return Parts(
+    def parts(self, notifier: SystemdNotifier | None = None) -> DaemonParts:
+        return DaemonParts(
             layout=self.layout,
             commands=cast("Commands", Untouched()),
             units=cast("Units", Untouched()),
             nodes=self.nodes,
             running=Path("/nowhere/unbounded-agent"),
             version="1.2.3",
-            notifier=notifier or Notifier(),
+            notifier=notifier or SystemdNotifier(),
             started_s=STARTED_S,
         )
 

@@ -29,16 +29,16 @@ from unbounded.agent.cluster_access import (
     kubelet_config_with,
 )
 from unbounded.agent.daemon.access_follower import AccessFollower
-from unbounded.agent.kept import keep_config, kept_config, with_key
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, CertificateAccess, Slot
-from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.stored_config import read_stored_config, store_config, with_release_key
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.apiserver.pki import Authority, server_context
 from unbounded.cli.cluster_info import publish_cluster_info
-from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
+from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
@@ -51,10 +51,10 @@ MACHINE = {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "Machine", "meta
 class Nodes:
     """Slots, as far as their kubelets follow."""
 
-    made: dict[Slot, Applied] = field(default_factory=dict)
+    made: dict[Slot, BuildRecord] = field(default_factory=dict)
     followed: list[ClusterAccess] = field(default_factory=list)
 
-    def applied(self, slot: Slot) -> Applied | None:
+    def applied(self, slot: Slot) -> BuildRecord | None:
         return self.made.get(slot)
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
@@ -85,7 +85,7 @@ class Place:
 
         async def restart() -> None:
             self.restarts += 1
-            kept = kept_config(self.layout)
+            kept = read_stored_config(self.layout)
             assert kept is not None
             self.config = kept
 
@@ -95,7 +95,7 @@ class Place:
             async with HttpApi(ClientConfig(access.server, login, ca=access.ca_pem.encode())) as api:
                 await api.get(MACHINES, "m1")
 
-        desk = Desk(self.api, "m1", now=utc_now)
+        desk = RecreationStatusWriter(self.api, "m1", now=utc_now)
         return AccessFollower(
             self.api, self.layout, self.config, self.nodes, desk,
             lock=unlocked, probe=probe, held_back=lambda: self.held, restart=restart,
@@ -109,10 +109,10 @@ class Place:
         self.config = AgentConfig(
             machine_name="m1",
             cluster=Cluster(ca_cert_base64=ca, cluster_dns="10.0.0.10", version="1.34.0"),
-            kubelet=Kubelet(api_server=server, auth=Auth(bootstrap_token="abcdef.0123456789abcdef")),
+            kubelet=Kubelet(api_server=server, auth=KubeletAuth(bootstrap_token="abcdef.0123456789abcdef")),
         )
         made = goal_with(goal(), access_of_config(self.config))
-        self.nodes.made = {Slot.KUBE1: Applied(goal=made, node_uid="n1")}
+        self.nodes.made = {Slot.KUBE1: BuildRecord(goal=made, node_uid="n1")}
 
     async def condition(self) -> tuple[str, str, str]:
         machine = await self.api.get(MACHINES, "m1")
@@ -162,7 +162,7 @@ async def test_what_follows_leaves_a_key_that_came_meanwhile(
     async with served(authorities[0]) as port:
         url = f"https://127.0.0.1:{port}"
         place.use(url, old.decode())
-        keep_config(place.layout, with_key(place.config, PUBLIC_KEY))
+        store_config(place.layout, with_release_key(place.config, PUBLIC_KEY))
         await publish_cluster_info(place.api, url, old + new)
         await place.look()
     assert place.restarts == 1
@@ -186,7 +186,7 @@ async def test_a_ca_is_rotated_in_the_documented_order(place: Place, authorities
         status, reason, message = await place.condition()
         assert (status, reason, place.restarts, place.nodes.followed) == ("False", "Pending", 0, [])
         assert f"CA {fingerprint(new)}, DNS server 10.0.0.10 is published: " in message
-        assert kept_config(place.layout) is None
+        assert read_stored_config(place.layout) is None
 
         await publish_cluster_info(place.api, url, (old + new).encode())
         await place.look()

@@ -19,14 +19,14 @@ from tests.cli.deployed import deployed
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, fingerprint
 from unbounded.agent.daemon import daemon
 from unbounded.agent.daemon.access_follower import published_access
-from unbounded.agent.daemon.daemon import Daemon
+from unbounded.agent.daemon.daemon import AgentDaemon
 from unbounded.agent.daemon.identity import connected, join
-from unbounded.agent.daemon.notify import Notifier
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.daemon.notify import SystemdNotifier
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.operations.node_reboot import SEEN_BOOTED, SEEN_RENEWED
-from unbounded.agent.recreation.state import DiskBook, Phase, Transition
+from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, Transition
 from unbounded.api.failures import Rejected
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
@@ -63,7 +63,7 @@ async def test_an_agent_may_read_what_the_cluster_publishes(joined: tuple[ApiSer
 
 
 @asynccontextmanager
-async def running(host: LightHost, notifier: Notifier | None = None) -> AsyncIterator[asyncio.Task[None]]:
+async def running(host: LightHost, notifier: SystemdNotifier | None = None) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(daemon.run(host.parts(notifier)))
     try:
         yield task
@@ -180,13 +180,15 @@ async def test_nothing_is_claimed_before_the_slot_of_a_recreation_is_taken_back(
 ) -> None:
     _server, admin, host = joined
     goal = host.host.applied.goal
-    DiskBook(host.layout).write(
-        Transition(uid="rec", phase=Phase.CLEARING, source=Slot.KUBE1, goal=goal, why="Node m1 is gone", since=SINCE)
+    DiskStore(host.layout).write(
+        Transition(
+            uid="rec", phase=RecreationPhase.CLEARING, source=Slot.KUBE1, goal=goal, why="Node m1 is gone", since=SINCE
+        )
     )
     await order(admin, "reboot", "NodeReboot")
     async with connected(host.layout, host.config) as api:
         hiccups = Hiccups(api, 2)
-        task = asyncio.create_task(Daemon(host.parts(), host.config, cast("Api", hiccups)).run())
+        task = asyncio.create_task(AgentDaemon(host.parts(), host.config, cast("Api", hiccups)).run())
 
         async def held() -> Any:
             status = (await machine(admin)).get("status", {})
@@ -222,13 +224,13 @@ async def test_a_node_reboot_is_carried_out_with_the_rights_of_an_agent(
     assert [one["what"] for one in status["evidence"]] == [SEEN_BOOTED, SEEN_RENEWED]
     assert status["execution"]["executor"] == "unbounded-agent/m1"
     assert host.host.boot == 2
-    assert Durations(host.layout).limit(Work.DAEMON) == 3 * STARTED_S
+    assert Durations(host.layout).limit(TimedWork.DAEMON) == 3 * STARTED_S
     (recent,) = (await machine(admin))["status"]["recentOperations"]
     assert recent["name"] == "reboot"
 
 
 async def test_without_a_start_there_is_nothing_to_look_after(tmp_path: Path) -> None:
-    parts = daemon.Parts(Layout(tmp_path), None, None, None, Path("/x"), "1")  # type: ignore[arg-type]
+    parts = daemon.DaemonParts(Layout(tmp_path), None, None, None, Path("/x"), "1")  # type: ignore[arg-type]
     with pytest.raises(Rejected, match=r"run `unbounded-agent start` first"):
         await daemon.run(parts)
 
@@ -242,7 +244,7 @@ async def test_systemd_hears_that_the_daemon_is_up_whatever_the_api_server_does(
     loop, heard = asyncio.get_running_loop(), list[str]()
     with listening(tmp_path / "notify") as line:
         begun = loop.time()
-        async with running(host, Notifier(str(tmp_path / "notify"), 0.3)), asyncio.timeout(60):
+        async with running(host, SystemdNotifier(str(tmp_path / "notify"), 0.3)), asyncio.timeout(60):
             while len(heard) < 5:
                 await asyncio.sleep(0.05)
                 heard += received(line)
@@ -256,7 +258,7 @@ async def test_systemd_hears_that_the_daemon_is_up_whatever_the_api_server_does(
 @pytest.mark.slow
 async def test_a_loop_that_hangs_sends_no_sign_of_life(tmp_path: Path) -> None:
     with listening(tmp_path / "notify") as line:
-        alive = asyncio.create_task(Notifier(str(tmp_path / "notify"), 0.15).keep_alive())
+        alive = asyncio.create_task(SystemdNotifier(str(tmp_path / "notify"), 0.15).keep_alive())
         await asyncio.sleep(0.2)
         before = len(received(line))
         import time
@@ -272,7 +274,7 @@ async def test_a_loop_that_hangs_sends_no_sign_of_life(tmp_path: Path) -> None:
 async def test_without_a_watchdog_systemd_hears_once(tmp_path: Path) -> None:
     with listening(tmp_path / "notify") as line:
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-        await asyncio.wait_for(Notifier.from_environment(environ).keep_alive(), 1)
+        await asyncio.wait_for(SystemdNotifier.from_environment(environ).keep_alive(), 1)
         assert received(line) == ["READY=1\nWATCHDOG=1"]
 
 

@@ -19,9 +19,9 @@ from unbounded.agent.daemon.identity import (
     client_config,
     connected,
     identity_of,
-    introduction,
     is_set_up,
     join,
+    join_credentials,
     kubelet_access,
 )
 from unbounded.agent.daemon.register import register
@@ -30,8 +30,8 @@ from unbounded.agent.model import CertificateAccess
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.apiserver.server import ApiServer
-from unbounded.join.agent_config import AgentConfig, Auth, ExecCredential
-from unbounded.join.csr import Files, agent_identity, kubelet_identity, read
+from unbounded.join.agent_config import AgentConfig, ExecCredential, KubeletAuth
+from unbounded.join.csr import IdentityFiles, agent_identity, kubelet_identity, parse_certificate
 from unbounded.join.node_marks import KUBELET_LABELS
 from unbounded.join.tokens import machine_group
 from unbounded.kube.client import HttpApi
@@ -57,7 +57,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def with_token(config: AgentConfig) -> HttpApi:
-    return HttpApi(client_config(config, introduction(config, None)))
+    return HttpApi(client_config(config, join_credentials(config, None)))
 
 
 async def test_a_host_registers_its_machine_and_has_its_certificate(
@@ -157,7 +157,7 @@ async def test_joining_that_was_cut_off_goes_on_with_the_same_request(
     )
     program = ExecCredential(command="echo", args=(says,))
     by_program = config_of(server)
-    by_program = replace(by_program, kubelet=replace(by_program.kubelet, auth=Auth(exec_credential=program)))
+    by_program = replace(by_program, kubelet=replace(by_program.kubelet, auth=KubeletAuth(exec_credential=program)))
     with pytest.raises(Transient, match="approved by a person, as machina approves only what bootstrap tokens ask for"):
         await join(layout, by_program, within_s=0.3)
     assert len((await admin.get(REQUESTS))["items"]) == 1
@@ -174,14 +174,14 @@ async def test_the_agent_renews_its_certificate_by_itself_and_goes_on_with_the_n
     clock = [datetime.now(UTC)]
     async with approving(admin) as decided:
         await join(layout, config)
-        before = Files(layout.identity, agent_identity("m1")).held()
+        before = IdentityFiles(layout.identity, agent_identity("m1")).held()
         clock[0] += timedelta(days=365 * 0.95)
         identity = identity_of(layout, "m1", now=lambda: clock[0])
         async with HttpApi(client_config(config, identity)) as api:
             renewing = asyncio.create_task(identity.keep_renewed(api))
 
             async def renewed() -> bool:
-                return Files(layout.identity, agent_identity("m1")).held() != before
+                return IdentityFiles(layout.identity, agent_identity("m1")).held() != before
 
             await eventually(renewed)
             renewing.cancel()
@@ -215,7 +215,7 @@ async def test_the_agent_gets_the_certificate_of_its_kubelet(served: tuple[ApiSe
             access = await kubelet_access(api, layout, config)
             assert await kubelet_access(api, layout, config) == access
     assert isinstance(access, CertificateAccess)
-    assert read(access.pem.reveal().encode(), kubelet_identity("m1"))
+    assert parse_certificate(access.pem.reveal().encode(), kubelet_identity("m1"))
 
 
 MADE: dict[str, Any] = {"kubernetes": {}}

@@ -19,7 +19,7 @@ from tests.agent.daemon.joining import OURS
 from tests.agent.daemon.light import LightHost, all_requests_noted, audited, kubelets
 from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
-from unbounded.agent.daemon.daemon import Daemon
+from unbounded.agent.daemon.daemon import AgentDaemon
 from unbounded.agent.daemon.identity import client_config
 from unbounded.api.names import GROUP_AGENTS
 from unbounded.apiserver.pki import Authority
@@ -51,7 +51,7 @@ async def agents(server: ApiServer, admin: Client, folder: Path) -> AsyncIterato
             issued = authority.issue_client(f"system:node:{host.machine}", (GROUP_AGENTS,))
             login = AuthInfo(certificate=ClientCertificate(issued.certificate, issued.key))
             api = await stack.enter_async_context(HttpApi(client_config(host.config, StaticCredentials(login))))
-            tasks.append(asyncio.create_task(Daemon(host.parts(), host.config, api).run()))
+            tasks.append(asyncio.create_task(AgentDaemon(host.parts(), host.config, api).run()))
         try:
             yield hosts
         finally:

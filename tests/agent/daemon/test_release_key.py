@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.agent.test_kept_config import CONFIG
+from tests.agent.test_stored_config import CONFIG
 from tests.apiserver.support import eventually
 from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, word_of
 from tests.support.memory_api import MemoryApi
 from unbounded.agent.daemon import release_key
-from unbounded.agent.daemon.release_key import ReleaseKey
-from unbounded.agent.kept import config_of_this_host, keep_config, with_kept_key, with_key
+from unbounded.agent.daemon.release_key import ReleaseKeyFollower
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
-from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.stored_config import require_stored_config, store_config, with_release_key, with_stored_key
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
@@ -35,10 +35,10 @@ class Place:
     def __init__(self, folder: Path, api: MemoryApi | None = None) -> None:
         self.layout = Layout(folder)
         self.api = api or MemoryApi()
-        keep_config(self.layout, CONFIG)
-        desk = Desk(self.api, "m1", now=utc_now)
+        store_config(self.layout, CONFIG)
+        desk = RecreationStatusWriter(self.api, "m1", now=utc_now)
         self.reported = False
-        self.key = ReleaseKey(
+        self.key = ReleaseKeyFollower(
             self.api,
             self.layout,
             desk,
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def kept(self) -> str:
-        return config_of_this_host(self.layout).upgrade.public_key
+        return require_stored_config(self.layout).upgrade.public_key
 
     async def condition(self) -> tuple[str, str, str]:
         (found,) = (await self.api.get(MACHINES, "m1")).status.conditions
@@ -77,7 +77,7 @@ async def test_a_key_that_is_published_reaches_a_host_that_joined_without(place:
     await place.publish(pem_of(KEY))
     await place.key.look()
     assert place.kept == await place.key.current() == PUBLIC_KEY
-    assert config_of_this_host(place.layout) == with_key(config_of_this_host(place.layout), PUBLIC_KEY)
+    assert require_stored_config(place.layout) == with_release_key(require_stored_config(place.layout), PUBLIC_KEY)
     words = f"releases of the agent have to be signed by the key {fingerprint(PUBLIC_KEY)}"
     assert await place.condition() == ("True", "Applied", words)
 
@@ -101,7 +101,7 @@ async def test_a_key_that_root_takes_away_is_reported_as_gone(place: Place) -> N
     await place.key.look()
     place.reported = True
     await place.publish(None)
-    keep_config(place.layout, CONFIG)
+    store_config(place.layout, CONFIG)
     await place.key.look()
     words = "any release may run: neither this host nor the cluster names a key"
     assert await place.condition() == ("True", "Applied", words)
@@ -109,7 +109,7 @@ async def test_a_key_that_root_takes_away_is_reported_as_gone(place: Place) -> N
 
 @pytest.mark.parametrize("own", ["", PUBLIC_KEY])
 async def test_what_is_no_key_is_named_and_holds_upgrades_up(place: Place, own: str) -> None:
-    keep_config(place.layout, with_key(CONFIG, own))
+    store_config(place.layout, with_release_key(CONFIG, own))
     await place.publish("-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n")
     for call in (place.key.look, place.key.current):
         with pytest.raises(Rejected, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted"):
@@ -144,7 +144,7 @@ async def test_a_host_that_is_held_keeps_its_configuration(place: Place) -> None
 async def test_it_is_looked_at_again_and_trouble_does_not_end_that(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_key, "LOOK_S", 0.01)
+    monkeypatch.setattr(release_key, "POLL_S", 0.01)
     monkeypatch.setattr(release_key, "AFTER_TROUBLE_S", 0.01)
     await place.publish("wrong")
     running = asyncio.create_task(place.key.run())
@@ -159,7 +159,7 @@ async def test_it_is_looked_at_again_and_trouble_does_not_end_that(
 
 
 def test_a_start_takes_no_key_away_and_brings_another_one() -> None:
-    assert with_kept_key(CONFIG, None) == CONFIG
-    kept = with_key(CONFIG, PUBLIC_KEY)
-    assert with_kept_key(CONFIG, kept) == kept
-    assert with_kept_key(with_key(CONFIG, OTHER), kept).upgrade.public_key == OTHER
+    assert with_stored_key(CONFIG, None) == CONFIG
+    kept = with_release_key(CONFIG, PUBLIC_KEY)
+    assert with_stored_key(CONFIG, kept) == kept
+    assert with_stored_key(with_release_key(CONFIG, OTHER), kept).upgrade.public_key == OTHER

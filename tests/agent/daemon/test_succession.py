@@ -18,14 +18,14 @@ from tests.apiserver.support import eventually, running
 from tests.cli.deployed import deployed
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, goal_with
 from unbounded.agent.daemon import daemon
-from unbounded.agent.daemon.daemon import Parts
+from unbounded.agent.daemon.daemon import DaemonParts
 from unbounded.agent.daemon.identity import connected, join
 from unbounded.agent.daemon.succession import Succession, finish_succession
-from unbounded.agent.kept import config_of_this_host
 from unbounded.agent.lock import host_lock
-from unbounded.agent.model import Applied, CertificateAccess, Slot
+from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.ports import Units
-from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.stored_config import require_stored_config
 from unbounded.api.core import CERTIFICATE_REQUESTS, NODES
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
@@ -36,7 +36,7 @@ from unbounded.cli.migrate import steps
 from unbounded.cli.migrate.hand_over import hand_over, relay
 from unbounded.cli.migrate.marker import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
-from unbounded.join.csr import Files, certificate
+from unbounded.join.csr import IdentityFiles, certificate
 from unbounded.join.successor import Successor, encoded, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -54,7 +54,7 @@ class Kubelets:
     host: LightHost
     moves: list[tuple[str, str, bool]] = field(default_factory=list)
 
-    def applied(self, slot: Slot) -> Applied | None:
+    def applied(self, slot: Slot) -> BuildRecord | None:
         return self.host.host.applied if slot is Slot.KUBE1 else None
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
@@ -94,7 +94,7 @@ class Move:
     target: ApiServer
     source: MigrationSource
 
-    def parts(self, service: Service) -> Parts:
+    def parts(self, service: Service) -> DaemonParts:
         return replace(self.host.parts(), units=cast("Units", service), access=self.kubelets)
 
     async def daemon(self) -> None:
@@ -179,7 +179,7 @@ async def test_an_agent_moves_with_its_node_and_nothing_is_recreated(move: Move)
         await asyncio.sleep(3)  # long enough for a recreation to begin
         assert (await move.there.get(MACHINES, "m1")).status.active_operation is None
         assert len(move.host.host.acts) == acts
-    config = config_of_this_host(move.host.layout)
+    config = require_stored_config(move.host.layout)
     assert config.kubelet.api_server == move.target.url
     async with connected(move.host.layout, config) as api:
         assert (await api.get(MACHINES, "m1")).name == "m1"
@@ -190,11 +190,11 @@ async def test_an_agent_moves_with_its_node_and_nothing_is_recreated(move: Move)
 async def test_what_another_server_publishes_moves_nobody(move: Move) -> None:
     """The address and CA of the target, published where the agent does not look them up by its Machine."""
     await migrated(move)
-    config = config_of_this_host(move.host.layout)
+    config = require_stored_config(move.host.layout)
     await publish_cluster_info(move.there, move.target.url, (move.target.data_dir / "pki" / "ca.crt").read_bytes())
     async with beside(move.daemon()):
         await asyncio.sleep(5)
-    assert config_of_this_host(move.host.layout) == config
+    assert require_stored_config(move.host.layout) == config
 
 
 @asynccontextmanager
@@ -212,7 +212,7 @@ async def succession(it: Move) -> AsyncIterator[tuple[Succession, list[str]]]:
         machines = Cache(api, MACHINES, fields="metadata.name=m1")
         async with running_caches(Runtime(api), machines):
             layout, config = it.host.layout, it.host.config
-            desk = Desk(api, "m1", now=utc_now)
+            desk = RecreationStatusWriter(api, "m1", now=utc_now)
             yield Succession(
                 api, layout, config, machines, desk, lock=lock, held_back=lambda: "", restart=restart
             ), restarts  # fmt: skip
@@ -231,7 +231,7 @@ async def relaying(it: Move) -> AsyncIterator[None]:
 
 async def test_a_server_that_cannot_prove_itself_is_not_followed(move: Move, tmp_path: Path) -> None:
     await migrated(move)
-    before = config_of_this_host(move.host.layout)
+    before = require_stored_config(move.host.layout)
     async with succession(move) as (moving, restarts), relaying(move), running(tmp_path / "impostor") as (other, _):
         ca = (other.data_dir / "pki" / "ca.crt").read_text()
         with pytest.raises(Failure, match="certificate verify failed"):
@@ -241,7 +241,7 @@ async def test_a_server_that_cannot_prove_itself_is_not_followed(move: Move, tmp
         with pytest.raises(Rejected, match="it is another cluster"):
             await moving.follow(await successor_of(move, machine_uid="another"))
         assert restarts == []
-    assert config_of_this_host(move.host.layout) == before
+    assert require_stored_config(move.host.layout) == before
     assert not move.host.layout.succession.exists()
 
 
@@ -271,7 +271,7 @@ async def refused(it: Move) -> bool:
 async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -> None:
     await migrated(move)
     layout, successor = move.host.layout, await successor_of(move)
-    old = config_of_this_host(layout)
+    old = require_stored_config(layout)
 
     def lock(who: str) -> Any:
         return host_lock(layout, who)
@@ -279,7 +279,7 @@ async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -
     async with succession(move) as (moving, restarts), relaying(move):
         await moving.follow(successor)
         assert restarts == ["restart"]
-    new = config_of_this_host(layout)
+    new = require_stored_config(layout)
     assert access_of_config(new).server == move.target.url
     saved = layout.succession.read_bytes()
     await finish_succession(layout, old, move.kubelets, lock)  # the configuration was not written
@@ -306,11 +306,11 @@ async def test_nobody_gets_a_certificate_for_another_machine(move: Move, tmp_pat
     async with connected(move.host.layout, move.host.config) as api, relaying(move):
         for wanted in (successor_agent("m2"), successor_kubelet("m2")):
             with pytest.raises(Rejected, match="asks for a certificate of m2"):
-                await certificate(api, Files(tmp_path / "keys", wanted), wanted, within_s=20)
+                await certificate(api, IdentityFiles(tmp_path / "keys", wanted), wanted, within_s=20)
     assert (await move.there.list(CERTIFICATE_REQUESTS)).items == ()
     async with relaying(move):
         with pytest.raises(Rejected, match="is no agent with a certificate of its own"):
-            await certificate(move.here, Files(tmp_path / "more", successor_agent("m1")), successor_agent("m1"))
+            await certificate(move.here, IdentityFiles(tmp_path / "more", successor_agent("m1")), successor_agent("m1"))
 
 
 @pytest.mark.parametrize(

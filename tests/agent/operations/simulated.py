@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tests.operations.faults import Incarnation
-from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.ports import Tell
+from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.ports import OnProgress
 from unbounded.api.core import LEASES
 from unbounded.api.failures import Transient
 from unbounded.api.node_settings import NodeSettings
@@ -51,12 +51,12 @@ class SimulatedHost:
     first_renewal_s: float = 0.0
     trouble: str = ""
     acts: list[str] = field(default_factory=list)
-    applied: Applied = field(init=False)
+    applied: BuildRecord = field(init=False)
     started: asyncio.Event | None = None  # by which kubelet's start is noticed
 
     def __post_init__(self) -> None:
         goal = NodeGoal(machine=self.machine, kubernetes_version="1.34.0", api_server="https://a", ca_pem="")
-        self.applied = Applied(goal=goal, node_uid="node-1")
+        self.applied = BuildRecord(goal=goal, node_uid="node-1")
 
     def boot_machine(self) -> None:
         self.running, self.boot = True, self.boot + 1
@@ -171,10 +171,10 @@ class SimulatedNodes:
             self.host.started.set()
         return not was
 
-    def applied(self, slot: Slot) -> Applied | None:
+    def applied(self, slot: Slot) -> BuildRecord | None:
         return self.host.applied if slot is Slot.KUBE1 and self.host.whole else None
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
         raise AssertionError("the root file system stays")
 
     async def remove(self, slot: Slot) -> None:

@@ -20,11 +20,11 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.model import Slot
-from unbounded.agent.operations.agent_reset import PROCEDURE, REMOVED, AgentReset, farewell
-from unbounded.agent.recreation.desk import Desk
-from unbounded.agent.reset.parts import Resetting
-from unbounded.agent.reset.reset import take_back
-from unbounded.agent.steps.host import Host
+from unbounded.agent.operations.agent_reset import PROCEDURE, REMOVED, AgentReset, stop_after_reset
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.reset.parts import ResetContext
+from unbounded.agent.reset.reset import remove_all_parts
+from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.runner import add_all
 from unbounded.agent.steps.start_steps import start_steps
 from unbounded.api.machine import MACHINES
@@ -79,8 +79,8 @@ class Place:
     def _executor(self, life: Incarnation, api: Api) -> AgentExecutor:
         made = self.host.made
         commands, units = Through(made.commands, life), Through(made.units, life)
-        resetting = Resetting(Host(made.layout, commands, units), Through(self.host.nodes, life))
-        self.works.append(AgentReset(resetting, Desk(api, "m1", now=virtual_now)))
+        resetting = ResetContext(StepHost(made.layout, commands, units), Through(self.host.nodes, life))
+        self.works.append(AgentReset(resetting, RecreationStatusWriter(api, "m1", now=virtual_now)))
         return AgentExecutor("m1", {OperationKind.AGENT_RESET: self.works[-1]}, host_id="host")
 
     async def begin(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_it_is_complete_when_nothing_is_left_and_the_daemon_parts_after_that(fol
             assert not place.can_start, "files go before the end is written"
             return bool(ended)
 
-        parting = asyncio.create_task(farewell(place.works[-1], settled, place.host.made.commands))
+        parting = asyncio.create_task(stop_after_reset(place.works[-1], settled, place.host.made.commands))
         await place.world.operation("op", "AgentReset", "m1")
         operation = await place.ended()
         assert operation.status.phase == "Complete", operation.status
@@ -199,7 +199,7 @@ def test_an_agent_that_is_cut_off_anywhere_finishes_when_it_is_back(folders: Cal
             place.host.nodes.running = dict.fromkeys(Slot, False)
             if not end.done() and not place.can_start:
                 end.cancel()
-                await take_back(Resetting(place.host.made.host, place.host.nodes), lambda _words: None)
+                await remove_all_parts(ResetContext(place.host.made.host, place.host.nodes), lambda _words: None)
                 assert place.tree() == before, crash_at
                 return True
             place.agent.start()

@@ -18,18 +18,18 @@ from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.lock import host_lock
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.upgrade import procedure as table
-from unbounded.agent.upgrade.health import Ground
-from unbounded.agent.upgrade.procedure import Seen
+from unbounded.agent.upgrade.health import UpgradeContext
+from unbounded.agent.upgrade.procedure import UpgradeState
 from unbounded.agent.upgrade.releases import Colour
-from unbounded.agent.upgrade.staging import Fetch, Wish, fetch_release
+from unbounded.agent.upgrade.staging import Fetch, ReleaseRequest, fetch_release
 from unbounded.agent.upgrade.switching import make_trial, put_on_trial
-from unbounded.agent.upgrade.tarball import Limits
-from unbounded.agent.upgrade.trial import Progress
+from unbounded.agent.upgrade.tarball import TarballLimits
+from unbounded.agent.upgrade.trial import TrialProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.fetch.transfer import Told
-from unbounded.join.agent_config import Upgrade
+from unbounded.fetch.transfer import OnBytes
+from unbounded.join.agent_config import UpgradeConfig
 from unbounded.operations.ports import Target
 from unbounded.operations.record import Run
 
@@ -42,14 +42,16 @@ class Story:
 
     def __init__(self, root: Path, tasks: asyncio.TaskGroup, *, running: Colour, fetch: Fetch = fetch_release) -> None:
         layout = host_with(root / "host", "1")
-        self.ground = Ground.of(layout, RecordingUnits(), layout.release(running) / "unbounded-agent")
+        self.ground = UpgradeContext.of(layout, RecordingUnits(), layout.release(running) / "unbounded-agent")
         self.api = MemoryApi(now=virtual_now)
         self.key: Callable[[], Awaitable[str]] = no_key
 
         async def key() -> str:
             return await self.key()
 
-        self.work = AgentUpgrade(self.ground, HostCommands(), self.api, Upgrade(), tasks=tasks, key=key, fetch=fetch)
+        self.work = AgentUpgrade(
+            self.ground, HostCommands(), self.api, UpgradeConfig(), tasks=tasks, key=key, fetch=fetch
+        )
 
     async def target(self, name: str, stage: str = table.DOWNLOADING) -> Target:
         spec = {
@@ -73,7 +75,7 @@ class Story:
             release=colour,
             version="2",
             window_s=20,
-            progress=Progress.VERIFIED,
+            progress=TrialProgress.VERIFIED,
             operation="up",
             uid=target.operation.metadata.uid,
         )
@@ -101,7 +103,7 @@ def test_a_release_is_fetched_when_the_one_before_has_let_go_of_its_files(tmp_pa
     """Its operation may have ended, by its deadline, while a thread still works on the archive."""
     order: list[str] = []
 
-    async def fetch(wish: Wish, archive: Path, _limits: Limits, _told: Told) -> str:
+    async def fetch(wish: ReleaseRequest, archive: Path, _limits: TarballLimits, _told: OnBytes) -> str:
         order.append(f"{wish.operation} begins")
         try:
             if wish.operation == "first":
@@ -118,14 +120,14 @@ def test_a_release_is_fetched_when_the_one_before_has_let_go_of_its_files(tmp_pa
         await asyncio.sleep(1)
         await story.do(second, table.FETCH)
         await asyncio.sleep(10)
-        assert (await story.work.observe(second)).fact is Seen.STAGED
+        assert (await story.work.observe(second)).fact is UpgradeState.STAGED
 
     play(told)
     assert order == ["first begins", "first ends", "second begins", "second ends"]
 
 
 def test_a_fetch_that_has_to_wait_too_long_is_asked_for_again(tmp_path: Path) -> None:
-    async def fetch(_wish: Wish, _archive: Path, _limits: Limits, _told: Told) -> str:
+    async def fetch(_wish: ReleaseRequest, _archive: Path, _limits: TarballLimits, _told: OnBytes) -> str:
         try:
             await asyncio.sleep(3600)
         finally:
@@ -139,7 +141,7 @@ def test_a_fetch_that_has_to_wait_too_long_is_asked_for_again(tmp_path: Path) ->
         await asyncio.sleep(1)
         with pytest.raises(Transient, match="too late"):
             await story.do(second, table.FETCH)
-        assert (await story.work.observe(second)).fact is Seen.ABSENT
+        assert (await story.work.observe(second)).fact is UpgradeState.ABSENT
 
     play(told)
 
@@ -147,7 +149,7 @@ def test_a_fetch_that_has_to_wait_too_long_is_asked_for_again(tmp_path: Path) ->
 def test_each_release_is_held_against_the_key_that_is_in_force_by_then(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    async def fetch(wish: Wish, archive: Path, _limits: Limits, _told: Told) -> str:
+    async def fetch(wish: ReleaseRequest, archive: Path, _limits: TarballLimits, _told: OnBytes) -> str:
         asked.append(wish.public_key)
         return digest_of(release_tarball(archive, "2"))
 
@@ -163,7 +165,7 @@ def test_each_release_is_held_against_the_key_that_is_in_force_by_then(tmp_path:
 
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.BLUE, fetch=fetch)
-        for name, key, fact in (("one", refused, Seen.FETCH_FAILED), ("two", given, Seen.STAGED)):
+        for name, key, fact in (("one", refused, UpgradeState.FETCH_FAILED), ("two", given, UpgradeState.STAGED)):
             story.key = key
             target = await story.target(name)
             await story.do(target, table.FETCH)
@@ -229,7 +231,7 @@ def test_nothing_is_changed_after_a_reset_has_begun(tmp_path: Path, action: str)
 
 
 def test_what_a_later_agent_noted_of_a_trial_that_is_over_keeps_from_nothing(tmp_path: Path) -> None:
-    async def fetch(_wish: Wish, archive: Path, _limits: Limits, _told: Told) -> str:
+    async def fetch(_wish: ReleaseRequest, archive: Path, _limits: TarballLimits, _told: OnBytes) -> str:
         return digest_of(release_tarball(archive, "2"))
 
     async def told(tasks: asyncio.TaskGroup) -> None:
@@ -237,13 +239,13 @@ def test_what_a_later_agent_noted_of_a_trial_that_is_over_keeps_from_nothing(tmp
         story.ground.layout.etc.mkdir(parents=True)
         story.ground.layout.upgrade.write_text('{"format": 9, "progress": {"in": "another form"}}')
         target = await story.target("up")
-        assert (await story.work.observe(target)).fact is Seen.ABSENT
+        assert (await story.work.observe(target)).fact is UpgradeState.ABSENT
         await story.do(target, table.FETCH)
-        while (await story.work.observe(target)).fact is Seen.FETCHING:  # noqa: ASYNC110  # as the engine looks
+        while (await story.work.observe(target)).fact is UpgradeState.FETCHING:  # noqa: ASYNC110  # as the engine looks
             await asyncio.sleep(0.01)
-        assert (await story.work.observe(target)).fact is Seen.STAGED
+        assert (await story.work.observe(target)).fact is UpgradeState.STAGED
         await story.do(target, table.VERIFY)
-        assert (await story.work.observe(target)).fact is Seen.VERIFIED
+        assert (await story.work.observe(target)).fact is UpgradeState.VERIFIED
 
     async def real() -> None:  # the release is run: no virtual time
         async with asyncio.TaskGroup() as tasks:
@@ -257,8 +259,8 @@ def test_what_a_later_agent_noted_of_a_trial_that_goes_on_is_left_alone(tmp_path
         story = Story(tmp_path, tasks, running=Colour.GREEN)
         target = await story.trial(switched=True)
         story.ground.layout.upgrade.write_text('{"format": 9}')
-        assert (await story.work.observe(target)).fact is Seen.UNREADABLE
-        assert (await story.work.observe(await story.target("next"))).fact is Seen.UNREADABLE
+        assert (await story.work.observe(target)).fact is UpgradeState.UNREADABLE
+        assert (await story.work.observe(await story.target("next"))).fact is UpgradeState.UNREADABLE
         assert story.ground.layout.upgrade.read_text() == '{"format": 9}'
 
     play(told)
@@ -271,6 +273,6 @@ def test_an_operation_whose_traces_cannot_be_read_is_not_begun_anew(tmp_path: Pa
         story = Story(tmp_path, tasks, running=Colour.BLUE)
         target = await story.trial(switched=False)
         story.ground.layout.upgrade.write_text('{"format": 9}')
-        assert (await story.work.observe(target)).fact is Seen.UNREADABLE
+        assert (await story.work.observe(target)).fact is UpgradeState.UNREADABLE
 
     play(told)

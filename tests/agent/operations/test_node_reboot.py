@@ -17,7 +17,7 @@ from tests.operations.faults import Incarnation
 from tests.operations.world import Process, World
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.operations.node_reboot import (
     NODE_REBOOT,
@@ -28,9 +28,9 @@ from unbounded.agent.operations.node_reboot import (
     STOPPING_SERVICES,
     UNDOING,
     VERIFYING,
+    LeaseRenewals,
     NodeReboot,
-    Renewals,
-    Seen,
+    NodeState,
     procedure,
 )
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
@@ -91,7 +91,7 @@ def facts_of(operation: MachineOperation) -> tuple[str | None, str | None, list[
 
 def test_the_table_has_no_holes_and_no_lies() -> None:
     assert NODE_REBOOT.faults() == []
-    assert NODE_REBOOT.table.keys() == set(product(NODE_REBOOT.stages, Seen))
+    assert NODE_REBOOT.table.keys() == set(product(NODE_REBOOT.stages, NodeState))
 
 
 def test_a_reboot_stops_and_starts_each_thing_once_and_proves_it() -> None:
@@ -172,7 +172,7 @@ def test_a_slow_host_breaks_a_limit_once_and_gets_a_longer_one() -> None:
 def test_the_deadline_of_the_operation_bounds_longer_limits() -> None:
     async def story() -> None:
         place = Place()
-        place.durations.completed(Work.RENEWAL, 600.0)
+        place.durations.completed(TimedWork.RENEWAL, 600.0)
         assert procedure(place.durations).stages[VERIFYING].limit_s == 1800.0
         await place.begin()
         place.host.first_renewal_s = 1000.0
@@ -187,7 +187,7 @@ def test_the_deadline_of_the_operation_bounds_longer_limits() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 1e6])
 def test_the_procedure_is_sound_with_any_history(seconds: float) -> None:
     durations = Durations()
-    for work in Work:
+    for work in TimedWork:
         durations.completed(work, seconds)
     assert procedure(durations).faults() == []
 
@@ -367,7 +367,7 @@ def stage_of(operation: MachineOperation) -> str:
 def test_a_stage_that_is_undone_is_one_whose_work_can_be_undone() -> None:
     undone = {name for name, stage in NODE_REBOOT.stages.items() if stage.undo is not None}
     assert undone == {STOPPING_SERVICES, STOPPING_MACHINE}
-    assert all(NODE_REBOOT.stages[name].undo == NODE_REBOOT.table[UNDOING, Seen.DOWN] for name in undone)
+    assert all(NODE_REBOOT.stages[name].undo == NODE_REBOOT.table[UNDOING, NodeState.DOWN] for name in undone)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_a_stage_that_is_undone_is_one_whose_work_can_be_undone() -> None:
     ids=["changed-after", "unchanged", "late", "before", "first", "another-boot", "unread"],
 )
 def test_a_lease_counts_as_renewed_when_it_changed_in_that_boot(notes: list[tuple[str, str]], renewed: bool) -> None:
-    renewals = Renewals()
+    renewals = LeaseRenewals()
     for renewal, boot_id in notes:
         renewals.note(renewal, boot_id)
     assert renewals.renewed(notes[-1][1] if notes else "b2") is renewed

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.support.authority import PEM
 from unbounded.agent.model import NodeGoal
-from unbounded.agent.ports import Ran, UnitFacts
-from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
+from unbounded.agent.ports import CommandResult, UnitFacts
+from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 
 TOKEN = "abcdef.0123456789abcdef"
 GOAL = NodeGoal(
@@ -28,7 +28,7 @@ def config(*, api_server: str, ca_pem: str = PEM, **more: Any) -> AgentConfig:
     return AgentConfig(
         machine_name="m1",
         cluster=Cluster(ca_cert_base64=base64.b64encode(ca_pem.encode()).decode(), version="1.34.0"),
-        kubelet=Kubelet(api_server=api_server, auth=Auth(bootstrap_token=TOKEN)),
+        kubelet=Kubelet(api_server=api_server, auth=KubeletAuth(bootstrap_token=TOKEN)),
         **more,
     )
 
@@ -39,8 +39,8 @@ class NoCommands:
     def __init__(self, says: str = "") -> None:
         self._says = says
 
-    async def run(self, *argv: str, **_: Any) -> Ran:
-        return Ran(argv, 0, self._says, "")
+    async def run(self, *argv: str, **_: Any) -> CommandResult:
+        return CommandResult(argv, 0, self._says, "")
 
 
 class NoUnits:

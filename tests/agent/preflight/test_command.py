@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.agent.preflight.support import config
-from unbounded.agent.kept import keep_config
 from unbounded.agent.layout import Layout
 from unbounded.agent.preflight import command
-from unbounded.join.agent_config import AgentConfig, Downloads, Source
+from unbounded.agent.stored_config import store_config
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
 
-NOWHERE = Source(base_url="http://127.0.0.1:1")
+NOWHERE = ArtifactSource(base_url="http://127.0.0.1:1")
 
 
 async def findings(layout: Layout, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ async def findings(layout: Layout, capsys: pytest.CaptureFixture[str]) -> dict[s
 
 
 def join(layout: Layout, kept: AgentConfig) -> None:
-    keep_config(layout, kept)
+    store_config(layout, kept)
     layout.identity.mkdir(parents=True)
     (layout.identity / "agent.pem").write_text("a certificate")
 

@@ -12,14 +12,14 @@ import pytest
 
 from tests.agent.preflight.support import GOAL, NoCommands, NoUnits
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, Slot
-from unbounded.agent.preflight import host as checks
-from unbounded.agent.preflight.look import look
-from unbounded.agent.preflight.report import CHECKS, Finding, Severity
-from unbounded.agent.preflight.seen import Found, Graphics, Host
-from unbounded.agent.steps.sysctl import KUBELET, Refused
+from unbounded.agent.model import BuildRecord, Slot
+from unbounded.agent.preflight import host_checks as checks
+from unbounded.agent.preflight.observations import Graphics, HostObservation, SlotObservation
+from unbounded.agent.preflight.observe_host import observe_host
+from unbounded.agent.preflight.report import CHECKS, PreflightFinding, Severity
+from unbounded.agent.steps.sysctl import KUBELET, RejectedParameter
 
-GOOD = Host(
+GOOD = HostObservation(
     uid=0,
     system="debian",
     arch="x86_64",
@@ -31,16 +31,16 @@ GOOD = Host(
     controllers=frozenset({"cpu", "memory", "pids", "io"}),
     free_bytes=20 << 30,
     free_inodes=5_000_000,
-    slots={slot: Found() for slot in Slot},
+    slots={slot: SlotObservation() for slot in Slot},
 )
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
 
 
-def applied(machine: str = "m1") -> Applied:
-    return Applied(goal=msgspec.structs.replace(GOAL, machine=machine))
+def applied(machine: str = "m1") -> BuildRecord:
+    return BuildRecord(goal=msgspec.structs.replace(GOAL, machine=machine))
 
 
-def worst(findings: Iterable[Finding], name: str) -> Severity:
+def worst(findings: Iterable[PreflightFinding], name: str) -> Severity:
     mine = [one.severity for one in findings if one.name == name]
     assert mine, f"nothing is said of {name}"
     return max(mine, key=list(Severity).index)
@@ -67,19 +67,19 @@ def test_a_good_host_has_nothing_but_ok_and_each_check_of_a_host_speaks() -> Non
         (
             "kernel-parameters",
             ERROR,
-            {"refused": (Refused("kernel.panic", "0", "10"),)},
+            {"refused": (RejectedParameter("kernel.panic", "0", "10"),)},
             "panic is 0, and kubelet needs 10",
         ),
         (
             "kernel-parameters",
             ERROR,
-            {"refused": (Refused("kernel.panic", None, "10"),)},
+            {"refused": (RejectedParameter("kernel.panic", None, "10"),)},
             "has no kernel.panic, and kub",
         ),
         (
             "kernel-parameters",
             OK,
-            {"refused": (Refused("kernel.panic", "0", "10", True),)},
+            {"refused": (RejectedParameter("kernel.panic", "0", "10", True),)},
             "start sets kernel.panic=10",
         ),
         ("nspawn-runtime", WARNING, {"programs": frozenset({"machinectl", "nft", "ip"})}, "systemd-container"),
@@ -89,7 +89,12 @@ def test_a_good_host_has_nothing_but_ok_and_each_check_of_a_host_speaks() -> Non
         ("disk-space", ERROR, {"free_bytes": 7 << 30}, "7.0 GiB free"),
         ("disk-space", ERROR, {"free_inodes": 1000}, "1000 inodes"),
         ("disk-space", OK, {"free_inodes": 0}, "20.0 GiB"),
-        ("disk-space", WARNING, {"free_bytes": 1 << 30, "slots": {Slot.KUBE1: Found(True, applied())}}, "1.0 GiB"),
+        (
+            "disk-space",
+            WARNING,
+            {"free_bytes": 1 << 30, "slots": {Slot.KUBE1: SlotObservation(True, applied())}},
+            "1.0 GiB",
+        ),
         ("cgroups", ERROR, {"cgroup_version": 1}, "unified_cgroup_hierarchy"),
         ("cgroups", ERROR, {"cgroup_version": 0}, "not mounted"),
         ("cgroups", ERROR, {"controllers": frozenset({"cpu"})}, "no memory, pids"),
@@ -97,10 +102,20 @@ def test_a_good_host_has_nothing_but_ok_and_each_check_of_a_host_speaks() -> Non
         ("nvidia-driver", ERROR, {"graphics": Graphics(cards=1, devices=1)}, "module is not loaded"),
         ("nvidia-driver", WARNING, {"graphics": Graphics(cards=1, driver="550.1")}, "nvidia-modprobe"),
         ("nvidia-driver", OK, {"graphics": Graphics(cards=1, devices=1, driver="550.1")}, "driver 550.1"),
-        ("nspawn-machine-provisioning", OK, {"slots": {Slot.KUBE1: Found(True, applied())}}, "Kubernetes 1.34.0"),
-        ("nspawn-machine-provisioning", WARNING, {"slots": {Slot.KUBE1: Found(True)}}, "not whole"),
-        ("nspawn-machine-provisioning", ERROR, {"slots": {Slot.KUBE2: Found(True, applied("m2"))}}, "Machine 'm2'"),
-        ("nspawn-machine-provisioning", ERROR, {"slots": {Slot.KUBE1: Found(broken="damaged")}}, "damaged"),
+        (
+            "nspawn-machine-provisioning",
+            OK,
+            {"slots": {Slot.KUBE1: SlotObservation(True, applied())}},
+            "Kubernetes 1.34.0",
+        ),
+        ("nspawn-machine-provisioning", WARNING, {"slots": {Slot.KUBE1: SlotObservation(True)}}, "not whole"),
+        (
+            "nspawn-machine-provisioning",
+            ERROR,
+            {"slots": {Slot.KUBE2: SlotObservation(True, applied("m2"))}},
+            "Machine 'm2'",
+        ),
+        ("nspawn-machine-provisioning", ERROR, {"slots": {Slot.KUBE1: SlotObservation(broken="damaged")}}, "damaged"),
         ("nspawn-machine-provisioning", ERROR, {"resetting": True}, "unbounded-agent reset"),
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
@@ -128,8 +143,8 @@ def put(root: Path, path: str, content: str = "") -> None:
     file.write_text(content)
 
 
-async def seen(root: Path, **active: bool) -> Host:
-    return await look(Layout(root), NoCommands("systemd 255 (255.4-1ubuntu8)\n+PAM"), NoUnits(active))
+async def seen(root: Path, **active: bool) -> HostObservation:
+    return await observe_host(Layout(root), NoCommands("systemd 255 (255.4-1ubuntu8)\n+PAM"), NoUnits(active))
 
 
 async def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
@@ -158,9 +173,9 @@ async def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
 async def test_each_parameter_that_kubelet_refuses_is_found(tmp_path: Path, key: str) -> None:
     for one, needed in KUBELET.items():
         put(tmp_path, f"/proc/sys/{one.replace('.', '/')}", f"{needed if one != key else 7}\n")
-    assert (await seen(tmp_path)).refused == (Refused(key, "7", KUBELET[key], settable=True),)
+    assert (await seen(tmp_path)).refused == (RejectedParameter(key, "7", KUBELET[key], settable=True),)
     (tmp_path / "proc/sys" / key.replace(".", "/")).unlink()
-    assert (await seen(tmp_path)).refused == (Refused(key, None, KUBELET[key]),)
+    assert (await seen(tmp_path)).refused == (RejectedParameter(key, None, KUBELET[key]),)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +215,8 @@ async def test_slots_are_whole_half_built_or_damaged(tmp_path: Path) -> None:
     layout.rootfs("kube1").mkdir(parents=True)
     layout.rootfs("kube2").mkdir(parents=True)
     slots = (await seen(tmp_path)).slots
-    assert slots[Slot.KUBE1] == Found(True, applied())
-    assert slots[Slot.KUBE2] == Found(True)
+    assert slots[Slot.KUBE1] == SlotObservation(True, applied())
+    assert slots[Slot.KUBE2] == SlotObservation(True)
     put(tmp_path, beside, "0" * 64)
     assert "checksum" in (await seen(tmp_path)).slots[Slot.KUBE1].broken
 

@@ -22,20 +22,29 @@ from tests.apiserver.support import running
 from tests.fetch.layers import files, image
 from tests.fetch.registries import Registry, served
 from tests.support.authority import PEM
+from unbounded.agent.artifacts.blob_store import BlobStore
 from unbounded.agent.artifacts.cache import PATIENT, ArtifactCache
 from unbounded.agent.artifacts.images import ImageCache
-from unbounded.agent.artifacts.shelf import Shelf
 from unbounded.agent.artifacts.sources import artifacts, sandbox_artifact
-from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, Slot
-from unbounded.agent.node.applied import write_applied
-from unbounded.agent.preflight.report import Finding, Report, Severity, as_json, as_text
+from unbounded.agent.model import BuildRecord, Slot
+from unbounded.agent.node.build_record import write_build_record
+from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
+from unbounded.agent.preflight.report import PreflightFinding, PreflightReport, Severity, as_json, as_text
 from unbounded.agent.preflight.run import run_preflight
 from unbounded.api.failures import Rejected
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.web import Web
-from unbounded.join.agent_config import AgentConfig, Attest, Auth, Downloads, ExecCredential, Kubelet, Proxy, Source
+from unbounded.join.agent_config import (
+    AgentConfig,
+    ArtifactSource,
+    Attest,
+    Downloads,
+    ExecCredential,
+    Kubelet,
+    KubeletAuth,
+    Proxy,
+)
 from unbounded.kube.config import from_kubeconfig
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
@@ -79,20 +88,20 @@ class Place:
 
     async def preflight(
         self, config: AgentConfig | Rejected | None = None, unknown_keys: tuple[str, ...] = (), **facts: Any
-    ) -> Report:
+    ) -> PreflightReport:
         given, host = config or self.config, HostFacts(**facts)
         return await run_preflight(given, host, self.layout, NoCommands(), NoUnits(), unknown_keys=unknown_keys)
 
-    async def findings(self, config: AgentConfig | None = None, **more: Any) -> dict[str, list[Finding]]:
+    async def findings(self, config: AgentConfig | None = None, **more: Any) -> dict[str, list[PreflightFinding]]:
         told = await self.preflight(config, **more)
-        found: dict[str, list[Finding]] = {}
+        found: dict[str, list[PreflightFinding]] = {}
         for one in told.findings:
             found.setdefault(one.name, []).append(one)
         return found
 
 
 def mirrored(host: str) -> Downloads:
-    source = Source(base_url=f"http://{host}/mirror")
+    source = ArtifactSource(base_url=f"http://{host}/mirror")
     return Downloads(kubernetes=source, containerd=source, runc=source, cni=source, crictl=source, sandbox=source)
 
 
@@ -118,7 +127,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Place]:
         yield made
 
 
-def severities(found: dict[str, list[Finding]]) -> dict[str, set[Severity]]:
+def severities(found: dict[str, list[PreflightFinding]]) -> dict[str, set[Severity]]:
     return {name: {one.severity for one in found[name]} for name in NAMED}
 
 
@@ -166,7 +175,7 @@ async def test_an_artifact_that_is_not_to_be_had_is_named(
 
 @pytest.mark.slow
 async def test_a_sandbox_image_that_the_mirror_lacks_is_named(here: Place) -> None:
-    def sandbox(found: dict[str, list[Finding]]) -> tuple[Severity, str]:
+    def sandbox(found: dict[str, list[PreflightFinding]]) -> tuple[Severity, str]:
         (one,) = (one for one in found["cri-artifacts"] if one.target.startswith("sandbox"))
         return one.severity, one.message
 
@@ -178,7 +187,7 @@ async def test_a_sandbox_image_that_the_mirror_lacks_is_named(here: Place) -> No
     assert sandbox(await here.findings(bare, debootstrap=True)) == (ERROR, lacks)
     here.mirror.status = 500
     assert sandbox(await here.findings())[0] is ERROR, "it may be there"
-    nowhere = replace(here.config, downloads=replace(here.config.downloads, sandbox=Source()))
+    nowhere = replace(here.config, downloads=replace(here.config.downloads, sandbox=ArtifactSource()))
     no_mirror = "no mirror is named for it (Downloads.Sandbox)"
     assert sandbox(await here.findings(nowhere)) == (OK, f"{no_mirror}: {holds}")
     bare = replace(nowhere, oci_image="")
@@ -193,7 +202,7 @@ async def test_a_proxy_that_refuses_or_is_not_there_is_named(here: Place) -> Non
     async def refuses(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=403)
 
-    source = Source(base_url="http://mirror.example.com")
+    source = ArtifactSource(base_url="http://mirror.example.com")
     far = replace(here.config, downloads=replace(here.config.downloads, cni=source), oci_image="r.example.com/root:v1")
     async with served(refuses) as host:
         for at, words in (
@@ -210,7 +219,7 @@ async def test_a_proxy_that_refuses_or_is_not_there_is_named(here: Place) -> Non
 async def test_a_mirror_whose_authority_is_not_known_needs_it_in_the_configuration(
     here: Place,
 ) -> None:
-    source = Source(base_url=here.config.kubelet.api_server)  # of an authority that the system does not know
+    source = ArtifactSource(base_url=here.config.kubelet.api_server)  # of an authority that the system does not know
     changed = replace(here.config, downloads=replace(here.config.downloads, cni=source))
     (found,) = (await here.findings(changed))["cni-artifacts"]
     said = "its certificate is not trusted: CaBundle has to hold its authority (Downloads.CNI)"
@@ -219,7 +228,7 @@ async def test_a_mirror_whose_authority_is_not_known_needs_it_in_the_configurati
 
 @pytest.mark.slow
 async def test_a_url_in_place_of_the_base_is_what_is_asked_for(here: Place) -> None:
-    runc = Source(url=f"http://{here.mirror.host}/own/runc-{{version}}?key=opensesame")
+    runc = ArtifactSource(url=f"http://{here.mirror.host}/own/runc-{{version}}?key=opensesame")
     changed = replace(here.config, downloads=replace(here.config.downloads, runc=runc))
     found = await here.findings(changed)
     assert severities(found)["cri-artifacts"] == {OK}
@@ -228,7 +237,7 @@ async def test_a_url_in_place_of_the_base_is_what_is_asked_for(here: Place) -> N
 
 @pytest.mark.slow
 async def test_a_url_with_a_place_that_means_nothing_is_a_fault_of_the_configuration(here: Place) -> None:
-    runc = Source(url=f"http://{here.mirror.host}/runc-{{flavour}}")
+    runc = ArtifactSource(url=f"http://{here.mirror.host}/runc-{{flavour}}")
     changed = replace(here.config, downloads=replace(here.config.downloads, runc=runc))
     found = await here.findings(changed)
     assert (found["agent-config"][0].severity, "Downloads.Runc" in found["agent-config"][0].message) == (ERROR, True)
@@ -246,8 +255,8 @@ async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned
     pinned = replace(sources, cni=replace(sources.cni, version="1.5.1", sha256=CONTENT_SHA256.upper()))
     config = replace(here.config, downloads=pinned)
     assert (await here.findings(config))["cni-artifacts"][0].severity is OK
-    (cni,) = (one for one in artifacts(node_goal(config, HostFacts()), "amd64") if one.name == "cni")
-    shelf = Shelf(here.layout.artifacts)
+    (cni,) = (one for one in artifacts(goal_from_config(config, HostFacts()), "amd64") if one.name == "cni")
+    shelf = BlobStore(here.layout.artifacts)
     shelf.open()
     async with Web(patience=PATIENT) as web_:
         assert (await ArtifactCache(shelf, web_, web_).get(replaced(cni, sha256=""), lambda _: None)).checked is False
@@ -259,10 +268,10 @@ async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned
 async def test_where_there_is_a_node_nothing_that_it_is_made_from_is_asked_for(here: Place) -> None:
     """What the configuration named once may be gone, and the node may have been made anew from something else."""
     here.mirror.gone = {"/"}
-    newer = replace(node_goal(here.config, HostFacts()), kubernetes_version="1.35.0", image="another/root:v2")
-    write_applied(here.layout, Slot.KUBE2, Applied(goal=newer))
+    newer = replace(goal_from_config(here.config, HostFacts()), kubernetes_version="1.35.0", image="another/root:v2")
+    write_build_record(here.layout, Slot.KUBE2, BuildRecord(goal=newer))
     assert severities(await here.findings())["kubernetes-artifacts"] == {ERROR}  # none registered: it is made anew
-    write_applied(here.layout, Slot.KUBE2, Applied(goal=newer, node_uid="uid-1"))
+    write_build_record(here.layout, Slot.KUBE2, BuildRecord(goal=newer, node_uid="uid-1"))
     here.mirror.asked.clear()
     assert severities(await here.findings()) == {name: {OK} for name in NAMED}
     assert here.mirror.asked == []
@@ -272,7 +281,7 @@ async def test_where_there_is_a_node_nothing_that_it_is_made_from_is_asked_for(h
 async def test_what_is_odd_about_a_configuration_is_a_warning(here: Place) -> None:
     told = (await here.findings(unknown_keys=("unknown key A (B?)",)))["agent-config"]
     assert [(one.severity, one.message) for one in told] == [(WARNING, "unknown key A (B?)")]
-    program = Auth(exec_credential=ExecCredential(command="aws-iam"))
+    program = KubeletAuth(exec_credential=ExecCredential(command="aws-iam"))
     by_program = replace(here.config, kubelet=replace(here.config.kubelet, auth=program))
     told = (await here.findings(by_program))["agent-config"]
     assert [(one.severity, one.target) for one in told] == [(WARNING, "Kubelet.Auth.ExecCredential")]
@@ -348,17 +357,19 @@ async def test_trouble_on_the_way_is_told_by_its_kind(here: Place) -> None:
 
 
 async def test_an_api_server_that_is_not_ready_yet(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unbounded.agent.preflight.seen import Reached
-    from unbounded.agent.preflight.wanted import api_server
+    from unbounded.agent.preflight.config_checks import api_server
+    from unbounded.agent.preflight.observations import ServiceAnswer
 
-    severity = {status: api_server(Reached("", "", status=status)).severity for status in (200, 401, 403, 500, 503)}
+    severity = {
+        status: api_server(ServiceAnswer("", "", status=status)).severity for status in (200, 401, 403, 500, 503)
+    }
     assert severity == {200: OK, 401: OK, 403: OK, 500: ERROR, 503: ERROR}
 
 
 @pytest.mark.slow
 async def test_what_is_in_the_cache_needs_no_mirror_and_no_registry(here: Place) -> None:
-    goal = node_goal(here.config, HostFacts())
-    shelf = Shelf(here.layout.artifacts)
+    goal = goal_from_config(here.config, HostFacts())
+    shelf = BlobStore(here.layout.artifacts)
     shelf.open()
     async with Web(patience=PATIENT) as open_web:
         sandbox = sandbox_artifact(goal, "amd64")
@@ -378,7 +389,7 @@ async def test_what_is_in_the_cache_needs_no_mirror_and_no_registry(here: Place)
 async def test_attestation_wants_a_tpm_where_no_token_is_given(here: Place) -> None:
     attested = replace(
         here.config,
-        kubelet=replace(here.config.kubelet, auth=Auth()),
+        kubelet=replace(here.config.kubelet, auth=KubeletAuth()),
         attest=Attest(url=f"http://{here.mirror.host}/boot/x"),
     )
     found = (await here.findings(attested))["attestation"]
@@ -408,14 +419,14 @@ async def test_neither_secrets_nor_addresses_are_told(here: Place) -> None:
         oci_image=f"127.0.0.1:{closed}/root:v1",
         kubelet=replace(here.config.kubelet, api_server=f"https://127.0.0.1:{closed}"),
         downloads=Downloads(
-            kubernetes=Source(base_url="http://mirror.invalid"),
-            containerd=Source(url=f"http://127.0.0.1:{closed}/c?key={secret}"),
-            runc=Source(url=f"http://{here.mirror.host}/gone?key={secret}"),
-            cni=Source(url=f"https://{here.mirror.host}/cni"),
-            crictl=Source(url=f"http://127.0.0.1:{closed}/crictl-{{nothing}}?key={secret}"),
+            kubernetes=ArtifactSource(base_url="http://mirror.invalid"),
+            containerd=ArtifactSource(url=f"http://127.0.0.1:{closed}/c?key={secret}"),
+            runc=ArtifactSource(url=f"http://{here.mirror.host}/gone?key={secret}"),
+            cni=ArtifactSource(url=f"https://{here.mirror.host}/cni"),
+            crictl=ArtifactSource(url=f"http://127.0.0.1:{closed}/crictl-{{nothing}}?key={secret}"),
         ),
     )
-    fixed = replace(broken, downloads=replace(broken.downloads, crictl=Source()))
+    fixed = replace(broken, downloads=replace(broken.downloads, crictl=ArtifactSource()))
     here.mirror.gone = {"gone"}
     for given in (here.config, broken, fixed):
         told = await here.preflight(given)

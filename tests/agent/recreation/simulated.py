@@ -13,9 +13,9 @@ from tests.operations.faults import Incarnation
 from tests.operations.simulated import Violation
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import virtual_now
-from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.ports import Tell
-from unbounded.agent.recreation.state import Failed, Transition
+from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.recreation.state_store import FailedRecreation, Transition
 from unbounded.api.core import LEASES, NODES
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.node_settings import NodeSettings
@@ -42,7 +42,7 @@ class SimSlot:
     """What a slot is now; the first four survive a loss of power."""
 
     exists: bool = False
-    applied: Applied | None = None
+    applied: BuildRecord | None = None
     enabled: bool = False
     certificate: bool = False
     running: bool = False
@@ -64,7 +64,7 @@ class MemoryBook:
 
     def __init__(self) -> None:
         self._current: Transition | None = None
-        self._failed: Failed | None = None
+        self._failed: FailedRecreation | None = None
         self.written: list[Transition] = []
 
     def current(self) -> Transition | None:
@@ -77,10 +77,10 @@ class MemoryBook:
     def clear(self) -> None:
         self._current = None
 
-    def failed(self) -> Failed | None:
+    def failed(self) -> FailedRecreation | None:
         return self._failed
 
-    def fail(self, failed: Failed) -> None:
+    def fail(self, failed: FailedRecreation) -> None:
         self._failed = failed
 
     def forget(self) -> None:
@@ -242,7 +242,7 @@ class SimNodes:
         it = self._host.slots[slot]
         return SlotFacts(slot, it.exists, it.applied, it.running, it.boot_id, it.kubelet, it.containerd)
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
         it, host = self._host.slots[slot], self._host
         if it.running:
             host.violated(f"{slot} is built while it runs")
@@ -261,7 +261,7 @@ class SimNodes:
             raise Rejected(f"there is no kubelet {UNBUILDABLE}")
 
         def end() -> None:
-            host.slots[slot].applied = Applied(goal=goal)
+            host.slots[slot].applied = BuildRecord(goal=goal)
             host.slots[slot].certificate = isinstance(access, CertificateAccess)
 
         await self._do(f"build {slot} ends", end)
@@ -342,10 +342,10 @@ class SimNodes:
         applied = it.applied
         if applied is None:
             raise Transient(f"{slot} is not whole")
-        known = Applied(goal=applied.goal, node_uid=node_uid)
+        known = BuildRecord(goal=applied.goal, node_uid=node_uid)
         await self._do(f"{slot} is Node {node_uid}", lambda: setattr(it, "applied", known))
 
-    def applied(self, slot: Slot) -> Applied | None:
+    def applied(self, slot: Slot) -> BuildRecord | None:
         if self._host.applied is not None:
             self._host.applied(slot)
         return self._host.slots[slot].applied

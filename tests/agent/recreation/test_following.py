@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.agent.goals import goal
-from unbounded.agent.recreation.following import differs, node_change
+from unbounded.agent.recreation.label_sync import labels_differ, node_change
 from unbounded.join.node_marks import label_changes, taints_after
 
 THEIRS = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": "2030-01-01T00:00:00Z"}
@@ -58,6 +58,8 @@ def test_a_node_that_is_as_it_is_wanted_is_not_written() -> None:
 
 
 def test_the_order_of_taints_makes_no_difference() -> None:
-    assert not differs(goal(taints=("a:NoSchedule", "b:NoSchedule")), goal(taints=("b:NoSchedule", "a:NoSchedule")))
-    assert differs(goal(taints=("a:NoSchedule",)), goal())
-    assert differs(goal(labels={"a": ""}), goal(labels={}))
+    assert not labels_differ(
+        goal(taints=("a:NoSchedule", "b:NoSchedule")), goal(taints=("b:NoSchedule", "a:NoSchedule"))
+    )
+    assert labels_differ(goal(taints=("a:NoSchedule",)), goal())
+    assert labels_differ(goal(labels={"a": ""}), goal(labels={}))

@@ -14,29 +14,42 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.agent.goals import goal
-from unbounded.agent.desired import Desired
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
-from unbounded.agent.ports import Nodes, Tell
-from unbounded.agent.recreation.access import carried_or
+from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
+from unbounded.agent.node_spec.from_machine import DesiredNode
+from unbounded.agent.ports import Nodes, OnProgress
+from unbounded.agent.recreation.access import reuse_or
 from unbounded.agent.recreation.controller import choose_home
-from unbounded.agent.recreation.plan import TABLE, Limits, Seen, Side, Start, Stop, plan
-from unbounded.agent.recreation.proof import Evidence, missing, same_version
-from unbounded.agent.recreation.report import pending
-from unbounded.agent.recreation.state import DiskBook, Failed, Phase, Transition
-from unbounded.agent.recreation.witness import Witness
+from unbounded.agent.recreation.evidence import EvidenceCollector
+from unbounded.agent.recreation.plan import (
+    TABLE,
+    RecreationLimits,
+    RecreationObservation,
+    Side,
+    StartMachine,
+    StopMachine,
+    plan,
+)
+from unbounded.agent.recreation.proof import NodeEvidence, same_version, unmet_requirement
+from unbounded.agent.recreation.report import repave_pending
+from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
 from unbounded.api.core import Node
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import NodeSettings
-from unbounded.join.agent_config import Recreation
+from unbounded.join.agent_config import RecreationConfig
 from unbounded.kube.logs import SecretStr
 
 TRANSITION = Transition(
-    uid="u", phase=Phase.VERIFYING, source=Slot.KUBE1, goal=goal(), why="Node m1 is gone", since="2030-01-01T00:00:00Z"
+    uid="u",
+    phase=RecreationPhase.VERIFYING,
+    source=Slot.KUBE1,
+    goal=goal(),
+    why="Node m1 is gone",
+    since="2030-01-01T00:00:00Z",
 )
 NO_PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-FAILED = Failed(uid="u", goal=goal(), attempts=2, why="not Ready", at="2030-01-01T00:00:00Z")
-RUNS = SlotFacts(Slot.KUBE2, True, Applied(goal=goal()), True, "boot-2", True, True)
+FAILED = FailedRecreation(uid="u", goal=goal(), attempts=2, why="not Ready", at="2030-01-01T00:00:00Z")
+RUNS = SlotFacts(Slot.KUBE2, True, BuildRecord(goal=goal()), True, "boot-2", True, True)
 
 
 def node_of(boot: str = "boot-2", version: str = "v1.34.2", ready: str = "True", uid: str = "n") -> Node:
@@ -51,14 +64,14 @@ def node_of(boot: str = "boot-2", version: str = "v1.34.2", ready: str = "True",
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> DiskBook:
+def book(tmp_path: Path) -> DiskStore:
     layout = Layout(tmp_path)
     layout.etc.mkdir(parents=True)
-    return DiskBook(layout)
+    return DiskStore(layout)
 
 
 def test_both_files_are_read_back_as_they_were_written_and_nobody_else_reads_them(
-    book: DiskBook, tmp_path: Path
+    book: DiskStore, tmp_path: Path
 ) -> None:
     layout = Layout(tmp_path)
     assert (book.current(), book.failed()) == (None, None)
@@ -83,7 +96,7 @@ def test_both_files_are_read_back_as_they_were_written_and_nobody_else_reads_the
     ids=["later", "fields", "torn", "phase"],
 )
 def test_what_cannot_be_read_is_refused_in_words_and_left_alone(
-    book: DiskBook, tmp_path: Path, content: bytes, words: str
+    book: DiskStore, tmp_path: Path, content: bytes, words: str
 ) -> None:
     path = Layout(tmp_path).recreation
     path.write_bytes(content)
@@ -92,7 +105,7 @@ def test_what_cannot_be_read_is_refused_in_words_and_left_alone(
     assert path.read_bytes() == content
 
 
-def test_no_secret_can_stand_in_what_is_kept(book: DiskBook, tmp_path: Path) -> None:
+def test_no_secret_can_stand_in_what_is_kept(book: DiskStore, tmp_path: Path) -> None:
     book.write(TRANSITION)
     known = set(msgspec.json.decode(Layout(tmp_path).recreation.read_bytes()))
     assert known == {
@@ -104,10 +117,10 @@ def test_no_secret_can_stand_in_what_is_kept(book: DiskBook, tmp_path: Path) -> 
 
 
 def test_every_phase_has_a_row_and_every_way_ends() -> None:
-    assert TABLE.keys() == set(Phase)
-    for phase in Phase:
-        passed: list[Phase] = []
-        here: Phase | None = phase
+    assert TABLE.keys() == set(RecreationPhase)
+    for phase in RecreationPhase:
+        passed: list[RecreationPhase] = []
+        here: RecreationPhase | None = phase
         while here is not None:
             assert here not in passed, f"{phase} leads in a circle"
             passed.append(here)
@@ -120,31 +133,40 @@ def test_every_phase_has_a_row_and_every_way_ends() -> None:
 
 
 def test_only_phases_before_the_proof_lead_back_and_none_after_it() -> None:
-    after = {Phase.COMMITTED}
+    after = {RecreationPhase.COMMITTED}
     assert all(TABLE[phase].back is None for phase in after)
     assert {row.side for phase, row in TABLE.items() if phase in after} == {Side.SOURCE}
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if TABLE[phase].quiet is not None])
-def test_a_machine_that_should_not_run_is_stopped_before_anything_else(phase: Phase) -> None:
-    source = SlotFacts(Slot.KUBE1, True, Applied(goal=goal()), True, "boot-1", True, True)
+@pytest.mark.parametrize("phase", [phase for phase in RecreationPhase if TABLE[phase].quiet is not None])
+def test_a_machine_that_should_not_run_is_stopped_before_anything_else(phase: RecreationPhase) -> None:
+    source = SlotFacts(Slot.KUBE1, True, BuildRecord(goal=goal()), True, "boot-1", True, True)
     transition = msgspec.structs.replace(TRANSITION, phase=phase)
-    step = plan(transition, Seen(source, RUNS), Limits())
+    step = plan(transition, RecreationObservation(source, RUNS), RecreationLimits())
     quiet = Slot.KUBE1 if TABLE[phase].quiet is Side.SOURCE else Slot.KUBE2
-    assert step == Stop(quiet, phase, again=True)
+    assert step == StopMachine(quiet, phase, again=True)
 
 
 def test_a_kubelet_that_ended_is_started_again_and_said_with_how_it_ended() -> None:
-    transition = msgspec.structs.replace(TRANSITION, phase=Phase.VERIFYING)
-    seen = Seen(SlotFacts(Slot.KUBE1), replace(RUNS, kubelet=False), Evidence(trouble="it ended with: panic"))
-    assert plan(transition, seen, Limits()) == Start(Slot.KUBE2, Phase.VERIFYING, "it ended with: panic")
+    transition = msgspec.structs.replace(TRANSITION, phase=RecreationPhase.VERIFYING)
+    seen = RecreationObservation(
+        SlotFacts(Slot.KUBE1), replace(RUNS, kubelet=False), NodeEvidence(trouble="it ended with: panic")
+    )
+    assert plan(transition, seen, RecreationLimits()) == StartMachine(
+        Slot.KUBE2, RecreationPhase.VERIFYING, "it ended with: panic"
+    )
 
 
 def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
-    assert Limits().configured(Recreation()) == Limits()
-    told = Limits().configured(Recreation(verify_seconds=7, retry_seconds=20_000))
-    assert (told.verify_s, told.retry_s, told.retry_max_s, told.build_s) == (7, 20_000, 20_000, Limits().build_s)
-    assert [Limits().retry_after(attempt) for attempt in (1, 2, 3, 9)] == [900, 1800, 3600, 14_400]
+    assert RecreationLimits().configured(RecreationConfig()) == RecreationLimits()
+    told = RecreationLimits().configured(RecreationConfig(verify_seconds=7, retry_seconds=20_000))
+    assert (told.verify_s, told.retry_s, told.retry_max_s, told.build_s) == (
+        7,
+        20_000,
+        20_000,
+        RecreationLimits().build_s,
+    )
+    assert [RecreationLimits().retry_after(attempt) for attempt in (1, 2, 3, 9)] == [900, 1800, 3600, 14_400]
 
 
 # The proof
@@ -153,21 +175,21 @@ def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
 @pytest.mark.parametrize(
     ("facts", "seen", "lacks"),
     [
-        (RUNS, Evidence(node_of(), renewed=True), ""),
-        (SlotFacts(Slot.KUBE2), Evidence(node_of(), renewed=True), "kubelet does not run"),
-        (replace(RUNS, kubelet=False), Evidence(trouble="it ended with: panic"), "it ended with: panic"),
-        (RUNS, Evidence(), "there is no Node"),
-        (RUNS, Evidence(node_of(), renewed=True, trouble="not well: 500"), "not well: 500"),
-        (RUNS, Evidence(node_of(), renewed=True, sandbox_trouble="no Pod sandbox runs"), "no Pod sandbox runs"),
-        (RUNS, Evidence(node_of(boot="boot-1"), renewed=True), "not reported by this boot"),
-        (RUNS, Evidence(node_of(version="v1.33.0"), renewed=True), "reports version v1.33.0, not 1.34.2"),
-        (RUNS, Evidence(node_of(ready="False"), renewed=True), "is not Ready: R, M"),
-        (RUNS, Evidence(node_of()), "lease of the Node was not renewed"),
+        (RUNS, NodeEvidence(node_of(), renewed=True), ""),
+        (SlotFacts(Slot.KUBE2), NodeEvidence(node_of(), renewed=True), "kubelet does not run"),
+        (replace(RUNS, kubelet=False), NodeEvidence(trouble="it ended with: panic"), "it ended with: panic"),
+        (RUNS, NodeEvidence(), "there is no Node"),
+        (RUNS, NodeEvidence(node_of(), renewed=True, trouble="not well: 500"), "not well: 500"),
+        (RUNS, NodeEvidence(node_of(), renewed=True, sandbox_trouble="no Pod sandbox runs"), "no Pod sandbox runs"),
+        (RUNS, NodeEvidence(node_of(boot="boot-1"), renewed=True), "not reported by this boot"),
+        (RUNS, NodeEvidence(node_of(version="v1.33.0"), renewed=True), "reports version v1.33.0, not 1.34.2"),
+        (RUNS, NodeEvidence(node_of(ready="False"), renewed=True), "is not Ready: R, M"),
+        (RUNS, NodeEvidence(node_of()), "lease of the Node was not renewed"),
     ],
     ids=["proven", "kubelet", "crashes", "none", "unwell", "sandbox", "another boot", "version", "unready", "lease"],
 )
-def test_a_node_is_proven_by_all_of_it_together(facts: SlotFacts, seen: Evidence, lacks: str) -> None:
-    told = missing(facts, "1.34.2", seen)
+def test_a_node_is_proven_by_all_of_it_together(facts: SlotFacts, seen: NodeEvidence, lacks: str) -> None:
+    told = unmet_requirement(facts, "1.34.2", seen)
     assert lacks in told
     assert bool(told) is bool(lacks)
 
@@ -188,14 +210,14 @@ def test_builds_of_a_version_are_that_version_unless_one_is_named(reported: str,
 
 
 def test_settings_that_no_node_can_be_made_from_are_named_before_its_node_is_deleted() -> None:
-    wanted = Desired(goal(settings=NodeSettings(ca_bundle=NO_PEM)), ("caBundle",), ())
-    said = pending(wanted, None)
+    wanted = DesiredNode(goal(settings=NodeSettings(ca_bundle=NO_PEM)), ("caBundle",), ())
+    said = repave_pending(wanted, None)
     words = "differs in caBundle; a node made from it would be taken back: caBundle: at least one certificate in PEM"
     assert (said.status, said.reason, words in said.message) == ("True", "Pending", True)
 
 
 def test_a_lease_counts_as_renewed_when_it_changed_before_our_eyes() -> None:
-    witness = Witness()
+    witness = EvidenceCollector()
     witness.begin("Verifying", "boot-2")
     assert not witness.look(None, "10:00").renewed
     assert not witness.look(None, "10:00").renewed
@@ -209,7 +231,7 @@ def test_a_lease_counts_as_renewed_when_it_changed_before_our_eyes() -> None:
 
 
 def test_a_node_of_this_boot_that_is_gone_has_vanished_until_kubelet_was_told_to_register() -> None:
-    witness = Witness()
+    witness = EvidenceCollector()
     witness.begin("Verifying", "boot-2")
     assert not witness.look(None, None).vanished
     assert not witness.look(node_of(boot="boot-1"), None).vanished
@@ -225,8 +247,8 @@ def test_a_node_of_this_boot_that_is_gone_has_vanished_until_kubelet_was_told_to
 
 
 def test_of_two_whole_slots_the_node_is_in_the_one_that_runs_else_in_the_one_that_registered_it() -> None:
-    one = SlotFacts(Slot.KUBE1, True, Applied(goal=goal(), node_uid="a"))
-    two = SlotFacts(Slot.KUBE2, True, Applied(goal=goal(), node_uid="n"))
+    one = SlotFacts(Slot.KUBE1, True, BuildRecord(goal=goal(), node_uid="a"))
+    two = SlotFacts(Slot.KUBE2, True, BuildRecord(goal=goal(), node_uid="n"))
     assert choose_home([one, RUNS], None) is Slot.KUBE2
     assert choose_home([one, two], node_of()) is Slot.KUBE2
     assert choose_home([one, two], node_of(uid="a")) is Slot.KUBE1
@@ -285,10 +307,10 @@ async def test_the_certificate_is_carried_over_while_it_is_good(
 ) -> None:
     fresh = TokenAccess(SecretStr("token"))
 
-    async def ask(_tell: Tell) -> KubeletAccess:
+    async def ask(_tell: OnProgress) -> KubeletAccess:
         return fresh
 
     nodes: Any = _Certificates(held)
     given: Nodes = nodes
-    access = await carried_or(given, ask, now=lambda: NOW)(Slot.KUBE1, attempt, print)
+    access = await reuse_or(given, ask, now=lambda: NOW)(Slot.KUBE1, attempt, print)
     assert access is (held if carried else fresh)

@@ -10,9 +10,9 @@ import pytest
 from tests.agent.recreation.simulated import BAD, NEVER_READY, NO_SANDBOX, UNBUILDABLE
 from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, story
 from tests.cli.explain.staging import commands, why
-from unbounded.agent.durations import FACTOR, Work
+from unbounded.agent.durations import FACTOR, TimedWork
 from unbounded.agent.model import Slot
-from unbounded.agent.recreation.report import Says
+from unbounded.agent.recreation.report import ConditionReport
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NODES
@@ -43,7 +43,7 @@ async def said_by_why(world: NodeWorld, reason: str, phase: str) -> None:
 @story
 async def test_what_a_person_changed_is_listed_before_and_after_it_is_discarded(world: NodeWorld) -> None:
     text = "1 file was changed by hand in kube1, and a recreation discards that: /etc/motd (changed)"
-    world.more = (Says(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, text),)
+    world.more = (ConditionReport(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, text),)
     await world.joined()
     world.node_agent().start()
     await asyncio.sleep(5)
@@ -63,12 +63,12 @@ async def test_a_host_whose_first_node_was_slow_has_longer_for_the_next_one(worl
     world.host.start_kubelet(Slot.KUBE1)
     await world.settled(within_s=200)
     await asyncio.sleep(1)
-    assert 50.0 <= world.durations.limit(Work.READY, floor=0.0) / FACTOR <= 60.0
+    assert 50.0 <= world.durations.limit(TimedWork.READY, floor=0.0) / FACTOR <= 60.0
     world.host.ready_after_s = 150.0  # longer than LIMITS.verify_s
     await world.delete_node()
     await world.settled(within_s=600)
     assert (world.home(), world.phases[-1]) == (Slot.KUBE2, "Committed")
-    assert world.durations.limit(Work.READY, floor=0.0) / FACTOR >= 148.0
+    assert world.durations.limit(TimedWork.READY, floor=0.0) / FACTOR >= 148.0
 
 
 @story

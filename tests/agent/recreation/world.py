@@ -21,12 +21,12 @@ from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.agent.durations import Durations
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, KubeletAccess, Slot, TokenAccess
-from unbounded.agent.ports import Tell
-from unbounded.agent.recreation.controller import Recreation, RecreationCaches
-from unbounded.agent.recreation.plan import Limits
-from unbounded.agent.recreation.report import Says
-from unbounded.agent.recreation.state import Transition
+from unbounded.agent.model import BuildRecord, KubeletAccess, Slot, TokenAccess
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
+from unbounded.agent.recreation.plan import RecreationLimits
+from unbounded.agent.recreation.report import ConditionReport
+from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NAMESPACES, NODES, Node
 from unbounded.api.machine import MACHINES, Machine
@@ -37,7 +37,7 @@ from unbounded.kube.port import Api
 
 OLD: Final = "1.33.1"
 NEW: Final = "1.34.2"
-LIMITS: Final = Limits(
+LIMITS: Final = RecreationLimits(
     build_s=600, start_s=120, verify_s=90, join_s=300, look_s=2, retry_s=300, retry_max_s=1200, attempts=3, resolve_s=60
 )
 
@@ -54,7 +54,7 @@ class NodeWorld(World):
     host: SimHost = field(init=False)
     life: Incarnation | None = None
     durations: Durations = field(default_factory=Durations)
-    more: tuple[Says, ...] = ()
+    more: tuple[ConditionReport, ...] = ()
     uids: Any = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class NodeWorld(World):
         host, home = self.host, self.host.slots[Slot.KUBE1]
         home.exists, home.enabled = True, True
         labels = {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab"}
-        home.applied = Applied(goal=goal(kubernetes_version=version, labels=labels))
+        home.applied = BuildRecord(goal=goal(kubernetes_version=version, labels=labels))
         host.boot_machine(Slot.KUBE1)
         home.containerd = True
         if registered:
@@ -95,11 +95,11 @@ class NodeWorld(World):
         )
         nodes = SimNodes(self.host, life)
 
-        async def access(source: Slot, attempt: int, _tell: Tell) -> KubeletAccess:
+        async def access(source: Slot, attempt: int, _tell: OnProgress) -> KubeletAccess:
             held = await nodes.kubelet_certificate(source) if attempt == 1 else None
             return held or TokenAccess(SecretStr("token"))
 
-        recreation = Recreation(
+        recreation = RecreationController(
             api,
             "m1",
             nodes,

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 from unbounded.agent.layout import BINARY, Layout
-from unbounded.agent.upgrade.releases import About, Colour, Releases
+from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, ReleaseSlots
 
 
 def make_release(folder: Path, version: str, *, libraries: bool = True) -> Path:
@@ -24,17 +24,17 @@ def make_release(folder: Path, version: str, *, libraries: bool = True) -> Path:
     return executable
 
 
-def place_release(releases: Releases, version: str) -> Colour:
+def place_release(releases: ReleaseSlots, version: str) -> Colour:
     """Put a release into the free slot."""
     with releases.scratch() as scratch:
         make_release(scratch, version)
-        return releases.place(scratch, About(version=version, sha256=version.ljust(64, "0")))
+        return releases.place(scratch, ReleaseInfo(version=version, sha256=version.ljust(64, "0")))
 
 
 def host_with(root: Path, version: str) -> Layout:
     """A host that has one release, in use and proven."""
     layout = Layout(root)
-    releases = Releases(layout)
+    releases = ReleaseSlots(layout)
     releases.first(place_release(releases, version))
     releases.name_command()
     return layout

@@ -11,11 +11,11 @@ from tests.agent.upgrade.making import make_release
 from tests.support.hosts import Host
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import DAEMON_UNIT, Layout
-from unbounded.agent.ports import Ran
-from unbounded.agent.upgrade.health import Ground
-from unbounded.agent.upgrade.releases import About
+from unbounded.agent.ports import CommandResult
+from unbounded.agent.upgrade.health import UpgradeContext
+from unbounded.agent.upgrade.releases import ReleaseInfo
 from unbounded.agent.upgrade.switching import make_trial, put_on_trial, restart_daemon
-from unbounded.agent.upgrade.trial import Progress
+from unbounded.agent.upgrade.trial import TrialProgress
 from unbounded.agent.upgrade.units import unit_files
 from unbounded.api.failures import Transient
 
@@ -33,11 +33,11 @@ class InsideCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> Ran:
+    ) -> CommandResult:
         ended = await self._host.run(*argv, stdin=stdin, env=env, check=False, timeout_s=timeout_s)
         if check and not ended.ok:
             raise Transient(f"{argv}: {ended.stderr}")
-        return Ran(argv, ended.status, ended.stdout, ended.stderr)
+        return CommandResult(argv, ended.status, ended.stdout, ended.stderr)
 
 
 GOOD = "systemd-notify --ready; while :; do systemd-notify WATCHDOG=1; sleep 3; done"
@@ -54,9 +54,9 @@ class TrialHost:
         self.host = host
 
     @property
-    def ground(self) -> Ground:
+    def ground(self) -> UpgradeContext:
         layout = Layout(self.host.outside("/"))
-        return Ground.of(layout, Systemctl(InsideCommands(self.host)), layout.command)
+        return UpgradeContext.of(layout, Systemctl(InsideCommands(self.host)), layout.command)
 
     def place(self, version: str, daemon: str) -> None:
         """A release in the free slot whose daemon is a shell command."""
@@ -65,7 +65,7 @@ class TrialHost:
             make_release(scratch, version, libraries=False).write_text(
                 f"#!/bin/sh\n[ $1 = version ] && exec echo unbounded-agent {version}\n{daemon}\n"
             )
-            releases.place(scratch, About(version=version))
+            releases.place(scratch, ReleaseInfo(version=version))
 
     async def install(self) -> None:
         """Version 1 runs."""
@@ -85,7 +85,7 @@ class TrialHost:
         ground = self.ground
         free = ground.releases.free()
         self.place(version, daemon)
-        trial = make_trial(ground, release=free, version=version, window_s=window_s, progress=Progress.VERIFIED)
+        trial = make_trial(ground, release=free, version=version, window_s=window_s, progress=TrialProgress.VERIFIED)
         await put_on_trial(ground, trial)
         await restart_daemon(ground)
 

@@ -16,9 +16,9 @@ from tests.support.hosts import Host
 from tests.support.hosts.mirror import Mirror
 from tests.support.hosts.plane import ControlPlane
 from unbounded.agent.daemon.identity import join
-from unbounded.agent.kept import keep_config
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
-from unbounded.agent.upgrade.releases import About, Releases, Selection
+from unbounded.agent.stored_config import store_config
+from unbounded.agent.upgrade.releases import ReleaseInfo, ReleaseLinks, ReleaseSlots
 from unbounded.agent.upgrade.units import unit_files
 from unbounded.api.machine import MACHINES
 from unbounded.join.config_file import read_agent_config
@@ -66,8 +66,8 @@ class UpgradeHost:
         return Layout(self.host.outside("/"))
 
     @property
-    def selection(self) -> Selection:
-        return Releases(self.layout).selection()
+    def selection(self) -> ReleaseLinks:
+        return ReleaseSlots(self.layout).selection()
 
     async def install(self, release: AgentRelease, *, window_s: int = WINDOW_S) -> None:
         """What `start` leaves, but for the node."""
@@ -79,7 +79,7 @@ class UpgradeHost:
         }
         read = read_agent_config(json.dumps(config).encode(), "the test's configuration")
         self.layout.etc.mkdir(parents=True, exist_ok=True)
-        keep_config(self.layout, read)
+        store_config(self.layout, read)
         await join(self.layout, read, token=None, tell=lambda _words: None)
         await asyncio.to_thread(self._place, release)
         for path, (text, mode) in unit_files(Layout()).items():
@@ -89,10 +89,10 @@ class UpgradeHost:
         await self.said(release.version)
 
     def _place(self, release: AgentRelease) -> None:
-        releases = Releases(self.layout)
+        releases = ReleaseSlots(self.layout)
         with releases.scratch() as scratch:
             shutil.copytree(release.folder, scratch, symlinks=True, dirs_exist_ok=True)
-            releases.first(releases.place(scratch, About(version=release.version)))
+            releases.first(releases.place(scratch, ReleaseInfo(version=release.version)))
         releases.name_command()
 
     async def said(self, version: str, *, within_s: float = 60.0) -> None:

@@ -26,16 +26,16 @@ from tests.operations.world import Process, Running, World, run_engine
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
-from unbounded.agent.ports import Ran, UnitFacts
-from unbounded.agent.upgrade.health import Ground, Health
-from unbounded.agent.upgrade.releases import Releases
-from unbounded.agent.upgrade.staging import Wish
-from unbounded.agent.upgrade.tarball import Limits
+from unbounded.agent.ports import CommandResult, UnitFacts
+from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
+from unbounded.agent.upgrade.releases import ReleaseSlots
+from unbounded.agent.upgrade.staging import ReleaseRequest
+from unbounded.agent.upgrade.tarball import TarballLimits
 from unbounded.agent.upgrade.units import install_units, is_armed
 from unbounded.api.failures import Transient
 from unbounded.api.operation import OperationKind
-from unbounded.fetch.transfer import Told
-from unbounded.join.agent_config import Upgrade
+from unbounded.fetch.transfer import OnBytes
+from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.port import Api
 from unbounded.operations.ports import Refusal
 
@@ -259,15 +259,15 @@ class SimulatedHost:
         if nature.idle:
             await life.hang()
         reading = api if nature.blind is None else ShortSighted(self.world.api, life, nature.blind)
-        ground = Ground.of(self.layout, SimulatedUnits(self, life), executable)
-        health = Health(ground, MACHINE)
+        ground = UpgradeContext.of(self.layout, SimulatedUnits(self, life), executable)
+        health = ReleaseHealth(ground, MACHINE)
         await health.note_start()
         async with asyncio.TaskGroup() as tasks:
             upgrade = AgentUpgrade(
                 ground,
                 SimulatedCommands(life),
                 reading,
-                Upgrade(health_window_seconds=WINDOW_S),
+                UpgradeConfig(health_window_seconds=WINDOW_S),
                 tasks=tasks,
                 key=no_key,
                 fetch=lambda *arguments: self._fetch(life, *arguments),
@@ -278,7 +278,9 @@ class SimulatedHost:
                 run_engine(life, api, executor, self.world.announce, concurrent=1, alone=True, watches_pause=False)
             )
 
-    async def _fetch(self, life: Incarnation, wish: Wish, archive: Path, limits: Limits, told: Told) -> str:
+    async def _fetch(
+        self, life: Incarnation, wish: ReleaseRequest, archive: Path, limits: TarballLimits, told: OnBytes
+    ) -> str:
         if "missing" in wish.url:
             raise Refusal("DownloadFailed", "404")
 
@@ -294,7 +296,7 @@ class SimulatedHost:
 
     def check(self) -> None:
         """Both links lead to a release, and the last good one was proven: an unproven one never is."""
-        releases = Releases(self.layout)
+        releases = ReleaseSlots(self.layout)
         selection = releases.selection()
         if not releases.works(selection.current) or not releases.works(selection.last_good):
             raise Violation(f"no agent could be started: {selection}")
@@ -371,10 +373,10 @@ class SimulatedCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> Ran:
-        async def run() -> Ran:
+    ) -> CommandResult:
+        async def run() -> CommandResult:
             if argv[1:] != ("version",):
                 raise Transient(f"nobody knows {argv}")
-            return Ran(argv, 0, f"unbounded-agent {Path(argv[0]).read_text().split()[-1]}\n", "")
+            return CommandResult(argv, 0, f"unbounded-agent {Path(argv[0]).read_text().split()[-1]}\n", "")
 
         return await self._life.through("version", run)

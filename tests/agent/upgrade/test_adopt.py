@@ -11,14 +11,14 @@ from tests.agent.upgrade.making import host_with, make_release, version_in_use
 from tests.agent.upgrade.test_units import RecordingUnits
 from unbounded.agent.layout import RECOVERY_TIMER, Layout
 from unbounded.agent.upgrade.adopt import adopt, adopted
-from unbounded.agent.upgrade.health import Ground, Verdict
-from unbounded.agent.upgrade.releases import Colour, Selection
-from unbounded.agent.upgrade.trial import Progress
+from unbounded.agent.upgrade.health import TrialVerdict, UpgradeContext
+from unbounded.agent.upgrade.releases import Colour, ReleaseLinks
+from unbounded.agent.upgrade.trial import TrialProgress
 from unbounded.api.failures import Rejected, Transient
 
 
-def _ground(layout: Layout, running: Path) -> Ground:
-    return Ground.of(layout, RecordingUnits(), running)
+def _ground(layout: Layout, running: Path) -> UpgradeContext:
+    return UpgradeContext.of(layout, RecordingUnits(), running)
 
 
 async def test_the_first_release_is_taken_into_use_at_once(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ async def test_the_first_release_is_taken_into_use_at_once(tmp_path: Path) -> No
     await adopt(ground, version="1", window_s=9)
     assert adopted(ground)
     assert version_in_use(ground.layout) == "1"
-    assert ground.releases.selection() == Selection(Colour.BLUE, Colour.BLUE)
+    assert ground.releases.selection() == ReleaseLinks(Colour.BLUE, Colour.BLUE)
     assert ground.releases.about(Colour.BLUE).version == "1"
 
 
@@ -53,13 +53,13 @@ async def test_another_release_goes_on_trial_and_the_daemon_proves_it(tmp_path: 
     layout = host_with(tmp_path / "host", "1")
     ground = _ground(layout, make_release(tmp_path / "unpacked", "2"))
     await adopt(ground, version="2", window_s=9)
-    assert ground.releases.selection() == Selection(Colour.GREEN, Colour.BLUE)
+    assert ground.releases.selection() == ReleaseLinks(Colour.GREEN, Colour.BLUE)
     trial = ground.store.read()
     assert trial is not None
-    assert (trial.uid, trial.version, trial.window_s, trial.progress) == ("", "2", 9, Progress.SWITCHING)
+    assert (trial.uid, trial.version, trial.window_s, trial.progress) == ("", "2", 9, TrialProgress.SWITCHING)
     assert (layout.units / RECOVERY_TIMER).exists()
-    assert _ground(layout, ground.releases.executable(Colour.GREEN)).verdict() is Verdict.ON_TRIAL
-    assert _ground(layout, ground.releases.executable(Colour.BLUE)).verdict() is Verdict.LEAVING
+    assert _ground(layout, ground.releases.executable(Colour.GREEN)).verdict() is TrialVerdict.ON_TRIAL
+    assert _ground(layout, ground.releases.executable(Colour.BLUE)).verdict() is TrialVerdict.LEAVING
 
 
 async def test_what_a_later_agent_noted_of_its_last_trial_does_not_keep_another_from_being_brought(

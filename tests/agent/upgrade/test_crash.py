@@ -21,7 +21,7 @@ from tests.operations.world import World
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
 from unbounded.agent.upgrade import procedure as table
-from unbounded.agent.upgrade.releases import Releases
+from unbounded.agent.upgrade.releases import ReleaseSlots
 from unbounded.agent.upgrade.trial import TrialStore
 from unbounded.api.operation import MachineOperation
 
@@ -71,10 +71,10 @@ async def _settled(host: SimulatedHost) -> None:
     for _ in range(600):
         if host.trouble:
             raise host.trouble[0]
-        if host.version == version_in_use(host.layout) and not Releases(host.layout).selection().on_trial:
+        if host.version == version_in_use(host.layout) and not ReleaseSlots(host.layout).selection().on_trial:
             return
         await asyncio.sleep(1)
-    raise Violation(f"{host.version or 'nothing'} runs, {Releases(host.layout).selection()}")
+    raise Violation(f"{host.version or 'nothing'} runs, {ReleaseSlots(host.layout).selection()}")
 
 
 def _judge(operation: MachineOperation, host: SimulatedHost) -> None:

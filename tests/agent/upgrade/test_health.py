@@ -11,38 +11,38 @@ from tests.agent.upgrade.making import host_with, make_release, place_release
 from tests.agent.upgrade.test_units import RecordingUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT
 from unbounded.agent.lock import host_lock
 from unbounded.agent.upgrade.adopt import adopt
-from unbounded.agent.upgrade.health import Ground, Health, overdue_s
-from unbounded.agent.upgrade.releases import Colour, Selection
+from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext, overdue_s
+from unbounded.agent.upgrade.releases import Colour, ReleaseLinks
 from unbounded.agent.upgrade.switching import make_trial, put_on_trial
-from unbounded.agent.upgrade.trial import Progress, Trial
+from unbounded.agent.upgrade.trial import Trial, TrialProgress
 from unbounded.agent.upgrade.units import arm
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 
 
-def _ground(root: Path, colour: Colour) -> Ground:
+def _ground(root: Path, colour: Colour) -> UpgradeContext:
     layout = host_with(root, "1")
-    return Ground.of(layout, RecordingUnits(), layout.release(colour) / "unbounded-agent")
+    return UpgradeContext.of(layout, RecordingUnits(), layout.release(colour) / "unbounded-agent")
 
 
-def _trial(ground: Ground, **more: str) -> Trial:
+def _trial(ground: UpgradeContext, **more: str) -> Trial:
     return make_trial(
         ground,
         release=place_release(ground.releases, "2"),
         version="2",
         window_s=20,
-        progress=Progress.VERIFIED,
+        progress=TrialProgress.VERIFIED,
         sha256="ab" * 32,
         **more,
     )
 
 
-def _asked(ground: Ground) -> list[str]:
+def _asked(ground: UpgradeContext) -> list[str]:
     units = ground.units
     assert isinstance(units, RecordingUnits)
     return units.asked
@@ -50,7 +50,7 @@ def _asked(ground: Ground) -> list[str]:
 
 async def test_nothing_is_done_where_nothing_is_on_trial(tmp_path: Path) -> None:
     ground = _ground(tmp_path, Colour.BLUE)
-    health = Health(ground, "m1")
+    health = ReleaseHealth(ground, "m1")
     await health.note_start()
     await health.run(MemoryApi(now=virtual_now))
     assert _asked(ground) == []
@@ -61,7 +61,7 @@ async def test_the_recovered_daemon_remembers_what_failed_and_removes_the_timer(
     await put_on_trial(ground, _trial(ground, operation="up", uid="u1"))
     ground.layout.upgrade_signal.write_text("1 green it hung\n")
     ground.releases.go_back(Colour.GREEN)
-    await Health(ground, "m1").note_start()
+    await ReleaseHealth(ground, "m1").note_start()
     failed = ground.store.failed()["ab" * 32]
     assert (failed.version, failed.cause) == ("2", "it hung")
     assert not (ground.layout.units / RECOVERY_TIMER).exists()
@@ -70,7 +70,7 @@ async def test_the_recovered_daemon_remembers_what_failed_and_removes_the_timer(
 async def test_a_timer_is_left_alone_while_its_release_is_on_trial(tmp_path: Path) -> None:
     ground = _ground(tmp_path, Colour.GREEN)
     await put_on_trial(ground, _trial(ground, operation="up", uid="u1"))
-    await Health(ground, "m1").note_start()
+    await ReleaseHealth(ground, "m1").note_start()
     assert (ground.layout.units / RECOVERY_TIMER).exists()
     assert dict(ground.store.failed()) == {}
 
@@ -80,7 +80,7 @@ async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_nothing(tmp_path
     ground.layout.etc.mkdir(parents=True)
     ground.layout.upgrade.write_text('{"format": 9}')
     await arm(ground.layout, ground.units, seconds=5)
-    await Health(ground, "m1").note_start()
+    await ReleaseHealth(ground, "m1").note_start()
     assert ground.layout.upgrade.read_text() == '{"format": 9}'
     assert not (ground.layout.units / RECOVERY_TIMER).exists()
 
@@ -92,7 +92,7 @@ def test_a_release_whose_operation_has_ended_otherwise_is_taken_back(tmp_path: P
         spec = {"operationKind": "AgentUpgrade", "machineRef": "m1"}
         made = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "up"}, "spec": spec})
         await put_on_trial(ground, _trial(ground, operation="up", uid=made.metadata.uid))
-        running = asyncio.create_task(Health(ground, "m1").run(api))
+        running = asyncio.create_task(ReleaseHealth(ground, "m1").run(api))
         await asyncio.sleep(30)
         assert f"start {RECOVERY_UNIT}" not in _asked(ground)
         patch = {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}
@@ -117,10 +117,10 @@ def test_a_way_back_that_cannot_be_taken_is_asked_for_again(tmp_path: Path) -> N
 
     async def story() -> None:
         layout, manager = host_with(tmp_path, "1"), Busy()
-        ground = Ground.of(layout, manager, layout.release(Colour.GREEN) / "unbounded-agent")
+        ground = UpgradeContext.of(layout, manager, layout.release(Colour.GREEN) / "unbounded-agent")
         await put_on_trial(ground, _trial(ground, operation="up", uid="u1"))
         async with host_lock(layout, "unbounded-agent start"):
-            running = asyncio.create_task(Health(ground, "m1").run(MemoryApi(now=virtual_now)))
+            running = asyncio.create_task(ReleaseHealth(ground, "m1").run(MemoryApi(now=virtual_now)))
             await asyncio.sleep(100)
             assert f"start {RECOVERY_UNIT}" not in manager.asked, "the host is somebody else's"
         await running
@@ -129,11 +129,11 @@ def test_a_way_back_that_cannot_be_taken_is_asked_for_again(tmp_path: Path) -> N
     run_virtual(story())
 
 
-async def _brought_by_start(folder: Path) -> Ground:
+async def _brought_by_start(folder: Path) -> UpgradeContext:
     before = _ground(folder / "host", Colour.BLUE)
-    brought = Ground.of(before.layout, before.units, make_release(folder / "new", "2"))
+    brought = UpgradeContext.of(before.layout, before.units, make_release(folder / "new", "2"))
     await adopt(brought, version="2", window_s=20)
-    return Ground.of(before.layout, before.units, before.releases.executable(Colour.GREEN))
+    return UpgradeContext.of(before.layout, before.units, before.releases.executable(Colour.GREEN))
 
 
 async def _api() -> MemoryApi:
@@ -148,8 +148,8 @@ def test_a_release_is_proven_in_time_although_somebody_else_has_the_host(tmp_pat
     async def story() -> None:
         ground = await _brought_by_start(tmp_path)
         async with host_lock(ground.layout, "unbounded-agent start"), asyncio.timeout(overdue_s(20)):
-            await Health(ground, "m1").run(await _api())
-        assert ground.releases.selection() == Selection(Colour.GREEN, Colour.GREEN)
+            await ReleaseHealth(ground, "m1").run(await _api())
+        assert ground.releases.selection() == ReleaseLinks(Colour.GREEN, Colour.GREEN)
 
     run_virtual(story())
 
@@ -159,9 +159,9 @@ def test_what_a_reset_has_taken_away_is_not_written_again(tmp_path: Path) -> Non
     async def story() -> None:
         ground = await _brought_by_start(tmp_path)
         ground.layout.reset_state.write_text("{}")
-        running = asyncio.create_task(Health(ground, "m1").run(await _api()))
+        running = asyncio.create_task(ReleaseHealth(ground, "m1").run(await _api()))
         await asyncio.sleep(200)
-        assert ground.releases.selection() == Selection(Colour.GREEN, Colour.BLUE)
+        assert ground.releases.selection() == ReleaseLinks(Colour.GREEN, Colour.BLUE)
         assert not (ground.layout.units / DAEMON_UNIT).exists()
         ground.layout.reset_state.unlink()
         await running
@@ -174,12 +174,12 @@ def test_a_release_that_start_brought_is_proven_without_an_operation(tmp_path: P
     async def story() -> None:
         ground = await _brought_by_start(tmp_path)
         api = MemoryApi(now=virtual_now)
-        running = asyncio.create_task(Health(ground, "m1").run(api))
+        running = asyncio.create_task(ReleaseHealth(ground, "m1").run(api))
         await asyncio.sleep(60)
-        assert ground.releases.selection() == Selection(Colour.GREEN, Colour.BLUE), "it reads nothing yet"
+        assert ground.releases.selection() == ReleaseLinks(Colour.GREEN, Colour.BLUE), "it reads nothing yet"
         await api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": {}})
         await running
-        assert ground.releases.selection() == Selection(Colour.GREEN, Colour.GREEN)
+        assert ground.releases.selection() == ReleaseLinks(Colour.GREEN, Colour.GREEN)
         assert asyncio.get_running_loop().time() >= 80
 
     run_virtual(story())
@@ -193,5 +193,5 @@ def test_a_host_whose_daemon_starts_slowly_gives_a_release_more_time(tmp_path: P
     """Seen on a busy host in emulation: a new daemon needed a minute, and was taken back before its window."""
     ground = _ground(tmp_path, Colour.BLUE)
     ground.layout.state.mkdir(parents=True, exist_ok=True)
-    Durations(ground.layout).completed(Work.DAEMON, 66.0)
+    Durations(ground.layout).completed(TimedWork.DAEMON, 66.0)
     assert _trial(ground).overdue_s == 20 + 10 + 3 * 66

@@ -13,7 +13,7 @@ from tests.agent.upgrade.on_hosts import CRASHES, CRASHES_SLOWLY, GOOD, HANGS, N
 from tests.support.hosts import AgentTools, booted
 from tests.support.qemu import Segment
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_UNIT
-from unbounded.agent.upgrade.trial import WayBack
+from unbounded.agent.upgrade.trial import RollbackNote
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(240)]
 
@@ -39,7 +39,7 @@ async def trial_hosts(hosts: AgentTools, lan: Segment, disks: Path) -> AsyncIter
 
 
 async def test_releases_that_fail_are_taken_back_and_the_cause_is_known(trial_hosts: list[TrialHost]) -> None:
-    async def tried(host: TrialHost, daemon: str) -> WayBack | None:
+    async def tried(host: TrialHost, daemon: str) -> RollbackNote | None:
         await host.upgrade("2", daemon, window_s=3)
         assert host.ground.releases.selection().on_trial
         await host.wait_running("1", within_s=60.0)
@@ -47,7 +47,7 @@ async def test_releases_that_fail_are_taken_back_and_the_cause_is_known(trial_ho
 
     pairs = zip(trial_hosts, FAILING.values(), strict=True)
     backs = await asyncio.gather(*(tried(host, daemon) for host, (daemon, _words) in pairs))
-    assert backs == [WayBack("green", words) for _daemon, words in FAILING.values()]
+    assert backs == [RollbackNote("green", words) for _daemon, words in FAILING.values()]
     await asyncio.gather(
         _a_proven_agent_that_fails_comes_back(trial_hosts[0]),
         _a_power_cut_during_a_trial_ends_with_the_last_good_release(trial_hosts[1]),

@@ -13,8 +13,8 @@ import pytest
 from tests.agent.upgrade.making import host_with, place_release, version_in_use
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
 from unbounded.agent.upgrade.recovery_script import MOST_STARTS
-from unbounded.agent.upgrade.releases import Colour, Releases
-from unbounded.agent.upgrade.trial import TrialStore, WayBack
+from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
+from unbounded.agent.upgrade.trial import RollbackNote, TrialStore
 from unbounded.agent.upgrade.units import install_units
 
 SYSTEMCTL = """\
@@ -39,7 +39,7 @@ class ScriptedHost:
 
     def __init__(self, root: Path, *, state: str = "active") -> None:
         self.layout = host_with(root / "host", "1")
-        self.releases = Releases(self.layout)
+        self.releases = ReleaseSlots(self.layout)
         self.store = TrialStore(self.layout)
         install_units(self.layout)
         self.tools = root / "tools"
@@ -95,7 +95,7 @@ def test_a_crash_loop_is_taken_back_with_its_cause(failed: ScriptedHost) -> None
     failed.run("recover")
     assert version_in_use(failed.layout) == "1"
     assert failed.asked == [ARMED, *RESTARTED]
-    assert failed.store.way_back() == WayBack("green", "it failed again and again; it ended with status 3")
+    assert failed.store.way_back() == RollbackNote("green", "it failed again and again; it ended with status 3")
 
 
 def test_a_trial_that_takes_too_long_is_taken_back_with_what_troubled_it(host: ScriptedHost) -> None:
@@ -104,7 +104,7 @@ def test_a_trial_that_takes_too_long_is_taken_back_with_what_troubled_it(host: S
     host.run("recover")
     assert version_in_use(host.layout) == "1"
     assert host.asked == RESTARTED
-    assert host.store.way_back() == WayBack("green", "it was not proven in time; the API server gave no answer")
+    assert host.store.way_back() == RollbackNote("green", "it was not proven in time; the API server gave no answer")
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_how_the_daemon_ended_becomes_part_of_the_cause(
     host.run("start")
     host.run("stopped", SERVICE_RESULT=result, EXIT_STATUS=status)
     host.run("recover")
-    assert host.store.way_back() == WayBack("green", f"it was not proven in time; {words}")
+    assert host.store.way_back() == RollbackNote("green", f"it was not proven in time; {words}")
 
 
 def crashed(host: ScriptedHost, journal: str) -> str:
@@ -191,14 +191,14 @@ def test_what_an_earlier_trial_wrote_is_not_told_of_a_later_one(failed: Scripted
     failed.put_on_trial()
     failed.run("start")
     failed.run("recover")
-    assert failed.store.way_back() == WayBack("green", "it failed again and again")
+    assert failed.store.way_back() == RollbackNote("green", "it failed again and again")
 
 
 def test_the_end_of_the_daemon_before_the_trial_is_no_part_of_the_cause(host: ScriptedHost) -> None:
     host.put_on_trial()
     host.run("stopped", SERVICE_RESULT="timeout", EXIT_STATUS="KILL")
     host.run("recover")
-    assert host.store.way_back() == WayBack("green", "it was not proven in time")
+    assert host.store.way_back() == RollbackNote("green", "it was not proven in time")
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_a_release_that_is_started_too_often_is_taken_back_before_the_next_start
     assert version_in_use(host.layout) == "1"
     assert host.asked == [ARMED], "the unit is being started: it must not be restarted from within"
     cause = f"it was started {MOST_STARTS} times without being proven; it ended with status 1"
-    assert host.store.way_back() == WayBack("green", cause)
+    assert host.store.way_back() == RollbackNote("green", cause)
 
 
 def test_a_way_back_that_was_cut_off_is_gone_to_its_end_at_the_next_start(host: ScriptedHost) -> None:
@@ -222,7 +222,7 @@ def test_a_way_back_that_was_cut_off_is_gone_to_its_end_at_the_next_start(host: 
     host.layout.upgrade_signal.write_text("1 green it failed again and again\n")
     host.run("start")
     assert version_in_use(host.layout) == "1"
-    assert host.store.way_back() == WayBack("green", "it failed again and again")
+    assert host.store.way_back() == RollbackNote("green", "it failed again and again")
 
 
 @pytest.mark.slow

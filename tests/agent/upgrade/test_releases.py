@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from tests.agent.upgrade.making import host_with, make_release, place_release, version_in_use
 from unbounded.agent.layout import BINARY, Layout
-from unbounded.agent.upgrade.releases import About, Colour, Releases, Selection, content_digest, copy_running
+from unbounded.agent.upgrade.releases import (
+    Colour,
+    ReleaseInfo,
+    ReleaseLinks,
+    ReleaseSlots,
+    content_digest,
+    copy_running,
+)
 from unbounded.api.failures import Rejected, Transient
 
 BLUE, GREEN = Colour.BLUE, Colour.GREEN
@@ -24,7 +31,7 @@ BLUE, GREEN = Colour.BLUE, Colour.GREEN
 
 def test_the_first_release_is_in_use_and_the_last_good_one(tmp_path: Path) -> None:
     layout = host_with(tmp_path, "1")
-    assert Releases(layout).selection() == Selection(BLUE, BLUE)
+    assert ReleaseSlots(layout).selection() == ReleaseLinks(BLUE, BLUE)
     ran = subprocess.run([layout.command, "version"], capture_output=True, text=True, check=True)
     assert ran.stdout == "unbounded-agent 1\n"
 
@@ -39,55 +46,55 @@ def test_an_absolute_link_of_the_host_means_the_same(tmp_path: Path) -> None:
     layout = host_with(tmp_path, "1")
     layout.current.unlink()
     layout.current.symlink_to("/usr/local/lib/unbounded-agent/blue/unbounded-agent")
-    assert Releases(layout).selection().current is BLUE
+    assert ReleaseSlots(layout).selection().current is BLUE
 
 
 def test_a_link_that_leads_elsewhere_means_no_slot(tmp_path: Path) -> None:
     layout = host_with(tmp_path, "1")
     layout.current.unlink()
     layout.current.symlink_to("/opt/other/unbounded-agent")
-    assert Releases(layout).selection() == Selection(None, BLUE)
+    assert ReleaseSlots(layout).selection() == ReleaseLinks(None, BLUE)
 
 
 def test_a_trial_ends_with_the_new_release_as_the_last_good_one(tmp_path: Path) -> None:
     layout = host_with(tmp_path, "1")
-    releases = Releases(layout)
+    releases = ReleaseSlots(layout)
     releases.switch(place_release(releases, "2"))
-    assert releases.selection() == Selection(GREEN, BLUE)
+    assert releases.selection() == ReleaseLinks(GREEN, BLUE)
     assert version_in_use(layout) == "2"
     releases.prove(GREEN)
-    assert releases.selection() == Selection(GREEN, GREEN)
+    assert releases.selection() == ReleaseLinks(GREEN, GREEN)
     assert releases.about(releases.free()).version == "1"
 
 
 def test_going_back_uses_the_last_good_release(tmp_path: Path) -> None:
     layout = host_with(tmp_path, "1")
-    releases = Releases(layout)
+    releases = ReleaseSlots(layout)
     releases.switch(place_release(releases, "2"))
     releases.go_back(GREEN)
-    assert releases.selection() == Selection(BLUE, BLUE)
+    assert releases.selection() == ReleaseLinks(BLUE, BLUE)
     assert releases.free() is GREEN
 
 
 def test_what_was_taken_back_cannot_be_proven(tmp_path: Path) -> None:
-    releases = Releases(host_with(tmp_path, "1"))
+    releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
     releases.go_back(GREEN)
     with pytest.raises(Transient, match="taken back"):
         releases.prove(GREEN)
-    assert releases.selection() == Selection(BLUE, BLUE)
+    assert releases.selection() == ReleaseLinks(BLUE, BLUE)
 
 
 def test_what_is_proven_is_not_taken_back(tmp_path: Path) -> None:
-    releases = Releases(host_with(tmp_path, "1"))
+    releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
     releases.prove(GREEN)
     releases.go_back(GREEN)
-    assert releases.selection() == Selection(GREEN, GREEN)
+    assert releases.selection() == ReleaseLinks(GREEN, GREEN)
 
 
 def test_no_slot_is_free_while_a_release_is_on_trial(tmp_path: Path) -> None:
-    releases = Releases(host_with(tmp_path, "1"))
+    releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
     with pytest.raises(Transient, match="on trial"):
         place_release(releases, "3")
@@ -99,12 +106,12 @@ def test_no_slot_is_free_while_a_release_is_on_trial(tmp_path: Path) -> None:
 
 
 def test_a_release_that_cannot_be_started_is_not_switched_to(tmp_path: Path) -> None:
-    releases = Releases(host_with(tmp_path, "1"))
+    releases = ReleaseSlots(host_with(tmp_path, "1"))
     place_release(releases, "2")
     releases.executable(GREEN).chmod(0o644)
     with pytest.raises(Rejected, match="can be started"):
         releases.switch(GREEN)
-    assert releases.selection() == Selection(BLUE, BLUE)
+    assert releases.selection() == ReleaseLinks(BLUE, BLUE)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +123,12 @@ def test_a_release_that_cannot_be_started_is_not_switched_to(tmp_path: Path) -> 
 )
 def test_what_is_no_release_is_not_placed(tmp_path: Path, spoil: Callable[[Path], None], words: str) -> None:
     layout = host_with(tmp_path, "1")
-    releases = Releases(layout)
+    releases = ReleaseSlots(layout)
     with releases.scratch() as scratch:
         make_release(scratch, "2")
         spoil(scratch)
         with pytest.raises(Rejected, match=words):
-            releases.place(scratch, About())
+            releases.place(scratch, ReleaseInfo())
     assert [path.name for path in layout.releases.iterdir()] == ["blue"]
 
 
@@ -136,8 +143,8 @@ def test_a_copy_of_the_running_release_has_its_digest(tmp_path: Path) -> None:
 
 def test_the_slot_of_a_running_executable_is_known(tmp_path: Path) -> None:
     layout = host_with(tmp_path, "1")
-    assert Releases(layout).colour_of(layout.command) is BLUE
-    assert Releases(layout).colour_of(Path("/bin/sh")) is None
+    assert ReleaseSlots(layout).colour_of(layout.command) is BLUE
+    assert ReleaseSlots(layout).colour_of(Path("/bin/sh")) is None
 
 
 # Cuts
@@ -150,7 +157,7 @@ class Cut(BaseException):
 
 
 def _upgrade(layout: Layout, version: str, end: str) -> None:
-    releases = Releases(layout)
+    releases = ReleaseSlots(layout)
     colour = place_release(releases, version)
     releases.switch(colour)
     if end == "prove":
@@ -188,7 +195,7 @@ def _run_cut(layout: Layout, version: str, end: str, left: int) -> bool:
 
 def _sound(layout: Layout, known: set[str]) -> None:
     """Whatever happened: both links lead to whole releases, and the last good one was proven."""
-    releases = Releases(layout)
+    releases = ReleaseSlots(layout)
     selection = releases.selection()
     assert releases.works(selection.current)
     assert releases.works(selection.last_good)
@@ -219,7 +226,7 @@ def test_a_cut_at_any_operation_of_the_file_system_leaves_links_that_work(tmp_pa
 
 def _recover(layout: Layout) -> None:
     """What the recovery script does."""
-    releases = Releases(layout)
+    releases = ReleaseSlots(layout)
     selection = releases.selection()
     if selection.on_trial and selection.current is not None:
         releases.go_back(selection.current)
@@ -234,7 +241,7 @@ STEP = st.tuples(st.sampled_from(["prove", "go_back"]), st.integers(1, 60), st.b
 def test_any_row_of_upgrades_and_cuts_keeps_a_proven_release(steps: list[tuple[str, int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         layout = host_with(Path(folder), "0")
-        releases = Releases(layout)
+        releases = ReleaseSlots(layout)
         proven = {"0"}
         for number, (end, left, recovers) in enumerate(steps, 1):
             cut = True

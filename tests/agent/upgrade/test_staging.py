@@ -15,18 +15,18 @@ from tests.join.signing import ANOTHER, PUBLIC_KEY, signature
 from tests.support.scripted_http import Exchange, ScriptedServer, scripted_server
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.upgrade import staging
-from unbounded.agent.upgrade.health import Ground
+from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import Colour
-from unbounded.agent.upgrade.staging import Wish, stage, verify
-from unbounded.agent.upgrade.tarball import Limits
-from unbounded.agent.upgrade.trial import Failed, Progress
+from unbounded.agent.upgrade.staging import ReleaseRequest, stage, verify
+from unbounded.agent.upgrade.tarball import TarballLimits
+from unbounded.agent.upgrade.trial import FailedRelease, TrialProgress
 from unbounded.operations.ports import Refusal
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
+def ground(tmp_path: Path) -> UpgradeContext:
     layout = host_with(tmp_path / "host", "1")
-    return Ground.of(layout, RecordingUnits(), layout.command)
+    return UpgradeContext.of(layout, RecordingUnits(), layout.command)
 
 
 @pytest.fixture
@@ -49,49 +49,51 @@ async def server(tmp_path: Path) -> AsyncIterator[ScriptedServer]:
         yield running
 
 
-def _wish(server: ScriptedServer, name: str = "a.tar.gz") -> Wish:
-    return Wish(url=f"{server.url}/{name}", operation="up", uid="u1", plain=True, window_s=7)
+def _wish(server: ScriptedServer, name: str = "a.tar.gz") -> ReleaseRequest:
+    return ReleaseRequest(url=f"{server.url}/{name}", operation="up", uid="u1", plain=True, window_s=7)
 
 
 def _tell(_done: int, _total: int | None) -> None:
     pass
 
 
-def _nothing_changed(ground: Ground) -> None:
+def _nothing_changed(ground: UpgradeContext) -> None:
     assert version_in_use(ground.layout) == "1"
     assert [path.name for path in ground.layout.releases.iterdir()] == ["blue"]
     assert list(ground.layout.cache.iterdir()) == []
     assert ground.store.read() is None
 
 
-async def test_a_release_is_staged_and_says_its_version(tmp_path: Path, ground: Ground, server: ScriptedServer) -> None:
+async def test_a_release_is_staged_and_says_its_version(
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
+) -> None:
     archive = release_tarball(tmp_path / "www" / "a.tar.gz", "2")
     trial = await stage(ground, replace(_wish(server), sha256=digest_of(archive)), _tell)
-    assert (trial.progress, trial.release, trial.former) == (Progress.STAGED, Colour.GREEN, Colour.BLUE)
+    assert (trial.progress, trial.release, trial.former) == (TrialProgress.STAGED, Colour.GREEN, Colour.BLUE)
     assert ground.store.read() == trial
     verified = await verify(ground, HostCommands(), trial)
-    assert (verified.version, verified.progress) == ("2", Progress.VERIFIED)
+    assert (verified.version, verified.progress) == ("2", TrialProgress.VERIFIED)
     assert verified.sha256 == digest_of(archive)
     assert ground.releases.about(Colour.GREEN).version == "2"
     assert version_in_use(ground.layout) == "1"
     assert list(ground.layout.cache.iterdir()) == []
 
 
-async def test_a_redirect_is_followed(tmp_path: Path, ground: Ground, server: ScriptedServer) -> None:
+async def test_a_redirect_is_followed(tmp_path: Path, ground: UpgradeContext, server: ScriptedServer) -> None:
     release_tarball(tmp_path / "www" / "a.tar.gz", "2")
     trial = await stage(ground, _wish(server, "moved/a.tar.gz"), _tell)
     assert trial.sha256 == digest_of(tmp_path / "www" / "a.tar.gz")
     assert (await verify(ground, HostCommands(), trial)).version == "2"
 
 
-async def test_redirects_in_a_circle_end(ground: Ground, server: ScriptedServer) -> None:
+async def test_redirects_in_a_circle_end(ground: UpgradeContext, server: ScriptedServer) -> None:
     with pytest.raises(Refusal, match="10 redirects") as refused:
         await stage(ground, _wish(server, "circle"), _tell)
     assert refused.value.reason == "DownloadFailed"
     _nothing_changed(ground)
 
 
-async def test_what_is_not_there_is_a_failed_download(ground: Ground, server: ScriptedServer) -> None:
+async def test_what_is_not_there_is_a_failed_download(ground: UpgradeContext, server: ScriptedServer) -> None:
     with pytest.raises(Refusal, match="404") as refused:
         await stage(ground, _wish(server, "a.tar.gz?signature=hidden"), _tell)
     assert refused.value.reason == "DownloadFailed"
@@ -100,7 +102,7 @@ async def test_what_is_not_there_is_a_failed_download(ground: Ground, server: Sc
 
 
 async def test_with_a_key_a_release_has_to_be_signed_by_it(
-    tmp_path: Path, ground: Ground, server: ScriptedServer
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
 ) -> None:
     archive = release_tarball(tmp_path / "www" / "a.tar.gz", "2")
     wish, beside = replace(_wish(server), public_key=PUBLIC_KEY), tmp_path / "www" / "a.tar.gz.sig"
@@ -118,14 +120,18 @@ async def test_with_a_key_a_release_has_to_be_signed_by_it(
     assert list(ground.layout.cache.iterdir()) == []
 
 
-async def test_plain_http_is_refused_even_nearby_unless_it_is_allowed(ground: Ground, server: ScriptedServer) -> None:
+async def test_plain_http_is_refused_even_nearby_unless_it_is_allowed(
+    ground: UpgradeContext, server: ScriptedServer
+) -> None:
     with pytest.raises(Refusal, match="plain http") as refused:
         await stage(ground, replace(_wish(server), plain=False), _tell)
     assert refused.value.reason == "DownloadFailed"
     assert server.exchanges == []
 
 
-async def test_another_digest_is_a_failed_download(tmp_path: Path, ground: Ground, server: ScriptedServer) -> None:
+async def test_another_digest_is_a_failed_download(
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
+) -> None:
     release_tarball(tmp_path / "www" / "a.tar.gz", "2")
     with pytest.raises(Refusal) as refused:
         await stage(ground, replace(_wish(server), sha256="ab" * 32), _tell)
@@ -134,16 +140,16 @@ async def test_another_digest_is_a_failed_download(tmp_path: Path, ground: Groun
 
 
 async def test_an_archive_that_is_too_large_is_a_failed_download(
-    tmp_path: Path, ground: Ground, server: ScriptedServer
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
 ) -> None:
     release_tarball(tmp_path / "www" / "a.tar.gz", "2")
     with pytest.raises(Refusal, match="100 are allowed") as refused:
-        await stage(ground, _wish(server), _tell, limits=Limits(archive=100))
+        await stage(ground, _wish(server), _tell, limits=TarballLimits(archive=100))
     assert refused.value.reason == "DownloadFailed"
     _nothing_changed(ground)
 
 
-async def test_what_is_no_release_is_unusable(tmp_path: Path, ground: Ground, server: ScriptedServer) -> None:
+async def test_what_is_no_release_is_unusable(tmp_path: Path, ground: UpgradeContext, server: ScriptedServer) -> None:
     tarball(tmp_path / "www" / "a.tar.gz", ("unbounded-agent/../../up", b"x", 0o755))
     with pytest.raises(Refusal, match="leads upwards") as refused:
         await stage(ground, _wish(server), _tell)
@@ -153,16 +159,16 @@ async def test_what_is_no_release_is_unusable(tmp_path: Path, ground: Ground, se
 
 @pytest.mark.parametrize("known", [True, False], ids=["named", "found-out"])
 async def test_a_digest_that_failed_here_is_refused(
-    tmp_path: Path, ground: Ground, server: ScriptedServer, known: bool
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer, known: bool
 ) -> None:
     archive = release_tarball(tmp_path / "www" / "a.tar.gz", "2")
-    ground.store.add_failed(digest_of(archive), Failed(version="2", cause="it hung"))
+    ground.store.add_failed(digest_of(archive), FailedRelease(version="2", cause="it hung"))
     wish = replace(_wish(server), sha256=digest_of(archive) if known else "")
     with pytest.raises(Refusal, match="it hung") as refused:
         await stage(ground, wish, _tell)
     assert refused.value.reason == "FailedBefore"
     assert len(server.exchanges) == (0 if known else 1), "what is known to be bad is not fetched"
-    assert (await stage(ground, replace(wish, again=True), _tell)).progress is Progress.STAGED
+    assert (await stage(ground, replace(wish, again=True), _tell)).progress is TrialProgress.STAGED
 
 
 PROGRAMS = {
@@ -175,7 +181,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("how", list(PROGRAMS))
 async def test_a_release_that_does_not_say_its_version_is_removed_and_remembered(
-    tmp_path: Path, ground: Ground, server: ScriptedServer, how: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, words = PROGRAMS[how]
     monkeypatch.setattr(staging, "VERSION_LIMIT_S", 1.0)
@@ -189,7 +195,7 @@ async def test_a_release_that_does_not_say_its_version_is_removed_and_remembered
 
 
 async def test_a_list_of_a_later_agent_does_not_hide_why_a_release_failed(
-    tmp_path: Path, ground: Ground, server: ScriptedServer
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
 ) -> None:
     ground.layout.etc.mkdir(parents=True)
     ground.layout.failed_digests.write_text('{"format": 9}')
@@ -203,7 +209,7 @@ async def test_a_list_of_a_later_agent_does_not_hide_why_a_release_failed(
 
 
 async def test_what_cannot_be_executed_at_all_is_a_failed_preflight(
-    tmp_path: Path, ground: Ground, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ground: UpgradeContext, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "_BUSY_S", 0.0)
     tarball(tmp_path / "www" / "a.tar.gz", ("unbounded-agent", b"\x7fELF is not all of it", 0o755))
@@ -214,7 +220,7 @@ async def test_what_cannot_be_executed_at_all_is_a_failed_preflight(
     _nothing_changed(ground)
 
 
-async def test_whoever_is_cancelled_leaves_nothing(tmp_path: Path, ground: Ground) -> None:
+async def test_whoever_is_cancelled_leaves_nothing(tmp_path: Path, ground: UpgradeContext) -> None:
     asked = asyncio.Event()
 
     async def silent(exchange: Exchange) -> None:

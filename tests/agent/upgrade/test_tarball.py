@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.upgrade.making import program, release_tarball, tarball
-from unbounded.agent.upgrade.tarball import Limits, unpack_release
-from unbounded.fetch.failures import TooLarge, Unusable
+from unbounded.agent.upgrade.tarball import TarballLimits, unpack_release
+from unbounded.fetch.failures import TooLarge, UnusableContent
 
 EXECUTABLE = ("unbounded-agent/unbounded-agent", program("exit 0"), 0o755)
 FOLDER = ("unbounded-agent", None, 0o755)
@@ -20,7 +20,7 @@ FOLDER = ("unbounded-agent", None, 0o755)
 def _unpacked(tmp_path: Path, packed: Path, **limits: int) -> Path:
     target = tmp_path / "target"
     target.mkdir()
-    unpack_release(packed, target, limits=Limits(**limits))
+    unpack_release(packed, target, limits=TarballLimits(**limits))
     return target
 
 
@@ -64,7 +64,7 @@ BAD = {
 @pytest.mark.parametrize("words", list(BAD))
 def test_what_is_no_release_is_refused(tmp_path: Path, words: str) -> None:
     archive = tarball(tmp_path / "a.tar.gz", *BAD[words])
-    with pytest.raises(Unusable, match=words):
+    with pytest.raises(UnusableContent, match=words):
         _unpacked(tmp_path, archive)
     assert not (tmp_path / "escaped").exists()
 
@@ -72,7 +72,7 @@ def test_what_is_no_release_is_refused(tmp_path: Path, words: str) -> None:
 def test_a_hard_link_is_refused(tmp_path: Path) -> None:
     link = ("unbounded-agent/link", "unbounded-agent/unbounded-agent", 0o755)
     archive = tarball(tmp_path / "a.tar.gz", FOLDER, EXECUTABLE, link, kind=tarfile.LNKTYPE)
-    with pytest.raises(Unusable, match="hard link"):
+    with pytest.raises(UnusableContent, match="hard link"):
         _unpacked(tmp_path, archive)
 
 
@@ -80,7 +80,7 @@ def test_a_device_is_refused(tmp_path: Path) -> None:
     archive = tarball(
         tmp_path / "a.tar.gz", FOLDER, EXECUTABLE, ("unbounded-agent/null", "", 0o666), kind=tarfile.CHRTYPE
     )
-    with pytest.raises(Unusable, match="devices"):
+    with pytest.raises(UnusableContent, match="devices"):
         _unpacked(tmp_path, archive)
 
 
@@ -111,5 +111,5 @@ def test_what_is_too_large_is_refused(tmp_path: Path, limits: dict[str, int], wo
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(content)
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableContent):
         _unpacked(tmp_path, archive)

@@ -9,11 +9,13 @@ import pytest
 
 from tests.agent.upgrade.making import host_with, place_release
 from unbounded.agent.layout import Layout
-from unbounded.agent.upgrade.releases import Colour, Releases
-from unbounded.agent.upgrade.trial import Failed, Progress, Trial, TrialStore, WayBack
+from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
+from unbounded.agent.upgrade.trial import FailedRelease, RollbackNote, Trial, TrialProgress, TrialStore
 from unbounded.api.failures import Rejected
 
-TRIAL = Trial(progress=Progress.STAGED, release=Colour.GREEN, operation="up", uid="u1", sha256="ab" * 32, window_s=9)
+TRIAL = Trial(
+    progress=TrialProgress.STAGED, release=Colour.GREEN, operation="up", uid="u1", sha256="ab" * 32, window_s=9
+)
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def test_what_is_written_is_read_back(store: TrialStore, tmp_path: Path) -> None
 
 
 def test_a_file_of_a_later_agent_is_left_alone_and_named_during_its_trial(store: TrialStore, tmp_path: Path) -> None:
-    releases = Releases(host_with(tmp_path, "1"))
+    releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
     store.write(TRIAL)
     path = Layout(tmp_path).upgrade
@@ -75,17 +77,21 @@ def test_a_file_that_nobody_wrote_is_refused_and_may_be_replaced(store: TrialSto
 @pytest.mark.parametrize(
     ("text", "back"),
     [
-        pytest.param("1 green it hung\n", WayBack("green", "it hung"), id="whole"),
-        pytest.param("1 green\n", WayBack("green", "the recovery script does not say why"), id="no-cause"),
+        pytest.param("1 green it hung\n", RollbackNote("green", "it hung"), id="whole"),
+        pytest.param("1 green\n", RollbackNote("green", "the recovery script does not say why"), id="no-cause"),
         pytest.param(
-            "2 x y\n", WayBack("", "the recovery script of another version took it back; its log says why"), id="later"
+            "2 x y\n",
+            RollbackNote("", "the recovery script of another version took it back; its log says why"),
+            id="later",
         ),
         pytest.param(
-            "", WayBack("", "the recovery script of another version took it back; its log says why"), id="empty"
+            "", RollbackNote("", "the recovery script of another version took it back; its log says why"), id="empty"
         ),
     ],
 )
-def test_the_way_back_is_read_whoever_wrote_it(store: TrialStore, tmp_path: Path, text: str, back: WayBack) -> None:
+def test_the_way_back_is_read_whoever_wrote_it(
+    store: TrialStore, tmp_path: Path, text: str, back: RollbackNote
+) -> None:
     store.write(TRIAL)
     assert store.way_back() is None
     Layout(tmp_path).upgrade_signal.write_text(text)
@@ -93,9 +99,9 @@ def test_the_way_back_is_read_whoever_wrote_it(store: TrialStore, tmp_path: Path
 
 
 def test_failed_releases_are_remembered_until_they_work(store: TrialStore) -> None:
-    store.add_failed("ab" * 32, Failed(version="2", cause="it hung"))
-    store.add_failed("", Failed(cause="no digest is known"))
-    assert dict(store.failed()) == {"ab" * 32: Failed(version="2", cause="it hung")}
+    store.add_failed("ab" * 32, FailedRelease(version="2", cause="it hung"))
+    store.add_failed("", FailedRelease(cause="no digest is known"))
+    assert dict(store.failed()) == {"ab" * 32: FailedRelease(version="2", cause="it hung")}
     store.clear_failed("ab" * 32)
     store.clear_failed("ab" * 32)
     assert dict(store.failed()) == {}
@@ -104,17 +110,17 @@ def test_failed_releases_are_remembered_until_they_work(store: TrialStore) -> No
 @pytest.mark.slow
 def test_only_the_last_failed_releases_are_kept(store: TrialStore) -> None:
     for number in range(70):
-        store.add_failed(f"{number:064}", Failed(cause="x"))
+        store.add_failed(f"{number:064}", FailedRelease(cause="x"))
     assert len(store.failed()) == 64
     assert f"{69:064}" in store.failed()
     assert f"{5:064}" not in store.failed()
 
 
 def test_failed_releases_of_a_later_agent_are_left_alone(store: TrialStore, tmp_path: Path) -> None:
-    store.add_failed("ab" * 32, Failed(cause="x"))
+    store.add_failed("ab" * 32, FailedRelease(cause="x"))
     path = Layout(tmp_path).failed_digests
     path.write_text('{"format":7}')
     assert dict(store.failed()) == {}
     with pytest.raises(Rejected, match="format 7"):
-        store.add_failed("cd" * 32, Failed(cause="x"))
+        store.add_failed("cd" * 32, FailedRelease(cause="x"))
     assert path.read_text() == '{"format":7}'

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.operations.building import config_map, slot_of
-from unbounded.agent.desired import desired
 from unbounded.agent.model import NodeGoal
+from unbounded.agent.node_spec.from_machine import desired_node
 from unbounded.api.configuration import MachineConfigurationTemplate, MachineConfigurationVersion
 from unbounded.api.core import Node
 from unbounded.api.machine import Machine
@@ -222,6 +222,6 @@ def test_agent_and_machina_want_the_same_and_come_to_rest(sides: list[dict[str, 
     for spec in sides:
         machine = machine_of(**spec)
         node = settled(machine, node)
-        goal = desired(machine, None, goal).goal
+        goal = desired_node(machine, None, goal).goal
         assert {key: node.metadata.labels.get(key) for key in goal.labels} == goal.labels
         assert set(node.metadata.labels) == set(goal.labels)

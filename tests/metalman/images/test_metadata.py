@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.api.machine import Machine
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.platforms import Platform
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.images.metadata import Metadata, parse_metadata, read_disk, read_netboot
@@ -76,7 +76,7 @@ def test_a_digest_may_say_its_algorithm() -> None:
     ],
 )
 def test_what_is_wrong_names_its_key(text: str, said: str) -> None:
-    with pytest.raises(Unusable, match=said):
+    with pytest.raises(UnusableContent, match=said):
         parse_metadata(text.encode())
 
 
@@ -85,7 +85,7 @@ def test_what_is_wrong_names_its_key(text: str, said: str) -> None:
 def test_garbage_is_refused_or_says_nothing(content: bytes) -> None:
     try:
         read = parse_metadata(content)
-    except Unusable as error:
+    except UnusableContent as error:
         said = str(error)
     else:
         said = "metadata.yaml: "
@@ -104,32 +104,32 @@ def disk(folder: Path, **files: str) -> Path:
 def test_boot_files_have_to_be_there_as_they_are_or_as_templates(tmp_path: Path) -> None:
     said = "dhcpBootImageName: shim.efi\nbootFiles: {ipxe: boot.ipxe}\n"
     root = disk(tmp_path, metadata_yaml=said, shim_efi="x")
-    with pytest.raises(Unusable, match=r"bootFiles.ipxe: there is no disk/boot.ipxe in the image"):
+    with pytest.raises(UnusableContent, match=r"bootFiles.ipxe: there is no disk/boot.ipxe in the image"):
         read_netboot(root)
     disk(tmp_path, boot_ipxe_tmpl="x")
     assert read_netboot(root).loaders == {Loader.X64: "shim.efi", Loader.IPXE: "boot.ipxe"}
     (root / "shim.efi").unlink()
-    with pytest.raises(Unusable, match=r"dhcpBootImageName: there is no disk/shim.efi in the image"):
+    with pytest.raises(UnusableContent, match=r"dhcpBootImageName: there is no disk/shim.efi in the image"):
         read_netboot(root)
 
 
 def test_a_netboot_image_names_its_boot_files(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=r"disk/metadata.yaml is missing; it names the boot files"):
+    with pytest.raises(UnusableContent, match=r"disk/metadata.yaml is missing; it names the boot files"):
         read_netboot(tmp_path)
-    with pytest.raises(Unusable, match="dhcpBootImageName is missing, and bootFiles names no file either"):
+    with pytest.raises(UnusableContent, match="dhcpBootImageName is missing, and bootFiles names no file either"):
         read_netboot(disk(tmp_path, metadata_yaml="{}"))
 
 
 def test_the_digest_of_a_disk_image_is_what_it_says_else_what_it_is(tmp_path: Path) -> None:
     assert read_disk(tmp_path, alone=False) == ""
-    with pytest.raises(Unusable, match=r"it has neither disk/disk.img.zst nor disk/disk.img.gz"):
+    with pytest.raises(UnusableContent, match=r"it has neither disk/disk.img.zst nor disk/disk.img.gz"):
         read_disk(tmp_path, alone=True)
     disk(tmp_path, disk_img_gz="content")
     assert read_disk(tmp_path, alone=True) == hashlib.sha256(b"content").hexdigest()
     disk(tmp_path, metadata_yaml=f"diskImageSHA256: '{DIGEST}'")
     assert read_disk(tmp_path, alone=True) == DIGEST
     disk(tmp_path, metadata_yaml="diskImageSHA256: x")
-    with pytest.raises(Unusable, match="diskImageSHA256: 64 hexadecimal"):
+    with pytest.raises(UnusableContent, match="diskImageSHA256: 64 hexadecimal"):
         read_disk(tmp_path, alone=True)
 
 

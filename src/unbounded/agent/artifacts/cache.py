@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from unbounded.agent.artifacts.blob_store import BlobNote, BlobStore, noted_digest
 from unbounded.agent.artifacts.checksums import MOST_BYTES, sha256_in
-from unbounded.agent.artifacts.shelf import Note, Shelf, parsed
-from unbounded.agent.artifacts.sources import Artifact, shown
-from unbounded.agent.ports import Tell
+from unbounded.agent.artifacts.sources import Artifact, redacted_url
+from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.digests import Digest
 from unbounded.fetch.download import Download, checked_url, download
-from unbounded.fetch.failures import Denied, Missing, TooLarge
-from unbounded.fetch.transfer import Told
+from unbounded.fetch.failures import Denied, NotPublished, TooLarge
+from unbounded.fetch.transfer import OnBytes
 from unbounded.fetch.web import Patience, Web
 from unbounded.kube.logs import Log
 from unbounded.kube.threads import run_in_thread
@@ -28,7 +28,7 @@ BRIEF: Final = replace(PATIENT, connect_s=3.0, silence_s=5.0, attempts=1)  # for
 _STEP: Final = 10  # per cent between two progress messages
 
 
-class _Given(Note, frozen=True, kw_only=True, tag="artifact"):
+class _ArtifactNote(BlobNote, frozen=True, kw_only=True, tag="artifact"):
     """Record of the blob that an artifact's URL delivered.
 
     Args:
@@ -60,13 +60,13 @@ class ArtifactCache:
         brief: one with short limits, for checksums of artifacts that are on the disk.
     """
 
-    def __init__(self, shelf: Shelf, web: Web, brief: Web) -> None:
+    def __init__(self, shelf: BlobStore, web: Web, brief: Web) -> None:
         self._shelf = shelf
         self._web = web
         self._brief = brief
         self._turns: dict[Digest, asyncio.Lock] = {}  # two artifacts may be one file
 
-    async def get(self, artifact: Artifact, tell: Tell) -> Fetched:
+    async def get(self, artifact: Artifact, tell: OnProgress) -> Fetched:
         """Return the artifact, complete and verified.
 
         An artifact on the disk is not fetched again if its URL names the version, or if the configuration names its
@@ -92,8 +92,8 @@ class ArtifactCache:
             return held
 
     def _held(self, artifact: Artifact) -> Fetched | None:
-        given = self._shelf.note(_Given, _key(artifact))
-        digest = parsed(given.blobs[0]) if given and given.blobs else None
+        given = self._shelf.note(_ArtifactNote, _key(artifact))
+        digest = noted_digest(given.blobs[0]) if given and given.blobs else None
         if given is None or digest is None or _is_another(artifact, digest) or not self._shelf.whole(digest):
             return None
         self._shelf.used(_key(artifact))
@@ -103,15 +103,15 @@ class ArtifactCache:
         """Return the required digest; None where neither configuration nor source has one."""
         if artifact.sha256:
             return Digest("sha256", artifact.sha256)
-        url, named = artifact.checksum_url, shown(artifact.checksum_url)
+        url, named = artifact.checksum_url, redacted_url(artifact.checksum_url)
         web = self._brief if held else self._web
         try:
             text = await web.again(named, lambda: _text(web, url))
-        except (Missing, Denied):  # object stores answer 403 for missing objects
+        except (NotPublished, Denied):  # object stores answer 403 for missing objects
             return None
         return Digest("sha256", sha256_in(text, artifact.file_name, named))
 
-    async def _fetch(self, artifact: Artifact, wanted: Digest | None, tell: Tell) -> Fetched:
+    async def _fetch(self, artifact: Artifact, wanted: Digest | None, tell: OnProgress) -> Fetched:
         if wanted is None:
             tell(f"{artifact.version}: no sha256 is published beside it; it is taken as it comes")
             log.warning("artifact taken unchecked", artifact=artifact.name, version=artifact.version, checked=False)
@@ -124,7 +124,7 @@ class ArtifactCache:
                 await self._download(artifact, wanted, self._shelf.path(wanted), tell)
         return await self._noted(artifact, wanted, checked=True)
 
-    async def _download(self, artifact: Artifact, wanted: Digest | None, place: Path, tell: Tell) -> Digest:
+    async def _download(self, artifact: Artifact, wanted: Digest | None, place: Path, tell: OnProgress) -> Digest:
         asked = Download((artifact.url,), wanted.hex if wanted else "", LARGEST_BYTES, plain=True)
         try:
             digest = await download(self._web, asked, place, told=_told(artifact.version, tell))
@@ -134,13 +134,13 @@ class ArtifactCache:
         return digest
 
     async def _noted(self, artifact: Artifact, digest: Digest, *, checked: bool) -> Fetched:
-        given = _Given(source=artifact.url, blobs=(str(digest),), checked=checked)
+        given = _ArtifactNote(source=artifact.url, blobs=(str(digest),), checked=checked)
         await run_in_thread(self._shelf.remember, _key(artifact), given)
         return Fetched(artifact, self._shelf.path(digest), digest, checked)
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedArtifact:
     """An artifact found on this disk by its name.
 
     Args:
@@ -150,13 +150,13 @@ class Kept:
     checked: bool
 
 
-def kept(shelf: Shelf, artifact: Artifact) -> Kept | None:
+def find_cached(shelf: BlobStore, artifact: Artifact) -> CachedArtifact | None:
     """Return the artifact if this disk has it by name; nothing is verified or written. Blocks."""
-    given = shelf.note(_Given, _key(artifact))
-    digest = parsed(given.blobs[0]) if given and given.blobs else None
+    given = shelf.note(_ArtifactNote, _key(artifact))
+    digest = noted_digest(given.blobs[0]) if given and given.blobs else None
     if given is None or digest is None or _is_another(artifact, digest) or not shelf.path(digest).is_file():
         return None
-    return Kept(given.checked or bool(artifact.sha256))
+    return CachedArtifact(given.checked or bool(artifact.sha256))
 
 
 def _is_another(artifact: Artifact, digest: Digest) -> bool:
@@ -168,7 +168,7 @@ def _key(artifact: Artifact) -> str:
     return f"{artifact.name} {artifact.url}"
 
 
-def _told(what: str, tell: Tell) -> Told:
+def _told(what: str, tell: OnProgress) -> OnBytes:
     last = 0
 
     def told(done: int, total: int | None) -> None:
@@ -185,10 +185,10 @@ async def _text(web: Web, text: str) -> str:
     url = checked_url(web, text, plain=True)
     async with web.ask("GET", url) as response:
         if response.status != 200:
-            raise web.refusal(response, shown(text))
+            raise web.refusal(response, redacted_url(text))
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > MOST_BYTES:
-                raise TooLarge(f"{shown(text)}: more than {MOST_BYTES} bytes for a checksum")
+                raise TooLarge(f"{redacted_url(text)}: more than {MOST_BYTES} bytes for a checksum")
     return body.decode(errors="replace")

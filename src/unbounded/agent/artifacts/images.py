@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.artifacts.shelf import Note, Shelf, parsed
-from unbounded.agent.ports import Tell
+from unbounded.agent.artifacts.blob_store import BlobNote, BlobStore, noted_digest
+from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import Blob
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.registry import Registry, Resolved
+from unbounded.fetch.registry import RegistryClient, Resolved
 from unbounded.fetch.web import Web
 from unbounded.kube.gather import gather
 from unbounded.kube.logs import Log
@@ -31,7 +31,7 @@ LAYERS_AT_ONCE: Final = 3
 _STEP: Final = 10  # per cent between two progress messages
 
 
-class _Meant(Note, frozen=True, kw_only=True, tag="image"):
+class _ImageNote(BlobNote, frozen=True, kw_only=True, tag="image"):
     """Record of the image that a reference resolved to.
 
     Args:
@@ -66,13 +66,13 @@ class ImageCache:
         logins: for registries; none where images are public.
     """
 
-    def __init__(self, shelf: Shelf, web: Web, brief: Web, logins: Logins | None = None) -> None:
+    def __init__(self, shelf: BlobStore, web: Web, brief: Web, logins: RegistryLogins | None = None) -> None:
         self._shelf = shelf
         self._web = web
         self._brief = brief
         self._logins = logins
 
-    async def get(self, reference: str, platform: Platform, tell: Tell) -> CachedImage:
+    async def get(self, reference: str, platform: Platform, tell: OnProgress) -> CachedImage:
         """Return the image that the reference names now; while the registry does not answer, the one that it named
         last.
 
@@ -93,30 +93,30 @@ class ImageCache:
             log.warning("image not looked up, the one that is there is used", error=failure, image=str(wanted))
             return self._cached(held, stale=str(failure))
 
-    def _held(self, key: str) -> _Meant | None:
-        meant = self._shelf.note(_Meant, key)
-        layers = [parsed(text) for text in meant.blobs] if meant else []
+    def _held(self, key: str) -> _ImageNote | None:
+        meant = self._shelf.note(_ImageNote, key)
+        layers = [noted_digest(text) for text in meant.blobs] if meant else []
         if not layers or not all(layer is not None and self._shelf.whole(layer) for layer in layers):
             return None
         self._shelf.used(key)
         return meant
 
-    def _cached(self, meant: _Meant, stale: str = "") -> CachedImage:
+    def _cached(self, meant: _ImageNote, stale: str = "") -> CachedImage:
         paths = tuple(self._shelf.path(Digest.parse(text)) for text in meant.blobs)
         return CachedImage(meant.digest, paths, stale)
 
-    async def _still(self, wanted: Reference, held: _Meant) -> bool:
+    async def _still(self, wanted: Reference, held: _ImageNote) -> bool:
         if wanted.digest is not None:
             return True  # a digest never changes its meaning
-        return str(await Registry(self._brief, wanted, self._logins).top()) == held.top
+        return str(await RegistryClient(self._brief, wanted, self._logins).top()) == held.top
 
-    async def _pull(self, wanted: Reference, platform: Platform, key: str, tell: Tell) -> _Meant:
-        registry = Registry(self._web, wanted, self._logins)
+    async def _pull(self, wanted: Reference, platform: Platform, key: str, tell: OnProgress) -> _ImageNote:
+        registry = RegistryClient(self._web, wanted, self._logins)
         resolved = await registry.resolve(platform)
         if not resolved.image.layers:
             raise Rejected(f"image {wanted}: it has no layers, so no root file system")
         await self._fetch(registry, resolved, tell)
-        meant = _Meant(
+        meant = _ImageNote(
             source=str(wanted),
             blobs=tuple(str(layer.digest) for layer in resolved.image.layers),
             top=str(resolved.top),
@@ -125,7 +125,7 @@ class ImageCache:
         await run_in_thread(self._shelf.remember, key, meant)
         return meant
 
-    async def _fetch(self, registry: Registry, resolved: Resolved, tell: Tell) -> None:
+    async def _fetch(self, registry: RegistryClient, resolved: Resolved, tell: OnProgress) -> None:
         blobs = {blob.digest: blob for blob in resolved.image.layers}
         total = sum(blob.size for blob in blobs.values())
         progress = _Progress(total, tell)
@@ -144,10 +144,10 @@ class ImageCache:
         await gather(one(blob) for blob in blobs.values())
 
 
-def kept_image(shelf: Shelf, wanted: Reference, platform: Platform) -> bool:
+def is_image_cached(shelf: BlobStore, wanted: Reference, platform: Platform) -> bool:
     """Return whether all layers of the image are on this disk by name; nothing is verified. Blocks."""
-    meant = shelf.note(_Meant, _key(wanted, platform))
-    layers = [parsed(text) for text in meant.blobs] if meant else []
+    meant = shelf.note(_ImageNote, _key(wanted, platform))
+    layers = [noted_digest(text) for text in meant.blobs] if meant else []
     return bool(layers) and all(layer is not None and shelf.path(layer).is_file() for layer in layers)
 
 
@@ -156,7 +156,7 @@ def _key(wanted: Reference, platform: Platform) -> str:
 
 
 class _Progress:
-    def __init__(self, total: int, tell: Tell) -> None:
+    def __init__(self, total: int, tell: OnProgress) -> None:
         self._total, self._tell = total, tell
         self._done: dict[Digest, int] = {}
         self._last = 0

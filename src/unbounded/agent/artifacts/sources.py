@@ -10,7 +10,7 @@ from typing import Final
 from unbounded.agent.model import NodeGoal
 from unbounded.api.failures import Rejected
 from unbounded.api.fields import RELEASE_VERSION
-from unbounded.join.agent_config import Source
+from unbounded.join.agent_config import ArtifactSource
 
 KUBERNETES: Final = ("kubelet", "kubectl", "kube-proxy")
 SANDBOX: Final = "1.0.0"  # version of images/sandbox
@@ -96,10 +96,10 @@ class Artifact:
     @property
     def shown(self) -> str:
         """URL for messages."""
-        return shown(self.url)
+        return redacted_url(self.url)
 
 
-def shown(url: str) -> str:
+def redacted_url(url: str) -> str:
     """Return a URL for messages: without its query, which may hold a credential."""
     return url.partition("?")[0]
 
@@ -149,14 +149,14 @@ def _checked(key: str, version: str) -> str:
     return version
 
 
-def _artifact(project: str, name: str, version: str, arch: str, source: Source) -> Artifact:
+def _artifact(project: str, name: str, version: str, arch: str, source: ArtifactSource) -> Artifact:
     published = PUBLISHED[project]
     values = {"version": _checked(_KEYS[project], version), "arch": arch, "name": name}
     if source.url:
         url = _filled(source.url, values, published.order, f"Downloads.{_KEYS[project]}.URL")
         fixed = url != _filled(source.url, {**values, "version": "0"}, published.order, "")
         if project == "kubernetes" and url == _filled(source.url, {**values, "name": "-"}, published.order, ""):
-            where = f"Downloads.Kubernetes.URL {shown(source.url)!r}"
+            where = f"Downloads.Kubernetes.URL {redacted_url(source.url)!r}"
             raise Rejected(f"{where}: needs {{name}} or %[3]s, for {', '.join(KUBERNETES)}")
     else:
         url, fixed = f"{(source.base_url or published.base).rstrip('/')}/{published.path.format(**values)}", True
@@ -195,6 +195,8 @@ def _filled(url: str, values: Mapping[str, str], order: tuple[str, ...], key: st
             return values[name]
         except (KeyError, IndexError, StopIteration):
             places = "{version} or %[1]s, {arch} or %[2]s, {name} or %[3]s"
-            raise Rejected(f"{key} {shown(url)!r}: {match.group()} stands for nothing; there are {places}") from None
+            raise Rejected(
+                f"{key} {redacted_url(url)!r}: {match.group()} stands for nothing; there are {places}"
+            ) from None
 
     return _PLACE.sub(value, url)

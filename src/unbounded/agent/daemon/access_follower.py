@@ -23,12 +23,12 @@ from unbounded.agent.cluster_access import (
     config_with,
     desired_access,
 )
-from unbounded.agent.kept import keep_config, kept_config
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, CertificateAccess, Slot
-from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.recreation.perform import Lock
-from unbounded.agent.recreation.report import Says, short
+from unbounded.agent.recreation.report import ConditionReport, one_line
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.stored_config import read_stored_config, store_config
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
@@ -40,9 +40,9 @@ from unbounded.join.facts import (
     KUBE_DNS,
     KUBE_DNS_NAMESPACE,
     ROOT_CA,
-    NoFact,
+    InvalidFact,
     dns_of,
-    place_of,
+    endpoint_of,
     root_ca_of,
 )
 from unbounded.kube.durable import write_durably
@@ -52,7 +52,7 @@ from unbounded.kube.port import Api
 
 log = Log("agent")
 
-LOOK_S: Final = 300.0  # each comparison is two reads
+POLL_S: Final = 300.0  # each comparison is two reads
 AFTER_TROUBLE_S: Final = 60.0
 
 Probe = Callable[[AgentConfig], Awaitable[None]]
@@ -61,7 +61,7 @@ Probe = Callable[[AgentConfig], Awaitable[None]]
 class AccessNodes(Protocol):
     """Slots of a node whose access can be replaced."""
 
-    def applied(self, slot: Slot) -> Applied | None: ...
+    def applied(self, slot: Slot) -> BuildRecord | None: ...
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
         """Give kubelet in a complete slot this access; restart it where it runs."""
@@ -87,13 +87,13 @@ async def published_access(api: Api) -> ClusterAccess:
     try:
         server, ca_pem = await _place(api)
         return ClusterAccess(server, ca_pem, await _dns(api))
-    except NoFact as error:
+    except InvalidFact as error:
         raise Rejected(str(error)) from error
 
 
 async def _place(api: Api) -> tuple[str, str]:
     try:
-        place = place_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
+        place = endpoint_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
     except NotFound:
         try:
             return "", root_ca_of(await api.get(CONFIG_MAPS, ROOT_CA, namespace=NAMESPACE))
@@ -126,7 +126,7 @@ class AccessFollower:
         layout: Layout,
         config: AgentConfig,
         nodes: AccessNodes,
-        desk: Desk,
+        desk: RecreationStatusWriter,
         *,
         lock: Lock,
         probe: Probe,
@@ -148,7 +148,7 @@ class AccessFollower:
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            wait_s = LOOK_S
+            wait_s = POLL_S
             try:
                 if not self._moving():
                     await self.look()
@@ -191,12 +191,14 @@ class AccessFollower:
                 raise Transient("a recreation of the node is under way")
             for slot in behind:
                 await self._nodes.follow_access(slot, desired)
-            kept = kept_config(self._layout) or self._config  # the public key of releases may have changed since
-            keep_config(self._layout, config_with(kept, desired))
+            kept = read_stored_config(self._layout) or self._config  # the public key of releases may have changed since
+            store_config(self._layout, config_with(kept, desired))
 
     async def _say(self, reason: ConditionReason, text: str) -> None:
         status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE
-        await self._desk.report((Says(ConditionType.CLUSTER_ACCESS_CURRENT, status, reason, short(text)),), None, None)
+        await self._desk.report(
+            (ConditionReport(ConditionType.CLUSTER_ACCESS_CURRENT, status, reason, one_line(text)),), None, None
+        )
 
     def _known(self) -> ClusterAccess | None:
         try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.node.by_hand import node_says
-from unbounded.agent.node.gpus import gpus_say, read_described
-from unbounded.agent.preflight.look import graphics
-from unbounded.agent.recreation.report import Says
+from unbounded.agent.node.gpus import gpus_described, read_cdi_result
+from unbounded.agent.node.manual_changes import node_modified
+from unbounded.agent.preflight.observe_host import graphics
+from unbounded.agent.recreation.report import ConditionReport
 from unbounded.api.conditions import ConditionType
 
 
-def host_conditions(layout: Layout, types: Collection[str]) -> tuple[Says, ...]:
+def host_conditions(layout: Layout, types: Collection[str]) -> tuple[ConditionReport, ...]:
     """Return conditions about the host. Blocking.
 
     Args:
@@ -20,5 +20,5 @@ def host_conditions(layout: Layout, types: Collection[str]) -> tuple[Says, ...]:
     """
     found = graphics(layout)
     said = ConditionType.GPUS_DESCRIBED in types
-    gpus = gpus_say(read_described(layout), cards=found.cards, driver=found.driver, said=said)
-    return (*node_says(layout), *(() if gpus is None else (gpus,)))
+    gpus = gpus_described(read_cdi_result(layout), cards=found.cards, driver=found.driver, said=said)
+    return (*node_modified(layout), *(() if gpus is None else (gpus,)))

@@ -1,7 +1,7 @@
 """The assembled daemon: an identity, three watches, and the controllers of operations and node that use them.
 
-`Parts` holds all that it needs of its host. Its view of the cluster comes through three caches, each of one object or
-of the operations on one Machine. It reads everything else on demand.
+`DaemonParts` holds all that it needs of its host. Its view of the cluster comes through three caches, each of one
+object or of the operations on one Machine. It reads everything else on demand.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from unbounded.agent.build import this_build
 from unbounded.agent.cluster_access import access_of_config
 from unbounded.agent.daemon.access_follower import AccessFollower, AccessNodes
 from unbounded.agent.daemon.conditions import host_conditions
+from unbounded.agent.daemon.deleted_machine import DeletedMachineReport
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected, identity_when_joined, kubelet_access
 from unbounded.agent.daemon.logins import follow_logins
-from unbounded.agent.daemon.missing import Missing
-from unbounded.agent.daemon.notify import Notifier
-from unbounded.agent.daemon.release_key import ReleaseKey
-from unbounded.agent.daemon.reporting import Reporter
+from unbounded.agent.daemon.notify import SystemdNotifier
+from unbounded.agent.daemon.release_key import ReleaseKeyFollower
+from unbounded.agent.daemon.reporting import AgentStatusReporter
 from unbounded.agent.daemon.succession import Succession, finish_succession
 from unbounded.agent.durations import Durations, process_age_s
-from unbounded.agent.durations import Work as Kind
+from unbounded.agent.durations import TimedWork as Kind
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.units import Systemctl
-from unbounded.agent.kept import config_of_this_host
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node.device_watch import DeviceWatch
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import PullSecrets
-from unbounded.agent.operations.agent_reset import AgentReset, farewell
+from unbounded.agent.operations.agent_reset import AgentReset, stop_after_reset
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.operations.host_reboot import HostReboot, host_boot_id
 from unbounded.agent.operations.node_reboot import NodeReboot
-from unbounded.agent.ports import Commands, Nodes, Tell, Units, Work
-from unbounded.agent.recreation.access import carried_or
-from unbounded.agent.recreation.controller import Recreation, RecreationCaches
-from unbounded.agent.recreation.desk import Desk, holder_words
-from unbounded.agent.recreation.plan import Limits
-from unbounded.agent.reset.parts import Resetting
-from unbounded.agent.steps.host import Host
-from unbounded.agent.upgrade.health import Ground, Health
+from unbounded.agent.ports import Commands, Nodes, OnProgress, OperationWork, Units
+from unbounded.agent.recreation.access import reuse_or
+from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
+from unbounded.agent.recreation.plan import RecreationLimits
+from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
+from unbounded.agent.reset.parts import ResetContext
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.stored_config import require_stored_config
+from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
 from unbounded.agent.upgrade.staging import fetch_release
 from unbounded.agent.upgrade.switching import restart_daemon
 from unbounded.api.conditions import ConditionType
@@ -76,7 +76,7 @@ MOVE_AGAIN_S: Final = 15.0
 
 
 @dataclass(frozen=True)
-class Parts:
+class DaemonParts:
     """Host-side dependencies of a daemon.
 
     Args:
@@ -94,26 +94,26 @@ class Parts:
     nodes: Nodes
     running: Path
     version: str
-    notifier: Notifier = field(default_factory=Notifier)
-    limits: Limits = field(default_factory=Limits)
+    notifier: SystemdNotifier = field(default_factory=SystemdNotifier)
+    limits: RecreationLimits = field(default_factory=RecreationLimits)
     devices: DeviceWatch | None = None
     access: AccessNodes | None = None
     started_s: float = 0.0
 
 
-def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
+def parts_of_this_host(environ: Mapping[str, str]) -> DaemonParts:
     """Return the parts of this host."""
     layout, commands = Layout(), HostCommands()
     units = Systemctl(commands)
     nodes = HostNodes(layout, commands, units)
-    return Parts(
+    return DaemonParts(
         layout=layout,
         commands=commands,
         units=units,
         nodes=nodes,
         running=Path(sys.executable),
         version=this_build().version,
-        notifier=Notifier.from_environment(environ),
+        notifier=SystemdNotifier.from_environment(environ),
         devices=DeviceWatch(nodes.show_devices),
         access=nodes,
         started_s=process_age_s(),
@@ -144,16 +144,16 @@ class AgentCaches:
         return self.machines, self.nodes, self.operations
 
 
-async def run(parts: Parts) -> None:
+async def run(parts: DaemonParts) -> None:
     """Reconcile this host's node and execute its operations, until cancelled.
 
     Raises:
         Rejected: no `start` has stored a configuration.
     """
-    config = config_of_this_host(parts.layout)
+    config = require_stored_config(parts.layout)
     if parts.started_s:
         Durations(parts.layout).completed(Kind.DAEMON, parts.started_s)
-    health = Health(Ground.of(parts.layout, parts.units, parts.running), config.machine_name)
+    health = ReleaseHealth(UpgradeContext.of(parts.layout, parts.units, parts.running), config.machine_name)
     await health.note_start()
     async with asyncio.TaskGroup() as tasks:
         beside = [tasks.create_task(parts.notifier.keep_alive(), name="watchdog")]
@@ -167,7 +167,7 @@ async def run(parts: Parts) -> None:
                 task.cancel()
 
 
-async def _moved(parts: Parts, config: AgentConfig) -> None:
+async def _moved(parts: DaemonParts, config: AgentConfig) -> None:
     """Complete a move to another API server, with retries without end: nothing else runs before."""
     while parts.access is not None:
         try:
@@ -179,16 +179,16 @@ async def _moved(parts: Parts, config: AgentConfig) -> None:
             return
 
 
-async def _joined(parts: Parts, config: AgentConfig, health: Health) -> None:
+async def _joined(parts: DaemonParts, config: AgentConfig, health: ReleaseHealth) -> None:
     identity = await identity_when_joined(parts.layout, config.machine_name)
     log.info("daemon runs", machine=config.machine_name, version=parts.version)
     async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api, asyncio.TaskGroup() as tasks:
         tasks.create_task(identity.keep_renewed(api), name="identity")
         tasks.create_task(health.run(api), name="health")
-        await Daemon(parts, config, api, now=api.now).run()
+        await AgentDaemon(parts, config, api, now=api.now).run()
 
 
-class Daemon:
+class AgentDaemon:
     """Controllers of an agent that can reach its API server.
 
     Args:
@@ -198,7 +198,7 @@ class Daemon:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: DaemonParts,
         config: AgentConfig,
         api: Api,
         *,
@@ -212,10 +212,10 @@ class Daemon:
         self._api = api
         self._caches = caches or AgentCaches.of(api, self._machine)
         self._logins = PullSecrets(api, parts.layout)
-        self._key = ReleaseKey(
+        self._key = ReleaseKeyFollower(
             api,
             parts.layout,
-            Desk(api, self._machine, now=utc_now),
+            RecreationStatusWriter(api, self._machine, now=utc_now),
             lock=partial(host_lock, parts.layout),
             is_reported=self._says_release_key,
         )
@@ -232,21 +232,21 @@ class Daemon:
                     tasks.create_task(self._access_follower(self._parts.access).run(), name="cluster access")
                     tasks.create_task(self._succession().run(), name="succession")
                 tasks.create_task(self._key.run(), name="public key of releases")
-                missing = Missing(self._caches.machines, self._machine, layout)
+                missing = DeletedMachineReport(self._caches.machines, self._machine, layout)
                 tasks.create_task(missing.run(), name="missing")
                 recreation = self._recreation()
                 await recreation.resume()  # before anything is claimed
                 tasks.create_task(recreation.run(), name="recreation")
                 following = follow_logins(self._parts.nodes, self._logins, partial(host_lock, layout))
                 tasks.create_task(following, name="logins")
-                resetting = Resetting(Host(layout, self._parts.commands, self._parts.units), self._parts.nodes)
-                reset = AgentReset(resetting, Desk(self._api, self._machine, now=utc_now))
-                tasks.create_task(farewell(reset, self._settled, self._parts.commands), name="farewell")
+                resetting = ResetContext(StepHost(layout, self._parts.commands, self._parts.units), self._parts.nodes)
+                reset = AgentReset(resetting, RecreationStatusWriter(self._api, self._machine, now=utc_now))
+                tasks.create_task(stop_after_reset(reset, self._settled, self._parts.commands), name="farewell")
                 await self._engine(self._works(reset, tasks)).run()
 
-    def _reporter(self) -> Reporter:
+    def _reporter(self) -> AgentStatusReporter:
         boot_id = host_boot_id(self._parts.layout)
-        return Reporter(
+        return AgentStatusReporter(
             self._api,
             self._caches.machines,
             self._machine,
@@ -272,11 +272,11 @@ class Daemon:
             layout,
             self._config,
             nodes,
-            Desk(self._api, self._machine, now=self._now),
+            RecreationStatusWriter(self._api, self._machine, now=self._now),
             lock=partial(host_lock, layout),
             probe=probe,
             held_back=self._held_back,
-            restart=partial(restart_daemon, Ground.of(layout, self._parts.units, self._parts.running)),
+            restart=partial(restart_daemon, UpgradeContext.of(layout, self._parts.units, self._parts.running)),
             moving=self._is_moving,
         )
 
@@ -291,44 +291,44 @@ class Daemon:
             layout,
             self._config,
             self._caches.machines,
-            Desk(self._api, self._machine, now=utc_now),
+            RecreationStatusWriter(self._api, self._machine, now=utc_now),
             lock=partial(host_lock, layout),
             held_back=self._held_back,
-            restart=partial(restart_daemon, Ground.of(layout, self._parts.units, self._parts.running)),
+            restart=partial(restart_daemon, UpgradeContext.of(layout, self._parts.units, self._parts.running)),
         )
 
     def _held_back(self) -> str:
         machine = self._caches.machines.get(self._machine)
         active = None if machine is None else machine.status.active_operation
-        return "" if active is None or active.lost else holder_words(active)
+        return "" if active is None or active.lost else holder_message(active)
 
     def _says_release_key(self) -> bool:
         machine = self._caches.machines.get(self._machine)
         found = () if machine is None else machine.status.conditions
         return any(one.type == ConditionType.RELEASE_KEY_CURRENT for one in found)
 
-    def _recreation(self) -> Recreation:
+    def _recreation(self) -> RecreationController:
         layout, nodes = self._parts.layout, self._parts.nodes
 
-        async def fresh(tell: Tell) -> KubeletAccess:
+        async def fresh(tell: OnProgress) -> KubeletAccess:
             return await kubelet_access(self._api, layout, self._config, tell=tell)
 
-        return Recreation(
+        return RecreationController(
             self._api,
             self._machine,
             nodes,
             layout,
             RecreationCaches(self._caches.machines, self._caches.nodes),
-            carried_or(nodes, fresh),
+            reuse_or(nodes, fresh),
             limits=self._parts.limits.configured(self._config.recreation),
             durations=Durations(layout),
             logins=self._logins.bring,
             more=partial(host_conditions, layout),
         )
 
-    def _works(self, reset: AgentReset, tasks: asyncio.TaskGroup) -> Mapping[OperationKind, Work]:
+    def _works(self, reset: AgentReset, tasks: asyncio.TaskGroup) -> Mapping[OperationKind, OperationWork]:
         parts, layout = self._parts, self._parts.layout
-        ground = Ground.of(layout, parts.units, parts.running)
+        ground = UpgradeContext.of(layout, parts.units, parts.running)
         lock, node = partial(host_lock, layout), partial(self._caches.nodes.get, self._machine)
         return {
             OperationKind.NODE_REBOOT: NodeReboot(
@@ -362,7 +362,7 @@ class Daemon:
             return None
         return whole[0].goal if whole else None
 
-    def _engine(self, works: Mapping[OperationKind, Work]) -> Engine:
+    def _engine(self, works: Mapping[OperationKind, OperationWork]) -> Engine:
         layout = self._parts.layout
         executor = AgentExecutor(
             self._machine,

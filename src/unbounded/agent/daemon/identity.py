@@ -14,7 +14,7 @@ import msgspec
 from unbounded.agent.daemon.register import register
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess
-from unbounded.agent.ports import Tell
+from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.join.agent_config import AgentConfig, ExecCredential
@@ -22,14 +22,14 @@ from unbounded.join.csr import (
     AGENT,
     MACHINA,
     WITHIN_S,
-    Files,
-    Held,
+    IdentityFiles,
+    StoredCertificate,
     agent_identity,
     certificate,
     certificate_file,
     good_certificate,
+    ignore_progress,
     kubelet_identity,
-    silent,
 )
 from unbounded.join.discovery import certificates, signed_place
 from unbounded.kube.backoff import Backoff
@@ -42,7 +42,7 @@ from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
 
 USER_AGENT: Final = "unbounded-agent"
-LOOK_S: Final = 3600.0  # the wall clock may be set during a sleep, and hosts are suspended
+RENEWAL_POLL_S: Final = 3600.0  # the wall clock may be set during a sleep, and hosts are suspended
 WAITS_S: Final = 15.0
 A_PERSON: Final = "a person, as machina approves only what bootstrap tokens ask for"
 RENEWAL: Final = Backoff(base_s=60.0, max_s=3600.0)
@@ -50,7 +50,7 @@ RENEWAL: Final = Backoff(base_s=60.0, max_s=3600.0)
 log = Log("agent")
 
 
-class Identity:
+class AgentIdentity:
     """The agent's own certificate for the API client; renewed ahead of its expiry.
 
     Args:
@@ -58,7 +58,9 @@ class Identity:
         held: the present certificate.
     """
 
-    def __init__(self, files: Files, held: Held, machine: str, *, now: WallClock = utc_now) -> None:
+    def __init__(
+        self, files: IdentityFiles, held: StoredCertificate, machine: str, *, now: WallClock = utc_now
+    ) -> None:
         self._files = files
         self._held = held
         self._wanted = agent_identity(machine)
@@ -81,7 +83,7 @@ class Identity:
         while True:
             left_s = (self._held.renewal() - self._now()).total_seconds()
             if left_s > 0:
-                await asyncio.sleep(min(left_s, LOOK_S))
+                await asyncio.sleep(min(left_s, RENEWAL_POLL_S))
                 continue
             try:
                 self._held = await certificate(api, self._files, self._wanted)
@@ -95,10 +97,10 @@ class Identity:
         if self._held.is_good(self._now()):
             log.warning("the agent's certificate is not renewed yet", error=error, until=self._held.ends.isoformat())
         else:
-            log.error(rejoin_words(self._wanted.machine), until=self._held.ends.isoformat(), error=str(error))
+            log.error(rejoin_message(self._wanted.machine), until=self._held.ends.isoformat(), error=str(error))
 
 
-def rejoin_words(machine: str) -> str:
+def rejoin_message(machine: str) -> str:
     """Return the remedy for an agent whose certificate has expired."""
     return (
         f"the agent's certificate has run out: raise spec.joinCounter of Machine {machine}, and run"
@@ -108,7 +110,7 @@ def rejoin_words(machine: str) -> str:
 
 async def identity_when_joined(
     layout: Layout, machine: str, *, now: WallClock = utc_now, look_s: float = WAITS_S
-) -> Identity:
+) -> AgentIdentity:
     """Wait until the agent has a valid certificate and return its identity. The log names the reason of the wait."""
     said = ""
     while True:
@@ -128,20 +130,20 @@ def has_joined(layout: Layout) -> bool:
     return os.path.exists(certificate_file(layout.identity, AGENT))  # Path.exists raises for a user without permission
 
 
-def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> Identity:
+def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> AgentIdentity:
     """Return the identity of an agent that has joined.
 
     Raises:
         Rejected: the agent has not joined, or its certificate has expired.
         Transient: the disk cannot be read.
     """
-    files = Files(layout.identity, agent_identity(machine))
+    files = IdentityFiles(layout.identity, agent_identity(machine))
     held = files.held()
     if held is None:
         raise Rejected(f"no certificate of Machine {machine}'s agent in {layout.identity}: run `unbounded-agent start`")
     if not held.is_good(now()):
-        raise Rejected(rejoin_words(machine))
-    return Identity(files, held, machine, now=now)
+        raise Rejected(rejoin_message(machine))
+    return AgentIdentity(files, held, machine, now=now)
 
 
 def client_config(config: AgentConfig, credentials: ClientCredentials) -> ClientConfig:
@@ -150,7 +152,7 @@ def client_config(config: AgentConfig, credentials: ClientCredentials) -> Client
     return ClientConfig(server=config.kubelet.api_server.rstrip("/"), credentials=credentials, ca=ca)
 
 
-def introduction(config: AgentConfig, token: SecretStr | None) -> ClientCredentials:
+def join_credentials(config: AgentConfig, token: SecretStr | None) -> ClientCredentials:
     """Return the credentials of a host that has no certificate yet.
 
     Args:
@@ -203,7 +205,7 @@ async def join(
     config: AgentConfig,
     *,
     token: SecretStr | None = None,
-    tell: Tell = silent,
+    tell: OnProgress = ignore_progress,
     now: WallClock = utc_now,
     within_s: float = WITHIN_S,
 ) -> None:
@@ -217,19 +219,21 @@ async def join(
         Transient, Uncertain: no answer, or no decision yet.
     """
     wanted = agent_identity(config.machine_name)
-    files = Files(layout.identity, wanted)
+    files = IdentityFiles(layout.identity, wanted)
     held = files.held()
     joined = held is not None and held.is_good(now())
     if joined and await is_registered(layout, config, now=now):
         return
-    credentials = introduction(config, token)
+    credentials = join_credentials(config, token)
     text = token.reveal() if token is not None else config.kubelet.auth.bootstrap_token
     trusted = await verified(config, SecretStr(text)) if text else config
     async with HttpApi(client_config(trusted, credentials), user_agent=USER_AGENT) as api:
         tell(f"Machine {config.machine_name}")
         refused = await register(api, config, token_id=text.partition(".")[0])
         if joined and refused is not None:
-            raise Rejected(f"there is no Machine {config.machine_name} any more; {_make_it(refused)}") from refused
+            raise Rejected(
+                f"there is no Machine {config.machine_name} any more; {_creation_remedy(refused)}"
+            ) from refused
         if not joined:
             approver = MACHINA if text else A_PERSON
             try:
@@ -237,10 +241,10 @@ async def join(
             except Rejected as error:
                 if refused is None or isinstance(error, Forbidden):
                     raise
-                raise Rejected(f"{error}; where there is no such Machine, {_make_it(refused)}") from error
+                raise Rejected(f"{error}; where there is no such Machine, {_creation_remedy(refused)}") from error
 
 
-def _make_it(refused: Rejected) -> str:
+def _creation_remedy(refused: Rejected) -> str:
     return f"make it, or use a bootstrap token of the site: this host may not make it ({refused})"
 
 
@@ -248,7 +252,7 @@ async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc
     """Return whether `join` has nothing to do. An API server that does not answer counts as yes, so that a start
     continues.
     """
-    held = Files(layout.identity, agent_identity(config.machine_name)).held()
+    held = IdentityFiles(layout.identity, agent_identity(config.machine_name)).held()
     if held is None or not held.is_good(now()):
         return False
     try:
@@ -281,7 +285,7 @@ async def connected(layout: Layout, config: AgentConfig, *, now: WallClock = utc
 
 
 async def kubelet_access(
-    api: Api, layout: Layout, config: AgentConfig, *, tell: Tell = silent, now: WallClock = utc_now
+    api: Api, layout: Layout, config: AgentConfig, *, tell: OnProgress = ignore_progress, now: WallClock = utc_now
 ) -> KubeletAccess:
     """Return the credential of kubelet in a slot that is about to be built.
 
@@ -291,7 +295,7 @@ async def kubelet_access(
     if (program := exec_access(config)) is not None:
         return program
     wanted = kubelet_identity(config.machine_name)
-    held = await good_certificate(api, Files(layout.identity, wanted), wanted, tell=tell, now=now)
+    held = await good_certificate(api, IdentityFiles(layout.identity, wanted), wanted, tell=tell, now=now)
     return CertificateAccess(held.pem())
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final, NoReturn
 
 from unbounded.agent.model import Slot
-from unbounded.agent.node.pull_secrets import PullSecrets, named
+from unbounded.agent.node.pull_secrets import PullSecrets, secret_names
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.perform import Lock
 from unbounded.api.failures import Failure
@@ -31,7 +31,7 @@ async def follow_logins(nodes: Nodes, secrets: PullSecrets, lock: Lock, *, every
 async def _follow(slot: Slot, nodes: Nodes, secrets: PullSecrets, lock: Lock) -> None:
     """Compare the slot's own logins with its Secrets; the host's copy may belong to a slot that is being built."""
     applied = nodes.applied(slot)
-    if applied is None or not named(applied.goal.settings):
+    if applied is None or not secret_names(applied.goal.settings):
         return
     logins = await secrets.read(applied.goal.settings)
     if logins == await asyncio.to_thread(nodes.logins, slot):

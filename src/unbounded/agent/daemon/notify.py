@@ -15,7 +15,7 @@ _TIMES: Final = 3  # watchdog messages in each interval of systemd
 log = Log("agent")
 
 
-class Notifier:
+class SystemdNotifier:
     """Sender of sd_notify(3) messages. Without a socket it sends nothing.
 
     Args:
@@ -28,7 +28,7 @@ class Notifier:
         self._every_s = watchdog_s / _TIMES if watchdog_s else None
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Notifier:
+    def from_environment(cls, environ: Mapping[str, str]) -> SystemdNotifier:
         told = environ.get("WATCHDOG_USEC", "")
         return cls(environ.get("NOTIFY_SOCKET", ""), int(told) / 1e6 if told.isdigit() else None)
 

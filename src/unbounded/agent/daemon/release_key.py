@@ -12,11 +12,11 @@ import random
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from unbounded.agent.kept import config_of_this_host, keep_config, with_key
 from unbounded.agent.layout import Layout
-from unbounded.agent.recreation.desk import Desk
 from unbounded.agent.recreation.perform import Lock
-from unbounded.agent.recreation.report import Says, short
+from unbounded.agent.recreation.report import ConditionReport, one_line
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.stored_config import require_stored_config, store_config, with_release_key
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Failure, Rejected
@@ -28,12 +28,12 @@ from unbounded.kube.port import Api
 
 log = Log("agent")
 
-LOOK_S: Final = 300.0
+POLL_S: Final = 300.0
 AFTER_TROUBLE_S: Final = 60.0
 _ANY: Final = "any release may run: neither this host nor the cluster names a key"
 
 
-class ReleaseKey:
+class ReleaseKeyFollower:
     """Follows the published public key.
 
     Args:
@@ -41,7 +41,9 @@ class ReleaseKey:
         is_reported: returns whether the Machine has the condition; without a key it gets none.
     """
 
-    def __init__(self, api: Api, layout: Layout, desk: Desk, *, lock: Lock, is_reported: Callable[[], bool]) -> None:
+    def __init__(
+        self, api: Api, layout: Layout, desk: RecreationStatusWriter, *, lock: Lock, is_reported: Callable[[], bool]
+    ) -> None:
         self._api = api
         self._layout = layout
         self._desk = desk
@@ -51,7 +53,7 @@ class ReleaseKey:
     async def run(self) -> NoReturn:
         """Follow the published key until cancelled."""
         while True:
-            wait_s = LOOK_S
+            wait_s = POLL_S
             try:
                 await self.look()
             except (Failure, OSError) as error:
@@ -84,11 +86,11 @@ class ReleaseKey:
     async def _followed(self) -> tuple[str, str]:
         """Return the key of this host after the update, and the published one."""
         published = await self._published()
-        own = config_of_this_host(self._layout).upgrade.public_key
+        own = require_stored_config(self._layout).upgrade.public_key
         if not published or published == own:
             return own, published
         async with self._lock("public key of releases"):
-            keep_config(self._layout, with_key(config_of_this_host(self._layout), published))
+            store_config(self._layout, with_release_key(require_stored_config(self._layout), published))
         before = fingerprint(own) if own else "none"
         log.info("the host has another public key of releases", key=fingerprint(published), before=before)
         return published, published
@@ -104,4 +106,6 @@ class ReleaseKey:
 
     async def _say(self, reason: ConditionReason, text: str) -> None:
         status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE
-        await self._desk.report((Says(ConditionType.RELEASE_KEY_CURRENT, status, reason, short(text)),), None, None)
+        await self._desk.report(
+            (ConditionReport(ConditionType.RELEASE_KEY_CURRENT, status, reason, one_line(text)),), None, None
+        )

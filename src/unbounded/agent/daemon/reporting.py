@@ -21,7 +21,7 @@ AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
 log = Log("agent")
 
 
-class Reporter:
+class AgentStatusReporter:
     """Writes the agent's status fields whenever the Machine's differ from them, and never otherwise."""
 
     def __init__(

@@ -22,12 +22,12 @@ import msgspec
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, config_with
 from unbounded.agent.daemon.access_follower import AccessNodes
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, exec_access
-from unbounded.agent.kept import config_of_this_host, keep_config
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, Slot
-from unbounded.agent.recreation.desk import Desk
 from unbounded.agent.recreation.perform import Lock
-from unbounded.agent.recreation.report import Says, short
+from unbounded.agent.recreation.report import ConditionReport, one_line
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.stored_config import require_stored_config, store_config
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
@@ -36,12 +36,12 @@ from unbounded.join.agent_config import AgentConfig
 from unbounded.join.csr import (
     AGENT,
     KUBELET,
-    Files,
-    Held,
-    Wanted,
+    IdentityFiles,
+    RequestedIdentity,
+    StoredCertificate,
     certificate_file,
     good_certificate,
-    read,
+    parse_certificate,
 )
 from unbounded.join.successor import MIGRATE, Successor, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.cache import Cache
@@ -82,7 +82,7 @@ class Succession:
         layout: Layout,
         config: AgentConfig,
         machines: Cache[Machine],
-        desk: Desk,
+        desk: RecreationStatusWriter,
         *,
         lock: Lock,
         held_back: Callable[[], str],
@@ -128,9 +128,9 @@ class Succession:
         if access_of_config(self._config).same(access):
             return
         machine, folder = self._config.machine_name, self._layout.successor_identity(_digest(successor))
-        agent = await self._certificate(Files(folder, successor_agent(machine)), successor_agent(machine))
+        agent = await self._certificate(IdentityFiles(folder, successor_agent(machine)), successor_agent(machine))
         if exec_access(self._config) is None:
-            await self._certificate(Files(folder, successor_kubelet(machine)), successor_kubelet(machine))
+            await self._certificate(IdentityFiles(folder, successor_kubelet(machine)), successor_kubelet(machine))
         config = config_with(self._config, access)
         await self._check(config, agent, successor)
         async with self._lock("move to another API server"):
@@ -139,26 +139,26 @@ class Succession:
             if self._layout.recreation.exists():
                 raise Transient("a recreation of the node is under way")
             write_durably(self._layout.succession, msgspec.json.encode(successor))
-            keep_config(self._layout, config_with(config_of_this_host(self._layout), access))  # the commit
+            store_config(self._layout, config_with(require_stored_config(self._layout), access))  # the commit
         log.info("the API server's successor is followed; the daemon starts anew", access=str(access))
         await self._restart()
 
     async def _report(self, error: Exception) -> None:
         """Report the cause in the Machine's status on the old server, for the user that follows the move there."""
         used = access_of_config(self._config).server
-        says = Says(
+        says = ConditionReport(
             ConditionType.CLUSTER_ACCESS_CURRENT,
             ConditionStatus.FALSE,
             ConditionReason.PENDING,
-            short(f"{used} stays in use, and its successor is not followed: {error}"),
+            one_line(f"{used} stays in use, and its successor is not followed: {error}"),
         )
         with suppress(Failure):
             await self._desk.report((says,), None, None)
 
-    async def _certificate(self, files: Files, wanted: Wanted) -> Held:
+    async def _certificate(self, files: IdentityFiles, wanted: RequestedIdentity) -> StoredCertificate:
         return await good_certificate(self._api, files, wanted, approver=MIGRATE)
 
-    async def _check(self, config: AgentConfig, agent: Held, successor: Successor) -> None:
+    async def _check(self, config: AgentConfig, agent: StoredCertificate, successor: Successor) -> None:
         """Read this Machine from the successor with the identity that the agent will have there."""
         login = StaticCredentials(AuthInfo(certificate=agent.certificate))
         async with HttpApi(client_config(config, login), user_agent=USER_AGENT) as api:
@@ -196,7 +196,7 @@ async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, succe
     held = {purpose: content for purpose in (AGENT, KUBELET) if (content := _content(folder, purpose)) is not None}
     kubelet = None
     if exec_access(config) is None:
-        kubelet = CertificateAccess(read(held.get(KUBELET, b""), successor_kubelet(machine)).pem())
+        kubelet = CertificateAccess(parse_certificate(held.get(KUBELET, b""), successor_kubelet(machine)).pem())
     for slot in Slot:
         applied = nodes.applied(slot)
         if applied is not None:

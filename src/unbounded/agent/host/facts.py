@@ -6,8 +6,8 @@ import platform
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded.agent.goal import HostFacts
 from unbounded.agent.layout import Layout
+from unbounded.agent.node_spec.from_config import HostFacts
 
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _YES: Final = frozenset({"1", "t", "true"})

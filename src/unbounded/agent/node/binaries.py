@@ -11,7 +11,7 @@ from typing import Final
 from unbounded.agent.artifacts.cache import Fetched
 from unbounded.agent.node.sandbox import ARCHIVE
 from unbounded.api.failures import Rejected
-from unbounded.fetch.archive import Archive, Kind, Member
+from unbounded.fetch.archive import Archive, Member, MemberKind
 from unbounded.fetch.names import Names, names_of
 from unbounded.fetch.system_tree import SystemTree
 
@@ -19,7 +19,7 @@ LARGEST_BYTES: Final = 4 << 30  # of an archive's content
 
 
 @dataclass(frozen=True)
-class Placing:
+class ArtifactPlacement:
     """Destination of an artifact.
 
     Args:
@@ -33,15 +33,15 @@ class Placing:
     needs: tuple[str, ...] = ()
 
 
-PLACES: Final[Mapping[str, Placing]] = {
-    "kubelet": Placing("/usr/local/bin/kubelet"),
-    "kubectl": Placing("/usr/local/bin/kubectl"),
-    "kube-proxy": Placing("/usr/local/bin/kube-proxy"),
-    "containerd": Placing("/usr/local/bin", "bin", ("containerd", "containerd-shim-runc-v2", "ctr")),
-    "runc": Placing("/usr/local/sbin/runc"),
-    "cni": Placing("/opt/cni/bin", "", ("bridge", "host-local", "loopback")),
-    "crictl": Placing("/usr/local/bin", "", ("crictl",)),
-    "sandbox": Placing(ARCHIVE),
+PLACEMENTS: Final[Mapping[str, ArtifactPlacement]] = {
+    "kubelet": ArtifactPlacement("/usr/local/bin/kubelet"),
+    "kubectl": ArtifactPlacement("/usr/local/bin/kubectl"),
+    "kube-proxy": ArtifactPlacement("/usr/local/bin/kube-proxy"),
+    "containerd": ArtifactPlacement("/usr/local/bin", "bin", ("containerd", "containerd-shim-runc-v2", "ctr")),
+    "runc": ArtifactPlacement("/usr/local/sbin/runc"),
+    "cni": ArtifactPlacement("/opt/cni/bin", "", ("bridge", "host-local", "loopback")),
+    "crictl": ArtifactPlacement("/usr/local/bin", "", ("crictl",)),
+    "sandbox": ArtifactPlacement(ARCHIVE),
 }
 
 
@@ -52,7 +52,7 @@ def install(fetched: Fetched, root: Path) -> None:
         Rejected: the archive lacks a required file, or has members other than regular files; the message names it.
         Transient: the disk refuses.
     """
-    place = PLACES[fetched.artifact.name]
+    place = PLACEMENTS[fetched.artifact.name]
     with closing(SystemTree(root)) as tree:
         if not place.needs:
             tree.copy(fetched.path, place.into)
@@ -63,13 +63,13 @@ def install(fetched: Fetched, root: Path) -> None:
             raise Rejected(f"{fetched.artifact.name}, from {fetched.artifact.shown}: {failure}") from failure
 
 
-def _unpack(path: Path, place: Placing, tree: SystemTree) -> None:
+def _unpack(path: Path, place: ArtifactPlacement, tree: SystemTree) -> None:
     found: set[str] = set()
     into = names_of(place.into)
     with path.open("rb") as file:
         archive = Archive(file, LARGEST_BYTES)
         for member in archive:
-            if member.names[:-1] != names_of(place.below) or not _wanted(member):
+            if member.names[:-1] != names_of(place.below) or not _is_file(member):
                 continue
             name = member.names[-1]
             plain = replace(member, names=(*into, name), mode=0o755, owner=(0, 0), attributes=())
@@ -79,11 +79,11 @@ def _unpack(path: Path, place: Placing, tree: SystemTree) -> None:
         raise Rejected(f"it has no {', '.join(sorted(missing))}")
 
 
-def _wanted(member: Member) -> bool:
+def _is_file(member: Member) -> bool:
     """Return whether the member is a regular file. Raises Rejected for types that such an archive must not contain."""
-    if member.kind is Kind.FOLDER or not member.names:
+    if member.kind is MemberKind.FOLDER or not member.names:
         return False
-    if member.kind is not Kind.FILE or "\\" in member.names[-1]:
+    if member.kind is not MemberKind.FILE or "\\" in member.names[-1]:
         raise Rejected(f"{_shown(member.names)}: only regular files are taken")
     return True
 

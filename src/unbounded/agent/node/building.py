@@ -9,26 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from unbounded.agent.artifacts.blob_store import BlobStore
 from unbounded.agent.artifacts.cache import BRIEF, PATIENT, ArtifactCache, Fetched
 from unbounded.agent.artifacts.images import CachedImage, ImageCache
-from unbounded.agent.artifacts.shelf import Shelf
 from unbounded.agent.artifacts.sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, KubeletAccess, NodeGoal, Slot
+from unbounded.agent.model import BuildRecord, KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node import contract, files, rootfs, sandbox
-from unbounded.agent.node.applied import write_applied
 from unbounded.agent.node.binaries import install
-from unbounded.agent.node.devices import look_for_devices
+from unbounded.agent.node.build_record import write_build_record
+from unbounded.agent.node.devices import find_devices
+from unbounded.agent.node.host_inputs import HostInputs
 from unbounded.agent.node.kubelet import node_flags
-from unbounded.agent.node.pull_secrets import kept, kept_logins, named
+from unbounded.agent.node.pull_secrets import secret_names, stored_logins, stored_response
 from unbounded.agent.node.removing import workspace
 from unbounded.agent.node.settings import added_trust, proxies, require_usable
-from unbounded.agent.node.surroundings import Surroundings
-from unbounded.agent.ports import Commands, Tell
+from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.runner import add_all
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Rejected, Transient
-from unbounded.fetch.failures import Denied, Missing
+from unbounded.fetch.failures import Denied, NotPublished
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust, Web
@@ -40,7 +40,7 @@ KEPT: Final = 3  # of each artifact and of images: for the slot in use, the one 
 
 
 @dataclass
-class Building:
+class SlotBuild:
     """A slot that is being built."""
 
     slot: Slot
@@ -53,7 +53,7 @@ class Building:
     fetched: dict[str, Fetched] = field(default_factory=dict)
 
 
-class Builder:
+class SlotBuilder:
     """Builder of slots.
 
     Args:
@@ -61,7 +61,7 @@ class Builder:
     """
 
     def __init__(
-        self, layout: Layout, commands: Commands, surroundings: Surroundings, *, arch: str, trust: Trust | None = None
+        self, layout: Layout, commands: Commands, surroundings: HostInputs, *, arch: str, trust: Trust | None = None
     ) -> None:
         self._layout = layout
         self._commands = commands
@@ -69,7 +69,7 @@ class Builder:
         self._arch = arch
         self._trust = trust
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> Applied:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> BuildRecord:
         """Build the slot, of which no file may exist. The returned slot is complete and synced to the disk.
 
         Raises:
@@ -78,25 +78,25 @@ class Builder:
         wanted = artifacts(goal, self._arch)
         node_flags(goal)  # both reject before any download
         require_usable(goal.settings)
-        shelf = Shelf(self._layout.artifacts)
+        shelf = BlobStore(self._layout.artifacts)
         work = workspace(self._layout, slot)
         await run_in_thread(self._prepare, shelf, work)
         async with AsyncExitStack() as open_:
             trust, by = added_trust(goal.settings, self._trust), proxies(goal)
             web = await open_.enter_async_context(Web(trust, PATIENT, proxies=by))
             brief = await open_.enter_async_context(Web(trust, BRIEF, proxies=by))
-            logins = await run_in_thread(kept_logins, self._layout) if named(goal.settings) else None
+            logins = await run_in_thread(stored_logins, self._layout) if secret_names(goal.settings) else None
             images = ImageCache(shelf, web, brief, logins)
-            building = Building(slot, goal, access, work / "root", images, ArtifactCache(shelf, web, brief))
+            building = SlotBuild(slot, goal, access, work / "root", images, ArtifactCache(shelf, web, brief))
             await add_all(self._steps(wanted), building, tell, at_once=AT_ONCE)
         digest = building.image.digest if building.image else ""
         unchecked = tuple(sorted(name for name, one in building.fetched.items() if not one.checked))
-        applied = Applied(goal=goal, image_digest=digest, unchecked=unchecked)
+        applied = BuildRecord(goal=goal, image_digest=digest, unchecked=unchecked)
         await run_in_thread(self._settle, building, applied)
         await run_in_thread(shelf.collect, KEPT)
         return applied
 
-    def _prepare(self, shelf: Shelf, work: Path) -> None:
+    def _prepare(self, shelf: BlobStore, work: Path) -> None:
         shelf.open()
         try:
             self._layout.machines.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class Builder:
         except OSError as error:
             raise Transient(f"{work}: {error.strerror}") from error
 
-    def _steps(self, wanted: tuple[Artifact, ...]) -> list[Step[Building]]:
+    def _steps(self, wanted: tuple[Artifact, ...]) -> list[ReversibleStep[SlotBuild]]:
         """Return the build's steps. No step is present before, and a slot is removed as a whole."""
         steps = [_step("image", self._fetch_image), _step("root file system", self._make_rootfs, "image")]
         for artifact in wanted:
@@ -116,12 +116,12 @@ class Builder:
         steps.append(_step("configuration", self._write_files, "root file system"))
         return steps
 
-    async def _fetch_image(self, building: Building, tell: Tell) -> None:
+    async def _fetch_image(self, building: SlotBuild, tell: OnProgress) -> None:
         if building.goal.image:
             platform = Platform("linux", self._arch)
             building.image = await building.images.get(building.goal.image, platform, tell)
 
-    async def _make_rootfs(self, building: Building, tell: Tell) -> None:
+    async def _make_rootfs(self, building: SlotBuild, tell: OnProgress) -> None:
         if building.image is not None:
             await rootfs.unpack_image(building.image.layers, building.place, tell)
         else:
@@ -130,7 +130,7 @@ class Builder:
             await rootfs.debootstrap(self._commands, building.place, made, self._arch, cache, tell)
             await run_in_thread(rootfs.add_hosts, building.place)
 
-    async def _add_sandbox(self, building: Building, tell: Tell) -> None:
+    async def _add_sandbox(self, building: SlotBuild, tell: OnProgress) -> None:
         """Fetch the sandbox image where the node image has none."""
         artifact = sandbox_artifact(building.goal, self._arch)
         if artifact is None or await run_in_thread(_holds_sandbox, building.place):
@@ -138,21 +138,21 @@ class Builder:
         try:
             await _fetch(artifact, building, tell)
         except Rejected as failure:
-            if not isinstance(failure.__cause__, Missing | Denied):
+            if not isinstance(failure.__cause__, NotPublished | Denied):
                 raise
             raise Rejected(f"no {sandbox.ARCHIVE} in the node image, and none at the mirror: {failure}") from failure
         await _install(artifact, building, tell)
 
-    async def _check_contract(self, building: Building, _: Tell) -> None:
+    async def _check_contract(self, building: SlotBuild, _: OnProgress) -> None:
         await run_in_thread(contract.require, building.place, self._arch)
 
-    async def _write_files(self, building: Building, _: Tell) -> None:
+    async def _write_files(self, building: SlotBuild, _: OnProgress) -> None:
         await run_in_thread(self._write, building)
 
-    def _write(self, building: Building) -> None:
+    def _write(self, building: SlotBuild) -> None:
         resolve = self._surroundings.resolver()
         with closing(SystemTree(building.place)) as tree:
-            nvidia = look_for_devices(self._layout).nvidia and tree.has("/usr/bin/nvidia-container-runtime")
+            nvidia = find_devices(self._layout).nvidia and tree.has("/usr/bin/nvidia-container-runtime")
             for path, mode in files.FOLDERS.items():
                 tree.folder(path, mode=mode)
             for file in files.slot_files(
@@ -163,14 +163,14 @@ class Builder:
                 slot=building.slot,
                 nvidia=nvidia,
                 address=self._surroundings.address(building.goal),
-                logins=kept(self._layout),
+                logins=stored_response(self._layout),
             ):
                 tree.put(file.path, file.content, mode=file.mode)
             masked = files.masked_parameters(name for folder in files.PARAMETERS for name in tree.names(folder))
             for path, target in {**masked, **files.slot_links(building.access, resolve)}.items():
                 tree.link(path, target)
 
-    def _settle(self, building: Building, applied: Applied) -> None:
+    def _settle(self, building: SlotBuild, applied: BuildRecord) -> None:
         """Sync the file system once, rename the work folder, and write the record of the build."""
         place = self._layout.rootfs(building.slot)
         sync_file_system(building.place)
@@ -180,18 +180,18 @@ class Builder:
         except OSError as error:
             raise Transient(f"{place}: {error.strerror}") from error
         sync_directory(self._layout.machines)
-        write_applied(self._layout, building.slot, applied)
+        write_build_record(self._layout, building.slot, applied)
 
 
-def _step(name: str, add: Callable[[Building, Tell], Awaitable[None]], *after: str) -> Step[Building]:
-    return Step(name, present=_never, add=add, remove=_nothing, after=after)
+def _step(name: str, add: Callable[[SlotBuild, OnProgress], Awaitable[None]], *after: str) -> ReversibleStep[SlotBuild]:
+    return ReversibleStep(name, present=_never, add=add, remove=_nothing, after=after)
 
 
-async def _never(_: Building) -> bool:
+async def _never(_: SlotBuild) -> bool:
     return False
 
 
-async def _nothing(_: Building) -> None:
+async def _nothing(_: SlotBuild) -> None:
     """Do nothing: the result of a step is removed with the slot."""
 
 
@@ -200,9 +200,9 @@ def _holds_sandbox(root: Path) -> bool:
         return tree.has(sandbox.ARCHIVE)
 
 
-async def _fetch(artifact: Artifact, building: Building, tell: Tell) -> None:
+async def _fetch(artifact: Artifact, building: SlotBuild, tell: OnProgress) -> None:
     building.fetched[artifact.name] = await building.artifacts.get(artifact, tell)
 
 
-async def _install(artifact: Artifact, building: Building, _: Tell) -> None:
+async def _install(artifact: Artifact, building: SlotBuild, _: OnProgress) -> None:
     await run_in_thread(install, building.fetched[artifact.name], building.place)

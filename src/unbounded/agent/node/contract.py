@@ -21,7 +21,7 @@ _SYSTEMD: Final = re.compile(rb"libsystemd-(?:shared|core)-([0-9]{3})")
 
 
 @dataclass(frozen=True)
-class Requirement:
+class ImageRequirement:
     """A file that the contract requires.
 
     Args:
@@ -34,22 +34,22 @@ class Requirement:
     reason: str
 
 
-def _program(name: str, reason: str, *others: str) -> Requirement:
+def _program(name: str, reason: str, *others: str) -> ImageRequirement:
     folders = ("usr/bin", "usr/sbin", "bin", "sbin")
     paths = tuple(f"{folder}/{program}" for program in (name, *others) for folder in folders)
-    return Requirement(name, paths, reason)
+    return ImageRequirement(name, paths, reason)
 
 
 INIT: Final = ("lib/systemd/systemd", "usr/lib/systemd/systemd", "sbin/init", "usr/sbin/init")
 REQUIREMENTS: Final = (
-    Requirement("init", INIT, "systemd starts what runs in the node"),
-    Requirement("os-release", ("etc/os-release", "usr/lib/os-release"), "systemd-nspawn starts no other tree"),
-    Requirement("hosts", ("etc/hosts",), "containerd copies it into every Pod sandbox"),
+    ImageRequirement("init", INIT, "systemd starts what runs in the node"),
+    ImageRequirement("os-release", ("etc/os-release", "usr/lib/os-release"), "systemd-nspawn starts no other tree"),
+    ImageRequirement("hosts", ("etc/hosts",), "containerd copies it into every Pod sandbox"),
     _program("dbus-daemon", "the agent talks over D-Bus to the node's systemd", "dbus-broker-launch"),
     _program("mount", "kubelet mounts volumes with it"),
     _program("umount", "kubelet unmounts volumes with it"),
     _program("iptables", "Services and host ports are packet filter rules", "nft"),
-    Requirement(
+    ImageRequirement(
         "certificates",
         (
             "etc/ssl/certs/ca-certificates.crt",
@@ -64,7 +64,7 @@ REQUIREMENTS: Final = (
 
 
 @dataclass(frozen=True)
-class Fault:
+class ContractFault:
     """A clause of the contract that an image violates.
 
     Args:
@@ -114,7 +114,7 @@ def observe(root: Path, arch: str) -> ImageFacts:
     )
 
 
-def faults(facts: ImageFacts, arch: str) -> tuple[Fault, ...]:
+def faults(facts: ImageFacts, arch: str) -> tuple[ContractFault, ...]:
     """Return the violated clauses. Pure.
 
     Args:
@@ -123,17 +123,17 @@ def faults(facts: ImageFacts, arch: str) -> tuple[Fault, ...]:
     return tuple(_faults(facts, arch))
 
 
-def _faults(facts: ImageFacts, arch: str) -> Iterator[Fault]:
+def _faults(facts: ImageFacts, arch: str) -> Iterator[ContractFault]:
     for one in REQUIREMENTS:
         if one.name not in facts.present:
-            yield Fault(one.name, f"no /{' or /'.join(_shortest(one.paths))}: {one.reason}")
+            yield ContractFault(one.name, f"no /{' or /'.join(_shortest(one.paths))}: {one.reason}")
     if facts.machine not in (None, _MACHINES[arch]):
         named = next((name for name, machine in _MACHINES.items() if machine == facts.machine), f"ELF {facts.machine}")
-        yield Fault("architecture", f"its systemd is for {named}, and this host is {arch}")
+        yield ContractFault("architecture", f"its systemd is for {named}, and this host is {arch}")
     if 0 < facts.systemd < LEAST_SYSTEMD:
-        yield Fault("systemd", f"version {facts.systemd} is older than {LEAST_SYSTEMD}")
+        yield ContractFault("systemd", f"version {facts.systemd} is older than {LEAST_SYSTEMD}")
     if facts.sandbox_fault:
-        yield Fault("sandbox", facts.sandbox_fault)
+        yield ContractFault("sandbox", facts.sandbox_fault)
 
 
 def require(root: Path, arch: str) -> None:

@@ -32,7 +32,7 @@ _DEPTH: Final = 4  # disk/by-path/NAME, rbd/POOL/NAMESPACE/IMAGE
 
 
 @dataclass(frozen=True)
-class Entry:
+class DeviceEntry:
     """A device node or a symbolic link below /dev.
 
     Args:
@@ -48,20 +48,22 @@ class Entry:
     group: int = 0
     target: str = ""
 
-    def same(self, other: Entry | None) -> bool:
+    def same(self, other: DeviceEntry | None) -> bool:
         """Return whether both refer to the same device."""
         return other is not None and (self.kind, self.number, self.target) == (other.kind, other.number, other.target)
 
 
 @dataclass(frozen=True)
-class Changes:
+class DeviceChanges:
     """Paths below /dev to remove, then entries to add."""
 
     remove: tuple[str, ...] = ()
-    add: tuple[tuple[str, Entry], ...] = ()
+    add: tuple[tuple[str, DeviceEntry], ...] = ()
 
 
-def plan(host: Mapping[str, Entry], machine: Mapping[str, Entry], alive: frozenset[Number]) -> Changes:
+def plan(
+    host: Mapping[str, DeviceEntry], machine: Mapping[str, DeviceEntry], alive: frozenset[Number]
+) -> DeviceChanges:
     """Return the changes after which the machine's /dev has the host's devices.
 
     Args:
@@ -77,28 +79,28 @@ def plan(host: Mapping[str, Entry], machine: Mapping[str, Entry], alive: frozens
     }
     wrong = {path for path, entry in host.items() if path in machine and not entry.same(machine[path])}
     add = tuple((path, entry) for path, entry in sorted(host.items()) if not entry.same(machine.get(path)))
-    return Changes(tuple(sorted(gone | wrong)), add)
+    return DeviceChanges(tuple(sorted(gone | wrong)), add)
 
 
-def shared(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+def shared(entries: Mapping[str, DeviceEntry]) -> dict[str, DeviceEntry]:
     """Return the entries of the host's /dev that machines get: disks, devices for workloads, and links to either."""
     devices = {path: entry for path, entry in entries.items() if _is_shared(path, entry)}
     links = {path: entry for path, entry in entries.items() if entry.kind == stat.S_IFLNK}
     return devices | {path: entry for path, entry in links.items() if _followed(path, entry) in devices}
 
 
-def _is_shared(path: str, entry: Entry) -> bool:
+def _is_shared(path: str, entry: DeviceEntry) -> bool:
     if entry.kind == stat.S_IFBLK:
         return not _NO_DISK.match(path)
     return entry.kind == stat.S_IFCHR and any(fnmatch(path, glob) for glob in _CHARACTER)
 
 
-def _followed(path: str, link: Entry) -> str:
+def _followed(path: str, link: DeviceEntry) -> str:
     """Return the path below /dev that a link points to, from its text alone."""
     return os.path.relpath(os.path.normpath(PurePosixPath("/dev", path).parent / link.target), "/dev")
 
 
-def sync_devices(host_dev: Path, machine_root: Path, block: Path) -> Changes:
+def sync_devices(host_dev: Path, machine_root: Path, block: Path) -> DeviceChanges:
     """Update a running machine's /dev; blocking.
 
     Args:
@@ -129,7 +131,7 @@ def _alive(block: Path) -> frozenset[Number]:
     return frozenset((int(major), int(minor)) for major, minor in numbers)
 
 
-def _entries(top: Path, dir_fd: int | None) -> Iterator[tuple[str, Entry]]:
+def _entries(top: Path, dir_fd: int | None) -> Iterator[tuple[str, DeviceEntry]]:
     """Yield device nodes and links below a /dev with their paths; links are not followed."""
     start = "." if dir_fd is not None else str(top)
     for folder, folders, files, here in os.fwalk(start, dir_fd=dir_fd, follow_symlinks=False):
@@ -144,14 +146,14 @@ def _entries(top: Path, dir_fd: int | None) -> Iterator[tuple[str, Entry]]:
                     yield (name if inside == "." else f"{inside}/{name}"), entry
 
 
-def _entry(name: str, folder: int) -> Entry | None:
+def _entry(name: str, folder: int) -> DeviceEntry | None:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFLNK:
-        return Entry(kind, target=os.readlink(name, dir_fd=folder))
+        return DeviceEntry(kind, target=os.readlink(name, dir_fd=folder))
     if kind in (stat.S_IFBLK, stat.S_IFCHR):
         number = (os.major(found.st_rdev), os.minor(found.st_rdev))
-        return Entry(kind, number, stat.S_IMODE(found.st_mode), found.st_gid)
+        return DeviceEntry(kind, number, stat.S_IMODE(found.st_mode), found.st_gid)
     return None
 
 
@@ -159,7 +161,7 @@ def _unlink(name: str, folder: int) -> None:
     os.unlink(name, dir_fd=folder)
 
 
-def _make(entry: Entry, name: str, folder: int) -> None:
+def _make(entry: DeviceEntry, name: str, folder: int) -> None:
     if entry.kind == stat.S_IFLNK:
         os.symlink(entry.target, name, dir_fd=folder)
         return

@@ -13,7 +13,7 @@ GLOBS: Final = ("nvidia*", "nvidia-caps/*", "kfd", "dri/*", "infiniband/*", "kvm
 
 
 @dataclass(frozen=True)
-class Devices:
+class HostDevices:
     """Paths on the host, such as /dev/nvidia0; sorted.
 
     Args:
@@ -28,11 +28,11 @@ class Devices:
         return any(path.removeprefix("/dev/nvidia").isdigit() for path in self.character)
 
 
-def look_for_devices(layout: Layout) -> Devices:
+def find_devices(layout: Layout) -> HostDevices:
     """Return the present devices. Directories, links and unreadable entries are omitted."""
     dev = layout.at("/dev")
     character = {path for glob in GLOBS for path in dev.glob(glob) if _is(path, stat.S_ISCHR)}
-    return Devices(_named(character, layout))
+    return HostDevices(_named(character, layout))
 
 
 def _named(paths: set[Path], layout: Layout) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from unbounded.agent.model import KubeletAccess, NodeGoal
 from unbounded.agent.node import containerd, kubelet, settings
-from unbounded.agent.node.nspawn import Bind
+from unbounded.agent.node.nspawn import BindMount
 from unbounded.agent.node.slot_file import SlotFile
 
 HOST_RESOLVE: Final = "/run/host-resolve"
@@ -45,7 +45,7 @@ class HostNames:
 
 
 @dataclass(frozen=True)
-class Resolver:
+class DnsResolution:
     """The machine's DNS resolution: through the host's own file, so that it follows changes of that file.
 
     Args:
@@ -55,13 +55,13 @@ class Resolver:
         pods: the file for Pods that use the host's DNS.
     """
 
-    bind: Bind | None
+    bind: BindMount | None
     link: str
     content: bytes
     pods: str
 
 
-def resolver(target: str, names: frozenset[str], content: bytes) -> Resolver:
+def dns_resolution(target: str, names: frozenset[str], content: bytes) -> DnsResolution:
     """Return the machine's DNS resolution for a host.
 
     Args:
@@ -71,17 +71,17 @@ def resolver(target: str, names: frozenset[str], content: bytes) -> Resolver:
     """
     folder, _, name = target.rpartition("/")
     if not folder.startswith("/run/"):
-        return Resolver(None, "", content, "/etc/resolv.conf")
+        return DnsResolution(None, "", content, "/etc/resolv.conf")
     # systemd-resolved writes the real servers to another file than the stub, which Pods cannot reach
     pods = "resolv.conf" if "resolv.conf" in names else name
-    return Resolver(Bind(folder, HOST_RESOLVE), f"{HOST_RESOLVE}/{name}", b"", f"{HOST_RESOLVE}/{pods}")
+    return DnsResolution(BindMount(folder, HOST_RESOLVE), f"{HOST_RESOLVE}/{name}", b"", f"{HOST_RESOLVE}/{pods}")
 
 
 def slot_files(
     goal: NodeGoal,
     access: KubeletAccess,
     host: HostNames,
-    resolve: Resolver,
+    resolve: DnsResolution,
     *,
     slot: str,
     nvidia: bool,
@@ -119,7 +119,7 @@ def masked_parameters(names: Iterable[str]) -> Mapping[str, str]:
     return {f"/etc/sysctl.d/{name}": "/dev/null" for name in names if name.endswith(".conf")}
 
 
-def slot_links(access: KubeletAccess, resolve: Resolver) -> Mapping[str, str]:
+def slot_links(access: KubeletAccess, resolve: DnsResolution) -> Mapping[str, str]:
     """Return symbolic links, by path: masked units, enabled units, and DNS."""
     wanted = f"{_SYSTEM}/multi-user.target.wants"
     return {

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.recreation.report import Says, short
+from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.kube.durable import write_durably
 from unbounded.kube.logs import Log
@@ -19,7 +19,7 @@ log = Log("agent")
 _SHOWN: Final = 8  # names in a message
 
 
-class Described(msgspec.Struct, frozen=True):
+class CdiResult(msgspec.Struct, frozen=True):
     """Result of the last CDI generation for a machine.
 
     Args:
@@ -31,20 +31,20 @@ class Described(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def devices_of(specification: bytes | None) -> Described:
+def cdi_result(specification: bytes | None) -> CdiResult:
     """Read a CDI specification."""
     try:
         document: Any = yaml.load(specification or b"", Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
-        return Described(error=f"the CDI specification is not YAML: {' '.join(str(error).split())}")
+        return CdiResult(error=f"the CDI specification is not YAML: {' '.join(str(error).split())}")
     if not isinstance(document, Mapping) or not isinstance(document.get("devices"), list):
-        return Described(error="nvidia-ctk wrote no CDI specification with devices")
+        return CdiResult(error="nvidia-ctk wrote no CDI specification with devices")
     kind = str(document.get("kind", ""))
     names = tuple(f"{kind}={one['name']}" for one in document["devices"] if isinstance(one, Mapping) and "name" in one)
-    return Described(names) if names else Described(error="the CDI specification names no device")
+    return CdiResult(names) if names else CdiResult(error="the CDI specification names no device")
 
 
-def write_described(layout: Layout, described: Described | None) -> None:
+def write_cdi_result(layout: Layout, described: CdiResult | None) -> None:
     """Write the result for the daemon; None for a host without GPUs."""
     if not layout.state.is_dir():
         return
@@ -57,15 +57,15 @@ def write_described(layout: Layout, described: Described | None) -> None:
         log.warning("what became of the GPUs was not recorded", error=error)
 
 
-def read_described(layout: Layout) -> Described | None:
+def read_cdi_result(layout: Layout) -> CdiResult | None:
     """Return the recorded result; None where there is none."""
     try:
-        return msgspec.json.decode(layout.gpus.read_bytes(), type=Described)
+        return msgspec.json.decode(layout.gpus.read_bytes(), type=CdiResult)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def gpus_say(described: Described | None, *, cards: int, driver: str, said: bool) -> Says | None:
+def gpus_described(described: CdiResult | None, *, cards: int, driver: str, said: bool) -> ConditionReport | None:
     """Return the condition; None for a host without NVIDIA GPUs whose Machine never had the condition.
 
     Args:
@@ -78,7 +78,9 @@ def gpus_say(described: Described | None, *, cards: int, driver: str, said: bool
         names = ", ".join(described.devices[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
         return _says(ConditionReason.SUCCEEDED, f"CDI describes {names}")
     if described is not None:
-        return _says(ConditionReason.FAILED, short(f"no GPU is described to the container runtime: {described.error}"))
+        return _says(
+            ConditionReason.FAILED, one_line(f"no GPU is described to the container runtime: {described.error}")
+        )
     if cards and not driver:
         text = f"{cards} NVIDIA cards on the PCI bus and no driver: install it on the host, and restart the node"
         return _says(ConditionReason.NO_DRIVER, text)
@@ -88,6 +90,6 @@ def gpus_say(described: Described | None, *, cards: int, driver: str, said: bool
     return _says(ConditionReason.NOT_FOUND, "the host has no NVIDIA GPU any more") if said else None
 
 
-def _says(reason: ConditionReason, text: str) -> Says:
+def _says(reason: ConditionReason, text: str) -> ConditionReport:
     status = ConditionStatus.TRUE if reason is ConditionReason.SUCCEEDED else ConditionStatus.FALSE
-    return Says(ConditionType.GPUS_DESCRIBED, status, reason, text)
+    return ConditionReport(ConditionType.GPUS_DESCRIBED, status, reason, text)

@@ -27,7 +27,7 @@ async def kubelet_trouble(port: int = PORT) -> str:
     return "" if status == _WELL else f"kubelet says that it is not well: {status} {said}".rstrip()
 
 
-def last_words(lines: str) -> str:
+def last_error_line(lines: str) -> str:
     """Return the line of kubelet's output that shows the cause of its last exit; empty where there is none."""
     found = _LAST_WORDS.findall(lines)
     return str(found[-1]).removeprefix('"command failed" ')[:_LONGEST] if found else ""

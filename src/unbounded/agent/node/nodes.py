@@ -15,25 +15,25 @@ from cryptography import x509
 from msgspec.structs import replace
 
 from unbounded.agent.cluster_access import ClusterAccess, goal_with, kubeconfig_with, kubelet_config_with
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.host.facts import ARCHITECTURES
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.node import by_hand, containerd, kubelet, nvidia, pull_secrets, sandbox
-from unbounded.agent.node.applied import read_applied, remove_applied, write_applied
-from unbounded.agent.node.building import Builder
-from unbounded.agent.node.device_mirror import Changes, sync_devices
-from unbounded.agent.node.devices import look_for_devices
-from unbounded.agent.node.gpus import Described, devices_of, write_described
-from unbounded.agent.node.health import kubelet_trouble, last_words
+from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.node import containerd, kubelet, manual_changes, nvidia, pull_secrets, sandbox
+from unbounded.agent.node.build_record import read_build_record, remove_build_record, write_build_record
+from unbounded.agent.node.building import SlotBuilder
+from unbounded.agent.node.device_mirror import DeviceChanges, sync_devices
+from unbounded.agent.node.devices import find_devices
+from unbounded.agent.node.gpus import CdiResult, cdi_result, write_cdi_result
+from unbounded.agent.node.health import kubelet_trouble, last_error_line
+from unbounded.agent.node.host_inputs import HostInputs
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.removing import remove_settings, remove_trees
-from unbounded.agent.node.running import Limits, Running
+from unbounded.agent.node.running import MachineLimits, MachineRunner
 from unbounded.agent.node.settings import changed_files, require_usable
 from unbounded.agent.node.slot_file import SlotFile
-from unbounded.agent.node.surroundings import Surroundings
-from unbounded.agent.ports import Commands, Tell, Units
+from unbounded.agent.ports import Commands, OnProgress, Units
 from unbounded.agent.steps import configured_sysctl
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.node_settings import NodeSettings
@@ -69,7 +69,7 @@ class HostNodes:
         inside: Callable[[Slot], Units] | None = None,
         arch: str = "",
         trust: Trust | None = None,
-        limits: Limits | None = None,
+        limits: MachineLimits | None = None,
         now: WallClock = utc_now,
         health: Callable[[], Awaitable[str]] = kubelet_trouble,
     ) -> None:
@@ -79,11 +79,11 @@ class HostNodes:
         self._arch = arch or ARCHITECTURES.get(platform.machine(), platform.machine())
         self._now = now
         self._health = health
-        self._surroundings = Surroundings(layout)
-        self._builder = Builder(layout, commands, self._surroundings, arch=self._arch, trust=trust)
+        self._surroundings = HostInputs(layout)
+        self._builder = SlotBuilder(layout, commands, self._surroundings, arch=self._arch, trust=trust)
         managers = inside or (lambda slot: Systemctl(commands, machine=slot))
         self._durations = Durations(layout)
-        self._running = Running(layout, commands, units, managers, limits or Limits(), self._durations)
+        self._running = MachineRunner(layout, commands, units, managers, limits or MachineLimits(), self._durations)
 
     async def look(self, slot: Slot) -> SlotFacts:
         """Return the observed state of a slot. Raises Rejected as `applied` does."""
@@ -100,9 +100,9 @@ class HostNodes:
             return seen
         return dataclasses.replace(seen, running=True, boot_id=boot_id, kubelet=kubelet_up, containerd=containerd_up)
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
         await self.remove(slot)
-        async with self._measured(Work.BUILD):
+        async with self._measured(TimedWork.BUILD):
             await self._builder.build(slot, goal, access, tell)
         await self._prepare(slot)
         log.info("slot built", slot=slot, version=goal.kubernetes_version, image=goal.image)
@@ -110,7 +110,7 @@ class HostNodes:
     async def start(self, slot: Slot) -> None:
         applied = self._whole(slot, "it is not started; build it first")
         was_up = await self._running.active(slot)
-        async with self._measured(Work.START, whole=not was_up):
+        async with self._measured(TimedWork.START, whole=not was_up):
             await self._prepare(slot)
             await run_in_thread(configured_sysctl.apply, self._layout, applied.goal.settings.sysctl or {})
             await self._running.start(slot)
@@ -118,7 +118,7 @@ class HostNodes:
             await self._describe_gpus(slot)
             services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
             await gather(self._running.start_service(slot, unit) for unit in services)
-        await run_in_thread(by_hand.record, self._layout, slot)
+        await run_in_thread(manual_changes.record, self._layout, slot)
 
     async def stop_services(self, slot: Slot) -> None:
         await self._running.stop_services(slot)
@@ -126,14 +126,14 @@ class HostNodes:
     async def stop(self, slot: Slot) -> None:
         await self._running.stop(slot)
 
-    def _measured(self, work: Work, *, whole: bool = True) -> AbstractAsyncContextManager[None]:
+    def _measured(self, work: TimedWork, *, whole: bool = True) -> AbstractAsyncContextManager[None]:
         return self._durations.measured(work, self._durations.limit(work), whole=whole)
 
     async def remove(self, slot: Slot) -> None:
         if await self._running.active(slot):
             raise Transient(f"{slot}: the machine runs, so its files cannot be removed; stop it first")
-        await asyncio.to_thread(remove_applied, self._layout, slot)
-        await asyncio.to_thread(by_hand.forget, self._layout, slot)
+        await asyncio.to_thread(remove_build_record, self._layout, slot)
+        await asyncio.to_thread(manual_changes.forget, self._layout, slot)
         await remove_trees(self._layout, self._commands, slot)
         if await asyncio.to_thread(remove_settings, self._layout, slot):
             await self._units.disable(unit_of(slot))
@@ -155,7 +155,7 @@ class HostNodes:
     async def registered(self, slot: Slot, node_uid: str) -> None:
         applied = self._whole(slot, "it registered no Node")
         if applied.node_uid != node_uid:
-            await run_in_thread(write_applied, self._layout, slot, replace(applied, node_uid=node_uid))
+            await run_in_thread(write_build_record, self._layout, slot, replace(applied, node_uid=node_uid))
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         goal = self._whole(slot, "there is no kubelet to introduce").goal
@@ -169,7 +169,7 @@ class HostNodes:
             trouble = await self._health()
         else:
             trouble = f"kubelet in {slot} does not stay up"
-        words = last_words(await self._running.journal(slot, kubelet.UNIT)) if trouble else ""
+        words = last_error_line(await self._running.journal(slot, kubelet.UNIT)) if trouble else ""
         return f"{trouble}; it ended with: {words}" if words else trouble
 
     async def sandbox_trouble(self, slot: Slot) -> str:
@@ -197,27 +197,29 @@ class HostNodes:
             return
         await run_in_thread(self._put, slot, (kubelet.node_drop_in(goal),), {})
         await self._running.reread(slot)
-        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal))
 
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         applied = self._whole(slot, "its settings cannot be changed")
         goal = replace(applied.goal, settings=settings)
-        if goal == applied.goal and not pull_secrets.named(settings):
+        if goal == applied.goal and not pull_secrets.secret_names(settings):
             return
         require_usable(settings)
         await run_in_thread(self._put_settings, slot, applied.goal, goal)
-        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal))
         log.info("slot has other settings", slot=slot)
 
     def _put_settings(self, slot: Slot, before: NodeGoal, goal: NodeGoal) -> None:
-        wanted, gone = changed_files(before, goal, self._surroundings.address(goal), pull_secrets.kept(self._layout))
+        wanted, gone = changed_files(
+            before, goal, self._surroundings.address(goal), pull_secrets.stored_response(self._layout)
+        )
         document = kubelet.configuration(goal, self._surroundings.resolver().pods)
         own = (kubelet.SERVICE_FILE, kubelet.configuration_file(document))
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
             for path in gone:
                 tree.unlink(path)
         self._put(slot, (*wanted, *own), {})
-        by_hand.record_again(self._layout, slot, gone)
+        manual_changes.record_again(self._layout, slot, gone)
 
     def logins(self, slot: Slot) -> bytes:
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
@@ -230,7 +232,7 @@ class HostNodes:
         await run_in_thread(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal))
         log.info("kubelet follows the cluster's address and CA", slot=slot, access=str(access))
 
     async def succeed(
@@ -251,7 +253,7 @@ class HostNodes:
         await run_in_thread(self._put, slot, files, kubelet.links(kubelet_access) if kubelet_access else {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_applied, self._layout, slot, replace(applied, goal=goal, node_uid=node_uid))
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal, node_uid=node_uid))
         log.info("kubelet belongs to another cluster", slot=slot, access=str(access), node=node_uid)
 
     def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[SlotFile, ...]:
@@ -266,7 +268,7 @@ class HostNodes:
                 files.append(SlotFile(kubelet.CONFIG, kubelet_config_with(content, access)))
         return tuple(files)
 
-    def _whole(self, slot: Slot, otherwise: str) -> Applied:
+    def _whole(self, slot: Slot, otherwise: str) -> BuildRecord:
         applied = self.applied(slot)
         if applied is None:
             raise Rejected(f"{slot}: the slot is not whole, so {otherwise}")
@@ -280,15 +282,15 @@ class HostNodes:
             for path, target in links.items():
                 tree.link(path, target)
         sync_file_system(self._layout.rootfs(slot))
-        by_hand.record_again(self._layout, slot, [*(file.path for file in files), *links])
+        manual_changes.record_again(self._layout, slot, [*(file.path for file in files), *links])
 
-    def applied(self, slot: Slot) -> Applied | None:
-        return read_applied(self._layout, slot)
+    def applied(self, slot: Slot) -> BuildRecord | None:
+        return read_build_record(self._layout, slot)
 
     async def _prepare(self, slot: Slot) -> None:
         """Adapt the slot to the host's present state: devices and the driver may change with a reboot."""
-        devices = await asyncio.to_thread(look_for_devices, self._layout)
-        driver = nvidia.Libraries()
+        devices = await asyncio.to_thread(find_devices, self._layout)
+        driver = nvidia.DriverLibraries()
         if devices.nvidia:
             told = await self._commands.run("ldconfig", "-p")
             driver = nvidia.libraries(told.stdout, self._arch)
@@ -303,7 +305,7 @@ class HostNodes:
             if self._layout.rootfs(slot).is_dir() and (leader := await self._running.leader(slot)):
                 root, block = self._layout.at(f"/proc/{leader}/root"), self._layout.at("/sys/dev/block")
                 changes = await run_in_thread(sync_devices, self._layout.at("/dev"), root, block)
-                if changes != Changes():
+                if changes != DeviceChanges():
                     added = [path for path, _ in changes.add]
                     log.info("devices of the machine changed", slot=slot, added=added, removed=changes.remove)
 
@@ -317,8 +319,8 @@ class HostNodes:
         """Generate the GPUs' CDI specification for the container runtime. Without it, the node still runs Pods without
         GPUs.
         """
-        devices = await asyncio.to_thread(look_for_devices, self._layout)
-        described: Described | None = None
+        devices = await asyncio.to_thread(find_devices, self._layout)
+        described: CdiResult | None = None
         if devices.nvidia:
             try:
                 await self._running.run_inside(slot, "ldconfig", timeout_s=_GPU_S)
@@ -326,12 +328,12 @@ class HostNodes:
                 described = await asyncio.to_thread(self._specified, slot)
             except Failure as failure:
                 log.warning("the GPUs are not described to the container runtime", error=failure, slot=slot)
-                described = Described(error=str(failure))
-        await run_in_thread(write_described, self._layout, described)
+                described = CdiResult(error=str(failure))
+        await run_in_thread(write_cdi_result, self._layout, described)
 
-    def _specified(self, slot: Slot) -> Described:
+    def _specified(self, slot: Slot) -> CdiResult:
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
-            return devices_of(tree.read(nvidia.SPECIFICATION))
+            return cdi_result(tree.read(nvidia.SPECIFICATION))
 
     async def _generate(self, slot: Slot) -> None:
         *better, last = nvidia.cdi_commands()

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.agent.model import Slot
-from unbounded.agent.node.devices import Devices
+from unbounded.agent.node.devices import HostDevices
 
 HEADER: Final = "# Written by unbounded-agent; changes are lost when the machine starts.\n"
 STOP_S: Final = 30
 
 
 @dataclass(frozen=True)
-class Bind:
+class BindMount:
     """A read-only bind mount of a host path in the machine."""
 
     source: str
@@ -28,7 +28,7 @@ def unit_of(slot: str) -> str:
     return f"systemd-nspawn@{slot}.service"
 
 
-def settings(devices: Devices, binds: Iterable[Bind]) -> str:
+def settings(devices: HostDevices, binds: Iterable[BindMount]) -> str:
     """Return the .nspawn file: no user namespace, the host's network, all capabilities, as kubelet and the CNI need
     them.
     """

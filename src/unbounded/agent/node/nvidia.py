@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from unbounded.agent.node.nspawn import Bind
+from unbounded.agent.node.nspawn import BindMount
 
 SHOWN: Final = "/run/host-nvidia"
 PLACE: Final = "/usr/local/lib"  # in ldconfig's default list
@@ -22,7 +22,7 @@ _HOOKS: Final = ("enable-cuda-compat", "disable-device-node-modification", "chmo
 
 
 @dataclass(frozen=True)
-class Libraries:
+class DriverLibraries:
     """Libraries of the driver for a machine.
 
     Args:
@@ -30,11 +30,11 @@ class Libraries:
         links: symbolic links, by path inside, with their targets.
     """
 
-    binds: tuple[Bind, ...] = ()
+    binds: tuple[BindMount, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
 
 
-def libraries(told: str, arch: str) -> Libraries:
+def libraries(told: str, arch: str) -> DriverLibraries:
     """Return the driver's libraries on the host.
 
     Args:
@@ -51,7 +51,7 @@ def libraries(told: str, arch: str) -> Libraries:
         f"{PLACE}/{name}": f"{shown[path.rpartition('/')[0]]}/{path.rpartition('/')[2]}"
         for name, path in sorted(found.items())
     }
-    return Libraries(tuple(Bind(folder, inside) for folder, inside in shown.items()), links)
+    return DriverLibraries(tuple(BindMount(folder, inside) for folder, inside in shown.items()), links)
 
 
 def cdi_commands() -> tuple[tuple[str, ...], ...]:

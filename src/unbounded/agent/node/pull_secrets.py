@@ -18,12 +18,12 @@ import msgspec
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.node.slot_file import SlotFile
-from unbounded.agent.steps.before import make_folders
+from unbounded.agent.steps.original_state import make_folders
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import NodeSettings
-from unbounded.fetch.logins import Login, Logins
+from unbounded.fetch.logins import RegistryLogin, RegistryLogins
 from unbounded.kube.durable import remove_durably, write_durably
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
@@ -43,7 +43,7 @@ _MATCH: Final = re.compile(r"[A-Za-z0-9*]([-A-Za-z0-9.*]*[A-Za-z0-9*])?(:[0-9]{1
 _API: Final = "credentialprovider.kubelet.k8s.io/v1"
 
 
-Bring = Callable[[NodeSettings], Awaitable[bytes]]  # signature of PullSecrets.bring
+BringLogins = Callable[[NodeSettings], Awaitable[bytes]]  # signature of PullSecrets.bring
 
 
 async def bring_none(_settings: NodeSettings) -> bytes:
@@ -51,7 +51,7 @@ async def bring_none(_settings: NodeSettings) -> bytes:
     return b""
 
 
-def named(settings: NodeSettings) -> tuple[str, ...]:
+def secret_names(settings: NodeSettings) -> tuple[str, ...]:
     """Return the names of the Secrets."""
     return tuple(one.name for one in settings.containerd.pull_secrets) if settings.containerd else ()
 
@@ -80,16 +80,16 @@ class PullSecrets:
         Raises:
             Rejected: as `bring` does.
         """
-        logins = Logins()
-        for name in named(settings):
+        logins = RegistryLogins()
+        for name in secret_names(settings):
             logins = logins.joined(await self._logins_of(name))
-        return msgspec.json.encode(_response(logins)) if named(settings) else b""
+        return msgspec.json.encode(_response(logins)) if secret_names(settings) else b""
 
     async def keep(self, logins: bytes) -> None:
         """Store the result of `read` for the next slots that are built or configured."""
         await run_in_thread(self._keep, logins)
 
-    async def _logins_of(self, name: str) -> Logins:
+    async def _logins_of(self, name: str) -> RegistryLogins:
         field = f"containerd.pullSecrets[{name}]"
         try:
             secret = await self._api.get(SECRETS, name, namespace=NAMESPACE)
@@ -102,14 +102,14 @@ class PullSecrets:
             raise Rejected(f"{field}: key {KEY} is not base64") from None
         if content is None:
             raise Rejected(f"{field}: no key {KEY}, which Secrets of type kubernetes.io/dockerconfigjson have")
-        logins = Logins.from_secret(content, field)
+        logins = RegistryLogins.from_secret(content, field)
         for registry, login in logins.entries:
             if not _MATCH.fullmatch(registry) or not login.user:
                 raise Rejected(f"{field}, {registry}: kubelet needs a registry with a user and a password")
         return logins
 
     def _keep(self, content: bytes) -> None:
-        if content == kept(self._layout):
+        if content == stored_response(self._layout):
             return
         if content:
             make_folders(self._layout.etc, mode=0o700)
@@ -118,7 +118,7 @@ class PullSecrets:
             remove_durably(self._layout.pull_secrets)
 
 
-def kept(layout: Layout) -> bytes:
+def stored_response(layout: Layout) -> bytes:
     """Return the logins stored on this host; empty for none."""
     try:
         return layout.pull_secrets.read_bytes()
@@ -126,18 +126,20 @@ def kept(layout: Layout) -> bytes:
         return b""
 
 
-def kept_logins(layout: Layout) -> Logins:
+def stored_logins(layout: Layout) -> RegistryLogins:
     """Return the logins stored on this host, for the agent's own download of an image."""
-    return parsed(kept(layout))
+    return parse_response(stored_response(layout))
 
 
-def parsed(response: bytes) -> Logins:
+def parse_response(response: bytes) -> RegistryLogins:
     """Return the logins in the provider's output; none for an empty one."""
     auth = msgspec.json.decode(response)["auth"] if response else {}
-    return Logins(tuple((key, Login(one["username"], SecretStr(one["password"]))) for key, one in auth.items()))
+    return RegistryLogins(
+        tuple((key, RegistryLogin(one["username"], SecretStr(one["password"]))) for key, one in auth.items())
+    )
 
 
-def _response(logins: Logins) -> dict[str, Any]:
+def _response(logins: RegistryLogins) -> dict[str, Any]:
     """Return the provider's output: all logins, from which kubelet takes those of the image's registry."""
     auth = {
         registry: {"username": login.user, "password": login.password.reveal()} for registry, login in logins.entries

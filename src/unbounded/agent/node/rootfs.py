@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.ports import Commands, Tell
+from unbounded.agent.ports import Commands, OnProgress
 from unbounded.fetch.system_tree import SystemTree
-from unbounded.fetch.unpack import Bounds, Stop, unpack
+from unbounded.fetch.unpack import StopSignal, UnpackLimits, unpack
 from unbounded.kube.threads import run_stoppable
 
-LIMITS: Final = Bounds(bytes=32 << 30, members=1_000_000)
+LIMITS: Final = UnpackLimits(bytes=32 << 30, members=1_000_000)
 DEBOOTSTRAP_S: Final = 1800.0
 PACKAGES: Final = (
     "ca-certificates", "conntrack", "dbus", "ethtool", "iproute2", "iptables", "kmod", "mount", "systemd",
@@ -50,14 +50,14 @@ def distribution(os_release: str, arch: str) -> Distribution:
     return Distribution("noble", _UBUNTU.get(arch, _UBUNTU["arm64"]))
 
 
-async def unpack_image(layers: Sequence[Path], target: Path, tell: Tell) -> None:
+async def unpack_image(layers: Sequence[Path], target: Path, tell: OnProgress) -> None:
     """Unpack the layers on top of each other. A cancelled call removes what it has unpacked.
 
     Raises:
         Rejected: they are no usable root file system.
         Transient: the disk refuses.
     """
-    stop = Stop()
+    stop = StopSignal()
     loop = asyncio.get_running_loop()
 
     def told(number: int) -> None:
@@ -74,7 +74,9 @@ def add_hosts(root: Path) -> None:
             tree.put(_HOSTS, b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 
 
-async def debootstrap(commands: Commands, target: Path, made: Distribution, arch: str, cache: Path, tell: Tell) -> None:
+async def debootstrap(
+    commands: Commands, target: Path, made: Distribution, arch: str, cache: Path, tell: OnProgress
+) -> None:
     """Install the distribution. Raises Transient with debootstrap's last lines, Rejected where the host has no
     debootstrap.
     """

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
 from unbounded.agent.node.nspawn import unit_of
-from unbounded.agent.ports import Commands, Ran, Units
+from unbounded.agent.ports import CommandResult, Commands, Units
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.durable import sync_directory
 from unbounded.kube.logs import Log
@@ -32,7 +32,7 @@ _UP: Final = frozenset({"active", "activating", "reloading", "deactivating"})
 
 
 @dataclass(frozen=True)
-class Limits:
+class MachineLimits:
     """Limits in seconds. `boot_s` and `service_s` are the floors of limits that grow with this host's earlier
     durations.
 
@@ -56,7 +56,7 @@ class Limits:
     stop_s: float = 40.0
 
 
-class Running:
+class MachineRunner:
     """The machines of all slots, and their services.
 
     Args:
@@ -69,7 +69,7 @@ class Running:
         commands: Commands,
         units: Units,
         inside: Callable[[Slot], Units],
-        limits: Limits,
+        limits: MachineLimits,
         durations: Durations,
     ) -> None:
         self._layout = layout
@@ -105,7 +105,7 @@ class Running:
 
     async def execute_inside(
         self, slot: Slot, *argv: str, timeout_s: float, stdin: bytes | None = None, check: bool = True
-    ) -> Ran:
+    ) -> CommandResult:
         """Run a command in the machine. Raises as Commands.run."""
         options = (f"--machine={slot}", "--quiet", "--collect", "--pipe", "--wait")
         argv = ("systemd-run", *options, "--", *argv)
@@ -140,9 +140,9 @@ class Running:
             log.warning("a machine of this name is there already; it is ended first", error=failure, slot=slot)
             await self._clear_the_way(slot)
             await self._units.start(unit_of(slot), timeout_s=self.limits.start_s)
-        alike = () if self._durations.known(Work.BOOT) else await self._host_boot()
-        boot_s = self._durations.limit(Work.BOOT, floor=self.limits.boot_s, alike=alike)
-        async with self._durations.measured(Work.BOOT, boot_s, whole=not was_up):
+        alike = () if self._durations.known(TimedWork.BOOT) else await self._host_boot()
+        boot_s = self._durations.limit(TimedWork.BOOT, floor=self.limits.boot_s, alike=alike)
+        async with self._durations.measured(TimedWork.BOOT, boot_s, whole=not was_up):
             await self._until(lambda: self._answers(slot), boot_s, f"{slot}: the machine does not answer")
 
     async def _host_boot(self) -> tuple[float, ...]:
@@ -161,8 +161,8 @@ class Running:
 
     async def start_service(self, slot: Slot, unit: str) -> None:
         """Start a service and wait until it is active. Raises Transient with its manager's message."""
-        inside, within_s = self._inside(slot), self._durations.limit(Work.SERVICE, floor=self.limits.service_s)
-        async with self._durations.measured(Work.SERVICE, within_s):
+        inside, within_s = self._inside(slot), self._durations.limit(TimedWork.SERVICE, floor=self.limits.service_s)
+        async with self._durations.measured(TimedWork.SERVICE, within_s):
             with suppress(Transient):  # the observed state counts
                 await inside.start(unit, timeout_s=within_s)
             await self._until(

@@ -14,10 +14,10 @@ from cryptography import x509
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node import pull_secrets
 from unbounded.agent.node.slot_file import SlotFile, unit_word
-from unbounded.agent.steps.sysctl import WANTED
+from unbounded.agent.steps.sysctl import DESIRED
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, RegistryConfig, RegistryHost
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.proxies import Proxies
 from unbounded.fetch.reference import Reference
 from unbounded.fetch.web import Trust
@@ -54,8 +54,8 @@ def faults(settings: NodeSettings) -> Iterator[str]:
                 where = f"containerd.registries[{registry.name}].hosts[{number}].caBundle"
                 yield f"{where}: at least one certificate in PEM"
     for name in sorted(settings.sysctl or {}):
-        if name.replace("/", ".") in WANTED:
-            yield f"sysctl {name}: leave it out, as the agent sets it to {WANTED[name.replace('/', '.')]} for kubelet"
+        if name.replace("/", ".") in DESIRED:
+            yield f"sysctl {name}: leave it out, as the agent sets it to {DESIRED[name.replace('/', '.')]} for kubelet"
 
 
 def _is_address_or_network(text: str) -> bool:
@@ -99,8 +99,8 @@ def files(goal: NodeGoal, address: str, logins: bytes) -> tuple[SlotFile, ...]:
     """
     settings = goal.settings
     node_ip = (f"--node-ip={address}",) if address else ()
-    secrets = bool(pull_secrets.named(settings))
-    known = pull_secrets.parsed(logins) if secrets else Logins()
+    secrets = bool(pull_secrets.secret_names(settings))
+    known = pull_secrets.parse_response(logins) if secrets else RegistryLogins()
     flags = " ".join((*node_ip, *(pull_secrets.FLAGS if secrets else ())))
     return (
         *(SlotFile(drop_in(unit), _environment(environment(goal))) for unit in UNITS),
@@ -153,7 +153,7 @@ def _registries(settings: NodeSettings) -> tuple[RegistryConfig, ...]:
     return settings.containerd.registries if settings.containerd else ()
 
 
-def _registry(registry: RegistryConfig, logins: Logins) -> Iterator[SlotFile]:
+def _registry(registry: RegistryConfig, logins: RegistryLogins) -> Iterator[SlotFile]:
     """Yield hosts.toml and the authorities that it names; only root can read it where it holds a login."""
     folder, text, mode = f"{CERTS}/{registry.name}", "", 0o644
     for number, host in enumerate(registry.hosts):
@@ -169,7 +169,7 @@ def _registry(registry: RegistryConfig, logins: Logins) -> Iterator[SlotFile]:
     yield SlotFile(f"{folder}/hosts.toml", text.encode(), mode)
 
 
-def _authorization(host: RegistryHost, logins: Logins) -> str:
+def _authorization(host: RegistryHost, logins: RegistryLogins) -> str:
     """Return the authorization header that containerd sends to this host alone; empty without a login for it.
 
     kubelet passes containerd the login of the registry in an image's name, never that of a mirror.

@@ -1,1 +1,1 @@
-"""The kinds of MachineOperation that the agent executes: a table and a Work for each."""
+"""The kinds of MachineOperation that the agent executes: a table and an OperationWork for each."""

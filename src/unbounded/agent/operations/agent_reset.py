@@ -16,10 +16,10 @@ from typing import Final
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.lock import host_lock
 from unbounded.agent.ports import Commands
-from unbounded.agent.recreation.desk import Desk
-from unbounded.agent.recreation.report import taken_back
-from unbounded.agent.reset.parts import Resetting
-from unbounded.agent.reset.reset import Done, take_back
+from unbounded.agent.recreation.report import after_reset
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.reset.parts import ResetContext
+from unbounded.agent.reset.reset import ResetResult, remove_all_parts
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.logs import Log
@@ -35,13 +35,15 @@ RESOURCES_LEFT: Final = "ResourcesLeft"
 MEANING: Final[Mapping[str, str]] = {
     RESOURCES_LEFT: "A reset could not remove everything; the message names what is left, and the agent stays.",
 }
-FAREWELL_S: Final = 600.0
+STOP_WITHIN_S: Final = 600.0
 # In a transient unit of its own, as it outlives the daemon.
-_PART: Final = f"systemctl stop {DAEMON_UNIT}; systemctl daemon-reload; systemctl reset-failed {DAEMON_UNIT}; exit 0"
-_LOOK_S: Final = 0.2
+_STOP_SCRIPT: Final = (
+    f"systemctl stop {DAEMON_UNIT}; systemctl daemon-reload; systemctl reset-failed {DAEMON_UNIT}; exit 0"
+)
+_POLL_S: Final = 0.2
 
 
-class Fact(StrEnum):
+class ResetState(StrEnum):
     THERE = "the agent's resources are on the host"
     GONE = "nothing is left of them"
     LEFT = "some could not be removed"
@@ -49,14 +51,14 @@ class Fact(StrEnum):
 
 PROCEDURE: Final = Procedure(
     start=RESETTING,
-    facts=Fact,
+    facts=ResetState,
     stages={
         RESETTING: Stage("the host to be as it was before start", limit_s=900.0, attempts=5, ask_again_s=5.0),
     },
     table={
-        (RESETTING, Fact.THERE): Step(RESETTING, ask=REMOVE),
-        (RESETTING, Fact.GONE): Step(COMPLETE, seen=REMOVED),
-        (RESETTING, Fact.LEFT): Step(RESETTING, fail=RESOURCES_LEFT, words="the agent stays, as these are left"),
+        (RESETTING, ResetState.THERE): Step(RESETTING, ask=REMOVE),
+        (RESETTING, ResetState.GONE): Step(COMPLETE, seen=REMOVED),
+        (RESETTING, ResetState.LEFT): Step(RESETTING, fail=RESOURCES_LEFT, words="the agent stays, as these are left"),
     },
     actions={REMOVE: Repeat.SETS_STATE},
     proof=frozenset({REMOVED}),
@@ -64,15 +66,16 @@ PROCEDURE: Final = Procedure(
 
 
 class AgentReset:
-    """The executor's work for AgentReset; `desk` writes the Machine's status.
+    """The executor's work for AgentReset; `status` writes the Machine's status.
 
-    `gone` is set once nothing is left. The daemon then stops (`farewell`) and changes nothing on the host any more.
+    `gone` is set once nothing is left. The daemon then stops (`stop_after_reset`) and changes nothing on the host any
+    more.
     """
 
-    def __init__(self, resetting: Resetting, desk: Desk) -> None:
+    def __init__(self, resetting: ResetContext, desk: RecreationStatusWriter) -> None:
         self._resetting = replace(resetting, by_daemon=True)
         self._desk = desk
-        self._done: dict[str, Done] = {}
+        self._done: dict[str, ResetResult] = {}
         self.gone = asyncio.Event()
 
     def procedure(self, _operation: MachineOperation) -> Procedure:
@@ -82,17 +85,17 @@ class AgentReset:
         done = self._done.get(target.operation.metadata.uid)
         where = f"host of {target.machine.name}"
         if done is None:
-            return Sight(Fact.THERE, "nothing was removed yet", where)
+            return Sight(ResetState.THERE, "nothing was removed yet", where)
         if not done.whole:
-            return Sight(Fact.LEFT, "; ".join(str(one) for one in done.left), where)
+            return Sight(ResetState.LEFT, "; ".join(str(one) for one in done.left), where)
         stay = f"; packages that start installed stay: {', '.join(done.packages)}" if done.packages else ""
-        return Sight(Fact.GONE, f"{REMOVED}{stay}", where)
+        return Sight(ResetState.GONE, f"{REMOVED}{stay}", where)
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         async with host_lock(self._resetting.layout, f"{action} of {target.operation.name}"):
             if asyncio.get_running_loop().time() >= before:
                 raise Transient("somebody else held the host for too long")
-            done = await take_back(self._resetting, _progress(target))
+            done = await remove_all_parts(self._resetting, _progress(target))
         self._done[target.operation.metadata.uid] = done
         if done.whole:
             await self._report()
@@ -104,7 +107,7 @@ class AgentReset:
         suffices.
         """
         try:
-            await self._desk.report((taken_back(),), None, None)
+            await self._desk.report((after_reset(),), None, None)
         except Failure as error:
             log.warning("the Machine does not say that its host was reset", error=error)
 
@@ -114,7 +117,7 @@ def _progress(target: Target) -> Callable[[str], None]:
     return lambda words: operation_log.info("removing", part=words)
 
 
-async def farewell(work: AgentReset, settled: Callable[[], bool], commands: Commands) -> None:
+async def stop_after_reset(work: AgentReset, settled: Callable[[], bool], commands: Commands) -> None:
     """Stop the daemon's own unit once a reset is complete and its operation has ended, which ends this process.
 
     systemd is reloaded, as the unit's file is gone by then. This runs concurrently with the daemon's work.
@@ -123,11 +126,11 @@ async def farewell(work: AgentReset, settled: Callable[[], bool], commands: Comm
         settled: returns whether the operation has ended in the API and the Machine's claim is released.
     """
     await work.gone.wait()
-    for _ in range(round(FAREWELL_S / _LOOK_S)):
+    for _ in range(round(STOP_WITHIN_S / _POLL_S)):
         if settled():
             break
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     else:
-        log.warning("the end of the reset could not be written", limit_s=FAREWELL_S)
+        log.warning("the end of the reset could not be written", limit_s=STOP_WITHIN_S)
     log.info("the agent is removed; its daemon ends")
-    await commands.run("systemd-run", "--quiet", "--collect", "--no-block", "--", "/bin/sh", "-c", _PART)
+    await commands.run("systemd-run", "--quiet", "--collect", "--no-block", "--", "/bin/sh", "-c", _STOP_SCRIPT)

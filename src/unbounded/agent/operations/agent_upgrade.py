@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from unbounded.agent.durations import BOUNDS, Durations, Work
+from unbounded.agent.durations import BOUNDS, Durations, TimedWork
 from unbounded.agent.lock import WITHIN_S
 from unbounded.agent.ports import Commands
 from unbounded.agent.upgrade import procedure as table
-from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, Ground, overdue_s, prove
-from unbounded.agent.upgrade.procedure import Seen
-from unbounded.agent.upgrade.staging import WHO, Fetch, Wish, fetch_release, shown_progress, stage, verify
-from unbounded.agent.upgrade.switching import discard, put_on_trial, restart_daemon, take_back
-from unbounded.agent.upgrade.tarball import LIMITS, Limits
-from unbounded.agent.upgrade.trial import Progress, Trial
+from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext, overdue_s, prove
+from unbounded.agent.upgrade.procedure import UpgradeState
+from unbounded.agent.upgrade.staging import WHO, Fetch, ReleaseRequest, fetch_release, shown_progress, stage, verify
+from unbounded.agent.upgrade.switching import discard, put_on_trial, restart_daemon, revert_switch
+from unbounded.agent.upgrade.tarball import LIMITS, TarballLimits
+from unbounded.agent.upgrade.trial import Trial, TrialProgress
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
-from unbounded.join.agent_config import Upgrade
+from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.operations.deadlines import deadline_s
@@ -42,13 +42,13 @@ _ROOM_S: Final = 60.0  # part of a deadline beyond the health window
 _KEY_PAUSES_S: Final = (1.0, 5.0, 15.0)
 _OVERDUE_ROOM_S: Final = 120.0  # time for a rollback to complete and to be observed
 _FAILED: Final = {
-    table.DOWNLOAD_FAILED: Seen.FETCH_FAILED,
-    table.UNUSABLE_RELEASE: Seen.UNUSABLE,
-    table.FAILED_BEFORE: Seen.KNOWN_BAD,
+    table.DOWNLOAD_FAILED: UpgradeState.FETCH_FAILED,
+    table.UNUSABLE_RELEASE: UpgradeState.UNUSABLE,
+    table.FAILED_BEFORE: UpgradeState.KNOWN_BAD,
 }
 
 
-def trial_limit_s(window_s: int, start_s: float = BOUNDS[Work.DAEMON].floor) -> float:
+def trial_limit_s(window_s: int, start_s: float = BOUNDS[TimedWork.DAEMON].floor) -> float:
     """Return the seconds from the switch until a release with this health window is proven or rolled back."""
     return overdue_s(window_s, start_s) + _OVERDUE_ROOM_S
 
@@ -60,7 +60,7 @@ class _Job:
     uid: str
     task: asyncio.Task[None] | None = None
     progress: str = ""
-    fact: Seen = Seen.FETCHING
+    fact: UpgradeState = UpgradeState.FETCHING
     detail: str = ""
 
 
@@ -76,7 +76,7 @@ class AgentUpgrade:
     """The executor's work for AgentUpgrade; the daemon creates it once.
 
     Args:
-        ground: the same object as Health's.
+        ground: the same object as ReleaseHealth's.
         api: with the access of the new version; the health check reads it.
         tasks: runs downloads.
         key: returns the public key that verifies releases, empty where any may run; raises a Failure.
@@ -85,14 +85,14 @@ class AgentUpgrade:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: UpgradeContext,
         commands: Commands,
         api: Api,
-        settings: Upgrade,
+        settings: UpgradeConfig,
         *,
         tasks: asyncio.TaskGroup,
         key: Callable[[], Awaitable[str]],
-        limits: Limits = LIMITS,
+        limits: TarballLimits = LIMITS,
         fetch: Fetch = fetch_release,
     ) -> None:
         self._ground = ground
@@ -117,7 +117,7 @@ class AgentUpgrade:
         if run is None:
             self._refuse(operation)
         window_s = max(self._window_s, self._recorded_window_s())
-        start_s = Durations(self._ground.layout).limit(Work.DAEMON)
+        start_s = Durations(self._ground.layout).limit(TimedWork.DAEMON)
         return table.procedure(trial_s=trial_limit_s(window_s, start_s), stage=run.stage if run is not None else "")
 
     def _recorded_window_s(self) -> int:
@@ -156,13 +156,13 @@ class AgentUpgrade:
             trial = self._ground.store.read()
         except Rejected as failure:
             if self._ground.releases.selection().on_trial or target.run.stage != table.DOWNLOADING:
-                return _sight(Seen.UNREADABLE, str(failure))
+                return _sight(UpgradeState.UNREADABLE, str(failure))
             trial = None  # an earlier trial that has ended; this operation will replace it
         if self._job is not None and self._job.uid == uid and (trial is None or trial.uid != uid):
             return _sight(self._job.fact, self._job.detail or "the release is being fetched", self._job.progress)
         if trial is None or trial.uid != uid:
             return self._without_trial()
-        if trial.progress is not Progress.SWITCHING:
+        if trial.progress is not TrialProgress.SWITCHING:
             return _staged(trial, target)
         return self._switched(trial, target, now)
 
@@ -170,8 +170,8 @@ class AgentUpgrade:
         selection = self._ground.releases.selection()
         if selection.on_trial:
             text = f"another release is on trial in {selection.current}, and {selection.last_good} is the last good one"
-            return _sight(Seen.HELD, text, text)
-        return _sight(Seen.ABSENT, "nothing of the release is here")
+            return _sight(UpgradeState.HELD, text, text)
+        return _sight(UpgradeState.ABSENT, "nothing of the release is here")
 
     def _switched(self, trial: Trial, target: Target, now: float) -> Sight:
         selection = self._ground.releases.selection()
@@ -179,23 +179,23 @@ class AgentUpgrade:
         if selection.current != trial.release:
             back = self._ground.store.way_back()
             if back is not None and self._is(trial):
-                return _sight(Seen.LEAVING, f"{name} was taken back, and is about to end")
+                return _sight(UpgradeState.LEAVING, f"{name} was taken back, and is about to end")
             if back is not None:
-                return _sight(Seen.TAKEN_BACK, f"{name} was taken back: {back.cause}")
+                return _sight(UpgradeState.TAKEN_BACK, f"{name} was taken back: {back.cause}")
             return _staged(trial, target)
         if not selection.on_trial:
             words = f"{name} runs" if self._is(trial) else f"{name} is in use"
-            return _sight(Seen.PROVEN, f"{words} and stayed healthy for {trial.window_s} s")
+            return _sight(UpgradeState.PROVEN, f"{words} and stayed healthy for {trial.window_s} s")
         if not self._is(trial):
-            return _sight(Seen.SWITCHED, f"{name} is in use, and the former version still runs")
+            return _sight(UpgradeState.SWITCHED, f"{name} is in use, and the former version still runs")
         return self._on_trial(trial, name, now)
 
     def _on_trial(self, trial: Trial, name: str, now: float) -> Sight:
         if self._window is None or self._window.uid != trial.uid:
-            return _sight(Seen.STARTED, f"{name} runs, started {self._ground.store.starts()} times")
+            return _sight(UpgradeState.STARTED, f"{name} runs, started {self._ground.store.starts()} times")
         if now - self._window.since < trial.window_s:
-            return _sight(Seen.HEALTHY, f"{name} is healthy; its window of {trial.window_s} s is not over")
-        return _sight(Seen.DUE, f"{name} was healthy for {now - self._window.since:.0f} s")
+            return _sight(UpgradeState.HEALTHY, f"{name} is healthy; its window of {trial.window_s} s is not over")
+        return _sight(UpgradeState.DUE, f"{name} was healthy for {now - self._window.since:.0f} s")
 
     def _is(self, trial: Trial) -> bool:
         """Return whether this process is the release on trial."""
@@ -236,7 +236,7 @@ class AgentUpgrade:
                 await prove(self._ground, self._trial_of(target))
             case table.TAKE_BACK:
                 async with self._held(before):
-                    await take_back(self._ground, self._trial_of(target))
+                    await revert_switch(self._ground, self._trial_of(target))
             case _:
                 raise Refusal(INTERNAL_ERROR, f"{action} is no action of an upgrade")
 
@@ -257,16 +257,16 @@ class AgentUpgrade:
 
     async def _fetch(self, operation: MachineOperation, before: float) -> None:
         uid = operation.metadata.uid
-        if self._job is not None and self._job.uid == uid and self._job.fact is Seen.FETCHING:
+        if self._job is not None and self._job.uid == uid and self._job.fact is UpgradeState.FETCHING:
             return
         await self._end_job()
         _in_time(before)
         job = self._job = _Job(uid)
         job.task = self._tasks.create_task(self._run_job(job, operation))
 
-    async def _wish(self, operation: MachineOperation) -> Wish:
+    async def _wish(self, operation: MachineOperation) -> ReleaseRequest:
         given = operation.spec.parameters
-        return Wish(
+        return ReleaseRequest(
             url=given["downloadURL"].strip(),
             operation=operation.name,
             uid=operation.metadata.uid,
@@ -297,14 +297,14 @@ class AgentUpgrade:
 
         try:
             await stage(self._ground, await self._wish(operation), told, limits=self._limits, fetch=self._bring)
-            job.fact, job.detail = Seen.ABSENT, "the release was in its slot, and is gone"
+            job.fact, job.detail = UpgradeState.ABSENT, "the release was in its slot, and is gone"
         except Refusal as refusal:
             job.fact, job.detail = _FAILED[refusal.reason], str(refusal)
         except (Failure, OSError) as failure:
-            job.fact, job.detail = Seen.FETCH_FAILED, str(failure)
+            job.fact, job.detail = UpgradeState.FETCH_FAILED, str(failure)
         except Exception as error:
             log.exception("fetching a release failed", operation=operation.name)
-            job.fact, job.detail = Seen.FETCH_FAILED, f"{type(error).__name__}; the agent's log has more"
+            job.fact, job.detail = UpgradeState.FETCH_FAILED, f"{type(error).__name__}; the agent's log has more"
 
     async def _end_job(self) -> None:
         """Cancel the download and wait for its end: the next job uses the same files."""
@@ -330,14 +330,14 @@ def _in_time(before: float) -> None:
 def _staged(trial: Trial, target: Target) -> Sight:
     """Return the observation of a release that is in its slot and not in use."""
     operation = target.operation
-    if trial.progress is Progress.STAGED:
-        return _sight(Seen.STAGED, f"the release lies in {trial.release}")
+    if trial.progress is TrialProgress.STAGED:
+        return _sight(UpgradeState.STAGED, f"the release lies in {trial.release}")
     text = f"unbounded-agent {trial.version} lies in {trial.release}"
     unwanted = operation.spec.cancel or operation.metadata.deletion_timestamp is not None
     if unwanted and target.run.stage in (table.DOWNLOADING, table.STAGED):
-        return _sight(Seen.WITHDRAWN, text)
-    return _sight(Seen.VERIFIED, text)
+        return _sight(UpgradeState.WITHDRAWN, text)
+    return _sight(UpgradeState.VERIFIED, text)
 
 
-def _sight(fact: Seen, detail: str, progress: str = "") -> Sight:
+def _sight(fact: UpgradeState, detail: str, progress: str = "") -> Sight:
     return Sight(fact, detail=detail, where="the host", progress=progress)

@@ -27,23 +27,23 @@ SEEN_BOOTED: Final = "the agent is back, and the host has another boot id"
 _COMMAND_S: Final = 30.0
 
 
-class Seen(StrEnum):
+class HostBoot(StrEnum):
     SAME = "SameBoot"
     OTHER = "OtherBoot"
 
 
 HOST_REBOOT: Final = Procedure(
     start=LOOKING,
-    facts=Seen,
+    facts=HostBoot,
     stages={
         LOOKING: Stage("a look at the host", limit_s=60.0, cancel=Cancel.AT_ONCE),
         REBOOTING: Stage("the host to go down, and the agent to be back", limit_s=900.0, ask_again_s=120.0),
     },
     table={
-        (LOOKING, Seen.SAME): Step(REBOOTING, ask=REBOOT),
-        (LOOKING, Seen.OTHER): Step(COMPLETE, seen=SEEN_BOOTED),
-        (REBOOTING, Seen.SAME): Step(REBOOTING, ask=REBOOT),
-        (REBOOTING, Seen.OTHER): Step(COMPLETE, seen=SEEN_BOOTED),
+        (LOOKING, HostBoot.SAME): Step(REBOOTING, ask=REBOOT),
+        (LOOKING, HostBoot.OTHER): Step(COMPLETE, seen=SEEN_BOOTED),
+        (REBOOTING, HostBoot.SAME): Step(REBOOTING, ask=REBOOT),
+        (REBOOTING, HostBoot.OTHER): Step(COMPLETE, seen=SEEN_BOOTED),
     },
     actions={REBOOT: Repeat.SETS_STATE},  # the desired state is: another boot
     proof=frozenset({SEEN_BOOTED}),
@@ -73,7 +73,7 @@ class HostReboot:
     async def observe(self, target: Target) -> Sight:
         now = self._boot_id()
         before = target.run.boot_id or now
-        fact = Seen.SAME if now == before else Seen.OTHER
+        fact = HostBoot.SAME if now == before else HostBoot.OTHER
         return Sight(fact, detail=f"host boot id {now}", where=f"the host, boot id {now}", boot_id=before)
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:  # noqa: ARG002  # there is one

@@ -13,14 +13,14 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from unbounded.agent.desired import desired
 from unbounded.agent.durations import BOUNDS, Durations
-from unbounded.agent.durations import Work as Kind
+from unbounded.agent.durations import TimedWork as Kind
 from unbounded.agent.model import Slot, SlotFacts
-from unbounded.agent.node.pull_secrets import Bring, bring_none
+from unbounded.agent.node.pull_secrets import BringLogins, bring_none
+from unbounded.agent.node_spec.from_machine import desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
-from unbounded.agent.recreation.resolving import Resolver, Unresolved
+from unbounded.agent.recreation.version_resolver import Unresolved, VersionResolver
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
@@ -63,7 +63,7 @@ _LEASES: Final = "kube-node-lease"
 Lock = Callable[[str], AbstractAsyncContextManager[None]]
 
 
-class Seen(StrEnum):
+class NodeState(StrEnum):
     """Observed states of the node; the boot id distinguishes those before the reboot from those after it."""
 
     SERVES = "Serves"  # old boot; kubelet and containerd run
@@ -75,56 +75,56 @@ class Seen(StrEnum):
     RENEWED = "Renewed"  # new boot; kubelet has renewed the Node's lease
 
 
-_BEFORE: Final = (Seen.IDLE, Seen.HALF, Seen.SERVES)  # index: how many of the two run
+_BEFORE: Final = (NodeState.IDLE, NodeState.HALF, NodeState.SERVES)  # index: how many of the two run
 
 _STOP_SERVICES: Final = Step(STOPPING_SERVICES, ask=STOP_SERVICES)
 _STOP_MACHINE: Final = Step(STOPPING_MACHINE, ask=STOP_MACHINE)
 _START: Final = Step(STARTING, ask=START)
 _VERIFY: Final = Step(VERIFYING, seen=SEEN_BOOTED)
-_AFTER: Final = {Seen.COMES_UP: _START, Seen.UP: _VERIFY, Seen.RENEWED: _VERIFY}
+_AFTER: Final = {NodeState.COMES_UP: _START, NodeState.UP: _VERIFY, NodeState.RENEWED: _VERIFY}
 
 _UNDO: Final = Step(UNDOING, ask=START)
-_ROWS: Final[Mapping[str, Mapping[Seen, Step]]] = {
+_ROWS: Final[Mapping[str, Mapping[NodeState, Step]]] = {
     LOOKING: {
-        Seen.SERVES: _STOP_SERVICES,
-        Seen.HALF: _STOP_SERVICES,
-        Seen.IDLE: _STOP_MACHINE,
-        Seen.DOWN: _STOP_MACHINE,  # it may hang and only appear to be down
+        NodeState.SERVES: _STOP_SERVICES,
+        NodeState.HALF: _STOP_SERVICES,
+        NodeState.IDLE: _STOP_MACHINE,
+        NodeState.DOWN: _STOP_MACHINE,  # it may hang and only appear to be down
         **_AFTER,
     },
     STOPPING_SERVICES: {
-        Seen.SERVES: _STOP_SERVICES,
-        Seen.HALF: _STOP_SERVICES,
-        Seen.IDLE: _STOP_MACHINE,
-        Seen.DOWN: _START,
+        NodeState.SERVES: _STOP_SERVICES,
+        NodeState.HALF: _STOP_SERVICES,
+        NodeState.IDLE: _STOP_MACHINE,
+        NodeState.DOWN: _START,
         **_AFTER,
     },
     STOPPING_MACHINE: {
-        **dict.fromkeys((Seen.SERVES, Seen.HALF, Seen.IDLE), _STOP_MACHINE),
-        Seen.DOWN: _START,
+        **dict.fromkeys((NodeState.SERVES, NodeState.HALF, NodeState.IDLE), _STOP_MACHINE),
+        NodeState.DOWN: _START,
         **_AFTER,
     },
     STARTING: {
-        Seen.SERVES: Step(STARTING, fail=NOT_STOPPED, words="the machine could not be stopped, and serves again"),
-        **dict.fromkeys((Seen.HALF, Seen.IDLE, Seen.DOWN), _START),
+        NodeState.SERVES: Step(STARTING, fail=NOT_STOPPED, words="the machine could not be stopped, and serves again"),
+        **dict.fromkeys((NodeState.HALF, NodeState.IDLE, NodeState.DOWN), _START),
         **_AFTER,
     },
     VERIFYING: {
-        **dict.fromkeys((Seen.SERVES, Seen.HALF, Seen.IDLE), Step(VERIFYING)),
-        Seen.DOWN: _START,
-        Seen.COMES_UP: Step(VERIFYING),  # kubelet starts again by itself
-        Seen.UP: Step(VERIFYING),
-        Seen.RENEWED: Step(COMPLETE, seen=SEEN_RENEWED),
+        **dict.fromkeys((NodeState.SERVES, NodeState.HALF, NodeState.IDLE), Step(VERIFYING)),
+        NodeState.DOWN: _START,
+        NodeState.COMES_UP: Step(VERIFYING),  # kubelet starts again by itself
+        NodeState.UP: Step(VERIFYING),
+        NodeState.RENEWED: Step(COMPLETE, seen=SEEN_RENEWED),
     },
     UNDOING: {
-        **dict.fromkeys((Seen.HALF, Seen.IDLE, Seen.DOWN, Seen.COMES_UP), _UNDO),
-        **dict.fromkeys((Seen.SERVES, Seen.UP, Seen.RENEWED), Step(CANCELLED)),
+        **dict.fromkeys((NodeState.HALF, NodeState.IDLE, NodeState.DOWN, NodeState.COMES_UP), _UNDO),
+        **dict.fromkeys((NodeState.SERVES, NodeState.UP, NodeState.RENEWED), Step(CANCELLED)),
     },
 }
 
 NODE_REBOOT: Final = Procedure(
     start=LOOKING,
-    facts=Seen,
+    facts=NodeState,
     stages={
         LOOKING: Stage("a look at the node", limit_s=120.0, cancel=Cancel.AT_ONCE),
         STOPPING_SERVICES: Stage(
@@ -185,7 +185,7 @@ class NodeReboot:
         *,
         node: Callable[[], Node | None] = lambda: None,
         durations: Durations | None = None,
-        logins: Bring = bring_none,
+        logins: BringLogins = bring_none,
     ) -> None:
         self._api = api
         self._machine = machine
@@ -193,7 +193,7 @@ class NodeReboot:
         self._lock = lock
         self._node = node
         self._logins = logins
-        self._leases: dict[str, Renewals] = {}
+        self._leases: dict[str, LeaseRenewals] = {}
         self._durations = durations or Durations()
         self._started_at: float | None = None  # of the machine whose lease is awaited
 
@@ -206,34 +206,34 @@ class NodeReboot:
         fact, words = self._seen(facts, before), _words(facts)
         leases = self._renewals(target)
         lease = ""
-        if fact not in (Seen.SERVES, Seen.HALF):
-            lease = await self._read_lease(leases, facts.boot_id if fact is Seen.UP else "")
-        if fact is Seen.UP and leases.renewed(facts.boot_id):
-            fact = Seen.RENEWED
+        if fact not in (NodeState.SERVES, NodeState.HALF):
+            lease = await self._read_lease(leases, facts.boot_id if fact is NodeState.UP else "")
+        if fact is NodeState.UP and leases.renewed(facts.boot_id):
+            fact = NodeState.RENEWED
         self._time_renewal(fact)
-        if fact in (Seen.COMES_UP, Seen.UP) and (trouble := await self._nodes.kubelet_trouble(facts.slot)):
+        if fact in (NodeState.COMES_UP, NodeState.UP) and (trouble := await self._nodes.kubelet_trouble(facts.slot)):
             words = f"{words}; {trouble}"
         where = f"{facts.slot}, boot id {facts.boot_id}" if facts.boot_id else str(facts.slot)
         return Sight(fact, detail=f"{words}{lease}", where=where, boot_id=before)
 
-    def _time_renewal(self, fact: Seen) -> None:
+    def _time_renewal(self, fact: NodeState) -> None:
         """Record the time from the machine's start until kubelet renewed the lease, or that it exceeded its limit."""
-        if self._started_at is None or fact not in (Seen.UP, Seen.RENEWED):
+        if self._started_at is None or fact not in (NodeState.UP, NodeState.RENEWED):
             return
         spent_s = asyncio.get_running_loop().time() - self._started_at
-        if fact is Seen.RENEWED:
+        if fact is NodeState.RENEWED:
             self._durations.completed(Kind.RENEWAL, spent_s)
             self._started_at = None
         elif spent_s >= self._durations.limit(Kind.RENEWAL):
             self._durations.overran(Kind.RENEWAL, spent_s)
 
     @staticmethod
-    def _seen(facts: SlotFacts, before: str) -> Seen:
+    def _seen(facts: SlotFacts, before: str) -> NodeState:
         if not facts.running:
-            return Seen.DOWN
+            return NodeState.DOWN
         if facts.boot_id == before:
             return _BEFORE[facts.kubelet + facts.containerd]
-        return Seen.UP if facts.kubelet and facts.containerd else Seen.COMES_UP
+        return NodeState.UP if facts.kubelet and facts.containerd else NodeState.COMES_UP
 
     def _whole(self) -> list[Slot]:
         try:
@@ -257,14 +257,14 @@ class NodeReboot:
         whole = self._whole()
         return whole[0] if len(whole) == 1 else (await self._look()).slot
 
-    def _renewals(self, target: Target) -> Renewals:
+    def _renewals(self, target: Target) -> LeaseRenewals:
         uid = target.operation.metadata.uid
         if uid not in self._leases:
             self._leases.clear()  # one operation at a time
-            self._leases[uid] = Renewals()
+            self._leases[uid] = LeaseRenewals()
         return self._leases[uid]
 
-    async def _read_lease(self, leases: Renewals, boot_id: str) -> str:
+    async def _read_lease(self, leases: LeaseRenewals, boot_id: str) -> str:
         """Record the lease's renewal time; return why it is unknown, empty where it is known."""
         try:
             lease = await self._api.get(LEASES, self._machine, namespace=_LEASES)
@@ -304,10 +304,10 @@ class NodeReboot:
         try:
             applied = self._nodes.applied(slot)
             machine = await self._api.get(MACHINES, self._machine)
-            version = await Resolver(self._api, 0.0).version(machine, fresh=True)
+            version = await VersionResolver(self._api, 0.0).version(machine, fresh=True)
             if applied is None or isinstance(version, Unresolved):
                 return
-            settings = desired(machine, version, applied.goal).goal.settings
+            settings = desired_node(machine, version, applied.goal).goal.settings
             logins = await self._logins(settings)
             if settings != applied.goal.settings or logins != await asyncio.to_thread(self._nodes.logins, slot):
                 await self._nodes.configure(slot, settings)
@@ -323,7 +323,7 @@ def procedure(durations: Durations) -> Procedure:
     return replace(NODE_REBOOT, stages={**stages, **raised})
 
 
-class Renewals:
+class LeaseRenewals:
     """Detector of a lease renewal by kubelet of the new boot: the renewal time differs from that while no kubelet ran.
 
     Times of another clock are only compared for equality. An agent that started after the stop has no earlier renewal

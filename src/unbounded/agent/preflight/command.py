@@ -10,9 +10,9 @@ from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.facts import host_facts
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
-from unbounded.agent.preflight.report import Ignored, as_json, as_text
+from unbounded.agent.preflight.report import IgnoredChecks, as_json, as_text
 from unbounded.agent.preflight.run import NOTHING, run_preflight
-from unbounded.agent.settings import configuration
+from unbounded.agent.settings import load_config
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig
 
@@ -21,7 +21,7 @@ def run(
     file: Path | None,
     environ: Mapping[str, str],
     *,
-    ignored: Ignored | None = None,
+    ignored: IgnoredChecks | None = None,
     fail_on_warnings: bool,
     json: bool,
     colour: bool,
@@ -33,7 +33,7 @@ def run(
     config: AgentConfig | Rejected
     unknown_keys: tuple[str, ...] = ()
     try:
-        given = configuration(file, environ, layout)
+        given = load_config(file, environ, layout)
         config, unknown_keys = given.config, given.unknown_keys
     except Rejected as failure:
         config = failure

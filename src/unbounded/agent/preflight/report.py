@@ -41,7 +41,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class PreflightFinding:
     """Result of one check for one target.
 
     Args:
@@ -58,26 +58,26 @@ class Finding:
     ignored: bool = False
 
 
-def fine(name: str, target: str, message: str) -> Finding:
-    return Finding(name, target, Severity.OK, message)
+def fine(name: str, target: str, message: str) -> PreflightFinding:
+    return PreflightFinding(name, target, Severity.OK, message)
 
 
-def warning(name: str, target: str, message: str) -> Finding:
-    return Finding(name, target, Severity.WARNING, message)
+def warning(name: str, target: str, message: str) -> PreflightFinding:
+    return PreflightFinding(name, target, Severity.WARNING, message)
 
 
-def error(name: str, target: str, message: str) -> Finding:
-    return Finding(name, target, Severity.ERROR, message)
+def error(name: str, target: str, message: str) -> PreflightFinding:
+    return PreflightFinding(name, target, Severity.ERROR, message)
 
 
 @dataclass(frozen=True)
-class Ignored:
+class IgnoredChecks:
     """The checks whose errors do not count."""
 
     names: frozenset[str] = frozenset()
 
     @classmethod
-    def parse(cls, text: str) -> Ignored:
+    def parse(cls, text: str) -> IgnoredChecks:
         """Parse check names separated by commas, or `all`.
 
         Raises:
@@ -92,17 +92,17 @@ class Ignored:
 
 
 @dataclass(frozen=True)
-class Report:
+class PreflightReport:
     """Findings in the order of CHECKS; those that the user ignores are marked."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[PreflightFinding, ...]
     fail_on_warnings: bool = False
 
     @property
     def failed(self) -> bool:
         return any(self.counts(one) for one in self.findings)
 
-    def counts(self, finding: Finding) -> bool:
+    def counts(self, finding: PreflightFinding) -> bool:
         """Return whether this finding makes the preflight fail."""
         if finding.severity is Severity.WARNING:
             return self.fail_on_warnings and not finding.ignored
@@ -113,19 +113,21 @@ class Report:
         return "; ".join(f"{one.name}: {one.message}" for one in self.findings if self.counts(one))
 
 
-def report(findings: Iterable[Finding], ignored: Ignored, *, fail_on_warnings: bool = False) -> Report:
+def report(
+    findings: Iterable[PreflightFinding], ignored: IgnoredChecks, *, fail_on_warnings: bool = False
+) -> PreflightReport:
     """Return the report, with ignored errors as warnings that are marked."""
 
-    def judged(one: Finding) -> Finding:
+    def judged(one: PreflightFinding) -> PreflightFinding:
         if one.severity is Severity.ERROR and one.name in ignored.names:
             return replace(one, severity=Severity.WARNING, ignored=True)
         return one
 
     ordered = sorted(findings, key=lambda one: CHECKS.index(one.name))
-    return Report(tuple(judged(one) for one in ordered), fail_on_warnings)
+    return PreflightReport(tuple(judged(one) for one in ordered), fail_on_warnings)
 
 
-def as_json(told: Report) -> str:
+def as_json(told: PreflightReport) -> str:
     """Return {status, checks, summary} as one indented document."""
     counted = _summary(told.findings)
     document = {
@@ -149,7 +151,7 @@ def as_json(told: Report) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def as_text(told: Report, *, colour: bool = False) -> str:
+def as_text(told: PreflightReport, *, colour: bool = False) -> str:
     """Return a line for each finding, and a summary line."""
     counted = _summary(told.findings)
     lines = [_line(one, colour=colour) for one in told.findings]
@@ -158,7 +160,7 @@ def as_text(told: Report, *, colour: bool = False) -> str:
     return "\n".join([*lines, f"{numbers}: {verdict}"])
 
 
-def _line(one: Finding, *, colour: bool) -> str:
+def _line(one: PreflightFinding, *, colour: bool) -> str:
     word = one.severity.upper()
     if colour:
         word = f"\033[{_COLOURS[one.severity]}m{word}\033[0m"
@@ -166,5 +168,5 @@ def _line(one: Finding, *, colour: bool) -> str:
     return f"[{word} {one.name}] {one.target}: {one.message}{ignored}"
 
 
-def _summary(findings: Sequence[Finding]) -> Counter[Severity]:
+def _summary(findings: Sequence[PreflightFinding]) -> Counter[Severity]:
     return Counter(one.severity for one in findings)

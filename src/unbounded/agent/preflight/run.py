@@ -8,29 +8,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.agent.artifacts.shelf import Shelf
+from unbounded.agent.artifacts.blob_store import BlobStore
 from unbounded.agent.artifacts.sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.daemon.identity import has_joined
-from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot, SlotFacts
-from unbounded.agent.node.pull_secrets import kept_logins
+from unbounded.agent.node.pull_secrets import stored_logins
 from unbounded.agent.node.settings import added_trust, proxies
+from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
 from unbounded.agent.ports import Commands, Units
-from unbounded.agent.preflight import reach, wanted
-from unbounded.agent.preflight.host import host_findings
-from unbounded.agent.preflight.look import look
-from unbounded.agent.preflight.report import Finding, Ignored, Report, error, report
-from unbounded.agent.preflight.seen import Found, Host, Reached
-from unbounded.agent.steps.choice import choose
+from unbounded.agent.preflight import config_checks, requests
+from unbounded.agent.preflight.host_checks import host_findings
+from unbounded.agent.preflight.observations import HostObservation, ServiceAnswer, SlotObservation
+from unbounded.agent.preflight.observe_host import observe_host
+from unbounded.agent.preflight.report import IgnoredChecks, PreflightFinding, PreflightReport, error, report
+from unbounded.agent.steps.choice import choose_slot
 from unbounded.api.failures import Rejected
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.web import Web
 from unbounded.join.agent_config import AgentConfig
 
-NETWORK: Final = ("api-server-reachable", "oci-image-reachable", *wanted.ARTIFACTS)
-NOTHING: Final = Ignored()
+NETWORK: Final = ("api-server-reachable", "oci-image-reachable", *config_checks.ARTIFACTS)
+NOTHING: Final = IgnoredChecks()
 _URL: Final = re.compile(r"[a-z]+://[^\s'\",][^\s'\"]*")
 
 
@@ -42,19 +42,19 @@ async def run_preflight(
     units: Units,
     *,
     unknown_keys: tuple[str, ...] = (),
-    ignored: Ignored = NOTHING,
+    ignored: IgnoredChecks = NOTHING,
     fail_on_warnings: bool = False,
-) -> Report:
+) -> PreflightReport:
     """Check that `start` would succeed with this configuration on this host; return the report. Nothing is changed.
 
     Args:
         config: the error where there is no valid one, which is reported with the checks that need none.
         unknown_keys: messages about unknown keys of its file.
     """
-    host = await look(layout, commands, units)
+    host = await observe_host(layout, commands, units)
     if isinstance(config, Rejected):
         wrong = error("agent-config", "configuration", _without_urls(str(config)))
-        found = [wrong, *host_findings(host, None), *wanted.not_checked(NETWORK)]
+        found = [wrong, *host_findings(host, None), *config_checks.not_checked(NETWORK)]
     else:
         found = await _findings(config, unknown_keys, facts, layout, host)
     return report(found, ignored, fail_on_warnings=fail_on_warnings)
@@ -70,24 +70,24 @@ class _Answers:
         sandbox: None where no mirror is named for the sandbox image.
     """
 
-    server: Reached
-    image: Reached | None
-    attestation: Reached | None
-    artifacts: tuple[Reached, ...]
-    sandbox: Reached | None
+    server: ServiceAnswer
+    image: ServiceAnswer | None
+    attestation: ServiceAnswer | None
+    artifacts: tuple[ServiceAnswer, ...]
+    sandbox: ServiceAnswer | None
 
 
 async def _findings(
-    config: AgentConfig, unknown_keys: tuple[str, ...], facts: HostFacts, layout: Layout, host: Host
-) -> list[Finding]:
-    goal = node_goal(config, facts)
-    named = list(wanted.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
+    config: AgentConfig, unknown_keys: tuple[str, ...], facts: HostFacts, layout: Layout, host: HostObservation
+) -> list[PreflightFinding]:
+    goal = goal_from_config(config, facts)
+    named = list(config_checks.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
     try:
         files, sandbox = artifacts(goal, facts.arch), sandbox_artifact(goal, facts.arch)
     except Rejected as failure:  # its message names the URL
         files, sandbox, named = (), None, [error("agent-config", "configuration", _without_urls(str(failure)))]
-    logins = await asyncio.to_thread(kept_logins, layout)
-    answers = await _ask(config, goal, facts.arch, (files, sandbox), Shelf(layout.artifacts), host, logins)
+    logins = await asyncio.to_thread(stored_logins, layout)
+    answers = await _request_all(config, goal, facts.arch, (files, sandbox), BlobStore(layout.artifacts), host, logins)
     by_hand = facts.debootstrap and not goal.image
     return [
         *named,
@@ -96,26 +96,26 @@ async def _findings(
     ]
 
 
-def _made(host: Host, goal: NodeGoal) -> bool:
+def _made(host: HostObservation, goal: NodeGoal) -> bool:
     """Return whether `start` would build no slot here and so fetch nothing."""
     one, two = (
         SlotFacts(slot, exists=found.exists, applied=found.applied, running=found.running)
-        for slot, found in ((slot, host.slots.get(slot, Found())) for slot in Slot)
+        for slot, found in ((slot, host.slots.get(slot, SlotObservation())) for slot in Slot)
     )
     try:
-        return not choose(one, two, goal).build
+        return not choose_slot(one, two, goal).build
     except Rejected:  # the slot is another Machine's, which has a finding of its own
         return False
 
 
-async def _ask(
+async def _request_all(
     config: AgentConfig,
     goal: NodeGoal,
     arch: str,
     parts: tuple[tuple[Artifact, ...], Artifact | None],
-    shelf: Shelf,
-    host: Host,
-    logins: Logins,
+    shelf: BlobStore,
+    host: HostObservation,
+    logins: RegistryLogins,
 ) -> _Answers:
     """Send all requests concurrently. Where `start` would keep the present node, its inputs are not requested.
 
@@ -125,25 +125,29 @@ async def _ask(
     made = _made(host, goal)
     files, sandbox = parts
 
-    async def image(web: Web) -> Reached | None:
+    async def image(web: Web) -> ServiceAnswer | None:
         if not goal.image:
             return None
         if made:
-            return Reached("image of the root file system", "OCIImage", kept=True)
-        return await reach.image(web, shelf, goal.image, Platform("linux", arch), logins)
+            return ServiceAnswer("image of the root file system", "OCIImage", kept=True)
+        return await requests.image(web, shelf, goal.image, Platform("linux", arch), logins)
 
-    async def attestation() -> Reached | None:
+    async def attestation() -> ServiceAnswer | None:
         auth = config.kubelet.auth
         if not config.attest.url or auth.bootstrap_token or auth.exec_credential:
             return None
-        return await reach.attestation(config.attest.url)
+        return await requests.attestation(config.attest.url)
 
-    async def file(web: Web, one: Artifact) -> Reached:
-        return Reached(f"{one.name} {one.version}", "", kept=True) if made else await reach.artifact(web, shelf, one)
+    async def file(web: Web, one: Artifact) -> ServiceAnswer:
+        return (
+            ServiceAnswer(f"{one.name} {one.version}", "", kept=True)
+            if made
+            else await requests.artifact(web, shelf, one)
+        )
 
     trust, by = added_trust(goal.settings), proxies(goal)
-    async with Web(trust, reach.PATIENCE, proxies=by) as web, asyncio.TaskGroup() as group:
-        server = group.create_task(reach.api_server(goal.api_server, goal.ca_pem.encode()))
+    async with Web(trust, requests.PATIENCE, proxies=by) as web, asyncio.TaskGroup() as group:
+        server = group.create_task(requests.api_server(goal.api_server, goal.ca_pem.encode()))
         asked_image, asked_attestation = group.create_task(image(web)), group.create_task(attestation())
         asked = [group.create_task(file(web, one)) for one in files]
         asked_sandbox = group.create_task(file(web, sandbox)) if sandbox else None
@@ -156,13 +160,15 @@ async def _ask(
     )
 
 
-def _named(config: AgentConfig, host: Host, answers: _Answers, *, debootstrap: bool) -> Iterator[Finding]:
-    yield wanted.api_server(answers.server)
-    yield wanted.image(answers.image, debootstrap=debootstrap)
-    yield from wanted.attestation(config, host, answers.attestation)
+def _named(
+    config: AgentConfig, host: HostObservation, answers: _Answers, *, debootstrap: bool
+) -> Iterator[PreflightFinding]:
+    yield config_checks.api_server(answers.server)
+    yield config_checks.image(answers.image, debootstrap=debootstrap)
+    yield from config_checks.attestation(config, host, answers.attestation)
     for one in answers.artifacts:
-        yield wanted.artifact(one)
-    yield wanted.sandbox(answers.sandbox, has_image=not debootstrap)
+        yield config_checks.artifact(one)
+    yield config_checks.sandbox(answers.sandbox, has_image=not debootstrap)
 
 
 def _without_urls(message: str) -> str:

@@ -11,33 +11,39 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.desired import Desired, desired
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
-from unbounded.agent.model import Applied, Slot, SlotFacts
-from unbounded.agent.node.pull_secrets import Bring, bring_none
+from unbounded.agent.model import BuildRecord, Slot, SlotFacts
+from unbounded.agent.node.pull_secrets import BringLogins, bring_none
+from unbounded.agent.node_spec.from_machine import DesiredNode, desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.access import AccessFor
-from unbounded.agent.recreation.carrying import Carrier
-from unbounded.agent.recreation.desk import Desk, holder_words
-from unbounded.agent.recreation.following import Follower, differs
-from unbounded.agent.recreation.keeping import Keeper
+from unbounded.agent.recreation.label_sync import LabelSync, labels_differ
 from unbounded.agent.recreation.perform import Lock, Performer
-from unbounded.agent.recreation.plan import Limits
-from unbounded.agent.recreation.report import Says
-from unbounded.agent.recreation.resolving import Resolver, Unresolved, pending_said
-from unbounded.agent.recreation.state import Book, DiskBook, Failed, Phase, Transition
+from unbounded.agent.recreation.plan import RecreationLimits
+from unbounded.agent.recreation.reconcile import RecreationReconciler
+from unbounded.agent.recreation.report import ConditionReport
+from unbounded.agent.recreation.restart import NodeRestarter
+from unbounded.agent.recreation.state_store import (
+    DiskStore,
+    FailedRecreation,
+    RecreationPhase,
+    RecreationStore,
+    Transition,
+)
+from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
 from unbounded.agent.recreation.trigger import (
-    Forget,
+    ForgetFailure,
+    NoAction,
+    NodeObservation,
     Recreate,
     Registered,
-    Rest,
-    View,
     needs_boot_id,
     verdict,
 )
+from unbounded.agent.recreation.version_resolver import Unresolved, VersionResolver, pending_condition
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
 from unbounded.api.failures import Failure, Rejected
@@ -54,7 +60,7 @@ from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations.gates import is_paused
 
 AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
-HELD_BACK_S: Final = 10.0  # between passes while a pause or a missing configuration blocks a recreation
+BLOCKED_S: Final = 10.0  # between passes while a pause or a missing configuration blocks a recreation
 CHANGED_S: Final = 0.5  # until the next pass where a configuration changed while a recreation began
 RESOLUTION_S: Final = 0.05  # shortest wait that the clock resolves
 _KEY: Final = "node"
@@ -70,7 +76,7 @@ class RecreationCaches:
     nodes: Cache[Node]
 
 
-class Recreation:
+class RecreationController:
     """Recreates the node of one Machine in the other slot when its Node is gone, and proves the new node.
 
     Args:
@@ -91,13 +97,13 @@ class Recreation:
         caches: RecreationCaches,
         access: AccessFor,
         *,
-        limits: Limits = Limits(),  # noqa: B008  # frozen
+        limits: RecreationLimits = RecreationLimits(),  # noqa: B008  # frozen
         now: WallClock = utc_now,
         lock: Lock | None = None,
-        book: Book | None = None,
+        book: RecreationStore | None = None,
         durations: Durations | None = None,
-        logins: Bring = bring_none,
-        more: Callable[[Collection[str]], Iterable[Says]] = lambda _types: (),
+        logins: BringLogins = bring_none,
+        more: Callable[[Collection[str]], Iterable[ConditionReport]] = lambda _types: (),
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._api = api
@@ -107,18 +113,18 @@ class Recreation:
         self._caches = caches
         self._limits = limits
         self._new_uid = new_uid
-        self._book = book or DiskBook(layout)
-        self._desk = Desk(api, machine, now=now)
-        self._resolver = Resolver(api, limits.resolve_s)
+        self._book = book or DiskStore(layout)
+        self._desk = RecreationStatusWriter(api, machine, now=now)
+        self._resolver = VersionResolver(api, limits.resolve_s)
         self._durations = durations or Durations()
         self._more = more
         performer = Performer(nodes, access, lock or partial(host_lock, layout), limits, self._durations, logins)
-        self._carrier = Carrier(
+        self._carrier = RecreationReconciler(
             api, machine, nodes, self._book, self._desk, self._resolver, performer, limits, self._durations
         )
         self._lock = lock or partial(host_lock, layout)
-        self._follower = Follower(api, machine, nodes, self._lock, self._not_ours)
-        self._keeper = Keeper(nodes, self._lock, limits, self._not_ours)
+        self._follower = LabelSync(api, machine, nodes, self._lock, self._not_ours)
+        self._keeper = NodeRestarter(nodes, self._lock, limits, self._not_ours)
         self._since: dict[str, float] = {}  # start of each condition on the process's clock, by its name
         self._controller: Controller[str] = Controller(
             "node recreation", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
@@ -171,7 +177,7 @@ class Recreation:
             failed = self._book.failed()
             whole = [slot for slot in Slot if self._nodes.applied(slot) is not None]
         except Rejected as error:  # a record on this host's disk is unreadable
-            await self._desk.report((report.broken(str(error)),), None, None)
+            await self._desk.report((report.unreadable(str(error)),), None, None)
             raise
         node = self._caches.nodes.get(self._name)
         if transition is not None:
@@ -192,7 +198,9 @@ class Recreation:
         facts = [await self._nodes.look(slot) for slot in whole]
         return choose_home(facts, node)
 
-    async def _look_after(self, machine: Machine, home: Slot, node: Node | None, failed: Failed | None) -> float | None:
+    async def _look_after(
+        self, machine: Machine, home: Slot, node: Node | None, failed: FailedRecreation | None
+    ) -> float | None:
         applied = self._nodes.applied(home)
         if applied is None:
             return 0.0
@@ -200,10 +208,10 @@ class Recreation:
         wanted = await self._wanted(machine, applied)
         again_s = self._resolver.again_s(machine)
         boot_id = (await self._nodes.look(home)).boot_id if needs_boot_id(applied, failed, node) else ""
-        view = View(
+        view = NodeObservation(
             applied=applied,
             node=node,
-            wanted=wanted if isinstance(wanted, Desired) else None,
+            wanted=wanted if isinstance(wanted, DesiredNode) else None,
             failed=failed,
             boot_id=boot_id,
             joining_s=self._age(f"joining {home}", so=not applied.node_uid),
@@ -212,7 +220,7 @@ class Recreation:
         if view.ours and node is not None:
             self._time_first_ready(node)
         refused = ""
-        if view.ours and isinstance(wanted, Desired) and differs(applied.goal, wanted.goal):
+        if view.ours and isinstance(wanted, DesiredNode) and labels_differ(applied.goal, wanted.goal):
             refused = await self._follower.follow(home, applied.node_uid, applied.goal, wanted.goal)
             if not refused:
                 return 0.0
@@ -222,23 +230,23 @@ class Recreation:
             return begun_s if keep_s is None else min(begun_s, keep_s)
         if isinstance(decided, Registered):
             return await self._remember(home, decided.node_uid, failed)
-        if isinstance(decided, Forget):
+        if isinstance(decided, ForgetFailure):
             self._book.forget()
             failed = None
         await self._report(applied, wanted, failed, refused)
-        rest_s = decided.look_again_s if isinstance(decided, Rest) else None
+        rest_s = decided.look_again_s if isinstance(decided, NoAction) else None
         waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, keep_s) if one is not None]
         return min(waits_s, default=None)
 
     def _time_first_ready(self, node: Node) -> None:
         """Record how long the host's first Node takes, as an estimate for the first recreation."""
-        if self._durations.known(Work.READY):
+        if self._durations.known(TimedWork.READY):
             return
         now = asyncio.get_running_loop().time()
         if not node.ready:
             self._since.setdefault("not ready", now)
         elif (since := self._since.pop("not ready", None)) is not None:
-            self._durations.completed(Work.READY, now - since)
+            self._durations.completed(TimedWork.READY, now - since)
 
     async def _keep(self, machine: Machine, home: Slot) -> float | None:
         """Start stopped parts of the node; return the seconds until the next check, None without a node to run."""
@@ -254,10 +262,10 @@ class Recreation:
         if is_paused(machine.metadata.annotations):
             return "the Machine is paused"
         active = machine.status.active_operation
-        return "" if active is None or active.lost else holder_words(active)
+        return "" if active is None or active.lost else holder_message(active)
 
     async def _report(
-        self, applied: Applied, wanted: Desired | Unresolved, failed: Failed | None, refused: str
+        self, applied: BuildRecord, wanted: DesiredNode | Unresolved, failed: FailedRecreation | None, refused: str
     ) -> None:
         """Update the Machine's status; read it live only where the cached one differs.
 
@@ -267,31 +275,31 @@ class Recreation:
         if isinstance(wanted, Unresolved):
             known, pending = None, report.unresolved(wanted.why)
         else:
-            known, pending = wanted, report.pending(wanted, failed, refused)
+            known, pending = wanted, report.repave_pending(wanted, failed, refused)
         machine = self._caches.machines.get(self._name)
         types = () if machine is None else [one.type for one in machine.status.conditions]
-        says = (pending, report.set_up(), *await asyncio.to_thread(self._more, types))
+        says = (pending, report.bootstrapped(), *await asyncio.to_thread(self._more, types))
         cached = {} if machine is None else {"status": msgspec.to_builtins(machine.status)}
         if report.status_change(cached, says, applied, known, now=self._desk.now()):
             await self._desk.report(says, applied, known)
 
-    async def _wanted(self, machine: Machine, applied: Applied, *, fresh: bool = False) -> Desired | Unresolved:
+    async def _wanted(self, machine: Machine, applied: BuildRecord, *, fresh: bool = False) -> DesiredNode | Unresolved:
         version = await self._resolver.version(machine, fresh=fresh)
-        return version if isinstance(version, Unresolved) else desired(machine, version, applied.goal)
+        return version if isinstance(version, Unresolved) else desired_node(machine, version, applied.goal)
 
-    async def _remember(self, home: Slot, node_uid: str, failed: Failed | None) -> float:
+    async def _remember(self, home: Slot, node_uid: str, failed: FailedRecreation | None) -> float:
         async with self._lock("registration of the node"):
             await self._nodes.registered(home, node_uid)
         log.info("node registered", machine=self._name, slot=str(home), uid=node_uid)
         if failed is not None and failed.stranded:
             self._book.fail(msgspec.structs.replace(failed, stranded=False))
-            await self._desk.report((report.came_back(home, failed),), None, None)
+            await self._desk.report((report.restored(home, failed),), None, None)
         return 0.0
 
     # Start of a recreation
 
     async def _begin(
-        self, cached: Machine, home: Slot, applied: Applied, wanted: Desired | Unresolved, decided: Recreate
+        self, cached: Machine, home: Slot, applied: BuildRecord, wanted: DesiredNode | Unresolved, decided: Recreate
     ) -> float:
         """Decide by live reads. Claim the Machine, write the decision to disk, and begin.
 
@@ -300,18 +308,18 @@ class Recreation:
         """
         machine, node = await self._live(cached.name)
         if machine is None or machine.metadata.deletion_timestamp or not _is_node(machine):
-            return HELD_BACK_S
+            return BLOCKED_S
         if decided.lost_node and node is not None and node.metadata.uid == decided.lost_node:
-            return HELD_BACK_S  # the cache lags behind
+            return BLOCKED_S  # the cache lags behind
         wanted = await self._wanted(machine, applied, fresh=True)
         held = await self._held_back(machine, wanted)
         if held or isinstance(wanted, Unresolved):
-            await self._desk.report((report.waiting(decided.why, held),), None, None)
-            return HELD_BACK_S
+            await self._desk.report((report.blocked(decided.why, held),), None, None)
+            return BLOCKED_S
         why = await self._say_what_is_discarded(machine, decided.why)
         transition = Transition(
             uid=self._new_uid(),
-            phase=Phase.CLEARING,
+            phase=RecreationPhase.CLEARING,
             source=home,
             goal=wanted.goal,
             why=why,
@@ -320,7 +328,7 @@ class Recreation:
             attempt=decided.attempt,
         )
         if await self._desk.hold(transition, report.in_progress(transition)):
-            return HELD_BACK_S
+            return BLOCKED_S
         if await self._wanted(machine, applied, fresh=True) != wanted:
             await self._desk.free_leftover()
             return CHANGED_S
@@ -340,7 +348,7 @@ class Recreation:
         ]
         return "; ".join((why, *changed))
 
-    async def _held_back(self, machine: Machine, wanted: Desired | Unresolved) -> str:
+    async def _held_back(self, machine: Machine, wanted: DesiredNode | Unresolved) -> str:
         """Return what blocks a recreation that is due; empty when it can begin."""
         if isinstance(wanted, Unresolved):
             return wanted.why
@@ -355,7 +363,7 @@ class Recreation:
         active = machine.status.active_operation
         if active is None or active.lost or self._desk.is_leftover(machine):
             return ""
-        return holder_words(active)
+        return holder_message(active)
 
     async def _live(self, name: str) -> tuple[Machine | None, Node | None]:
         try:
@@ -395,7 +403,7 @@ def _decides(machine: Machine) -> object:
     pass.
     """
     meta, status = machine.metadata, machine.status
-    pending = pending_said(machine)
+    pending = pending_condition(machine)
     return (meta.uid, meta.generation, meta.annotations, meta.deletion_timestamp, status.active_operation, pending)
 
 

@@ -9,29 +9,29 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, assert_never
 
 from unbounded.agent.durations import Durations
-from unbounded.agent.node.pull_secrets import Bring, bring_none
+from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.access import AccessFor
 from unbounded.agent.recreation.plan import (
-    Build,
-    Commit,
-    Limits,
-    Prove,
-    Register,
-    Remove,
-    Start,
+    BuildSlot,
+    ChangePhase,
+    CommitNode,
+    ProveNode,
+    RecreationLimits,
+    RegisterNode,
+    RemoveSlot,
+    StartMachine,
     Step,
-    Stop,
+    StopMachine,
     StopServices,
-    Turn,
 )
-from unbounded.agent.recreation.state import Transition
+from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.failures import Failure, Transient
 
 Lock = Callable[[str], AbstractAsyncContextManager[None]]
-Report = Callable[[str], Awaitable[None]]
+ReportProgress = Callable[[str], Awaitable[None]]
 
-TELL_S: Final = 15.0  # between two progress reports of a build
+PROGRESS_EVERY_S: Final = 15.0  # between two progress reports of a build
 
 
 class Performer:
@@ -46,9 +46,9 @@ class Performer:
         nodes: Nodes,
         access: AccessFor,
         lock: Lock,
-        limits: Limits,
+        limits: RecreationLimits,
         durations: Durations,
-        logins: Bring = bring_none,
+        logins: BringLogins = bring_none,
     ) -> None:
         self._nodes = nodes
         self._access = access
@@ -57,7 +57,7 @@ class Performer:
         self._durations = durations
         self._logins = logins
 
-    async def perform(self, step: Step, transition: Transition, report: Report) -> None:
+    async def perform(self, step: Step, transition: Transition, report: ReportProgress) -> None:
         """Execute one step.
 
         Args:
@@ -65,36 +65,36 @@ class Performer:
         Raises:
             Transient, Rejected: from the slot; the step may be repeated, or (Rejected) a repetition is useless.
         """
-        if isinstance(step, Prove | Turn):
+        if isinstance(step, ProveNode | ChangePhase):
             return
         async with self._lock("recreation of the node"):
             await self._act(step, transition, report)
 
-    async def _act(self, step: Step, transition: Transition, report: Report) -> None:
+    async def _act(self, step: Step, transition: Transition, report: ReportProgress) -> None:
         nodes = self._nodes
         match step:
             case StopServices(slot=slot):
                 await nodes.stop_services(slot)
-            case Stop(slot=slot):
+            case StopMachine(slot=slot):
                 await nodes.stop(slot)
-            case Start(slot=slot):
+            case StartMachine(slot=slot):
                 await nodes.start(slot)
-            case Register(slot=slot):
+            case RegisterNode(slot=slot):
                 await nodes.stop_services(slot)
                 await nodes.start(slot)
-            case Remove(slot=slot):
+            case RemoveSlot(slot=slot):
                 await nodes.stop(slot)
                 await nodes.remove(slot)
-            case Commit(slot=slot, node_uid=node_uid):
+            case CommitNode(slot=slot, node_uid=node_uid):
                 await nodes.registered(slot, node_uid)
-            case Build():
+            case BuildSlot():
                 await self._build(step, transition, report)
-            case Prove() | Turn():
+            case ProveNode() | ChangePhase():
                 return
             case _:
                 assert_never(step)
 
-    async def _build(self, step: Build, transition: Transition, report: Report) -> None:
+    async def _build(self, step: BuildSlot, transition: Transition, report: ReportProgress) -> None:
         notes: list[str] = []
         within_s = self._limits.on_this_host(self._durations).build_s
         try:
@@ -107,12 +107,12 @@ class Performer:
 
 
 @contextlib.asynccontextmanager
-async def _telling(notes: list[str], report: Report) -> AsyncIterator[None]:
+async def _telling(notes: list[str], report: ReportProgress) -> AsyncIterator[None]:
     """Report the latest note at intervals while inside."""
 
     async def tell() -> None:
         while True:
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(PROGRESS_EVERY_S)
             if notes:
                 newest = notes[-1]
                 notes.clear()

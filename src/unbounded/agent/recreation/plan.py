@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.model import Slot, SlotFacts
-from unbounded.agent.recreation.proof import Evidence, missing
-from unbounded.agent.recreation.state import Phase, Transition
-from unbounded.join.agent_config import Recreation
+from unbounded.agent.recreation.proof import NodeEvidence, unmet_requirement
+from unbounded.agent.recreation.state_store import RecreationPhase, Transition
+from unbounded.join.agent_config import RecreationConfig
 
 
 @dataclass(frozen=True)
-class Limits:
+class RecreationLimits:
     """Limits in seconds. Those of a phase count only while the API server answers, as nothing can be proven without it.
 
     `build_s`, `start_s` and `verify_s` are floors, raised by this host's earlier durations; see `on_this_host`.
@@ -49,29 +49,29 @@ class Limits:
     keep_s: float = 300.0
     down_s: float = 10.0
 
-    def configured(self, told: Recreation) -> Limits:
+    def configured(self, told: RecreationConfig) -> RecreationLimits:
         """Return these limits, overridden by the agent's configuration."""
         verify_s, retry_s = told.verify_seconds or self.verify_s, told.retry_seconds or self.retry_s
         return replace(self, verify_s=verify_s, retry_s=retry_s, retry_max_s=max(retry_s, self.retry_max_s))
 
-    def on_this_host(self, durations: Durations) -> Limits:
+    def on_this_host(self, durations: Durations) -> RecreationLimits:
         """Return these limits, raised by the host's earlier durations."""
         return replace(
             self,
-            build_s=durations.limit(Work.BUILD, floor=self.build_s),
-            start_s=durations.limit(Work.START, floor=self.start_s),
-            verify_s=durations.limit(Work.READY, floor=self.verify_s),
+            build_s=durations.limit(TimedWork.BUILD, floor=self.build_s),
+            start_s=durations.limit(TimedWork.START, floor=self.start_s),
+            verify_s=durations.limit(TimedWork.READY, floor=self.verify_s),
         )
 
     def retry_after(self, attempts: int) -> float:
         return min(self.retry_max_s, self.retry_s * 2.0 ** (attempts - 1))
 
 
-_NOTHING: Final = Evidence()
+_NOTHING: Final = NodeEvidence()
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecreationObservation:
     """Input of a decision.
 
     Attributes:
@@ -83,7 +83,7 @@ class Seen:
 
     source: SlotFacts
     target: SlotFacts
-    evidence: Evidence = _NOTHING
+    evidence: NodeEvidence = _NOTHING
     spent_s: float = 0.0
     error: str = ""
     hopeless: bool = False
@@ -94,7 +94,7 @@ class Side(Enum):
     TARGET = "the new slot"
 
 
-class Do(Enum):
+class PhaseAction(Enum):
     """The action of a phase; each may be repeated."""
 
     REMOVE = "stop the machine and take the slot away"
@@ -105,7 +105,7 @@ class Do(Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class PhaseRow:
     """One phase.
 
     Attributes:
@@ -117,52 +117,98 @@ class Row:
         failed: message of its failure.
     """
 
-    do: Do
+    do: PhaseAction
     side: Side
-    then: Phase | None
+    then: RecreationPhase | None
     quiet: Side | None = None
     unserved: Side | None = None
-    limit: Callable[[Limits], float] | None = None
-    back: Phase | None = None
+    limit: Callable[[RecreationLimits], float] | None = None
+    back: RecreationPhase | None = None
     failed: str = ""
 
 
-def _build_s(limits: Limits) -> float:
+def _build_s(limits: RecreationLimits) -> float:
     return limits.build_s
 
 
-def _start_s(limits: Limits) -> float:
+def _start_s(limits: RecreationLimits) -> float:
     return limits.start_s
 
 
-def _verify_s(limits: Limits) -> float:
+def _verify_s(limits: RecreationLimits) -> float:
     return limits.verify_s
 
 
 _S, _T = Side.SOURCE, Side.TARGET
-TABLE: Final[Mapping[Phase, Row]] = {
-    Phase.CLEARING: Row(
-        Do.REMOVE, _T, Phase.PREPARING, _T, _S, _start_s, Phase.RESTORING, "the other slot could not be cleared"
+TABLE: Final[Mapping[RecreationPhase, PhaseRow]] = {
+    RecreationPhase.CLEARING: PhaseRow(
+        PhaseAction.REMOVE,
+        _T,
+        RecreationPhase.PREPARING,
+        _T,
+        _S,
+        _start_s,
+        RecreationPhase.RESTORING,
+        "the other slot could not be cleared",
     ),
-    Phase.PREPARING: Row(
-        Do.BUILD, _T, Phase.SWITCHING, _T, _S, _build_s, Phase.RESTORING, "the new slot could not be built"
+    RecreationPhase.PREPARING: PhaseRow(
+        PhaseAction.BUILD,
+        _T,
+        RecreationPhase.SWITCHING,
+        _T,
+        _S,
+        _build_s,
+        RecreationPhase.RESTORING,
+        "the new slot could not be built",
     ),
-    Phase.SWITCHING: Row(Do.STOP, _S, Phase.STARTING),
-    Phase.STARTING: Row(
-        Do.START, _T, Phase.VERIFYING, _S, None, _start_s, Phase.RETURNING, "the new machine did not start"
+    RecreationPhase.SWITCHING: PhaseRow(PhaseAction.STOP, _S, RecreationPhase.STARTING),
+    RecreationPhase.STARTING: PhaseRow(
+        PhaseAction.START,
+        _T,
+        RecreationPhase.VERIFYING,
+        _S,
+        None,
+        _start_s,
+        RecreationPhase.RETURNING,
+        "the new machine did not start",
     ),
-    Phase.VERIFYING: Row(
-        Do.PROVE, _T, Phase.COMMITTED, _S, None, _verify_s, Phase.RETURNING, "the new node was not proven"
+    RecreationPhase.VERIFYING: PhaseRow(
+        PhaseAction.PROVE,
+        _T,
+        RecreationPhase.COMMITTED,
+        _S,
+        None,
+        _verify_s,
+        RecreationPhase.RETURNING,
+        "the new node was not proven",
     ),
-    Phase.COMMITTED: Row(Do.REMOVE, _S, None, _S, None, _start_s, None, "the old slot could not be removed"),
-    Phase.RETURNING: Row(Do.STOP, _T, Phase.RESTORING),
-    Phase.RESTORING: Row(
-        Do.START, _S, Phase.CHECKING, _T, None, _start_s, Phase.ABANDONED, "the old machine did not start again"
+    RecreationPhase.COMMITTED: PhaseRow(
+        PhaseAction.REMOVE, _S, None, _S, None, _start_s, None, "the old slot could not be removed"
     ),
-    Phase.CHECKING: Row(
-        Do.PROVE, _S, Phase.ABANDONED, _T, None, _verify_s, Phase.ABANDONED, "the old node did not come back"
+    RecreationPhase.RETURNING: PhaseRow(PhaseAction.STOP, _T, RecreationPhase.RESTORING),
+    RecreationPhase.RESTORING: PhaseRow(
+        PhaseAction.START,
+        _S,
+        RecreationPhase.CHECKING,
+        _T,
+        None,
+        _start_s,
+        RecreationPhase.ABANDONED,
+        "the old machine did not start again",
     ),
-    Phase.ABANDONED: Row(Do.REMOVE, _T, None, _T, None, _start_s, None, "the new slot could not be removed"),
+    RecreationPhase.CHECKING: PhaseRow(
+        PhaseAction.PROVE,
+        _S,
+        RecreationPhase.ABANDONED,
+        _T,
+        None,
+        _verify_s,
+        RecreationPhase.ABANDONED,
+        "the old node did not come back",
+    ),
+    RecreationPhase.ABANDONED: PhaseRow(
+        PhaseAction.REMOVE, _T, None, _T, None, _start_s, None, "the new slot could not be removed"
+    ),
 }
 
 
@@ -172,19 +218,19 @@ class StopServices:
 
 
 @dataclass(frozen=True)
-class Remove:
+class RemoveSlot:
     slot: Slot
-    then: Phase | None
+    then: RecreationPhase | None
 
 
 @dataclass(frozen=True)
-class Build:
+class BuildSlot:
     slot: Slot
-    then: Phase | None
+    then: RecreationPhase | None
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopMachine:
     """Stop a slot's machine.
 
     Args:
@@ -192,12 +238,12 @@ class Stop:
     """
 
     slot: Slot
-    then: Phase | None
+    then: RecreationPhase | None
     again: bool = False
 
 
 @dataclass(frozen=True)
-class Start:
+class StartMachine:
     """Start a slot's machine.
 
     Args:
@@ -205,19 +251,19 @@ class Start:
     """
 
     slot: Slot
-    then: Phase | None
+    then: RecreationPhase | None
     lacks: str = ""
 
 
 @dataclass(frozen=True)
-class Register:
+class RegisterNode:
     """Stop and start kubelet's services, so that it registers its Node again."""
 
     slot: Slot
 
 
 @dataclass(frozen=True)
-class Prove:
+class ProveNode:
     """Wait until the node is proven, with the unmet requirement."""
 
     slot: Slot
@@ -225,70 +271,82 @@ class Prove:
 
 
 @dataclass(frozen=True)
-class Commit:
+class CommitNode:
     """Record the UID of the proven node in its slot."""
 
     slot: Slot
     node_uid: str
-    then: Phase | None
+    then: RecreationPhase | None
 
 
 @dataclass(frozen=True)
-class Turn:
+class ChangePhase:
     """Leave a failed phase: to another phase, or (None) to the end."""
 
-    to: Phase | None
+    to: RecreationPhase | None
     why: str
 
 
-Step = StopServices | Remove | Build | Stop | Start | Register | Prove | Commit | Turn
+Step = (
+    StopServices
+    | RemoveSlot
+    | BuildSlot
+    | StopMachine
+    | StartMachine
+    | RegisterNode
+    | ProveNode
+    | CommitNode
+    | ChangePhase
+)
 
 
-def plan(transition: Transition, seen: Seen, limits: Limits) -> Step:
+def plan(transition: Transition, seen: RecreationObservation, limits: RecreationLimits) -> Step:
     """Return the next step of a recreation."""
     row = TABLE[transition.phase]
     facts = {Side.SOURCE: seen.source, Side.TARGET: seen.target}
     here, slot = facts[row.side], facts[row.side].slot
-    lacks = missing(here, _version(transition, row, here), seen.evidence) if row.do is Do.PROVE else ""
-    if _too_late(row, seen, limits) and (row.do is not Do.PROVE or lacks):
-        return Turn(row.back, _why(row, seen, lacks, limits))
+    lacks = (
+        unmet_requirement(here, _version(transition, row, here), seen.evidence) if row.do is PhaseAction.PROVE else ""
+    )
+    if _too_late(row, seen, limits) and (row.do is not PhaseAction.PROVE or lacks):
+        return ChangePhase(row.back, _why(row, seen, lacks, limits))
     if row.quiet is not None and facts[row.quiet].running:
-        return Stop(facts[row.quiet].slot, transition.phase, again=True)
+        return StopMachine(facts[row.quiet].slot, transition.phase, again=True)
     if row.unserved is not None and (facts[row.unserved].kubelet or facts[row.unserved].containerd):
         return StopServices(facts[row.unserved].slot)
     match row.do:
-        case Do.REMOVE:
-            return Remove(slot, row.then)
-        case Do.BUILD:
-            return Build(slot, row.then)
-        case Do.STOP:
-            return Stop(slot, row.then)
-        case Do.START:
-            return Start(slot, row.then)
-        case Do.PROVE:
+        case PhaseAction.REMOVE:
+            return RemoveSlot(slot, row.then)
+        case PhaseAction.BUILD:
+            return BuildSlot(slot, row.then)
+        case PhaseAction.STOP:
+            return StopMachine(slot, row.then)
+        case PhaseAction.START:
+            return StartMachine(slot, row.then)
+        case PhaseAction.PROVE:
             return _prove(transition, row, here, seen.evidence, lacks)
 
 
-def _prove(transition: Transition, row: Row, here: SlotFacts, evidence: Evidence, lacks: str) -> Step:
+def _prove(transition: Transition, row: PhaseRow, here: SlotFacts, evidence: NodeEvidence, lacks: str) -> Step:
     if not here.running or not here.kubelet:
-        return Start(here.slot, transition.phase, lacks)
+        return StartMachine(here.slot, transition.phase, lacks)
     if not lacks and evidence.node is not None:
-        return Commit(here.slot, evidence.node.metadata.uid, row.then)
-    return Register(here.slot) if evidence.vanished else Prove(here.slot, lacks)
+        return CommitNode(here.slot, evidence.node.metadata.uid, row.then)
+    return RegisterNode(here.slot) if evidence.vanished else ProveNode(here.slot, lacks)
 
 
-def _version(transition: Transition, row: Row, here: SlotFacts) -> str:
+def _version(transition: Transition, row: PhaseRow, here: SlotFacts) -> str:
     """Return the Kubernetes version that the node in a slot has to report."""
     if row.side is Side.TARGET:
         return transition.goal.kubernetes_version
     return here.applied.goal.kubernetes_version if here.applied else ""
 
 
-def _too_late(row: Row, seen: Seen, limits: Limits) -> bool:
+def _too_late(row: PhaseRow, seen: RecreationObservation, limits: RecreationLimits) -> bool:
     return row.limit is not None and (seen.hopeless or seen.spent_s >= row.limit(limits))
 
 
-def _why(row: Row, seen: Seen, lacks: str, limits: Limits) -> str:
+def _why(row: PhaseRow, seen: RecreationObservation, lacks: str, limits: RecreationLimits) -> str:
     within = "" if seen.hopeless or row.limit is None else f" within {row.limit(limits):.0f} s"
     said = seen.error or lacks
     return f"{row.failed}{within}{f': {said}' if said else ''}"

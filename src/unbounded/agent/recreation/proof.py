@@ -9,7 +9,7 @@ from unbounded.api.core import Node
 
 
 @dataclass(frozen=True)
-class Evidence:
+class NodeEvidence:
     """Observation of the node in the API.
 
     Args:
@@ -28,7 +28,7 @@ class Evidence:
     sandbox_trouble: str = ""
 
 
-def missing(facts: SlotFacts, version: str, seen: Evidence) -> str:
+def unmet_requirement(facts: SlotFacts, version: str, seen: NodeEvidence) -> str:
     """Return the first requirement that a node in this slot does not meet; empty for a proven node.
 
     Args:

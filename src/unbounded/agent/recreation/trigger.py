@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unbounded.agent.desired import Desired, same_node
-from unbounded.agent.model import Applied
-from unbounded.agent.recreation.plan import Limits
-from unbounded.agent.recreation.state import Failed
+from unbounded.agent.model import BuildRecord
+from unbounded.agent.node_spec.from_machine import DesiredNode, same_node
+from unbounded.agent.recreation.plan import RecreationLimits
+from unbounded.agent.recreation.state_store import FailedRecreation
 from unbounded.api.core import Node
 
 
 @dataclass(frozen=True)
-class View:
+class NodeObservation:
     """Observation of a node while no recreation is under way.
 
     Args:
@@ -24,10 +24,10 @@ class View:
         joining_s: seconds for which it has been observed without a Node; failed_s: for which the failure is known.
     """
 
-    applied: Applied
+    applied: BuildRecord
     node: Node | None
-    wanted: Desired | None
-    failed: Failed | None = None
+    wanted: DesiredNode | None
+    failed: FailedRecreation | None = None
     boot_id: str = ""
     joining_s: float = 0.0
     failed_s: float = 0.0
@@ -49,7 +49,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Rest:
+class NoAction:
     """No action now.
 
     Args:
@@ -67,7 +67,7 @@ class Registered:
 
 
 @dataclass(frozen=True)
-class Forget:
+class ForgetFailure:
     """The node matches its desired goal: the record of the failure is obsolete."""
 
 
@@ -85,19 +85,19 @@ class Recreate:
     attempt: int = 1
 
 
-Verdict = Rest | Registered | Forget | Recreate
+Verdict = NoAction | Registered | ForgetFailure | Recreate
 
 
-def needs_boot_id(applied: Applied, failed: Failed | None, node: Node | None) -> bool:
+def needs_boot_id(applied: BuildRecord, failed: FailedRecreation | None, node: Node | None) -> bool:
     """Return whether the verdict depends on the boot id of the machine in the slot, whose read costs a few commands."""
     return node is not None and (not applied.node_uid or (failed is not None and failed.stranded))
 
 
-def verdict(view: View, limits: Limits) -> Verdict:
+def verdict(view: NodeObservation, limits: RecreationLimits) -> Verdict:
     """Return the verdict about a node while no recreation is under way."""
     failed = view.failed
     if view.ours:
-        return _about_failure(view, failed, limits) if failed is not None else Rest()
+        return _about_failure(view, failed, limits) if failed is not None else NoAction()
     if failed is not None and failed.stranded:
         return _stranded(view, failed, limits)
     if view.uid:
@@ -107,15 +107,15 @@ def verdict(view: View, limits: Limits) -> Verdict:
     return _joining(view, limits)
 
 
-def _joining(view: View, limits: Limits) -> Verdict:
+def _joining(view: NodeObservation, limits: RecreationLimits) -> Verdict:
     if view.node is not None and view.reported_by_us:
         return Registered(view.node.metadata.uid)
     if view.joining_s < limits.join_s:
-        return Rest(limits.join_s - view.joining_s)
+        return NoAction(limits.join_s - view.joining_s)
     return Recreate(f"the node did not join within {limits.join_s:.0f} s")
 
 
-def _stranded(view: View, failed: Failed, limits: Limits) -> Verdict:
+def _stranded(view: NodeObservation, failed: FailedRecreation, limits: RecreationLimits) -> Verdict:
     """Decide while no node works: retry without end, at growing intervals, as there is nothing to lose."""
     if view.node is not None and view.reported_by_us and view.node.ready:
         return Registered(view.node.metadata.uid)
@@ -123,25 +123,25 @@ def _stranded(view: View, failed: Failed, limits: Limits) -> Verdict:
         return Recreate("no node works, and another one is wanted now", view.uid)
     left_s = limits.retry_after(failed.attempts) - view.failed_s
     if left_s > 0:
-        return Rest(left_s)
+        return NoAction(left_s)
     return Recreate("no node works", view.uid, failed.attempts + 1)
 
 
-def _about_failure(view: View, failed: Failed, limits: Limits) -> Verdict:
+def _about_failure(view: NodeObservation, failed: FailedRecreation, limits: RecreationLimits) -> Verdict:
     """Decide while the old node works: retry when the desired goal has changed, and a bounded number of times."""
     if view.wanted is None:
-        return Rest()
+        return NoAction()
     if view.wanted.same:
-        return Forget()
+        return ForgetFailure()
     if not same_node(view.wanted.goal, failed.goal):
         return Recreate("another node is wanted than the one that failed")
     if failed.attempts >= limits.attempts:
-        return Rest()
+        return NoAction()
     left_s = limits.retry_after(failed.attempts) - view.failed_s
-    return Rest(left_s) if left_s > 0 else Recreate("it is tried again", attempt=failed.attempts + 1)
+    return NoAction(left_s) if left_s > 0 else Recreate("it is tried again", attempt=failed.attempts + 1)
 
 
-def again_words(failed: Failed, limits: Limits) -> str:
+def retry_message(failed: FailedRecreation, limits: RecreationLimits) -> str:
     """Return the time of the next attempt, for users."""
     if failed.stranded or failed.attempts < limits.attempts:
         minutes = limits.retry_after(failed.attempts) / 60

@@ -20,7 +20,7 @@ FAMILIES: Final = ("-4", "-6")
 ROUNDS: Final = 8  # of removing rules: the limit against a process that still adds them
 
 
-class Rule(msgspec.Struct, frozen=True, order=True):
+class RoutingRule(msgspec.Struct, frozen=True, order=True):
     """A policy routing rule that selects a node's table."""
 
     family: str
@@ -28,22 +28,22 @@ class Rule(msgspec.Struct, frozen=True, order=True):
     table: int
 
 
-class Table(msgspec.Struct, frozen=True, order=True):
+class RoutingTable(msgspec.Struct, frozen=True, order=True):
     family: str
     number: int
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class NodeNetworkState(msgspec.Struct, frozen=True, kw_only=True):
     """Network state of the kinds that a node leaves."""
 
     interfaces: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    tables: tuple[Table, ...] = ()
+    rules: tuple[RoutingRule, ...] = ()
+    tables: tuple[RoutingTable, ...] = ()
 
-    def without(self, other: Left) -> Left:
+    def without(self, other: NodeNetworkState) -> NodeNetworkState:
         """Return the items that the other does not have."""
-        return Left(
+        return NodeNetworkState(
             interfaces=_rest(self.interfaces, other.interfaces),
             keys=_rest(self.keys, other.keys),
             rules=_rest(self.rules, other.rules),
@@ -55,22 +55,24 @@ def _rest(these: tuple[Any, ...], those: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(one for one in these if one not in set(those))
 
 
-def is_nodes(interface: str) -> bool:
+def is_node_interface(interface: str) -> bool:
     """Return whether an interface of this name is one that a node creates."""
     return interface in FIXED or _WIREGUARD.fullmatch(interface) is not None
 
 
-def nodes_rules(family: str, told: str) -> tuple[Rule, ...]:
+def node_rules(family: str, told: str) -> tuple[RoutingRule, ...]:
     """Return the rules that select a node's table, from `ip -json -N rule show`."""
     seen = ((entry.get("priority"), _number(entry.get("table"))) for entry in _entries(told))
-    rules = {Rule(family, priority, table) for priority, table in seen if priority is not None and table in TABLES}
+    rules = {
+        RoutingRule(family, priority, table) for priority, table in seen if priority is not None and table in TABLES
+    }
     return tuple(sorted(rules))
 
 
-def nodes_tables(family: str, told: str) -> tuple[Table, ...]:
+def node_tables(family: str, told: str) -> tuple[RoutingTable, ...]:
     """Return the node's tables that have routes, from `ip -json -N route show table all`."""
     numbers = {_number(entry.get("table")) for entry in _entries(told)}
-    return tuple(Table(family, number) for number in sorted(numbers) if number in TABLES)
+    return tuple(RoutingTable(family, number) for number in sorted(numbers) if number in TABLES)
 
 
 def _entries(told: str) -> list[dict[str, Any]]:
@@ -84,21 +86,21 @@ def _number(table: object) -> int:
     return int(str(table)) if str(table).isdigit() else 0
 
 
-async def look(layout: Layout, commands: Commands, *, with_routes: bool) -> Left:
+async def observe_network(layout: Layout, commands: Commands, *, with_routes: bool) -> NodeNetworkState:
     """Return the present state.
 
     Args:
         with_routes: include rules and tables, for which `ip` runs.
     """
     folder = layout.at("/sys/class/net")
-    interfaces = sorted(one.name for one in folder.iterdir() if is_nodes(one.name)) if folder.is_dir() else []
+    interfaces = sorted(one.name for one in folder.iterdir() if is_node_interface(one.name)) if folder.is_dir() else []
     keys = tuple(key for key in KEYS if layout.at(key).exists())
-    rules: tuple[Rule, ...] = ()
-    tables: tuple[Table, ...] = ()
+    rules: tuple[RoutingRule, ...] = ()
+    tables: tuple[RoutingTable, ...] = ()
     for family in FAMILIES if with_routes else ():
-        rules += nodes_rules(family, await _ip(commands, family, "rule", "show"))
-        tables += nodes_tables(family, await _ip(commands, family, "route", "show", "table", "all"))
-    return Left(interfaces=tuple(interfaces), keys=keys, rules=rules, tables=tables)
+        rules += node_rules(family, await _ip(commands, family, "rule", "show"))
+        tables += node_tables(family, await _ip(commands, family, "route", "show", "table", "all"))
+    return NodeNetworkState(interfaces=tuple(interfaces), keys=keys, rules=rules, tables=tables)
 
 
 async def _ip(commands: Commands, family: str, *arguments: str) -> str:
@@ -110,12 +112,12 @@ async def remove_interfaces(commands: Commands, names: Iterable[str]) -> None:
     await _each(commands, [("ip", "link", "delete", "dev", name) for name in names])
 
 
-async def remove_rules(commands: Commands, rules: Iterable[Rule]) -> None:
+async def remove_rules(commands: Commands, rules: Iterable[RoutingRule]) -> None:
     asks = [("ip", one.family, "rule", "delete", "pref", str(one.priority), "table", str(one.table)) for one in rules]
     await _each(commands, asks)
 
 
-async def flush_tables(commands: Commands, tables: Iterable[Table]) -> None:
+async def flush_tables(commands: Commands, tables: Iterable[RoutingTable]) -> None:
     await _each(commands, [("ip", one.family, "route", "flush", "table", str(one.number)) for one in tables])
 
 

@@ -14,13 +14,13 @@ from typing import Final
 
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
 from unbounded.agent.model import Slot
-from unbounded.agent.node.applied import remove_applied
+from unbounded.agent.node.build_record import remove_build_record
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.removing import remove_settings
 from unbounded.agent.ports import Nodes
 from unbounded.agent.reset import network
-from unbounded.agent.reset.network import Left
-from unbounded.agent.steps.host import Host
+from unbounded.agent.reset.network import NodeNetworkState
+from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.host_steps import HOST_STEPS
 from unbounded.agent.steps.runner import Leftover, remove_all
 from unbounded.agent.steps.survey import BEFORE, spared
@@ -33,15 +33,15 @@ log = Log("agent")
 
 
 @dataclass(frozen=True)
-class Resetting:
+class ResetContext:
     """A host that is being reset.
 
     Args:
         by_daemon: the daemon runs the reset and its unit still has to stop properly. systemd forgets the unit and its
-            watchdog only at the reload in `farewell`.
+            watchdog only at the reload in `stop_after_reset`.
     """
 
-    host: Host
+    host: StepHost
     nodes: Nodes
     by_daemon: bool = False
 
@@ -51,7 +51,7 @@ class Resetting:
 
 
 @dataclass(frozen=True)
-class Part:
+class ResetPart:
     """One part of a reset.
 
     Args:
@@ -59,17 +59,17 @@ class Part:
     """
 
     name: str
-    remove: Callable[[Resetting], Awaitable[list[Leftover]]]
+    remove: Callable[[ResetContext], Awaitable[list[Leftover]]]
 
 
 # The node
 
 
-async def _stop_machines(resetting: Resetting) -> list[Leftover]:
+async def _stop_machines(resetting: ResetContext) -> list[Leftover]:
     return await _for_slots(resetting, _stop)
 
 
-async def _stop(resetting: Resetting, slot: Slot) -> None:
+async def _stop(resetting: ResetContext, slot: Slot) -> None:
     """Stop the services gently where possible; `stop` kills what remains."""
     try:
         if (await resetting.nodes.look(slot)).running:
@@ -79,19 +79,21 @@ async def _stop(resetting: Resetting, slot: Slot) -> None:
     await resetting.nodes.stop(slot)
 
 
-async def _remove_configuration(resetting: Resetting) -> list[Leftover]:
+async def _remove_configuration(resetting: ResetContext) -> list[Leftover]:
     """Remove the records of complete slots first: a slot without its configuration is incomplete."""
     for slot in Slot:
-        remove_applied(resetting.layout, slot)
+        remove_build_record(resetting.layout, slot)
         remove_settings(resetting.layout, slot)
     return []
 
 
-async def _remove_slots(resetting: Resetting) -> list[Leftover]:
+async def _remove_slots(resetting: ResetContext) -> list[Leftover]:
     return await _for_slots(resetting, lambda resetting, slot: resetting.nodes.remove(slot))
 
 
-async def _for_slots(resetting: Resetting, remove: Callable[[Resetting, Slot], Awaitable[None]]) -> list[Leftover]:
+async def _for_slots(
+    resetting: ResetContext, remove: Callable[[ResetContext, Slot], Awaitable[None]]
+) -> list[Leftover]:
     done = await asyncio.gather(*(remove(resetting, slot) for slot in Slot), return_exceptions=True)
     left = []
     for slot, result in zip(Slot, done, strict=True):
@@ -105,23 +107,23 @@ async def _for_slots(resetting: Resetting, remove: Callable[[Resetting, Slot], A
 # The network
 
 
-async def _remove_interfaces(resetting: Resetting) -> list[Leftover]:
-    async def look() -> Left:
+async def _remove_interfaces(resetting: ResetContext) -> list[Leftover]:
+    async def look() -> NodeNetworkState:
         return (await _network(resetting, with_routes=False)).without(spared(resetting.layout))
 
     names = (await look()).interfaces
-    trouble = await _trouble(network.remove_interfaces(resetting.host.commands, names)) if names else ""
+    trouble = await _unremoved(network.remove_interfaces(resetting.host.commands, names)) if names else ""
     return [Leftover(name, trouble) for name in (await look()).interfaces]
 
 
-async def _remove_keys(resetting: Resetting) -> list[Leftover]:
+async def _remove_keys(resetting: ResetContext) -> list[Leftover]:
     left = (await _network(resetting, with_routes=False)).without(spared(resetting.layout))
     for key in left.keys:
         remove_durably(resetting.layout.at(key))
     return []
 
 
-async def _remove_routing(resetting: Resetting) -> list[Leftover]:
+async def _remove_routing(resetting: ResetContext) -> list[Leftover]:
     if not resetting.host.has("ip"):
         return []
     before, trouble = spared(resetting.layout), ""
@@ -129,18 +131,18 @@ async def _remove_routing(resetting: Resetting) -> list[Leftover]:
         left = (await _network(resetting, with_routes=True)).without(before)
         if not left.rules and not left.tables:
             return []
-        trouble = await _trouble(network.remove_rules(resetting.host.commands, left.rules))
-        trouble = await _trouble(network.flush_tables(resetting.host.commands, left.tables)) or trouble
+        trouble = await _unremoved(network.remove_rules(resetting.host.commands, left.rules))
+        trouble = await _unremoved(network.flush_tables(resetting.host.commands, left.tables)) or trouble
     rules = [f"{one.family} rule {one.priority} into table {one.table}" for one in left.rules]
     tables = [f"{one.family} routes of table {one.number}" for one in left.tables]
     return [Leftover(name, trouble or "they come back") for name in (*rules, *tables)]
 
 
-async def _network(resetting: Resetting, *, with_routes: bool) -> Left:
-    return await network.look(resetting.layout, resetting.host.commands, with_routes=with_routes)
+async def _network(resetting: ResetContext, *, with_routes: bool) -> NodeNetworkState:
+    return await network.observe_network(resetting.layout, resetting.host.commands, with_routes=with_routes)
 
 
-async def _trouble(call: Awaitable[None]) -> str:
+async def _unremoved(call: Awaitable[None]) -> str:
     try:
         await call
     except Transient as error:
@@ -151,7 +153,7 @@ async def _trouble(call: Awaitable[None]) -> str:
 # The host
 
 
-async def _take_back_host(resetting: Resetting) -> list[Leftover]:
+async def _revert_host(resetting: ResetContext) -> list[Leftover]:
     return await remove_all(HOST_STEPS, resetting.host)
 
 
@@ -176,7 +178,7 @@ def own_files(layout: Layout) -> tuple[Path, ...]:
     )
 
 
-async def _remove_agent(resetting: Resetting) -> list[Leftover]:
+async def _remove_agent(resetting: ResetContext) -> list[Leftover]:
     layout, units = resetting.layout, resetting.host.units
     await units.stop(RECOVERY_TIMER)
     if any((layout.units / unit).exists() for unit in (DAEMON_UNIT, RECOVERY_TIMER)):
@@ -200,7 +202,7 @@ def remove_tree(path: Path) -> None:
         remove_durably(path)
 
 
-async def _reload(resetting: Resetting) -> list[Leftover]:
+async def _reload(resetting: ResetContext) -> list[Leftover]:
     if not resetting.by_daemon:
         await resetting.host.units.reload()
         await resetting.host.units.reset_failed(DAEMON_UNIT)
@@ -210,7 +212,7 @@ async def _reload(resetting: Resetting) -> list[Leftover]:
     return []
 
 
-async def _stop_machined(resetting: Resetting) -> None:
+async def _stop_machined(resetting: ResetContext) -> None:
     """Stop systemd-machined, if it did not run before and no other machine needs it."""
     found = BEFORE.read(resetting.layout)
     if found is None or not found.idle:
@@ -222,15 +224,15 @@ async def _stop_machined(resetting: Resetting) -> None:
 
 
 NODE_AND_HOST: Final = (
-    Part("nspawn machines", _stop_machines),
-    Part("network interfaces", _remove_interfaces),
-    Part("WireGuard keys", _remove_keys),
-    Part("nspawn configuration", _remove_configuration),
-    Part("machine file systems", _remove_slots),
-    Part("policy routing", _remove_routing),
-    Part("host settings", _take_back_host),
+    ResetPart("nspawn machines", _stop_machines),
+    ResetPart("network interfaces", _remove_interfaces),
+    ResetPart("WireGuard keys", _remove_keys),
+    ResetPart("nspawn configuration", _remove_configuration),
+    ResetPart("machine file systems", _remove_slots),
+    ResetPart("policy routing", _remove_routing),
+    ResetPart("host settings", _revert_host),
 )
 AGENT: Final = (
-    Part("agent", _remove_agent),
-    Part("systemd", _reload),
+    ResetPart("agent", _remove_agent),
+    ResetPart("systemd", _reload),
 )

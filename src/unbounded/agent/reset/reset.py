@@ -17,10 +17,10 @@ from unbounded.agent.build import load_everything, this_release
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
 from unbounded.agent.lock import holder_pid, host_lock
 from unbounded.agent.model import Slot
-from unbounded.agent.ports import Tell
-from unbounded.agent.reset.network import Left
-from unbounded.agent.reset.parts import AGENT, NODE_AND_HOST, Part, Resetting, remove_tree
-from unbounded.agent.steps.before import make_folders, remove_empty
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.reset.network import NodeNetworkState
+from unbounded.agent.reset.parts import AGENT, NODE_AND_HOST, ResetContext, ResetPart, remove_tree
+from unbounded.agent.steps.original_state import make_folders, remove_empty
 from unbounded.agent.steps.packages import installed_by_us
 from unbounded.agent.steps.runner import Leftover
 from unbounded.agent.steps.survey import BEFORE, SURVEY, folders, spared
@@ -31,7 +31,7 @@ from unbounded.kube.logs import Log
 log = Log("agent")
 
 COMMAND: Final = "unbounded-agent reset"
-_NONE: Final = Left()
+_NONE: Final = NodeNetworkState()
 _RUNS: Final = ("active", "activating", "reloading", "deactivating")
 
 
@@ -40,7 +40,7 @@ class _Marker(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Done:
+class ResetResult:
     """Result of a reset.
 
     Args:
@@ -51,7 +51,7 @@ class Done:
 
     left: tuple[Leftover, ...] = ()
     packages: tuple[str, ...] = ()
-    spared: Left = _NONE
+    spared: NodeNetworkState = _NONE
 
     @property
     def whole(self) -> bool:
@@ -89,7 +89,7 @@ def has_traces(layout: Layout) -> bool:
     return records or any(os.path.lexists(path) for path in (*slots, *own))
 
 
-async def reset(resetting: Resetting, tell: Tell) -> Done:
+async def reset(resetting: ResetContext, tell: OnProgress) -> ResetResult:
     """Run the command `reset`: stop the daemon, so that it does not rebuild what is removed, and then remove all parts.
 
     Raises:
@@ -106,15 +106,15 @@ async def reset(resetting: Resetting, tell: Tell) -> Done:
         except BaseException:
             await _start_again(resetting, stopped)
             raise
-        return await take_back(resetting, tell)
+        return await remove_all_parts(resetting, tell)
 
 
-async def _daemon_holds(resetting: Resetting) -> bool:
+async def _daemon_holds(resetting: ResetContext) -> bool:
     pid = holder_pid(resetting.layout)
     return pid != 0 and pid == (await resetting.host.units.look(DAEMON_UNIT)).main_pid
 
 
-async def _stop_daemon(resetting: Resetting, stopped: list[str]) -> None:
+async def _stop_daemon(resetting: ResetContext, stopped: list[str]) -> None:
     """Stop the daemon, and the units that would start it again.
 
     Args:
@@ -127,7 +127,7 @@ async def _stop_daemon(resetting: Resetting, stopped: list[str]) -> None:
         await units.stop(unit)  # also ends a unit that waits for its restart
 
 
-async def _start_again(resetting: Resetting, stopped: Sequence[str]) -> None:
+async def _start_again(resetting: ResetContext, stopped: Sequence[str]) -> None:
     """Start the units again after a failed reset: a host must not remain without its daemon."""
     for unit in reversed(stopped):
         try:
@@ -138,7 +138,7 @@ async def _start_again(resetting: Resetting, stopped: Sequence[str]) -> None:
             log.info("the reset did not begin, and what it had stopped runs again", unit=unit)
 
 
-async def take_back(resetting: Resetting, tell: Tell) -> Done:
+async def remove_all_parts(resetting: ResetContext, tell: OnProgress) -> ResetResult:
     """Remove all parts in order; the caller holds the host's lock. The next call completes an interrupted one.
 
     A part that cannot be removed does not stop the others. Only the agent itself then remains, for the next attempt.
@@ -150,15 +150,15 @@ async def take_back(resetting: Resetting, tell: Tell) -> Done:
         await SURVEY.add(resetting.host, tell)  # there was no node here: node-like items belong to others
     make_folders(layout.etc, mode=0o700)
     write_durably(layout.reset_state, msgspec.json.encode(_Marker()))
-    known = Done(packages=installed_by_us(layout), spared=spared(layout))
+    known = ResetResult(packages=installed_by_us(layout), spared=spared(layout))
     left = await _walk(NODE_AND_HOST, resetting, tell)
     if not left:
-        left = await _walk((*AGENT, Part("records", _remove_records)), resetting, tell)
+        left = await _walk((*AGENT, ResetPart("records", _remove_records)), resetting, tell)
     log.info("reset done" if not left else "reset incomplete", left=[str(one) for one in left])
-    return Done(tuple(left), known.packages, known.spared)
+    return ResetResult(tuple(left), known.packages, known.spared)
 
 
-async def _walk(parts: Sequence[Part], resetting: Resetting, tell: Tell) -> list[Leftover]:
+async def _walk(parts: Sequence[ResetPart], resetting: ResetContext, tell: OnProgress) -> list[Leftover]:
     left: list[Leftover] = []
     for part in parts:
         tell(part.name)
@@ -174,7 +174,7 @@ async def _walk(parts: Sequence[Part], resetting: Resetting, tell: Tell) -> list
     return left
 
 
-async def _remove_records(resetting: Resetting) -> list[Leftover]:
+async def _remove_records(resetting: ResetContext) -> list[Leftover]:
     """Remove the folders that did not exist before, the marker and the records. Without records, remove those that are
     certainly the agent's.
     """

@@ -1,6 +1,6 @@
 """State of this host for a local user: without the API server, and mostly without root.
 
 state    the state, as data
-look     reads it from files and from systemd
+reader   reads it from files and from systemd
 show     as text and as JSON
 """

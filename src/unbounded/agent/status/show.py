@@ -6,19 +6,26 @@ from collections.abc import Iterator
 
 import msgspec
 
-from unbounded.agent.status.state import Daemon, Node, Recreation, Releases, State, Upgrade
+from unbounded.agent.status.state import (
+    DaemonState,
+    HostState,
+    RecreationState,
+    ReleasesState,
+    SlotState,
+    UpgradeTrialState,
+)
 
 
-def as_json(state: State) -> str:
+def as_json(state: HostState) -> str:
     return msgspec.json.format(msgspec.json.encode(state), indent=2).decode()
 
 
-def as_text(state: State) -> str:
+def as_text(state: HostState) -> str:
     """Return a line for each fact, which begins with its name."""
     return "\n".join(f"{name + ':':<12}{fact}".rstrip() for name, fact in _lines(state))
 
 
-def _lines(state: State) -> Iterator[tuple[str, str]]:
+def _lines(state: HostState) -> Iterator[tuple[str, str]]:
     build = f" (build {state.program.build})" if state.program.build else ""
     yield "Agent", f"{state.program.version}{build}"
     yield "Machine", state.machine or "none: this host was not started"
@@ -45,7 +52,7 @@ def _lines(state: State) -> Iterator[tuple[str, str]]:
         yield "Unknown", one
 
 
-def _daemon(daemon: Daemon) -> str:
+def _daemon(daemon: DaemonState) -> str:
     if daemon.active in ("", "not-found"):
         return "not installed" if daemon.active else "unknown"
     more = [daemon.enabled or "no unit file"]
@@ -54,7 +61,7 @@ def _daemon(daemon: Daemon) -> str:
     return f"{daemon.active} ({', '.join(more)})"
 
 
-def _node(node: Node) -> str:
+def _node(node: SlotState) -> str:
     if not node.exists and not node.whole:
         return "free"
     if not node.whole:
@@ -69,7 +76,7 @@ def _node(node: Node) -> str:
     return ", ".join(parts)
 
 
-def _releases(releases: Releases) -> str:
+def _releases(releases: ReleasesState) -> str:
     held = {"blue": releases.blue, "green": releases.green}
     if not any(held.values()):
         return "none installed"
@@ -81,12 +88,12 @@ def _releases(releases: Releases) -> str:
     return ", ".join(told)
 
 
-def _upgrade(upgrade: Upgrade) -> str:
+def _upgrade(upgrade: UpgradeTrialState) -> str:
     versions = f"{upgrade.from_version or '?'} → {upgrade.to_version or '?'}"
     by = f" by {upgrade.operation}" if upgrade.operation else ""
     return f"{versions}{by}: {upgrade.progress}"
 
 
-def _recreation(one: Recreation) -> str:
+def _recreation(one: RecreationState) -> str:
     failure = f"; it leads back: {one.failure}" if one.failure else ""
     return f"{one.phase}, Kubernetes {one.kubernetes_version}, attempt {one.attempt}: {one.why}{failure}"

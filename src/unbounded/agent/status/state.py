@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _StatusPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
 
 
-class Program(_Part, frozen=True, kw_only=True):
+class ProgramVersion(_StatusPart, frozen=True, kw_only=True):
     """The running release."""
 
     version: str
     build: str = ""
 
 
-class Node(_Part, frozen=True, kw_only=True):
+class SlotState(_StatusPart, frozen=True, kw_only=True):
     """One slot.
 
     Args:
@@ -39,7 +39,7 @@ class Node(_Part, frozen=True, kw_only=True):
     containerd: str = ""
 
 
-class Daemon(_Part, frozen=True, kw_only=True):
+class DaemonState(_StatusPart, frozen=True, kw_only=True):
     """The agent's daemon.
 
     Args:
@@ -52,7 +52,7 @@ class Daemon(_Part, frozen=True, kw_only=True):
     restarts: int = 0
 
 
-class Releases(_Part, frozen=True, kw_only=True):
+class ReleasesState(_StatusPart, frozen=True, kw_only=True):
     """Installed releases of the agent.
 
     Args:
@@ -66,7 +66,7 @@ class Releases(_Part, frozen=True, kw_only=True):
     green: str = ""
 
 
-class Upgrade(_Part, frozen=True, kw_only=True):
+class UpgradeTrialState(_StatusPart, frozen=True, kw_only=True):
     """An AgentUpgrade that is not proven yet."""
 
     operation: str
@@ -75,7 +75,7 @@ class Upgrade(_Part, frozen=True, kw_only=True):
     progress: str
 
 
-class Recreation(_Part, frozen=True, kw_only=True):
+class RecreationState(_StatusPart, frozen=True, kw_only=True):
     """A recreation under way, or the last one that failed.
 
     Args:
@@ -90,7 +90,7 @@ class Recreation(_Part, frozen=True, kw_only=True):
     since: str = ""
 
 
-class State(_Part, frozen=True, kw_only=True):
+class HostState(_StatusPart, frozen=True, kw_only=True):
     """State of a host.
 
     Args:
@@ -102,16 +102,16 @@ class State(_Part, frozen=True, kw_only=True):
         unknown: unreadable values, with causes.
     """
 
-    program: Program
+    program: ProgramVersion
     machine: str = ""
     missing: str = ""
     certificate_ends: str = ""
-    nodes: tuple[Node, ...] = ()
-    daemon: Daemon = Daemon()
-    releases: Releases = Releases()
-    upgrade: Upgrade | None = None
-    recreation: Recreation | None = None
-    failed_recreation: Recreation | None = None
+    nodes: tuple[SlotState, ...] = ()
+    daemon: DaemonState = DaemonState()
+    releases: ReleasesState = ReleasesState()
+    upgrade: UpgradeTrialState | None = None
+    recreation: RecreationState | None = None
+    failed_recreation: RecreationState | None = None
     holder: str = ""
     resetting: bool = False
     unknown: tuple[str, ...] = ()

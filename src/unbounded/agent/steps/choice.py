@@ -11,7 +11,7 @@ from unbounded.api.failures import Rejected
 
 
 @dataclass(frozen=True)
-class Choice:
+class SlotChoice:
     """Work that a start has to do on the slots.
 
     Args:
@@ -25,7 +25,7 @@ class Choice:
     start: bool
 
 
-def choose(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> Choice:
+def choose_slot(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> SlotChoice:
     """Return the slot of the node, and its missing parts.
 
     A slot stays unchanged once it has registered a Node, whatever the configuration: a node's goal changes by
@@ -42,13 +42,15 @@ def choose(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> Choice:
                 f"this host is Machine {other}: run `unbounded-agent reset` before it becomes {goal.machine}"
             )
     if not whole:
-        return Choice(Slot.KUBE1, build=True, start=True)
+        return SlotChoice(Slot.KUBE1, build=True, start=True)
     facts = whole[0]
-    build = not was_a_node(*whole) and not _is_made_from(facts, goal)
-    return Choice(facts.slot, build=build, start=build or not (facts.running and facts.kubelet and facts.containerd))
+    build = not has_registered(*whole) and not _is_made_from(facts, goal)
+    return SlotChoice(
+        facts.slot, build=build, start=build or not (facts.running and facts.kubelet and facts.containerd)
+    )
 
 
-def was_a_node(*slots: SlotFacts) -> bool:
+def has_registered(*slots: SlotFacts) -> bool:
     """Return whether one of the slots has registered a Node."""
     return any(facts.applied is not None and facts.applied.node_uid for facts in slots)
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.steps.before import Before
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.original_state import OriginalState
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.agent.steps.sysctl import FoundValues
 from unbounded.api.failures import Rejected
 from unbounded.kube.threads import run_in_thread
 
 NAME: Final = "configured-sysctl"
-BEFORE: Final = Before(NAME, FoundValues)
+BEFORE: Final = OriginalState(NAME, FoundValues)
 _FOLDER: Final = "/proc/sys"
 
 
@@ -78,16 +78,16 @@ def _write(layout: Layout, name: str, value: str, *, gone: str = "") -> None:
         raise Rejected(f"sysctl {name}: the kernel refuses {value!r} ({error.strerror})") from error
 
 
-async def _present(_host: Host) -> bool:
+async def _present(_host: StepHost) -> bool:
     return True
 
 
-async def _nothing(_host: Host, _tell: object) -> None:
+async def _nothing(_host: StepHost, _tell: object) -> None:
     """Do nothing: slots set the parameters."""
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     await run_in_thread(apply, host.layout, {})
 
 
-CONFIGURED_SYSCTL: Final = Step(NAME, _present, _nothing, _remove)
+CONFIGURED_SYSCTL: Final = ReversibleStep(NAME, _present, _nothing, _remove)

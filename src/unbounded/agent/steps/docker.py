@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.ports import Tell, UnitFacts
-from unbounded.agent.steps.before import Before, make_folders
-from unbounded.agent.steps.files import FoundFile, found_file, put_back
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.ports import OnProgress, UnitFacts
+from unbounded.agent.steps.files import FoundFile, found_file, restore_file
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.original_state import OriginalState, make_folders
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import sweep, write_durably
 
@@ -43,10 +43,10 @@ class FoundDocker(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[FoundUnit, ...]
 
 
-BEFORE: Final = Before("docker", FoundDocker)
+BEFORE: Final = OriginalState("docker", FoundDocker)
 
 
-def guarded(config: bytes | None) -> bytes:
+def without_iptables(config: bytes | None) -> bytes:
     """Return daemon.json with the agent's key set, and the other keys unchanged.
 
     Raises:
@@ -56,7 +56,7 @@ def guarded(config: bytes | None) -> bytes:
     return config if config and values.get(KEY) is False else _text(values | {KEY: False})
 
 
-def unguarded(config: bytes, found: bytes | None) -> bytes:
+def with_original_iptables(config: bytes, found: bytes | None) -> bytes:
     """Return a daemon.json that a user has edited since, with only the agent's key restored."""
     values, earlier = _values(config), _values(found)
     if values.get(KEY) is not False:
@@ -78,14 +78,14 @@ def _text(values: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(values), indent=2) + b"\n"
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     config = found_file(host.layout.at(CONFIG)).content
-    if config is None or guarded(config) != config:
+    if config is None or without_iptables(config) != config:
         return False
-    return all([_kept_down(host.layout, await host.units.look(unit)) for unit in UNITS])
+    return all([_is_masked(host.layout, await host.units.look(unit)) for unit in UNITS])
 
 
-def _kept_down(layout: Layout, unit: UnitFacts) -> bool:
+def _is_masked(layout: Layout, unit: UnitFacts) -> bool:
     down = unit.load == "masked" or (_is_own(layout, unit.name) and unit.enabled == "disabled")
     return down and unit.active in ("inactive", "failed")
 
@@ -96,10 +96,10 @@ def _is_own(layout: Layout, unit: str) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-async def _add(host: Host, tell: Tell) -> None:
+async def _add(host: StepHost, tell: OnProgress) -> None:
     path = host.layout.at(CONFIG)
     config = found_file(path)
-    wanted = guarded(config.content)
+    wanted = without_iptables(config.content)
     units = tuple([await _found(host, unit) for unit in UNITS])
     BEFORE.keep(host.layout, FoundDocker(config=config, written=wanted, units=units))
     if wanted != config.content:
@@ -115,13 +115,13 @@ async def _add(host: Host, tell: Tell) -> None:
             await host.units.mask(unit)
 
 
-async def _found(host: Host, unit: str) -> FoundUnit:
+async def _found(host: StepHost, unit: str) -> FoundUnit:
     seen = await host.units.look(unit)
     active = seen.active in ("active", "activating", "reloading")
     return FoundUnit(name=unit, active=active, enabled=seen.enabled, masked=seen.load == "masked")
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     found = BEFORE.read(host.layout)
     if found is None:
         return
@@ -143,10 +143,10 @@ def _restore(layout: Layout, found: FoundDocker) -> None:
     path = layout.at(CONFIG)
     now = found_file(path)
     if now.content in (found.written, None):
-        put_back(path, found.config)
+        restore_file(path, found.config)
     else:
         sweep(path)
-        write_durably(path, unguarded(now.content or b"", found.config.content), mode=now.mode)
+        write_durably(path, with_original_iptables(now.content or b"", found.config.content), mode=now.mode)
 
 
-DOCKER: Final = Step(NAME, _present, _add, _remove)
+DOCKER: Final = ReversibleStep(NAME, _present, _add, _remove)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.agent.ports import Tell
+from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.step import ReversibleStep
 
 NAME: Final = "upgrade drop-ins"
 HELD: Final = ("systemd", "systemd-container", "systemd-sysv", "libsystemd0", "libcap2", "libcap2-bin", "libpam-cap")
@@ -27,18 +27,18 @@ NEEDRESTART: Final = OwnFile(
 FILES: Final = (APT, NEEDRESTART)
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     return not host.has("apt-get") or all(file.stands(host.layout) for file in FILES)
 
 
-async def _add(host: Host, _tell: Tell) -> None:
+async def _add(host: StepHost, _tell: OnProgress) -> None:
     for file in FILES:
         file.put(host.layout)
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     for file in FILES:
         file.take_back(host.layout)
 
 
-DROP_INS: Final = Step(NAME, _present, _add, _remove)
+DROP_INS: Final = ReversibleStep(NAME, _present, _add, _remove)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.steps.before import Before, make_folders, missing_folders, remove_empty
+from unbounded.agent.steps.original_state import OriginalState, make_folders, missing_folders, remove_empty
 from unbounded.kube.durable import remove_durably, sweep, write_durably
 
 
@@ -62,14 +62,14 @@ class OwnFile:
         path = layout.at(self.path)
         found = self._before.read(layout)
         if found is not None:
-            put_back(path, found)
+            restore_file(path, found)
             self._before.forget(layout)
         elif self.stands(layout):
             remove_durably(path)
 
     @property
-    def _before(self) -> Before[FoundFile]:
-        return Before(self.name, FoundFile)
+    def _before(self) -> OriginalState[FoundFile]:
+        return OriginalState(self.name, FoundFile)
 
 
 def found_file(path: Path) -> FoundFile:
@@ -83,7 +83,7 @@ def found_file(path: Path) -> FoundFile:
     return FoundFile(content=content, mode=mode, folders=folders)
 
 
-def put_back(path: Path, found: FoundFile) -> None:
+def restore_file(path: Path, found: FoundFile) -> None:
     """Restore the state of a path."""
     if found.content is not None:
         make_folders(path.parent)

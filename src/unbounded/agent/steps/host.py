@@ -12,7 +12,7 @@ _PROGRAMS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"
 
 
 @dataclass(frozen=True)
-class Host:
+class StepHost:
     """A host, as far as `start` changes it.
 
     Args:

@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.ports import Tell
-from unbounded.agent.steps.before import Before
+from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.original_state import OriginalState
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Failure
 
 NAME: Final = "kernel modules"
@@ -29,7 +29,7 @@ class FoundModules(msgspec.Struct, frozen=True):
     loaded: tuple[str, ...]
 
 
-BEFORE: Final = Before("modules", FoundModules)
+BEFORE: Final = OriginalState("modules", FoundModules)
 
 
 def loaded(layout: Layout) -> tuple[str, ...]:
@@ -37,34 +37,36 @@ def loaded(layout: Layout) -> tuple[str, ...]:
     return tuple(name for name in MODULES if (layout.at("/sys/module") / name).is_dir())
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     return FILE.stands(host.layout)  # written last; the load of an unavailable module is not retried at each start
 
 
-async def _add(host: Host, tell: Tell) -> None:
+async def _add(host: StepHost, tell: OnProgress) -> None:
     found = BEFORE.keep(host.layout, FoundModules(loaded(host.layout)))
     for name in MODULES:
-        if name not in found.loaded and not await _ask(host, "modprobe", name):
+        if name not in found.loaded and not await _modprobe(host, "modprobe", name):
             tell(f"{name} is no module of this kernel: built in, or not there")
     FILE.put(host.layout)
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     FILE.take_back(host.layout)
     found = BEFORE.read(host.layout)
     if found is None:
         return
     for name in loaded(host.layout):
         if name not in found.loaded:
-            await _ask(host, "modprobe", "-r", name)  # a module in use stays until the next boot, which does no harm
+            await _modprobe(
+                host, "modprobe", "-r", name
+            )  # a module in use stays until the next boot, which does no harm
     BEFORE.forget(host.layout)
 
 
-async def _ask(host: Host, *argv: str) -> bool:
+async def _modprobe(host: StepHost, *argv: str) -> bool:
     try:
         return (await host.commands.run(*argv, check=False)).ok
     except Failure:  # a host without modules may have no modprobe
         return False
 
 
-MODULES_STEP: Final = Step(NAME, _present, _add, _remove)
+MODULES_STEP: Final = ReversibleStep(NAME, _present, _add, _remove)

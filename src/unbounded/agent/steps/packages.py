@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.ports import Tell
-from unbounded.agent.steps.before import Before
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.original_state import OriginalState
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.logs import Log
 
@@ -30,7 +30,7 @@ _INTERRUPTED: Final = "dpkg was interrupted"
 
 
 @dataclass(frozen=True)
-class Manager:
+class PackageManager:
     """Package manager of one kind of host.
 
     Args:
@@ -55,15 +55,15 @@ _RPM_PACKAGES: Final = {
     "debootstrap": "debootstrap",
 }
 MANAGERS: Final = (
-    Manager(
+    PackageManager(
         "apt-get",
         ("apt-get", *_APT, "update"),
         ("apt-get", *_APT, "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", "install"),
         ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}${Package}\\n"),
         _RPM_PACKAGES | {"ip": "iproute2"},
     ),
-    Manager("tdnf", (), ("tdnf", "-y", "install"), _RPM_NAMES, _RPM_PACKAGES),
-    Manager("dnf", (), ("dnf", "-y", "--setopt=install_weak_deps=False", "install"), _RPM_NAMES, _RPM_PACKAGES),
+    PackageManager("tdnf", (), ("tdnf", "-y", "install"), _RPM_NAMES, _RPM_PACKAGES),
+    PackageManager("dnf", (), ("dnf", "-y", "--setopt=install_weak_deps=False", "install"), _RPM_NAMES, _RPM_PACKAGES),
 )
 PROGRAMS: Final = ("machinectl", "nft", "ip")
 QUIET: Final = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l", "APT_LISTCHANGES_FRONTEND": "none"}
@@ -75,17 +75,17 @@ class FoundPackages(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
-BEFORE: Final = Before("packages", FoundPackages)
-INSTALLED: Final = Before("packages-installed", FoundPackages)  # packages that the agent has installed
+BEFORE: Final = OriginalState("packages", FoundPackages)
+INSTALLED: Final = OriginalState("packages-installed", FoundPackages)  # packages that the agent has installed
 
 
-def missing(host: Host) -> tuple[str, ...]:
+def missing(host: StepHost) -> tuple[str, ...]:
     """Return the required programs that are not installed."""
     wanted = (*PROGRAMS, *(("debootstrap",) if host.debootstrap else ()))
     return tuple(program for program in wanted if not host.has(program))
 
 
-def manager_of(host: Host) -> Manager:
+def manager_of(host: StepHost) -> PackageManager:
     """Return the package manager of a host.
 
     Raises:
@@ -104,12 +104,12 @@ def installed_by_us(layout: Layout) -> tuple[str, ...]:
     return found.names if found else ()
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     unfinished = BEFORE.read(host.layout) is not None and INSTALLED.read(host.layout) is None
     return not missing(host) and not unfinished
 
 
-async def _add(host: Host, tell: Tell) -> None:
+async def _add(host: StepHost, tell: OnProgress) -> None:
     manager = manager_of(host)
     before = BEFORE.keep(host.layout, FoundPackages(await _names(host, manager)))
     if programs := missing(host):
@@ -123,7 +123,7 @@ async def _add(host: Host, tell: Tell) -> None:
     INSTALLED.replace(host.layout, FoundPackages(tuple(came)))
 
 
-async def _install(host: Host, manager: Manager, packages: tuple[str, ...]) -> None:
+async def _install(host: StepHost, manager: PackageManager, packages: tuple[str, ...]) -> None:
     """Install packages; an error of the lists' update is reported only where the installation fails."""
     update = await _updated(host, manager)
     try:
@@ -139,7 +139,7 @@ async def _install(host: Host, manager: Manager, packages: tuple[str, ...]) -> N
         ) from error
 
 
-async def _updated(host: Host, manager: Manager) -> str:
+async def _updated(host: StepHost, manager: PackageManager) -> str:
     """Update the lists; return an error's message, as the present lists may suffice."""
     if not manager.update:
         return ""
@@ -151,16 +151,16 @@ async def _updated(host: Host, manager: Manager) -> str:
     return ""
 
 
-async def _names(host: Host, manager: Manager) -> tuple[str, ...]:
+async def _names(host: StepHost, manager: PackageManager) -> tuple[str, ...]:
     told = (await host.commands.run(*manager.names, timeout_s=QUERY_S)).stdout.split("\n")
     if manager.program != "apt-get":
         return tuple(sorted({line for line in told if line}))
     return tuple(sorted({line[3:].strip() for line in told if line.startswith("ii")}))
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     BEFORE.forget(host.layout)
     INSTALLED.forget(host.layout)
 
 
-PACKAGES: Final = Step(NAME, _present, _add, _remove, after=("upgrade drop-ins",))
+PACKAGES: Final = ReversibleStep(NAME, _present, _add, _remove, after=("upgrade drop-ins",))

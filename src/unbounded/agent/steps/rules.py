@@ -18,10 +18,10 @@ import msgspec
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
-from unbounded.agent.ports import Commands, Tell
+from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.kube.logs import Log
 
 log = Log("agent")
@@ -39,7 +39,7 @@ def cleared() -> str:
     return "".join(f"table {table} {{ }}\ndelete table {table}\n" for table in TABLES)
 
 
-class Chain(msgspec.Struct, frozen=True, kw_only=True):
+class PacketChain(msgspec.Struct, frozen=True, kw_only=True):
     """A chain in the JSON output of nft.
 
     Args:
@@ -62,7 +62,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.hook) and self.policy == "accept"
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class PacketRule(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     table: str
     chain: str
@@ -75,22 +75,22 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return any(verdict and str(verdict.get("target")).startswith(_KUBERNETES) for verdict in verdicts)
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    chain: Chain | None = None
-    rule: Rule | None = None
+class _RulesetEntry(msgspec.Struct, frozen=True):
+    chain: PacketChain | None = None
+    rule: PacketRule | None = None
 
 
 class _Ruleset(msgspec.Struct, frozen=True):
-    nftables: list[_Entry] = []
+    nftables: list[_RulesetEntry] = []
 
 
-def entries(told: str) -> tuple[list[Chain], list[Rule]]:
+def entries(told: str) -> tuple[list[PacketChain], list[PacketRule]]:
     """Return the chains and the rules in the output of `nft --json list …`. Raises msgspec.DecodeError."""
     found = msgspec.json.decode(told, type=_Ruleset).nftables
     return [one.chain for one in found if one.chain], [one.rule for one in found if one.rule]
 
 
-def kubernetes_removed(chains: Iterable[Chain], rules: Iterable[Rule]) -> str:
+def kubernetes_removed(chains: Iterable[PacketChain], rules: Iterable[PacketRule]) -> str:
     """Return nftables commands that remove Kubernetes' chains and the rules that jump to them; empty without any.
 
     A table without other content is removed whole: iptables creates it again when needed.
@@ -99,14 +99,14 @@ def kubernetes_removed(chains: Iterable[Chain], rules: Iterable[Rule]) -> str:
         rules: those of all other chains in tables with such a chain.
     """
     rules = list(rules)
-    by_table: dict[tuple[str, str], list[Chain]] = {}
+    by_table: dict[tuple[str, str], list[PacketChain]] = {}
     for chain in chains:
         by_table.setdefault((chain.family, chain.table), []).append(chain)
     lines = [line for place, held in by_table.items() for line in _of_table(place, held, rules)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _of_table(place: tuple[str, str], chains: Sequence[Chain], rules: Sequence[Rule]) -> Iterator[str]:
+def _of_table(place: tuple[str, str], chains: Sequence[PacketChain], rules: Sequence[PacketRule]) -> Iterator[str]:
     table = " ".join(place)
     names = [one.name for one in chains if one.of_kubernetes]
     if not names:
@@ -127,7 +127,7 @@ async def _remove_kubernetes(commands: Commands) -> None:
     """
     chains, _ = await _listed(commands, "chains")
     places = {(one.family, one.table) for one in chains if one.of_kubernetes}
-    rules: list[Rule] = []
+    rules: list[PacketRule] = []
     for one in chains:
         if (one.family, one.table) in places and not one.of_kubernetes:
             rules += (await _listed(commands, "chain", one.family, one.table, one.name))[1]
@@ -135,7 +135,7 @@ async def _remove_kubernetes(commands: Commands) -> None:
         await commands.run("nft", "-f", "-", stdin=script.encode())
 
 
-async def _listed(commands: Commands, *what: str) -> tuple[list[Chain], list[Rule]]:
+async def _listed(commands: Commands, *what: str) -> tuple[list[PacketChain], list[PacketRule]]:
     ran = await commands.run("nft", "--json", "list", *what, check=False)
     try:
         return entries(ran.stdout) if ran.ok else ([], [])
@@ -171,19 +171,19 @@ WantedBy={_MACHINES}
 )
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     files = RULES.stands(host.layout) and UNIT_FILE.stands(host.layout)
     return files and (await host.units.look(UNIT)).enabled == "enabled"
 
 
-async def _add(host: Host, _tell: Tell) -> None:
+async def _add(host: StepHost, _tell: OnProgress) -> None:
     RULES.put(host.layout)
     UNIT_FILE.put(host.layout)
     await host.units.reload()
     await host.units.enable(UNIT)
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     if _unit_is_there(host.layout):
         await host.units.disable(UNIT)
     UNIT_FILE.take_back(host.layout)
@@ -198,4 +198,4 @@ def _unit_is_there(layout: Layout) -> bool:
     return (layout.units / UNIT).exists()
 
 
-NFTABLES: Final = Step(NAME, _present, _add, _remove)
+NFTABLES: Final = ReversibleStep(NAME, _present, _add, _remove)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, TypeVar
 
-from unbounded.agent.ports import Tell
-from unbounded.agent.steps.step import Step
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
 from unbounded.kube.gather import first_failure
 from unbounded.kube.logs import Log
@@ -33,7 +33,7 @@ class Leftover:
         return f"{self.name}: {self.why}"
 
 
-def faults(steps: Sequence[Step[W]]) -> list[str]:
+def faults(steps: Sequence[ReversibleStep[W]]) -> list[str]:
     """Return the errors of a list of steps; empty for a valid one."""
     names = [step.name for step in steps]
     found = [f"two steps are named {name!r}" for name in sorted({name for name in names if names.count(name) > 1})]
@@ -46,9 +46,9 @@ def faults(steps: Sequence[Step[W]]) -> list[str]:
     return found
 
 
-def ordered(steps: Sequence[Step[W]]) -> list[Step[W]]:
+def ordered(steps: Sequence[ReversibleStep[W]]) -> list[ReversibleStep[W]]:
     """Return the steps in an order in which each comes after its dependencies, otherwise in the order of the list."""
-    placed: list[Step[W]] = []
+    placed: list[ReversibleStep[W]] = []
     rest = list(steps)
     while rest:
         done = {step.name for step in placed}
@@ -60,7 +60,9 @@ def ordered(steps: Sequence[Step[W]]) -> list[Step[W]]:
     return placed
 
 
-async def add_all(steps: Sequence[Step[W]], on: W, tell: Tell, *, at_once: int = AT_ONCE) -> tuple[str, ...]:
+async def add_all(
+    steps: Sequence[ReversibleStep[W]], on: W, tell: OnProgress, *, at_once: int = AT_ONCE
+) -> tuple[str, ...]:
     """Add the steps that are not present; return their names. The first failure stops the others.
 
     Raises:
@@ -72,11 +74,11 @@ async def add_all(steps: Sequence[Step[W]], on: W, tell: Tell, *, at_once: int =
     present = {step.name: asyncio.Event() for step in steps}
     changed: list[str] = []
 
-    async def take(step: Step[W]) -> None:
+    async def take(step: ReversibleStep[W]) -> None:
         for name in step.after:
             await present[name].wait()
         async with room:
-            if await _taken(step, on, tell):
+            if await _add_if_missing(step, on, tell):
                 changed.append(step.name)
         present[step.name].set()
 
@@ -89,7 +91,7 @@ async def add_all(steps: Sequence[Step[W]], on: W, tell: Tell, *, at_once: int =
     return tuple(changed)
 
 
-async def _taken(step: Step[W], on: W, tell: Tell) -> bool:
+async def _add_if_missing(step: ReversibleStep[W], on: W, tell: OnProgress) -> bool:
     """Add the step unless it is present; return whether it was added."""
     began = time.monotonic()
     try:
@@ -103,7 +105,7 @@ async def _taken(step: Step[W], on: W, tell: Tell) -> bool:
         raise
     except Failure as error:
         log.warning("step failed", error=error, step=step.name, seconds=_since(began))
-        raise _alike(error)(f"{step.name}: {error}") from error
+        raise _failure_class(error)(f"{step.name}: {error}") from error
     except OSError as error:
         log.warning("step failed", error=error, step=step.name, seconds=_since(began))
         raise Transient(f"{step.name}: {error}") from error
@@ -111,12 +113,12 @@ async def _taken(step: Step[W], on: W, tell: Tell) -> bool:
     return True
 
 
-def _alike(error: Failure) -> type[Failure]:
+def _failure_class(error: Failure) -> type[Failure]:
     """Return the error's class among those of the taxonomy; some subclasses have more arguments than a message."""
     return next(one for one in (Transient, Uncertain, Stale, Rejected, Failure) if isinstance(error, one))
 
 
-async def remove_all(steps: Sequence[Step[W]], on: W) -> list[Leftover]:
+async def remove_all(steps: Sequence[ReversibleStep[W]], on: W) -> list[Leftover]:
     """Undo every step, last first, past all errors; return those that could not be undone."""
     left: list[Leftover] = []
     for step in reversed(ordered(steps)):

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from unbounded.agent.kept import keep_config, kept_config, without_token
 from unbounded.agent.layout import DAEMON_UNIT, Layout
 from unbounded.agent.model import CertificateAccess, KubeletAccess, NodeGoal, Slot
-from unbounded.agent.ports import Nodes, Tell
-from unbounded.agent.steps.choice import Choice, choose, was_a_node
-from unbounded.agent.steps.host import Host
+from unbounded.agent.ports import Nodes, OnProgress
+from unbounded.agent.steps.choice import SlotChoice, choose_slot, has_registered
+from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.host_steps import HOST_STEPS
 from unbounded.agent.steps.packages import PACKAGES
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.agent.steps.survey import SURVEY
+from unbounded.agent.stored_config import read_stored_config, store_config, without_token
 from unbounded.agent.upgrade.units import install_units, units_present
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig
@@ -33,7 +33,7 @@ DAEMON: Final = "agent daemon"
 
 
 @dataclass(frozen=True)
-class Starting:
+class StartContext:
     """A host that becomes a node.
 
     Args:
@@ -46,14 +46,14 @@ class Starting:
         adopted, adopt: whether this process's release is in use; activate it.
     """
 
-    host: Host
+    host: StepHost
     nodes: Nodes
     config: AgentConfig
     goal: NodeGoal
     wanted: Callable[[], Awaitable[NodeGoal]]
     joined: Callable[[], Awaitable[bool]]
-    join: Callable[[Tell], Awaitable[None]]
-    access: Callable[[Tell], Awaitable[KubeletAccess]]
+    join: Callable[[OnProgress], Awaitable[None]]
+    access: Callable[[OnProgress], Awaitable[KubeletAccess]]
     says: Callable[[str], Awaitable[None]]
     adopted: Callable[[], bool]
     adopt: Callable[[], Awaitable[None]]
@@ -62,9 +62,9 @@ class Starting:
     def layout(self) -> Layout:
         return self.host.layout
 
-    async def choice(self) -> Choice:
+    async def choice(self) -> SlotChoice:
         one, two = await self.nodes.look(Slot.KUBE1), await self.nodes.look(Slot.KUBE2)
-        return choose(one, two, self.goal if was_a_node(one, two) else await self.wanted())
+        return choose_slot(one, two, self.goal if has_registered(one, two) else await self.wanted())
 
     async def certificate_ended(self, slot: Slot) -> bool:
         """Return whether kubelet in a slot needs a certificate and has no valid one: it cannot renew that by itself."""
@@ -80,36 +80,36 @@ class Starting:
 # Identity
 
 
-async def _joined(starting: Starting) -> bool:
+async def _joined(starting: StartContext) -> bool:
     return await starting.joined()
 
 
-async def _join(starting: Starting, tell: Tell) -> None:
+async def _join(starting: StartContext, tell: OnProgress) -> None:
     await starting.join(tell)
 
 
 # Configuration of the daemon
 
 
-async def _config_kept(starting: Starting) -> bool:
+async def _config_kept(starting: StartContext) -> bool:
     try:
-        return kept_config(starting.layout) == without_token(starting.config)
+        return read_stored_config(starting.layout) == without_token(starting.config)
     except Rejected:  # damaged: written again
         return False
 
 
-async def _keep_config(starting: Starting, _tell: Tell) -> None:
-    keep_config(starting.layout, starting.config)
+async def _keep_config(starting: StartContext, _tell: OnProgress) -> None:
+    store_config(starting.layout, starting.config)
 
 
 # The slot
 
 
-async def _slot_made(starting: Starting) -> bool:
+async def _slot_made(starting: StartContext) -> bool:
     return starting.being_made_anew or not (await starting.choice()).build
 
 
-async def _make_slot(starting: Starting, tell: Tell) -> None:
+async def _make_slot(starting: StartContext, tell: OnProgress) -> None:
     slot = (await starting.choice()).slot
     await starting.says(f"`unbounded-agent start` builds {slot}")
     access = await starting.access(tell)
@@ -119,14 +119,14 @@ async def _make_slot(starting: Starting, tell: Tell) -> None:
     await starting.nodes.build(slot, await starting.wanted(), access, tell)
 
 
-async def _machine_runs(starting: Starting) -> bool:
+async def _machine_runs(starting: StartContext) -> bool:
     if starting.being_made_anew:
         return True
     choice = await starting.choice()
     return not choice.start and not await starting.certificate_ended(choice.slot)
 
 
-async def _start_machine(starting: Starting, tell: Tell) -> None:
+async def _start_machine(starting: StartContext, tell: OnProgress) -> None:
     slot = (await starting.choice()).slot
     if await starting.certificate_ended(slot):
         tell(f"kubelet in {slot} has no certificate that is good: it gets another one")
@@ -140,20 +140,20 @@ async def _start_machine(starting: Starting, tell: Tell) -> None:
 # The agent
 
 
-async def _release_used(starting: Starting) -> bool:
+async def _release_used(starting: StartContext) -> bool:
     return starting.adopted()
 
 
-async def _use_release(starting: Starting, _tell: Tell) -> None:
+async def _use_release(starting: StartContext, _tell: OnProgress) -> None:
     await starting.adopt()
 
 
-async def _daemon_runs(starting: Starting) -> bool:
+async def _daemon_runs(starting: StartContext) -> bool:
     daemon = await starting.host.units.look(DAEMON_UNIT)
     return units_present(starting.layout) and daemon.enabled == "enabled" and daemon.active == "active"
 
 
-async def _start_daemon(starting: Starting, _tell: Tell) -> None:
+async def _start_daemon(starting: StartContext, _tell: OnProgress) -> None:
     units = starting.host.units
     if install_units(starting.layout):
         await units.reload()
@@ -163,35 +163,35 @@ async def _start_daemon(starting: Starting, _tell: Tell) -> None:
     await units.start(DAEMON_UNIT)
 
 
-async def _stays(_starting: Starting) -> None:
+async def _stays(_starting: StartContext) -> None:
     """Do nothing: reset has parts of its own for changes other than the host's own settings."""
 
 
-def _of_host(step: Step[Host]) -> Step[Starting]:
-    async def present(starting: Starting) -> bool:
+def _of_host(step: ReversibleStep[StepHost]) -> ReversibleStep[StartContext]:
+    async def present(starting: StartContext) -> bool:
         return await step.present(starting.host)
 
-    async def add(starting: Starting, tell: Tell) -> None:
+    async def add(starting: StartContext, tell: OnProgress) -> None:
         await step.add(starting.host, tell)
 
-    async def remove(starting: Starting) -> None:
+    async def remove(starting: StartContext) -> None:
         await step.remove(starting.host)
 
-    return Step(step.name, present, add, remove, step.after)
+    return ReversibleStep(step.name, present, add, remove, step.after)
 
 
 _HOST: Final = tuple(step.name for step in HOST_STEPS)
-_OWN: Final[tuple[Step[Starting], ...]] = (
-    Step(JOIN, _joined, _join, _stays),
-    Step(CONFIG, _config_kept, _keep_config, _stays, after=(JOIN,)),
-    Step(SLOT, _slot_made, _make_slot, _stays, after=(JOIN,)),
-    Step(MACHINE, _machine_runs, _start_machine, _stays, after=(SLOT, *_HOST)),
-    Step(RELEASE, _release_used, _use_release, _stays),
-    Step(DAEMON, _daemon_runs, _start_daemon, _stays, after=(CONFIG, MACHINE, RELEASE)),
+_OWN: Final[tuple[ReversibleStep[StartContext], ...]] = (
+    ReversibleStep(JOIN, _joined, _join, _stays),
+    ReversibleStep(CONFIG, _config_kept, _keep_config, _stays, after=(JOIN,)),
+    ReversibleStep(SLOT, _slot_made, _make_slot, _stays, after=(JOIN,)),
+    ReversibleStep(MACHINE, _machine_runs, _start_machine, _stays, after=(SLOT, *_HOST)),
+    ReversibleStep(RELEASE, _release_used, _use_release, _stays),
+    ReversibleStep(DAEMON, _daemon_runs, _start_daemon, _stays, after=(CONFIG, MACHINE, RELEASE)),
 )
 
 
-def start_steps(*, debootstrap: bool) -> tuple[Step[Starting], ...]:
+def start_steps(*, debootstrap: bool) -> tuple[ReversibleStep[StartContext], ...]:
     """Return all steps of a start.
 
     Args:

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from unbounded.agent.ports import Tell
+from unbounded.agent.ports import OnProgress
 
 W = TypeVar("W")  # subject of the step: the host, a slot
 
 
 @dataclass(frozen=True)
-class Step(Generic[W]):
+class ReversibleStep(Generic[W]):
     """One change. `present` only observes: a step that was interrupted is simply not present.
 
     Args:
@@ -24,6 +24,6 @@ class Step(Generic[W]):
 
     name: str
     present: Callable[[W], Awaitable[bool]]
-    add: Callable[[W, Tell], Awaitable[None]]
+    add: Callable[[W, OnProgress], Awaitable[None]]
     remove: Callable[[W], Awaitable[None]]
     after: tuple[str, ...] = ()

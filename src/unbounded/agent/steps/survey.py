@@ -13,16 +13,16 @@ import msgspec
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
-from unbounded.agent.ports import Tell
-from unbounded.agent.reset.network import KEYS, Left, look
-from unbounded.agent.steps.before import Before
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.reset.network import KEYS, NodeNetworkState, observe_network
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.original_state import OriginalState
+from unbounded.agent.steps.step import ReversibleStep
 
 NAME: Final = "survey"
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class HostSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """Node-like state of a host before `start`.
 
     Args:
@@ -31,12 +31,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         idle: of MACHINE_UNITS, those that were not active.
     """
 
-    network: Left = Left()
+    network: NodeNetworkState = NodeNetworkState()
     folders: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
 
 
-BEFORE: Final = Before("survey", Found)
+BEFORE: Final = OriginalState("survey", HostSurvey)
 MACHINE_UNITS: Final = ("machine.slice", "systemd-machined.service")  # started by the first machine of a host
 
 
@@ -48,26 +48,26 @@ def folders(layout: Layout) -> tuple[Path, ...]:
     return tuple(sorted(above - {layout.root}, key=lambda folder: len(folder.parts)))
 
 
-def spared(layout: Layout) -> Left:
+def spared(layout: Layout) -> NodeNetworkState:
     """Return the network state before `start`, of the kinds that a node leaves."""
     found = BEFORE.read(layout)
-    return found.network if found else Left()
+    return found.network if found else NodeNetworkState()
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     return BEFORE.read(host.layout) is not None
 
 
-async def _add(host: Host, _tell: Tell) -> None:
+async def _add(host: StepHost, _tell: OnProgress) -> None:
     layout = host.layout
     missing = tuple(str(folder) for folder in folders(layout) if not folder.is_dir())
-    network = await look(layout, host.commands, with_routes=host.has("ip"))
+    network = await observe_network(layout, host.commands, with_routes=host.has("ip"))
     idle = tuple([unit for unit in MACHINE_UNITS if (await host.units.look(unit)).active != "active"])
-    BEFORE.keep(layout, Found(network=network, folders=missing, idle=idle))
+    BEFORE.keep(layout, HostSurvey(network=network, folders=missing, idle=idle))
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     """Do nothing: reset reads the record until its end, and removes it with its folder."""
 
 
-SURVEY: Final = Step(NAME, _present, _add, _remove)
+SURVEY: Final = ReversibleStep(NAME, _present, _add, _remove)

@@ -15,10 +15,10 @@ import msgspec
 
 from unbounded.agent.host.mounts import unescaped
 from unbounded.agent.layout import Layout
-from unbounded.agent.ports import Tell
-from unbounded.agent.steps.before import Before
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.original_state import OriginalState
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.kube.durable import sweep, write_durably
 from unbounded.kube.logs import Log
 
@@ -29,7 +29,7 @@ MARKER: Final = b"# unbounded-agent, until reset: "
 OFF_S: Final = 900.0  # all swapped pages have to return to memory
 
 
-class Area(msgspec.Struct, frozen=True):
+class SwapArea(msgspec.Struct, frozen=True):
     """One swap area of /proc/swaps; the kernel assigns priorities below 0 to areas without one."""
 
     path: str
@@ -37,24 +37,24 @@ class Area(msgspec.Struct, frozen=True):
 
 
 class FoundSwap(msgspec.Struct, frozen=True):
-    areas: tuple[Area, ...]
+    areas: tuple[SwapArea, ...]
 
 
-BEFORE: Final = Before("swap", FoundSwap)
+BEFORE: Final = OriginalState("swap", FoundSwap)
 
 
-def areas(proc_swaps: str) -> tuple[Area, ...]:
+def areas(proc_swaps: str) -> tuple[SwapArea, ...]:
     """Return the areas in use, from the text of /proc/swaps."""
     rows = [line.split() for line in proc_swaps.splitlines()[1:]]
-    return tuple(Area(unescaped(row[0]), int(row[4])) for row in rows if len(row) >= 5)
+    return tuple(SwapArea(unescaped(row[0]), int(row[4])) for row in rows if len(row) >= 5)
 
 
-def put_aside(fstab: bytes) -> bytes:
+def disabled_swap(fstab: bytes) -> bytes:
     """Return the file with its lines of swap disabled by the marker."""
     return b"".join(MARKER + line if _is_swap(line) else line for line in fstab.splitlines(keepends=True))
 
 
-def put_back(fstab: bytes) -> bytes:
+def enabled_swap(fstab: bytes) -> bytes:
     """Return the file without the markers."""
     return b"".join(line.removeprefix(MARKER) for line in fstab.splitlines(keepends=True))
 
@@ -64,7 +64,7 @@ def _is_swap(line: bytes) -> bool:
     return len(fields) >= 3 and not fields[0].startswith(b"#") and fields[2] == b"swap"
 
 
-def in_use(layout: Layout) -> tuple[Area, ...]:
+def in_use(layout: Layout) -> tuple[SwapArea, ...]:
     try:
         return areas(layout.at("/proc/swaps").read_text())
     except FileNotFoundError:  # a kernel without swap
@@ -85,25 +85,25 @@ def _write_fstab(layout: Layout, content: bytes) -> None:
         write_durably(path, content, mode=stat.S_IMODE(path.stat().st_mode))
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     fstab = _fstab(host.layout)
-    return not in_use(host.layout) and put_aside(fstab) == fstab
+    return not in_use(host.layout) and disabled_swap(fstab) == fstab
 
 
-async def _add(host: Host, tell: Tell) -> None:
+async def _add(host: StepHost, tell: OnProgress) -> None:
     active = in_use(host.layout)
     BEFORE.keep(host.layout, FoundSwap(active))
-    _write_fstab(host.layout, put_aside(_fstab(host.layout)))
+    _write_fstab(host.layout, disabled_swap(_fstab(host.layout)))
     await host.units.reload()  # systemd still has the units of these lines otherwise, and starts them again
     for area in active:
         tell(f"taking {area.path} out of use")
         await host.commands.run("swapoff", "--", area.path, timeout_s=OFF_S)
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     fstab = _fstab(host.layout)
-    if put_back(fstab) != fstab:
-        _write_fstab(host.layout, put_back(fstab))
+    if enabled_swap(fstab) != fstab:
+        _write_fstab(host.layout, enabled_swap(fstab))
         await host.units.reload()
     found = BEFORE.read(host.layout)
     if found is None:
@@ -123,4 +123,4 @@ def _is_there(layout: Layout, path: str) -> bool:
     return False
 
 
-SWAP: Final = Step(NAME, _present, _add, _remove)
+SWAP: Final = ReversibleStep(NAME, _present, _add, _remove)

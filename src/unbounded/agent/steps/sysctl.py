@@ -18,11 +18,11 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.ports import Tell
-from unbounded.agent.steps.before import Before
+from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import Host
-from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.original_state import OriginalState
+from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Rejected
 from unbounded.kube.logs import Log
 
@@ -37,7 +37,7 @@ KUBELET: Final[Mapping[str, str]] = {  # exactly these values, or kubelet with p
     "kernel.keys.root_maxkeys": "1000000",
     "kernel.keys.root_maxbytes": "25000000",
 }
-WANTED: Final[Mapping[str, str]] = {
+DESIRED: Final[Mapping[str, str]] = {
     **KUBELET,
     "net.bridge.bridge-nf-call-iptables": "1",
     "net.bridge.bridge-nf-call-ip6tables": "1",
@@ -54,7 +54,7 @@ FILE: Final = OwnFile(
     "sysctl-file",
     "/etc/sysctl.d/99-kubernetes.conf",
     b"# Written by unbounded-agent for the Kubernetes node on this host.\n"
-    + "".join(f"{key} = {value}\n" for key, value in WANTED.items()).encode(),
+    + "".join(f"{key} = {value}\n" for key, value in DESIRED.items()).encode(),
 )
 
 
@@ -64,11 +64,11 @@ class FoundValues(msgspec.Struct, frozen=True):
     values: dict[str, str]
 
 
-BEFORE: Final = Before("sysctl", FoundValues)
+BEFORE: Final = OriginalState("sysctl", FoundValues)
 
 
 @dataclass(frozen=True)
-class Refused:
+class RejectedParameter:
     """A parameter with a value that kubelet rejects.
 
     Args:
@@ -102,7 +102,7 @@ def to_set(layout: Layout) -> dict[str, str]:
     """Return the desired values that differ from the present ones and can be set."""
     return {
         key: value
-        for key, value in WANTED.items()
+        for key, value in DESIRED.items()
         if read(layout, key) not in (value, None) and os.access(parameter(layout, key), os.W_OK)
     }
 
@@ -110,24 +110,26 @@ def to_set(layout: Layout) -> dict[str, str]:
 def cannot_be_set(layout: Layout) -> list[str]:
     """Return the parameters that differ, and that the kernel does not have or does not allow to write."""
     settable = to_set(layout)
-    return [key for key, value in WANTED.items() if key not in settable and read(layout, key) != value]
+    return [key for key, value in DESIRED.items() if key not in settable and read(layout, key) != value]
 
 
-def refused_by_kubelet(layout: Layout) -> tuple[Refused, ...]:
+def refused_by_kubelet(layout: Layout) -> tuple[RejectedParameter, ...]:
     """Return the parameters with whose present values kubelet would exit."""
     settable = to_set(layout)
     found = ((key, read(layout, key), needed) for key, needed in KUBELET.items())
-    return tuple(Refused(key, value, needed, key in settable) for key, value, needed in found if value != needed)
+    return tuple(
+        RejectedParameter(key, value, needed, key in settable) for key, value, needed in found if value != needed
+    )
 
 
-async def _present(host: Host) -> bool:
+async def _present(host: StepHost) -> bool:
     layout = host.layout
     return FILE.stands(layout) and not to_set(layout) and not refused_by_kubelet(layout)
 
 
-async def _add(host: Host, tell: Tell) -> None:
+async def _add(host: StepHost, tell: OnProgress) -> None:
     layout = host.layout
-    keys = [*WANTED, _SIDE, *_forwarding(layout)]
+    keys = [*DESIRED, _SIDE, *_forwarding(layout)]
     found = {key: value for key in keys if (value := read(layout, key)) is not None}
     BEFORE.keep(layout, FoundValues(found))
     for key, value in to_set(layout).items():
@@ -143,7 +145,7 @@ async def _add(host: Host, tell: Tell) -> None:
     FILE.put(layout)
 
 
-async def _remove(host: Host) -> None:
+async def _remove(host: StepHost) -> None:
     layout = host.layout
     FILE.take_back(layout)
     found = BEFORE.read(layout)
@@ -173,4 +175,4 @@ def _forwarding(layout: Layout) -> list[str]:
     return [f"net.ipv4.conf.{one.name}.forwarding" for one in sorted(interfaces.iterdir()) if "." not in one.name]
 
 
-SYSCTL: Final = Step(NAME, _present, _add, _remove, after=("kernel modules",))
+SYSCTL: Final = ReversibleStep(NAME, _present, _add, _remove, after=("kernel modules",))

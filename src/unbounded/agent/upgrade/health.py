@@ -15,13 +15,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.durations import BOUNDS, Work
+from unbounded.agent.durations import BOUNDS, TimedWork
 from unbounded.agent.layout import RECOVERY_UNIT, Layout
 from unbounded.agent.lock import WITHIN_S, host_lock
 from unbounded.agent.ports import Units
 from unbounded.agent.upgrade import units as unit_files
-from unbounded.agent.upgrade.releases import Releases
-from unbounded.agent.upgrade.trial import Failed, Trial, TrialStore
+from unbounded.agent.upgrade.releases import ReleaseSlots
+from unbounded.agent.upgrade.trial import FailedRelease, Trial, TrialStore
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
@@ -33,12 +33,12 @@ from unbounded.kube.threads import run_in_thread
 log = Log("agent")
 
 DEFAULT_WINDOW_S: Final = 90
-LOOK_EVERY_S: Final = 5.0
+POLL_S: Final = 5.0
 _LOOK_LIMIT_S: Final = 10.0
 _WHO: Final = "the trial of a release"
 
 
-def overdue_s(window_s: int, start_s: float = BOUNDS[Work.DAEMON].floor) -> int:
+def overdue_s(window_s: int, start_s: float = BOUNDS[TimedWork.DAEMON].floor) -> int:
     """Return the seconds from the switch until a release that is not proven is rolled back.
 
     Args:
@@ -47,7 +47,7 @@ def overdue_s(window_s: int, start_s: float = BOUNDS[Work.DAEMON].floor) -> int:
     return window_s + math.ceil(start_s) + window_s // 2
 
 
-class Verdict(Enum):
+class TrialVerdict(Enum):
     """Verdict on this process's release."""
 
     SETTLED = "nothing is on trial"
@@ -56,18 +56,18 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Ground:
+class UpgradeContext:
     """Environment of an upgrade, which all its parts share."""
 
     layout: Layout
     units: Units
-    releases: Releases
+    releases: ReleaseSlots
     store: TrialStore
     running: Path  # the executable of this process
 
     @classmethod
-    def of(cls, layout: Layout, units: Units, running: Path) -> Ground:
-        return cls(layout, units, Releases(layout), TrialStore(layout), running)
+    def of(cls, layout: Layout, units: Units, running: Path) -> UpgradeContext:
+        return cls(layout, units, ReleaseSlots(layout), TrialStore(layout), running)
 
     @contextlib.asynccontextmanager
     async def held(self, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
@@ -87,23 +87,23 @@ class Ground:
         if self.layout.reset_state.exists():
             raise Transient("a reset of this host was begun and is not finished")
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TrialVerdict:
         selection = self.releases.selection()
         if not selection.on_trial:
-            return Verdict.SETTLED
+            return TrialVerdict.SETTLED
         mine = self.releases.colour_of(self.running)
-        return Verdict.ON_TRIAL if mine is not None and mine == selection.current else Verdict.LEAVING
+        return TrialVerdict.ON_TRIAL if mine is not None and mine == selection.current else TrialVerdict.LEAVING
 
 
-class Health:
+class ReleaseHealth:
     """Health check of a release on trial; the daemon creates it once.
 
     Args:
-        ground: `Ground.of(layout, units, Path(sys.executable))`, the same object as AgentUpgrade's.
+        ground: `UpgradeContext.of(layout, units, Path(sys.executable))`, the same object as AgentUpgrade's.
         machine: the Machine's name.
     """
 
-    def __init__(self, ground: Ground, machine: str) -> None:
+    def __init__(self, ground: UpgradeContext, machine: str) -> None:
         self._ground = ground
         self._machine = machine
         self._said = ""
@@ -120,17 +120,17 @@ class Health:
         except (Rejected, OSError) as error:
             log.warning("the last upgrade cannot be read", error=error)
         try:
-            if self._ground.verdict() is Verdict.SETTLED:
+            if self._ground.verdict() is TrialVerdict.SETTLED:
                 await unit_files.disarm(self._ground.layout, self._ground.units)
         except (Failure, OSError) as error:
             log.warning("the timer of an upgrade could not be removed", error=error)
 
     def _remember_failure(self, trial: Trial | None) -> None:
         back = self._ground.store.way_back()
-        if back is None or trial is None or self._ground.verdict() is not Verdict.SETTLED:
+        if back is None or trial is None or self._ground.verdict() is not TrialVerdict.SETTLED:
             return
         log.error("an upgrade was taken back", version=trial.version, cause=back.cause)
-        self._ground.store.add_failed(trial.sha256, Failed(version=trial.version, cause=back.cause))
+        self._ground.store.add_failed(trial.sha256, FailedRelease(version=trial.version, cause=back.cause))
 
     async def run(self, api: Api) -> None:
         """Run concurrently with the daemon's work; return when no release is on trial any more.
@@ -138,20 +138,20 @@ class Health:
         It records why the API is not reachable, and rolls the release back when its operation did not succeed. A
         release from `start` has no operation and is proven here.
         """
-        if self._ground.verdict() is not Verdict.ON_TRIAL:
+        if self._ground.verdict() is not TrialVerdict.ON_TRIAL:
             return
         trial = self._trial()
         if trial is None:
             return
         look_after = self._look_after if trial.uid else self._look_after_alone
-        while self._ground.verdict() is Verdict.ON_TRIAL:
+        while self._ground.verdict() is TrialVerdict.ON_TRIAL:
             try:
                 if await look_after(api, trial):
                     return
             # a local error, such as a lock held by another process: the daemon continues
             except (Failure, OSError) as error:
                 log.warning("the trial could not be ended, and will be again", error=error)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
 
     def _trial(self) -> Trial | None:
         try:
@@ -230,7 +230,7 @@ class Health:
             log.warning("what troubles the trial could not be noted", error=error)
 
 
-async def prove(ground: Ground, trial: Trial) -> None:
+async def prove(ground: UpgradeContext, trial: Trial) -> None:
     """Make this process's release the last good one, whether or not the host's lock is held. The trial's time limit
     does not wait for a build of a node, and the links have a lock of their own.
 
@@ -248,7 +248,7 @@ async def prove(ground: Ground, trial: Trial) -> None:
         log.warning("what a trial needed could not be removed", error=error)
 
 
-async def _tidy(ground: Ground, trial: Trial) -> None:
+async def _tidy(ground: UpgradeContext, trial: Trial) -> None:
     await unit_files.disarm(ground.layout, ground.units)
     ground.store.clear_notes()
     if unit_files.install_units(ground.layout):  # unit files of this version, now that it stays

@@ -55,7 +55,7 @@ FETCH_LIMIT_S: Final = 600.0
 _STAGE_LIMIT_S: Final = FETCH_LIMIT_S + 300.0
 
 
-class Seen(StrEnum):
+class UpgradeState(StrEnum):
     """Observed progress of an upgrade on the host."""
 
     ABSENT = "Absent"  # no part of it is on the host
@@ -77,64 +77,81 @@ class Seen(StrEnum):
     UNREADABLE = "Unreadable"  # a later agent wrote the file
 
 
-Row = Mapping[Seen, Step]
+Row = Mapping[UpgradeState, Step]
 
 _FAILURES: Final[Row] = {
-    Seen.FETCH_FAILED: Step(DOWNLOADING, fail=DOWNLOAD_FAILED, words="the agent is as it was"),
-    Seen.UNUSABLE: Step(DOWNLOADING, fail=UNUSABLE_RELEASE, words="the agent is as it was"),
-    Seen.KNOWN_BAD: Step(DOWNLOADING, fail=FAILED_BEFORE, words="the agent is as it was"),
-    Seen.UNREADABLE: Step(DOWNLOADING, fail=OUTCOME_UNKNOWN, words="the agent is as it was"),
-    Seen.TAKEN_BACK: Step(DOWNLOADING, fail=DAEMON_FAILED, words="the former version runs again"),
+    UpgradeState.FETCH_FAILED: Step(DOWNLOADING, fail=DOWNLOAD_FAILED, words="the agent is as it was"),
+    UpgradeState.UNUSABLE: Step(DOWNLOADING, fail=UNUSABLE_RELEASE, words="the agent is as it was"),
+    UpgradeState.KNOWN_BAD: Step(DOWNLOADING, fail=FAILED_BEFORE, words="the agent is as it was"),
+    UpgradeState.UNREADABLE: Step(DOWNLOADING, fail=OUTCOME_UNKNOWN, words="the agent is as it was"),
+    UpgradeState.TAKEN_BACK: Step(DOWNLOADING, fail=DAEMON_FAILED, words="the former version runs again"),
 }
 
 _RUNNING: Final[Row] = {
-    Seen.SWITCHED: Step(SWITCHING, ask=SWITCH),
-    Seen.STARTED: Step(VERIFYING, ask=BEGIN),
-    Seen.HEALTHY: Step(VERIFYING),
-    Seen.DUE: Step(PROVING, ask=PROVE, seen=SEEN_RUNNING),
-    Seen.PROVEN: Step(COMPLETE, seen=SEEN_HEALTHY),
+    UpgradeState.SWITCHED: Step(SWITCHING, ask=SWITCH),
+    UpgradeState.STARTED: Step(VERIFYING, ask=BEGIN),
+    UpgradeState.HEALTHY: Step(VERIFYING),
+    UpgradeState.DUE: Step(PROVING, ask=PROVE, seen=SEEN_RUNNING),
+    UpgradeState.PROVEN: Step(COMPLETE, seen=SEEN_HEALTHY),
 }
 
 _BEFORE: Final[Row] = {
     **_FAILURES,
     **_RUNNING,
-    Seen.ABSENT: Step(DOWNLOADING, ask=FETCH),
-    Seen.HELD: Step(DOWNLOADING),
-    Seen.FETCHING: Step(DOWNLOADING),
-    Seen.STAGED: Step(STAGED, ask=VERIFY),
-    Seen.VERIFIED: Step(SWITCHING, ask=SWITCH, seen=SEEN_VERSION),
-    Seen.WITHDRAWN: Step(UNDOING, ask=DISCARD),
+    UpgradeState.ABSENT: Step(DOWNLOADING, ask=FETCH),
+    UpgradeState.HELD: Step(DOWNLOADING),
+    UpgradeState.FETCHING: Step(DOWNLOADING),
+    UpgradeState.STAGED: Step(STAGED, ask=VERIFY),
+    UpgradeState.VERIFIED: Step(SWITCHING, ask=SWITCH, seen=SEEN_VERSION),
+    UpgradeState.WITHDRAWN: Step(UNDOING, ask=DISCARD),
 }
 
 # After the switch, an absent release was rolled back, even where the note of the cause is lost.
 _LOST: Final = Step(VERIFYING, fail=DAEMON_FAILED, words="the former version runs again, and nobody noted why")
 _ON_TRIAL: Final[Row] = {
     **_FAILURES,
-    **dict.fromkeys((Seen.ABSENT, Seen.HELD, Seen.FETCHING, Seen.STAGED, Seen.VERIFIED, Seen.WITHDRAWN), _LOST),
+    **dict.fromkeys(
+        (
+            UpgradeState.ABSENT,
+            UpgradeState.HELD,
+            UpgradeState.FETCHING,
+            UpgradeState.STAGED,
+            UpgradeState.VERIFIED,
+            UpgradeState.WITHDRAWN,
+        ),
+        _LOST,
+    ),
     **_RUNNING,
-    Seen.UNREADABLE: Step(VERIFYING),
-    Seen.SWITCHED: Step(VERIFYING),
+    UpgradeState.UNREADABLE: Step(VERIFYING),
+    UpgradeState.SWITCHED: Step(VERIFYING),
 }
 
-_NOT_SWITCHED: Final = (Seen.STAGED, Seen.VERIFIED, Seen.WITHDRAWN)
-_GONE: Final = (Seen.ABSENT, Seen.HELD, Seen.FETCH_FAILED, Seen.UNUSABLE, Seen.KNOWN_BAD, Seen.UNREADABLE)
+_NOT_SWITCHED: Final = (UpgradeState.STAGED, UpgradeState.VERIFIED, UpgradeState.WITHDRAWN)
+_GONE: Final = (
+    UpgradeState.ABSENT,
+    UpgradeState.HELD,
+    UpgradeState.FETCH_FAILED,
+    UpgradeState.UNUSABLE,
+    UpgradeState.KNOWN_BAD,
+    UpgradeState.UNREADABLE,
+)
 
 _ROWS: Final[Mapping[str, Row]] = {
     DOWNLOADING: _BEFORE,
     STAGED: _BEFORE,
-    SWITCHING: {**_BEFORE, Seen.WITHDRAWN: Step(SWITCHING, ask=SWITCH)},
+    SWITCHING: {**_BEFORE, UpgradeState.WITHDRAWN: Step(SWITCHING, ask=SWITCH)},
     VERIFYING: _ON_TRIAL,
     PROVING: _ON_TRIAL,
     TAKING_BACK: {
         **_ON_TRIAL,
-        Seen.SWITCHED: Step(TAKING_BACK, ask=TAKE_BACK),
+        UpgradeState.SWITCHED: Step(TAKING_BACK, ask=TAKE_BACK),
         **dict.fromkeys(
             _NOT_SWITCHED, Step(TAKING_BACK, fail=RESTART_FAILED, words="the former version is in use again")
         ),
     },
     UNDOING: {
         **_BEFORE,
-        **dict.fromkeys((*_NOT_SWITCHED, Seen.FETCHING), Step(UNDOING, ask=DISCARD)),
+        **dict.fromkeys((*_NOT_SWITCHED, UpgradeState.FETCHING), Step(UNDOING, ask=DISCARD)),
         **dict.fromkeys(_GONE, Step(CANCELLED)),
     },
 }
@@ -175,12 +192,15 @@ def procedure(*, trial_s: float, stage: str = "") -> Procedure:
         rows[stage] = _ON_TRIAL
     return Procedure(
         start=DOWNLOADING,
-        facts=Seen,
+        facts=UpgradeState,
         stages=stages,
         table={
             (name, fact): step
             for name, row in rows.items()
-            for fact, step in {**row, Seen.LEAVING: Step(name)}.items()  # the recovered version reports the result
+            for fact, step in {
+                **row,
+                UpgradeState.LEAVING: Step(name),
+            }.items()  # the recovered version reports the result
         },
         actions=dict.fromkeys((FETCH, VERIFY, SWITCH, BEGIN, PROVE, TAKE_BACK, DISCARD), Repeat.SETS_STATE),
         proof=frozenset({SEEN_RUNNING, SEEN_HEALTHY}),

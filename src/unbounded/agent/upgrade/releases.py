@@ -38,7 +38,7 @@ class Colour(StrEnum):
         return Colour.GREEN if self is Colour.BLUE else Colour.BLUE
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class ReleaseInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Description of a slot's content; no decision depends on it.
 
     Args:
@@ -51,7 +51,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Selection:
+class ReleaseLinks:
     """Targets of the links; None for a link that is missing or points elsewhere."""
 
     current: Colour | None
@@ -63,7 +63,7 @@ class Selection:
         return self.last_good is not None and self.current != self.last_good
 
 
-class Releases:
+class ReleaseSlots:
     """Slots and links of this host. Methods block for as long as the disk takes; they wait for nothing else."""
 
     def __init__(self, layout: Layout) -> None:
@@ -72,8 +72,8 @@ class Releases:
     def executable(self, colour: Colour) -> Path:
         return self._layout.release(colour) / BINARY
 
-    def selection(self) -> Selection:
-        return Selection(self._meant(self._layout.current), self._meant(self._layout.last_good))
+    def selection(self) -> ReleaseLinks:
+        return ReleaseLinks(self._meant(self._layout.current), self._meant(self._layout.last_good))
 
     def _meant(self, link: Path) -> Colour | None:
         try:
@@ -96,12 +96,12 @@ class Releases:
         """Return whether a slot has an executable that can be started."""
         return colour is not None and os.access(self.executable(colour), os.X_OK)
 
-    def about(self, colour: Colour) -> About:
+    def about(self, colour: Colour) -> ReleaseInfo:
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((self._layout.release(colour) / ABOUT).read_bytes(), type=About)
-        return About()
+            return msgspec.json.decode((self._layout.release(colour) / ABOUT).read_bytes(), type=ReleaseInfo)
+        return ReleaseInfo()
 
-    def describe(self, colour: Colour, about: About) -> None:
+    def describe(self, colour: Colour, about: ReleaseInfo) -> None:
         """Write the description of a slot's content."""
         write_durably(self._layout.release(colour) / ABOUT, msgspec.json.encode(about), mode=0o644)
 
@@ -134,7 +134,7 @@ class Releases:
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
 
-    def place(self, made: Path, about: About) -> Colour:
+    def place(self, made: Path, about: ReleaseInfo) -> Colour:
         """Move the content of a `scratch` directory into the free slot; return the slot.
 
         Raises:

@@ -15,8 +15,8 @@ from yarl import URL
 
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.settings import added_trust, proxies
-from unbounded.agent.ports import Commands, Ran
-from unbounded.agent.upgrade.health import Ground
+from unbounded.agent.ports import CommandResult, Commands
+from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.procedure import (
     DOWNLOAD_FAILED,
     FAILED_BEFORE,
@@ -24,16 +24,16 @@ from unbounded.agent.upgrade.procedure import (
     PREFLIGHT_FAILED,
     UNUSABLE_RELEASE,
 )
-from unbounded.agent.upgrade.releases import About
+from unbounded.agent.upgrade.releases import ReleaseInfo
 from unbounded.agent.upgrade.switching import discard, make_trial
-from unbounded.agent.upgrade.tarball import LIMITS, Limits, unpack_release
-from unbounded.agent.upgrade.trial import Failed, Progress, Trial
+from unbounded.agent.upgrade.tarball import LIMITS, TarballLimits, unpack_release
+from unbounded.agent.upgrade.trial import FailedRelease, Trial, TrialProgress
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.fetch.download import Download, download
-from unbounded.fetch.failures import Missing, Unavailable
-from unbounded.fetch.transfer import Told
-from unbounded.fetch.unpack import Stop
-from unbounded.fetch.web import Patience, Trust, Web, shown
+from unbounded.fetch.failures import NotPublished, Unavailable
+from unbounded.fetch.transfer import OnBytes
+from unbounded.fetch.unpack import StopSignal
+from unbounded.fetch.web import Patience, Trust, Web, redacted_url
 from unbounded.join.release_key import LARGEST_SIGNATURE, check_signature, signature_url
 from unbounded.kube.logs import Log
 from unbounded.kube.threads import run_stoppable
@@ -52,7 +52,7 @@ _ENVIRONMENT: Final = {"PYINSTALLER_RESET_ENVIRONMENT": "1"}
 
 
 @dataclass(frozen=True)
-class Wish:
+class ReleaseRequest:
     """The release that an operation requests.
 
     Args:
@@ -91,11 +91,16 @@ def web_for(*, plain: bool, goal: NodeGoal | None = None) -> Web:
     return Web(added_trust(goal.settings, trust), Patience(attempts=5), proxies=proxies(goal))
 
 
-Fetch = Callable[[Wish, Path, Limits, Told], Awaitable[str]]  # signature of `fetch_release`
+Fetch = Callable[[ReleaseRequest, Path, TarballLimits, OnBytes], Awaitable[str]]  # signature of `fetch_release`
 
 
 async def stage(
-    ground: Ground, wish: Wish, told: Told, *, limits: Limits = LIMITS, fetch: Fetch | None = None
+    ground: UpgradeContext,
+    wish: ReleaseRequest,
+    told: OnBytes,
+    *,
+    limits: TarballLimits = LIMITS,
+    fetch: Fetch | None = None,
 ) -> Trial:
     """Download the release into the free slot; return its record, which is on disk.
 
@@ -116,7 +121,7 @@ async def stage(
         archive.unlink(missing_ok=True)
 
 
-def _refuse_failed(ground: Ground, wish: Wish, sha256: str) -> None:
+def _refuse_failed(ground: UpgradeContext, wish: ReleaseRequest, sha256: str) -> None:
     failed = ground.store.failed().get(sha256)
     if failed is not None and not wish.again:
         text = (
@@ -127,14 +132,19 @@ def _refuse_failed(ground: Ground, wish: Wish, sha256: str) -> None:
 
 
 async def fetch_release(
-    wish: Wish, archive: Path, limits: Limits, told: Told, *, goal: Callable[[], NodeGoal | None] = lambda: None
+    wish: ReleaseRequest,
+    archive: Path,
+    limits: TarballLimits,
+    told: OnBytes,
+    *,
+    goal: Callable[[], NodeGoal | None] = lambda: None,
 ) -> str:
     """Download the archive; return its sha256.
 
     Raises:
         Refusal: DownloadFailed, or UnusableRelease where the key does not verify it; no file remains.
     """
-    url = shown(URL(wish.url))
+    url = redacted_url(URL(wish.url))
     wanted = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
     try:
         async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain, goal=goal()) as web:
@@ -153,7 +163,7 @@ async def fetch_release(
     return digest.hex
 
 
-async def _check_signature(web: Web, wish: Wish, archive: Path) -> None:
+async def _check_signature(web: Web, wish: ReleaseRequest, archive: Path) -> None:
     """Verify the signature that is published with a release. Raise Refusal where it is invalid."""
     url, beside = signature_url(wish.url), archive.with_name(f"{archive.name}.sig")
     demand = "Upgrade.PublicKey in the agent's configuration on the host demands one"
@@ -162,11 +172,11 @@ async def _check_signature(web: Web, wish: Wish, archive: Path) -> None:
         await download(web, Download((url,), "", LARGEST_SIGNATURE, wish.plain), beside)
         await asyncio.to_thread(_check, wish.public_key, archive, beside)
         good = True
-    except Missing as failure:
-        text = f"{shown(URL(wish.url))} has no signature ({failure}), and {demand}"
+    except NotPublished as failure:
+        text = f"{redacted_url(URL(wish.url))} has no signature ({failure}), and {demand}"
         raise Refusal(UNUSABLE_RELEASE, text) from failure
     except Rejected as failure:
-        text = f"{shown(URL(wish.url))} has no good signature: {failure}; {demand}"
+        text = f"{redacted_url(URL(wish.url))} has no good signature: {failure}; {demand}"
         raise Refusal(UNUSABLE_RELEASE, text) from failure
     finally:
         _remove(beside, beside.with_name(f"{beside.name}.partial"), *(() if good else (archive,)))
@@ -181,8 +191,10 @@ def _remove(*paths: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-async def _placed(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limits) -> Trial:
-    stop = Stop()
+async def _placed(
+    ground: UpgradeContext, wish: ReleaseRequest, archive: Path, sha256: str, limits: TarballLimits
+) -> Trial:
+    stop = StopSignal()
     try:
         return await run_stoppable(partial(_place, ground, wish, archive, sha256, limits, stop), stop.asked.set)
     except Unavailable as failure:
@@ -191,16 +203,18 @@ async def _placed(ground: Ground, wish: Wish, archive: Path, sha256: str, limits
         raise Refusal(UNUSABLE_RELEASE, str(failure)) from failure
 
 
-def _place(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limits, stop: Stop) -> Trial:
+def _place(
+    ground: UpgradeContext, wish: ReleaseRequest, archive: Path, sha256: str, limits: TarballLimits, stop: StopSignal
+) -> Trial:
     with ground.releases.scratch() as scratch:
         unpack_release(archive, scratch, limits=limits, stop=stop)
-        colour = ground.releases.place(scratch, About(sha256=sha256))
+        colour = ground.releases.place(scratch, ReleaseInfo(sha256=sha256))
     trial = make_trial(
         ground,
         release=colour,
         version="",
         window_s=wish.window_s,
-        progress=Progress.STAGED,
+        progress=TrialProgress.STAGED,
         operation=wish.operation,
         uid=wish.uid,
         sha256=sha256,
@@ -209,7 +223,7 @@ def _place(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limit
     return trial
 
 
-async def verify(ground: Ground, commands: Commands, trial: Trial) -> Trial:
+async def verify(ground: UpgradeContext, commands: Commands, trial: Trial) -> Trial:
     """Run the staged release to read its version; return the record with the version.
 
     Raises:
@@ -223,21 +237,21 @@ async def verify(ground: Ground, commands: Commands, trial: Trial) -> Trial:
             _remember(ground, trial, str(failure))
             discard(ground, trial)
         raise Refusal(PREFLIGHT_FAILED, str(failure)) from failure
-    verified = msgspec.structs.replace(trial, progress=Progress.VERIFIED, version=version)
+    verified = msgspec.structs.replace(trial, progress=TrialProgress.VERIFIED, version=version)
     async with ground.held(WHO):
-        ground.releases.describe(trial.release, About(version=version, sha256=trial.sha256))
+        ground.releases.describe(trial.release, ReleaseInfo(version=version, sha256=trial.sha256))
         ground.store.write(verified)
     return verified
 
 
-def _remember(ground: Ground, trial: Trial, cause: str) -> None:
+def _remember(ground: UpgradeContext, trial: Trial, cause: str) -> None:
     try:
-        ground.store.add_failed(trial.sha256, Failed(cause=cause))
+        ground.store.add_failed(trial.sha256, FailedRelease(cause=cause))
     except Rejected as error:  # a later agent's list; the failure of this release is reported nevertheless
         log.warning("a release that failed cannot be remembered", error=error)
 
 
-async def _run(commands: Commands, executable: Path) -> Ran:
+async def _run(commands: Commands, executable: Path) -> CommandResult:
     for left in range(_BUSY_TRIES, -1, -1):
         try:
             return await commands.run(
@@ -252,7 +266,7 @@ async def _run(commands: Commands, executable: Path) -> Ran:
     raise AssertionError
 
 
-def _version_of(ran: Ran) -> str:
+def _version_of(ran: CommandResult) -> str:
     said = ran.stdout.strip()
     match = _VERSION.fullmatch(said.splitlines()[0]) if said else None
     if not ran.ok:

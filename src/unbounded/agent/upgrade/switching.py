@@ -6,23 +6,23 @@ import contextlib
 
 import msgspec
 
-from unbounded.agent.durations import Durations, Work
+from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.upgrade import units as unit_files
-from unbounded.agent.upgrade.health import Ground, overdue_s
+from unbounded.agent.upgrade.health import UpgradeContext, overdue_s
 from unbounded.agent.upgrade.releases import Colour
-from unbounded.agent.upgrade.trial import Progress, Trial
+from unbounded.agent.upgrade.trial import Trial, TrialProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.threads import run_in_thread
 
 
 def make_trial(
-    ground: Ground,
+    ground: UpgradeContext,
     *,
     release: Colour,
     version: str,
     window_s: int,
-    progress: Progress,
+    progress: TrialProgress,
     operation: str = "",
     uid: str = "",
     sha256: str = "",
@@ -39,11 +39,11 @@ def make_trial(
         former_version=ground.releases.about(former).version if former else "",
         sha256=sha256,
         window_s=window_s,
-        overdue_s=overdue_s(window_s, Durations(ground.layout).limit(Work.DAEMON)),
+        overdue_s=overdue_s(window_s, Durations(ground.layout).limit(TimedWork.DAEMON)),
     )
 
 
-async def put_on_trial(ground: Ground, trial: Trial) -> None:
+async def put_on_trial(ground: UpgradeContext, trial: Trial) -> None:
     """Switch to the release. The rollback is armed before the link changes, and records of an earlier trial are
     removed.
 
@@ -51,7 +51,7 @@ async def put_on_trial(ground: Ground, trial: Trial) -> None:
         Rejected: the release cannot be started.
         Transient: another one is on trial, or systemd does not answer; the link is unchanged.
     """
-    switching = msgspec.structs.replace(trial, progress=Progress.SWITCHING)
+    switching = msgspec.structs.replace(trial, progress=TrialProgress.SWITCHING)
     if not _is_noted(ground, switching):
         ground.store.begin_trial()  # first: records of an earlier trial must not count for this one
         ground.store.write(switching)
@@ -62,25 +62,25 @@ async def put_on_trial(ground: Ground, trial: Trial) -> None:
     await run_in_thread(ground.releases.switch, trial.release)
 
 
-def _is_noted(ground: Ground, trial: Trial) -> bool:
+def _is_noted(ground: UpgradeContext, trial: Trial) -> bool:
     with contextlib.suppress(Rejected):
         return ground.store.read() == trial
     return False
 
 
-async def restart_daemon(ground: Ground) -> None:
+async def restart_daemon(ground: UpgradeContext) -> None:
     """Restart the daemon with the release in use; return once systemd has queued the job."""
     await ground.units.reset_failed(DAEMON_UNIT)  # starts of the former release must not count for the one on trial
     await ground.units.restart(DAEMON_UNIT, block=False)
 
 
-async def take_back(ground: Ground, trial: Trial) -> None:
+async def revert_switch(ground: UpgradeContext, trial: Trial) -> None:
     """Revert a switch whose release was never started: restore the links and disarm the rollback."""
     await run_in_thread(ground.releases.go_back, trial.release)
     await unit_files.disarm(ground.layout, ground.units)
 
 
-def discard(ground: Ground, trial: Trial) -> None:
+def discard(ground: UpgradeContext, trial: Trial) -> None:
     """Remove a release that was never switched to, and its record.
 
     Raises:

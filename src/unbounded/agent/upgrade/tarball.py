@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.layout import BINARY
-from unbounded.fetch.archive import Archive, Kind, Member
-from unbounded.fetch.failures import TooLarge, Unusable
+from unbounded.fetch.archive import Archive, Member, MemberKind
+from unbounded.fetch.failures import TooLarge, UnusableContent
 from unbounded.fetch.names import Names
 from unbounded.fetch.tree import Tree
-from unbounded.fetch.unpack import Stop
+from unbounded.fetch.unpack import StopSignal
 
 
 @dataclass(frozen=True)
-class Limits:
+class TarballLimits:
     """Limits in bytes; the content of an archive may be twice the archive's own limit."""
 
     archive: int = 256 << 20
@@ -30,19 +30,21 @@ class Limits:
         return 2 * self.archive
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = TarballLimits()
 
 
-def unpack_release(archive: Path, target: Path, *, limits: Limits = LIMITS, stop: Stop | None = None) -> None:
+def unpack_release(
+    archive: Path, target: Path, *, limits: TarballLimits = LIMITS, stop: StopSignal | None = None
+) -> None:
     """Unpack a release into an empty directory, with its executable at the top. Blocks.
 
     Raises:
-        Unusable: it is no release, or not safe to unpack.
+        UnusableContent: it is no release, or not safe to unpack.
         TooLarge: its content exceeds a limit.
         Unavailable: the file system refuses.
     """
     with archive.open("rb") as file, closing(Tree(target)) as tree:
-        reader = Archive(file, limits.unpacked, (stop or Stop()).check)
+        reader = Archive(file, limits.unpacked, (stop or StopSignal()).check)
         shape = _Shape(limits)
         for member in reader:
             inside = shape.take(member)
@@ -55,7 +57,7 @@ def unpack_release(archive: Path, target: Path, *, limits: Limits = LIMITS, stop
 class _Shape:
     """Checks members while they are unpacked."""
 
-    limits: Limits
+    limits: TarballLimits
     single: bool = False
     executable: bool = False
     seen: set[Names] = field(default_factory=set)
@@ -66,32 +68,32 @@ class _Shape:
         if not names:
             return None
         if names[0] != BINARY:
-            raise Unusable(f"{'/'.join(names)!a} lies beside {BINARY}, where nothing is to lie")
-        if names in self.seen and member.kind is not Kind.FOLDER:
-            raise Unusable(f"{'/'.join(names)!a} is in it twice")
+            raise UnusableContent(f"{'/'.join(names)!a} lies beside {BINARY}, where nothing is to lie")
+        if names in self.seen and member.kind is not MemberKind.FOLDER:
+            raise UnusableContent(f"{'/'.join(names)!a} is in it twice")
         if len(self.seen) >= self.limits.members:
             raise TooLarge(f"it holds more than {self.limits.members} files")
-        if self.single or (self.seen and len(names) == 1 and member.kind is not Kind.FOLDER):
-            raise Unusable(f"it is to hold the directory {BINARY}/ or the single file {BINARY}, and holds more")
+        if self.single or (self.seen and len(names) == 1 and member.kind is not MemberKind.FOLDER):
+            raise UnusableContent(f"it is to hold the directory {BINARY}/ or the single file {BINARY}, and holds more")
         self.seen.add(names)
         return self._at_top(member) if len(names) == 1 else self._below(member)
 
     def _at_top(self, member: Member) -> Member | None:
-        if member.kind is Kind.FOLDER:
+        if member.kind is MemberKind.FOLDER:
             return None
-        if member.kind is not Kind.FILE:
-            raise Unusable(f"{BINARY} is neither a file nor a directory")
+        if member.kind is not MemberKind.FILE:
+            raise UnusableContent(f"{BINARY} is neither a file nor a directory")
         self.single = True
         self._check_executable(member)
         return member
 
     def _below(self, member: Member) -> Member:
         names = member.names[1:]
-        if member.kind is Kind.HARDLINK:
-            raise Unusable(f"{'/'.join(member.names)!a} is a hard link")
+        if member.kind is MemberKind.HARDLINK:
+            raise UnusableContent(f"{'/'.join(member.names)!a} is a hard link")
         if names == (BINARY,):
-            if member.kind is not Kind.FILE:
-                raise Unusable(f"{BINARY}/{BINARY} is no file")
+            if member.kind is not MemberKind.FILE:
+                raise UnusableContent(f"{BINARY}/{BINARY} is no file")
             self._check_executable(member)
         return dataclasses.replace(member, names=names)
 
@@ -99,11 +101,11 @@ class _Shape:
         if member.size > self.limits.executable:
             raise TooLarge(f"{BINARY} has {member.size} bytes, and {self.limits.executable} are allowed")
         if not member.size:
-            raise Unusable(f"{BINARY} is empty")
+            raise UnusableContent(f"{BINARY} is empty")
         if not member.mode & stat.S_IXUSR:
-            raise Unusable(f"{BINARY} is not executable")
+            raise UnusableContent(f"{BINARY} is not executable")
         self.executable = True
 
     def end(self) -> None:
         if not self.executable:
-            raise Unusable(f"there is no {BINARY}/{BINARY} in it, nor a single file {BINARY}")
+            raise UnusableContent(f"there is no {BINARY}/{BINARY} in it, nor a single file {BINARY}")

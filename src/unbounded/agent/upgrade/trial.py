@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.upgrade.releases import Colour, Releases
+from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import remove_durably, write_durably
 
@@ -29,7 +29,7 @@ _MOST_WORDS: Final = 400
 T = TypeVar("T")
 
 
-class Progress(StrEnum):
+class TrialProgress(StrEnum):
     STAGED = "Staged"  # the release is in its slot
     VERIFIED = "Verified"  # and reports its version
     SWITCHING = "Switching"  # from here on the links show the progress
@@ -46,7 +46,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         window_s: for which the new version has to stay healthy; overdue_s: time of its rollback, from the switch on.
     """
 
-    progress: Progress
+    progress: TrialProgress
     release: Colour
     format: int = FORMAT
     operation: str = ""
@@ -60,14 +60,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(frozen=True)
-class WayBack:
+class RollbackNote:
     """The recovery script's message: the slot that it took out of use, and the cause."""
 
     refused: str
     cause: str
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class FailedRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     version: str = ""
     cause: str = ""
 
@@ -80,7 +80,7 @@ class FailedReleases(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     format: int = FORMAT
-    releases: dict[str, Failed] = {}
+    releases: dict[str, FailedRelease] = {}
 
 
 class _Numbered(msgspec.Struct):
@@ -106,7 +106,7 @@ class TrialStore:
         except _Unreadable:
             pass
         except Rejected:
-            if Releases(self._layout).selection().on_trial:
+            if ReleaseSlots(self._layout).selection().on_trial:
                 raise
         self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(self._layout.upgrade, msgspec.json.encode(trial))
@@ -120,7 +120,7 @@ class TrialStore:
 
     # The rollback
 
-    def way_back(self) -> WayBack | None:
+    def way_back(self) -> RollbackNote | None:
         """Return the recovery script's message since the last switch; None without one."""
         try:
             text = self._layout.upgrade_signal.read_text(errors="replace")
@@ -129,8 +129,8 @@ class TrialStore:
         number, _, rest = text.strip().partition(" ")
         colour, _, cause = rest.partition(" ")
         if not number.isdecimal() or int(number) > FORMAT:
-            return WayBack("", "the recovery script of another version took it back; its log says why")
-        return WayBack(colour, cause or "the recovery script does not say why")
+            return RollbackNote("", "the recovery script of another version took it back; its log says why")
+        return RollbackNote(colour, cause or "the recovery script does not say why")
 
     # Notes for the recovery script
 
@@ -160,13 +160,13 @@ class TrialStore:
 
     # Failed releases
 
-    def failed(self) -> Mapping[str, Failed]:
+    def failed(self) -> Mapping[str, FailedRelease]:
         """Return the releases that failed on this host, by digest; none where the file is a later version's."""
         with contextlib.suppress(Rejected):
             return (_read(self._layout.failed_digests, FailedReleases) or FailedReleases()).releases
         return {}
 
-    def add_failed(self, sha256: str, failed: Failed) -> None:
+    def add_failed(self, sha256: str, failed: FailedRelease) -> None:
         """Record a release that failed; a second record of the same digest changes nothing.
 
         Raises:
@@ -185,12 +185,12 @@ class TrialStore:
         if known.pop(sha256, None) is not None:
             self._write_failed(known)
 
-    def _failed_to_change(self) -> Mapping[str, Failed]:
+    def _failed_to_change(self) -> Mapping[str, FailedRelease]:
         with contextlib.suppress(_Unreadable):
             return (_read(self._layout.failed_digests, FailedReleases) or FailedReleases()).releases
         return {}
 
-    def _write_failed(self, releases: dict[str, Failed]) -> None:
+    def _write_failed(self, releases: dict[str, FailedRelease]) -> None:
         self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(self._layout.failed_digests, msgspec.json.encode(FailedReleases(releases=releases)))
 

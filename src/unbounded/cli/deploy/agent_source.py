@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unbounded.agent.goal import NO_IMAGE
+from unbounded.agent.node_spec.from_config import NO_IMAGE
 from unbounded.api.machine import Machine
 from unbounded.cli.deploy.live_machina import LiveMachina
 from unbounded.cli.plugin.command import CliError, CommandSession

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.cli.deploy.live_machina import LiveMachina
 from unbounded.cli.plugin.command import CommandSession
-from unbounded.join.facts import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, place_of
+from unbounded.join.facts import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, endpoint_of
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
@@ -36,7 +36,7 @@ async def published_endpoint(api: Api, config: Mapping[str, Any]) -> str:
     try:
         if given := str(config.get("apiServerEndpoint") or ""):
             return endpoint_url(given)
-        return place_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE)).url
+        return endpoint_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE)).url
     except (NotFound, ValueError):  # machina sets a condition on a Machine for an endpoint that is missing or wrong
         return ""
 

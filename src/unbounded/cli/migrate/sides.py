@@ -26,9 +26,9 @@ from unbounded.join.facts import (
     KUBE_DNS,
     KUBE_DNS_NAMESPACE,
     ROOT_CA,
-    NoFact,
+    InvalidFact,
     dns_of,
-    place_of,
+    endpoint_of,
     root_ca_of,
 )
 from unbounded.kube.client import HttpApi
@@ -75,17 +75,17 @@ class MigrationTarget:
         """Return what agents need to use it: address, CA and DNS server.
 
         Raises:
-            NoFact: one of them is unknown.
+            InvalidFact: one of them is unknown.
         """
         url, ca_pem = self.endpoint, ""
         try:
-            place = place_of(await self.api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
+            place = endpoint_of(await self.api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
             url, ca_pem = url or place.url, place.ca_pem
         except NotFound:
             try:
                 ca_pem = root_ca_of(await self.api.get(CONFIG_MAPS, ROOT_CA, namespace="kube-system"))
             except NotFound as error:
-                raise NoFact(f"the target has neither ConfigMap {CLUSTER_INFO} nor {ROOT_CA}") from error
+                raise InvalidFact(f"the target has neither ConfigMap {CLUSTER_INFO} nor {ROOT_CA}") from error
         try:
             dns = dns_of(await self.api.get(SERVICES, KUBE_DNS, namespace=KUBE_DNS_NAMESPACE))
         except NotFound:
@@ -143,7 +143,7 @@ async def observe(target: MigrationTarget, migration: str) -> TargetObservation:
     access = None
     try:
         access = await target.access()
-    except NoFact as error:
+    except InvalidFact as error:
         troubles.append(str(error))
     return TargetObservation(version, record, await read_objects(target.api), access, tuple(troubles), missing)
 

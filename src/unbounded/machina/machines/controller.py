@@ -13,7 +13,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.join.finding import TokenFinder
+from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound

@@ -22,12 +22,12 @@ from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_NODE_APPLIED, LABEL_MACHINE
 from unbounded.join.node_marks import (
-    Marks,
+    LabelsAndTaints,
     bound_version,
+    desired_marks,
     label_changes,
     taint_key,
     taints_after,
-    wanted_marks,
 )
 from unbounded.machina.machines.model import Action, SetNodeRef, UpdateNode
 from unbounded.operations.gates import paused
@@ -103,7 +103,7 @@ def node_change(machine: Machine, node: Node, template: MachineConfigurationTemp
     """
     applied = _applied(node)
     before = applied or _Applied()
-    wanted = wanted_marks(machine, template, Marks(before.labels, before.taints))
+    wanted = desired_marks(machine, template, LabelsAndTaints(before.labels, before.taints))
     labels = label_changes(node.metadata.labels, before.labels, wanted.labels or {})
     change: dict[str, Any] = {"metadata": {"labels": labels}} if labels else {}
     taints = _taints(node, applied, wanted.taints or ())

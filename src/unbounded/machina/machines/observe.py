@@ -17,7 +17,7 @@ from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
-from unbounded.join.finding import Found, TokenFinder
+from unbounded.join.token_finder import TokenFinder, TokenResult
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
@@ -100,7 +100,7 @@ class Observer:
         self._attempts = attempts
         self._resets = resets
         self._settings = settings
-        self._readings: Readings[tuple[Credentials, Found]] = Readings(wake)
+        self._readings: Readings[tuple[Credentials, TokenResult]] = Readings(wake)
         self._wall = now
         self._fresh = fresh
 
@@ -175,11 +175,11 @@ class Observer:
             reset=self._resets.of(machine.name),
         )
 
-    async def _read(self, machine: Machine) -> tuple[Credentials, Found]:
+    async def _read(self, machine: Machine) -> tuple[Credentials, TokenResult]:
         credentials = await credentials_of(machine, self._reader)
-        return credentials, Found(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
+        return credentials, TokenResult(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
 
-    def _needs(self, machine: Machine, credentials: Credentials, found: Found) -> tuple[Needs, Means]:
+    def _needs(self, machine: Machine, credentials: Credentials, found: TokenResult) -> tuple[Needs, Means]:
         facts, token, fault = self._facts.facts, found.token, origin_fault(machine, self._settings)
         needs = Needs(
             facts=None if facts is not None else self._facts.missing or "nothing was read yet",

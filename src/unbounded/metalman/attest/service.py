@@ -21,7 +21,7 @@ from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.join.attestation import seal
 from unbounded.join.facts import ClusterFacts
-from unbounded.join.tokens import BootstrapToken, Tokens
+from unbounded.join.tokens import MachineToken, TokenIssuer
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from unbounded.kube.events import EventRecorder, object_reference
@@ -51,7 +51,7 @@ log = Log("metalman.attest")
 class _IssuedToken:
     """Issued token, the fingerprint that it is for, and its time on the loop's clock."""
 
-    token: BootstrapToken
+    token: MachineToken
     fingerprint: str
     at: float
 
@@ -85,7 +85,7 @@ class AttestationService:
         self._events = events
         self._proof_required = proof_required
         self._now = now
-        self._tokens = Tokens(api, now=now)
+        self._tokens = TokenIssuer(api, now=now)
         self._given: dict[str, _IssuedToken] = {}  # by UID of the Machine
         self._busy: set[str] = set()
 
@@ -149,7 +149,7 @@ class AttestationService:
 
     async def _token(
         self, live: Machine, raw: Mapping[str, Any], request: AttestationRequest, trusted: TrustedKey
-    ) -> BootstrapToken:
+    ) -> MachineToken:
         """Return the recently issued token, or issue a new one."""
         uid, at = live.metadata.uid, asyncio.get_running_loop().time()
         given = self._given.get(uid)

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.machine import Machine
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Corrupt, TooLarge, Unusable
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.failures import Corrupt, TooLarge, UnusableContent
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.reference import Reference
 from unbounded.fetch.store import ImageStore, Stored
 from unbounded.kube.cache import Cache
@@ -42,7 +42,7 @@ PULLS_AT_ONCE: Final = 4
 RETRY_S: Final = 5
 LOST: Final = "its files are gone from the cache; they are fetched again"
 T = TypeVar("T")
-_UNUSABLE: Final = (Unusable, TooLarge, Corrupt)
+_UNUSABLE: Final = (UnusableContent, TooLarge, Corrupt)
 
 log = Log("metalman.images")
 
@@ -69,7 +69,7 @@ class ImageController:
         *,
         site: str | None,
         defaults: NetbootImageDefaults | None = None,
-        logins: Logins | None = None,
+        logins: RegistryLogins | None = None,
         metrics: ControllerMetrics | None = None,
         pace: ImageIntervals = DEFAULT_INTERVALS,
     ) -> None:
@@ -78,7 +78,7 @@ class ImageController:
         self._store = store
         self._site = site
         self._defaults = defaults or NetbootImageDefaults()
-        self._logins = logins or Logins()
+        self._logins = logins or RegistryLogins()
         self._pace = pace
         self._held: dict[ImageReference, ImageEntry] = {}
         self._named_by: dict[ImageReference, set[str]] = {}
@@ -246,7 +246,7 @@ class ImageController:
         held.failures += 1
         refused = isinstance(failure, _UNUSABLE)
         again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(held.failures)
-        problem = ImageProblem(str(failure), unusable=isinstance(failure, Unusable))
+        problem = ImageProblem(str(failure), unusable=isinstance(failure, UnusableContent))
         tell = log.debug if held.problem == problem else log.warning
         tell("image not pulled", image=want.reference, why=str(failure), again_in_s=round(again_s, 1))
         held.problem = problem
@@ -296,7 +296,7 @@ class ImageController:
                 used.add(held.stored.digest)
             try:
                 found = self._store.find(want.reference, want.platform)
-            except Unusable:
+            except UnusableContent:
                 continue
             if found is not None:
                 used.add(found.digest)
@@ -324,7 +324,7 @@ async def _unless_dropped(dropped: asyncio.Event, work: Coroutine[Any, Any, T]) 
 def _read(root: Path, use: ImageUse) -> Metadata | str | ImageProblem:
     try:
         return read_netboot(root) if use is ImageUse.NETBOOT else read_disk(root, alone=use is ImageUse.DISK_ALONE)
-    except Unusable as error:
+    except UnusableContent as error:
         return ImageProblem(str(error), unusable=True)
     except OSError as error:
         return ImageProblem(f"{error.filename}: {error.strerror}")
@@ -337,5 +337,5 @@ def _image(stored: Stored) -> NetbootImage:
 def _full(reference: str) -> str:
     try:
         return str(Reference.parse(reference))
-    except Unusable:
+    except UnusableContent:
         return reference

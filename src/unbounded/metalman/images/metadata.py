@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import yaml
 
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.netboot.files import TEMPLATE, normalized_path
 
@@ -51,18 +51,18 @@ def parse_metadata(content: bytes) -> Metadata:
     """Parse the content of a `metadata.yaml`.
 
     Raises:
-        Unusable: the content is invalid; the message names the key and the valid form.
+        UnusableContent: the content is invalid; the message names the key and the valid form.
     """
     if len(content) > LARGEST_BYTES:
-        raise Unusable(f"{FILE}: {len(content)} bytes; at most {LARGEST_BYTES} are read")
+        raise UnusableContent(f"{FILE}: {len(content)} bytes; at most {LARGEST_BYTES} are read")
     try:
         body = yaml.load(content, Loader=yaml.CSafeLoader)  # the C implementation of the safe loader
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for example
-        raise Unusable(f"{FILE}: not YAML: {' '.join(str(error).split())[:300]}") from error
+        raise UnusableContent(f"{FILE}: not YAML: {' '.join(str(error).split())[:300]}") from error
     if body is None:
         body = {}
     if not isinstance(body, dict):
-        raise Unusable(f"{FILE}: keys with values are wanted, such as {BOOT_IMAGE}: shimx64.efi")
+        raise UnusableContent(f"{FILE}: keys with values are wanted, such as {BOOT_IMAGE}: shimx64.efi")
     loaders = {Loader.X64: _path(body[BOOT_IMAGE], BOOT_IMAGE)} if body.get(BOOT_IMAGE) is not None else {}
     return Metadata(loaders | _boot_files(body.get(BOOT_FILES)), _digest(body.get(DISK_DIGEST)))
 
@@ -71,17 +71,17 @@ def _boot_files(given: Any) -> dict[Loader, str]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise Unusable(f"{FILE}: {BOOT_FILES}: keys out of {', '.join(_LOADERS)} with paths are wanted")
+        raise UnusableContent(f"{FILE}: {BOOT_FILES}: keys out of {', '.join(_LOADERS)} with paths are wanted")
     unknown = [repr(key) for key in given if key not in _LOADERS]
     if unknown:
-        raise Unusable(f"{FILE}: {BOOT_FILES} has {', '.join(unknown)}; {', '.join(_LOADERS)} are known")
+        raise UnusableContent(f"{FILE}: {BOOT_FILES} has {', '.join(unknown)}; {', '.join(_LOADERS)} are known")
     return {_LOADERS[key]: _path(value, f"{BOOT_FILES}.{key}") for key, value in given.items() if value is not None}
 
 
 def _path(value: Any, key: str) -> str:
     found = normalized_path(value) if isinstance(value, str) else None
     if found is None:
-        raise Unusable(f"{FILE}: {key}: {ascii(value)[:100]} is no path of a file below disk/")
+        raise UnusableContent(f"{FILE}: {key}: {ascii(value)[:100]} is no path of a file below disk/")
     return found
 
 
@@ -90,7 +90,7 @@ def _digest(value: Any) -> str:
         return ""
     found = _DIGEST.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise Unusable(f"{FILE}: {DISK_DIGEST}: 64 hexadecimal digits in lower case are wanted, in quotes")
+        raise UnusableContent(f"{FILE}: {DISK_DIGEST}: 64 hexadecimal digits in lower case are wanted, in quotes")
     return found[1]
 
 
@@ -100,18 +100,18 @@ def read_netboot(root: Path) -> Metadata:
     Args:
         root: the image's directory `disk`.
     Raises:
-        Unusable: the image has no metadata, or the metadata names a missing file.
+        UnusableContent: the image has no metadata, or the metadata names a missing file.
     """
     path = root / FILE
     if not path.is_file():
-        raise Unusable(f"disk/{FILE} is missing; it names the boot files, as in {BOOT_IMAGE}: shimx64.efi")
+        raise UnusableContent(f"disk/{FILE} is missing; it names the boot files, as in {BOOT_IMAGE}: shimx64.efi")
     metadata = parse_metadata(_content(path))
     if not metadata.loaders:
-        raise Unusable(f"{FILE}: {BOOT_IMAGE} is missing, and {BOOT_FILES} names no file either")
+        raise UnusableContent(f"{FILE}: {BOOT_IMAGE} is missing, and {BOOT_FILES} names no file either")
     for loader, name in metadata.loaders.items():
         if not _is_file(root, name) and not _is_file(root, name + TEMPLATE):
             key = BOOT_IMAGE if loader is Loader.X64 else f"{BOOT_FILES}.{loader.value}"
-            raise Unusable(f"{FILE}: {key}: there is no disk/{name} in the image")
+            raise UnusableContent(f"{FILE}: {key}: there is no disk/{name} in the image")
     return metadata
 
 
@@ -124,12 +124,12 @@ def read_disk(root: Path, *, alone: bool) -> str:
         root: the image's directory `disk`.
         alone: the image serves only as a disk image.
     Raises:
-        Unusable: a required disk image is missing, or its metadata is invalid.
+        UnusableContent: a required disk image is missing, or its metadata is invalid.
     """
     image = next((name for name in DISK_IMAGES if _is_file(root, name)), None)
     if image is None:
         if alone:
-            raise Unusable(f"it has neither {' nor '.join(f'disk/{name}' for name in DISK_IMAGES)}")
+            raise UnusableContent(f"it has neither {' nor '.join(f'disk/{name}' for name in DISK_IMAGES)}")
         return ""
     said = parse_metadata(_content(root / FILE)).disk_sha256 if _is_file(root, FILE) else ""
     return said or _sum(root / image)

@@ -15,7 +15,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine, NetbootMilestone
 from unbounded.api.operation import OperationsStatus
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.store import ImageStore
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -122,7 +122,7 @@ def _recorded_digest(machine: Machine) -> str:
     digest = machine.status.netboot.image_digest if machine.status.netboot else None
     try:
         return str(Digest.parse(digest)) if digest else ""
-    except Unusable:
+    except UnusableContent:
         return ""
 
 

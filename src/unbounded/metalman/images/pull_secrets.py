@@ -6,7 +6,7 @@ from typing import Final
 
 from unbounded.api.core import SECRETS
 from unbounded.fetch.failures import Denied
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman.images.references import PullSecret
@@ -14,7 +14,7 @@ from unbounded.metalman.images.references import PullSecret
 CONFIG_KEY: Final = ".dockerconfigjson"
 
 
-async def logins_of(api: Api, secret: PullSecret | None, others: Logins) -> Logins:
+async def logins_of(api: Api, secret: PullSecret | None, others: RegistryLogins) -> RegistryLogins:
     """Return the logins of a pull secret, followed by `others`. Each call reads the Secret, as users correct Secrets.
 
     Raises:
@@ -36,4 +36,4 @@ async def logins_of(api: Api, secret: PullSecret | None, others: Logins) -> Logi
         content = None
     if content is None:
         raise Denied(f"{secret} has no key {CONFIG_KEY}; type kubernetes.io/dockerconfigjson is wanted")
-    return Logins.from_secret(content, str(secret)).joined(others)
+    return RegistryLogins.from_secret(content, str(secret)).joined(others)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from unbounded.api.machine import Machine, SecretReference
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
 
@@ -49,7 +49,7 @@ class ImageReference:
         """Return whether the reference always resolves to the same image."""
         try:
             return Reference.parse(self.reference).digest is not None
-        except Unusable:
+        except UnusableContent:
             return False
 
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from unbounded.fetch.store import Progress, Stored
+from unbounded.fetch.store import PullProgress, Stored
 from unbounded.kube.backoff import Backoff
 from unbounded.metalman.images.metadata import Metadata
 from unbounded.metalman.images.references import ImageReference, ImageUse
@@ -71,4 +71,4 @@ class ImageState:
     want: ImageReference
     digest: str = ""
     problem: ImageProblem | None = None
-    progress: Progress | None = None
+    progress: PullProgress | None = None

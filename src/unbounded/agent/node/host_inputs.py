@@ -12,10 +12,10 @@ from typing import Final
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot
-from unbounded.agent.node.devices import Devices
-from unbounded.agent.node.files import HostNames, Resolver, resolver
-from unbounded.agent.node.nspawn import Bind, override, settings
-from unbounded.agent.node.nvidia import PLACE, SHOWN, Libraries
+from unbounded.agent.node.devices import HostDevices
+from unbounded.agent.node.files import DnsResolution, HostNames, dns_resolution
+from unbounded.agent.node.nspawn import BindMount, override, settings
+from unbounded.agent.node.nvidia import PLACE, SHOWN, DriverLibraries
 from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
 from unbounded.kube.durable import write_durably
@@ -23,7 +23,7 @@ from unbounded.kube.durable import write_durably
 MODULES: Final = "/lib/modules"
 
 
-class Surroundings:
+class HostInputs:
     """Reads the host at each call; methods block for as long as reading small files takes."""
 
     def __init__(self, layout: Layout) -> None:
@@ -35,7 +35,7 @@ class Surroundings:
     def os_release(self) -> str:
         return self._read("/etc/os-release") or self._read("/usr/lib/os-release")
 
-    def resolver(self) -> Resolver:
+    def resolver(self) -> DnsResolution:
         found = self._layout.at("/etc/resolv.conf")
         target = Path(os.path.realpath(found))
         try:
@@ -43,7 +43,7 @@ class Surroundings:
             names = frozenset(path.name for path in target.parent.iterdir())
         except OSError:
             content, names = b"", frozenset()
-        return resolver(f"/{target.relative_to(os.path.realpath(self._layout.root))}", names, content)
+        return dns_resolution(f"/{target.relative_to(os.path.realpath(self._layout.root))}", names, content)
 
     def address(self, goal: NodeGoal) -> str:
         """Return the address of the Node; empty for kubelet's choice.
@@ -54,9 +54,9 @@ class Surroundings:
         wanted = (goal.settings.kubelet.node_ip if goal.settings.kubelet else None) or ""
         return address_in(wanted) if "/" in wanted else wanted
 
-    def files(self, slot: Slot, devices: Devices, driver: Libraries) -> Mapping[Path, str]:
+    def files(self, slot: Slot, devices: HostDevices, driver: DriverLibraries) -> Mapping[Path, str]:
         """Return the files of the slot for the host's systemd and nspawn, by path."""
-        modules = (Bind(MODULES, MODULES),) if self._layout.at(MODULES).is_dir() else ()
+        modules = (BindMount(MODULES, MODULES),) if self._layout.at(MODULES).is_dir() else ()
         own = self.resolver().bind
         binds = (*modules, *((own,) if own else ()), *driver.binds)
         return {
@@ -72,7 +72,7 @@ class Surroundings:
             write_durably(path, text.encode(), mode=0o644)
         return bool(changed)
 
-    def refresh(self, slot: Slot, driver: Libraries) -> None:
+    def refresh(self, slot: Slot, driver: DriverLibraries) -> None:
         """Update host-dependent files inside a stopped slot: the copy of resolv.conf, the links of the driver."""
         resolve = self.resolver()
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:

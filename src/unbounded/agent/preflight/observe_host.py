@@ -10,12 +10,12 @@ from typing import Final
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
-from unbounded.agent.node.applied import read_applied
+from unbounded.agent.node.build_record import read_build_record
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.ports import Commands, Units
-from unbounded.agent.preflight.seen import Found, Graphics, Host
+from unbounded.agent.preflight.observations import Graphics, HostObservation, SlotObservation
 from unbounded.agent.steps import docker, sysctl
-from unbounded.agent.steps.host import Host as Programs
+from unbounded.agent.steps.host import StepHost as Programs
 from unbounded.agent.steps.packages import MANAGERS, PROGRAMS
 from unbounded.api.failures import Failure, Rejected
 
@@ -25,13 +25,13 @@ _DISPLAY: Final = "0x03"  # prefix of PCI class codes of display controllers
 _CALL_S: Final = 10.0
 
 
-async def look(layout: Layout, commands: Commands, units: Units) -> Host:
+async def observe_host(layout: Layout, commands: Commands, units: Units) -> HostObservation:
     """Return the observed state of the host. An unreadable value counts as absent."""
     has = Programs(layout, commands, units).has
     release = _os_release(layout.at("/etc/os-release"))
     version, controllers = _cgroups(layout)
     free_bytes, free_inodes = _free(layout.at("/var/lib"))
-    return Host(
+    return HostObservation(
         uid=os.geteuid(),
         system=release.get("ID", ""),
         like=tuple(release.get("ID_LIKE", "").split()),
@@ -107,14 +107,14 @@ def graphics(layout: Layout) -> Graphics:
     return Graphics(len(cards), len(devices), told[1] if told else "")
 
 
-async def _slot(layout: Layout, units: Units, slot: Slot) -> Found:
+async def _slot(layout: Layout, units: Units, slot: Slot) -> SlotObservation:
     exists = layout.rootfs(slot).is_dir()
     try:
-        applied = read_applied(layout, slot)
-        return Found(exists, applied, running=applied is not None and await _active(units, unit_of(slot)))
+        applied = read_build_record(layout, slot)
+        return SlotObservation(exists, applied, running=applied is not None and await _active(units, unit_of(slot)))
     except Rejected as failure:
         unseen = isinstance(failure.__cause__, PermissionError)  # only root can read it
-        return Found(exists, broken="" if unseen else str(failure))
+        return SlotObservation(exists, broken="" if unseen else str(failure))
 
 
 async def _systemd(commands: Commands) -> int:

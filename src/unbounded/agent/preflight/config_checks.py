@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from unbounded.agent.goal import NO_IMAGE
 from unbounded.agent.node.sandbox import ARCHIVE
-from unbounded.agent.preflight.report import Finding, Severity, error, fine, warning
-from unbounded.agent.preflight.seen import Host, Reached, Trouble
+from unbounded.agent.node_spec.from_config import NO_IMAGE
+from unbounded.agent.preflight.observations import HostObservation, NetworkFault, ServiceAnswer
+from unbounded.agent.preflight.report import PreflightFinding, Severity, error, fine, warning
 from unbounded.join.agent_config import AgentConfig
 
 ARTIFACTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -19,7 +19,7 @@ ARTIFACTS: Final[Mapping[str, tuple[str, ...]]] = {
 _REFUSED: Final = (401, 403)
 
 
-def api_server(reached: Reached) -> Finding:
+def api_server(reached: ServiceAnswer) -> PreflightFinding:
     """Accept any answer but a 5xx as that of an API server: before the host has joined, 401 and 403 are expected."""
     name = "api-server-reachable"
     if reached.trouble:
@@ -29,7 +29,7 @@ def api_server(reached: Reached) -> Finding:
     return fine(name, reached.key, f"it answers {reached.status}")
 
 
-def image(reached: Reached | None, *, debootstrap: bool) -> Finding:
+def image(reached: ServiceAnswer | None, *, debootstrap: bool) -> PreflightFinding:
     """Report a rejected login as a warning: `start` reads the cluster's Secrets later, when the host has joined.
 
     Args:
@@ -46,13 +46,13 @@ def image(reached: Reached | None, *, debootstrap: bool) -> Finding:
     return _artifact(name, reached)
 
 
-def artifact(reached: Reached) -> Finding:
+def artifact(reached: ServiceAnswer) -> PreflightFinding:
     """Check a file of a release; `what` begins with its name."""
     own = reached.what.partition(" ")[0]
     return _artifact(next(name for name, artifacts in ARTIFACTS.items() if own in artifacts), reached)
 
 
-def sandbox(reached: Reached | None, *, has_image: bool) -> Finding:
+def sandbox(reached: ServiceAnswer | None, *, has_image: bool) -> PreflightFinding:
     """Check the archive of the sandbox image, which a node image may contain.
 
     Args:
@@ -71,9 +71,9 @@ def sandbox(reached: Reached | None, *, has_image: bool) -> Finding:
     return found
 
 
-def _artifact(name: str, reached: Reached) -> Finding:
+def _artifact(name: str, reached: ServiceAnswer) -> PreflightFinding:
     if not reached.kept and (reached.trouble or not 200 <= reached.status < 300):
-        authority = ": CaBundle has to hold its authority" if reached.trouble is Trouble.UNTRUSTED else ""
+        authority = ": CaBundle has to hold its authority" if reached.trouble is NetworkFault.UNTRUSTED else ""
         return error(name, reached.what, f"{_said(reached)}{authority} ({_named(reached)})")
     there = "it is on this host" if reached.kept else "to be had"
     if reached.unchecked:
@@ -84,12 +84,12 @@ def _artifact(name: str, reached: Reached) -> Finding:
     return fine(name, reached.what, there)
 
 
-def _named(reached: Reached) -> str:
+def _named(reached: ServiceAnswer) -> str:
     """Return the configuration keys that name the service."""
     return f"{reached.key}, through {reached.proxy}" if reached.proxy else reached.key
 
 
-def _said(reached: Reached) -> str:
+def _said(reached: ServiceAnswer) -> str:
     if reached.trouble:
         return reached.trouble.value
     if reached.status in (404, 410):
@@ -99,7 +99,7 @@ def _said(reached: Reached) -> str:
     return f"the answer is {reached.status}"
 
 
-def configuration(config: AgentConfig, unknown_keys: Iterable[str], *, joined: bool) -> Iterator[Finding]:
+def configuration(config: AgentConfig, unknown_keys: Iterable[str], *, joined: bool) -> Iterator[PreflightFinding]:
     """Yield findings about a valid configuration.
 
     Args:
@@ -121,7 +121,9 @@ def configuration(config: AgentConfig, unknown_keys: Iterable[str], *, joined: b
         yield fine(name, "configuration", "without faults")
 
 
-def attestation(config: AgentConfig, host: Host, reached: Reached | None) -> Iterator[Finding]:
+def attestation(
+    config: AgentConfig, host: HostObservation, reached: ServiceAnswer | None
+) -> Iterator[PreflightFinding]:
     """Yield findings about attestation; none where a token or a program is configured."""
     name = "attestation"
     if not config.attest.url:
@@ -129,14 +131,16 @@ def attestation(config: AgentConfig, host: Host, reached: Reached | None) -> Ite
     if not host.tpm:
         yield error(name, "TPM", "there is no /dev/tpmrm0: enable the TPM 2.0 in the firmware, or configure a token")
     if reached is not None:
-        told = error if reached.trouble in (Trouble.WRONG, Trouble.UNTRUSTED, Trouble.NO_TLS) else warning
+        told = (
+            error if reached.trouble in (NetworkFault.WRONG, NetworkFault.UNTRUSTED, NetworkFault.NO_TLS) else warning
+        )
         if reached.trouble:
             yield told(name, reached.key, f"{_said(reached)}; it is only there while a replacement of the host waits")
         elif host.tpm:
             yield fine(name, reached.key, f"it answers {reached.status}")
 
 
-def not_checked(names: Iterable[str]) -> Iterator[Finding]:
+def not_checked(names: Iterable[str]) -> Iterator[PreflightFinding]:
     """Yield findings for checks that need a configuration, where there is no valid one."""
     for name in names:
         yield warning(name, "configuration", "not checked: the configuration cannot be used")

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from unbounded.agent.desired import desired, same_node
-from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.agent.model import ConfigurationId, NodeGoal
+from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
+from unbounded.agent.node_spec.from_machine import desired_node, same_node
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.machine import Machine
-from unbounded.join.agent_config import AgentConfig, Downloads, Source
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
 from unbounded.join.node_marks import newest
 
 OURS = {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab"}
@@ -27,7 +27,7 @@ BASE = NodeGoal(
     containerd_version="2.1.8",
     runc_version="1.5.0",
     cni_version="1.5.1",
-    downloads=Downloads(runc=Source(base_url="https://mirror/runc")),
+    downloads=Downloads(runc=ArtifactSource(base_url="https://mirror/runc")),
 )
 
 
@@ -43,7 +43,7 @@ def version_of(number: int = 2, name: str = "workers", **template: Any) -> Machi
 
 
 def test_what_nobody_sets_stays_as_the_node_has_it() -> None:
-    wanted = desired(machine_of(kubernetes={}), None, BASE)
+    wanted = desired_node(machine_of(kubernetes={}), None, BASE)
     assert wanted.goal == BASE
     assert wanted.same
     assert wanted.conflicts == ()
@@ -51,7 +51,7 @@ def test_what_nobody_sets_stays_as_the_node_has_it() -> None:
 
 def test_a_machine_that_says_what_the_node_is_has_no_drift() -> None:
     spec = {"kubernetes": {"version": "v1.33.1"}, "agent": {"image": "registry/node:v1"}}
-    assert desired(machine_of(**spec), None, BASE).same
+    assert desired_node(machine_of(**spec), None, BASE).same
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_machine_that_says_what_the_node_is_has_no_drift() -> None:
     ids=["version", "short version", "image", "labels", "taints", "containerd", "cni", "kubelet's own version"],
 )
 def test_what_the_machine_sets_is_wanted_and_named_as_drift(spec: dict[str, Any], drift: str) -> None:
-    wanted = desired(machine_of(**spec), None, BASE)
+    wanted = desired_node(machine_of(**spec), None, BASE)
     assert len(wanted.drift) == 1
     assert drift in wanted.drift[0]
 
@@ -84,25 +84,25 @@ def test_versions_mean_the_same_here_as_they_do_at_the_start() -> None:
     config = AgentConfig(
         machine_name="m1",
         downloads=Downloads(
-            kubernetes=Source(version="v1.33"),
-            containerd=Source(version="2.1"),
-            runc=Source(version="1.5", base_url="https://mirror/runc"),
-            crictl=Source(version="1.33"),
+            kubernetes=ArtifactSource(version="v1.33"),
+            containerd=ArtifactSource(version="2.1"),
+            runc=ArtifactSource(version="1.5", base_url="https://mirror/runc"),
+            crictl=ArtifactSource(version="1.33"),
         ),
     )
-    started = msgspec.structs.replace(node_goal(config, HostFacts()), labels=OURS)
+    started = msgspec.structs.replace(goal_from_config(config, HostFacts()), labels=OURS)
     for with_kubernetes in (True, False):
         spec: dict[str, Any] = {"kubernetes": {}} if with_kubernetes else {}
-        assert desired(machine_of(**spec, agent={"downloads": downloads}), None, started).drift == ()
+        assert desired_node(machine_of(**spec, agent={"downloads": downloads}), None, started).drift == ()
 
 
 def test_a_version_without_a_place_comes_from_where_things_come_now_and_has_no_digest_of_another_one() -> None:
-    mirror = Source(base_url="https://mirror", sha256="d" * 64)
+    mirror = ArtifactSource(base_url="https://mirror", sha256="d" * 64)
     base = msgspec.structs.replace(BASE, downloads=Downloads(runc=mirror, cni=mirror, containerd=mirror))
     downloads = {"runc": {"version": "v1.5.0"}, "cni": {"version": "1.6.0"}, "containerd": {"baseURL": "https://mine"}}
-    found = desired(machine_of(agent={"downloads": downloads}), None, base).goal.downloads
-    assert (found.runc, found.cni) == (mirror, Source(base_url="https://mirror"))
-    assert found.containerd == Source(base_url="https://mine")
+    found = desired_node(machine_of(agent={"downloads": downloads}), None, base).goal.downloads
+    assert (found.runc, found.cni) == (mirror, ArtifactSource(base_url="https://mirror"))
+    assert found.containerd == ArtifactSource(base_url="https://mine")
 
 
 def test_the_configuration_is_wanted_with_its_name_and_number() -> None:
@@ -117,7 +117,7 @@ def test_the_configuration_is_wanted_with_its_name_and_number() -> None:
         },
         agent={"image": "registry/node:v9"},
     )
-    goal = desired(machine_of(), version, BASE).goal
+    goal = desired_node(machine_of(), version, BASE).goal
     assert goal.configuration == ConfigurationId(name="workers", version=2, version_name="workers-v2")
     assert (goal.kubernetes_version, goal.image) == ("1.34.2", "registry/node:v9")
     assert goal.labels == {**OURS, "pool": "a"}
@@ -146,7 +146,7 @@ def test_where_both_set_a_field_the_configuration_wins_and_the_field_is_named() 
         },
         agent={"image": "registry/node:v2"},
     )
-    wanted = desired(machine_of(**spec), version, BASE)
+    wanted = desired_node(machine_of(**spec), version, BASE)
     assert (wanted.goal.kubernetes_version, wanted.goal.image) == ("1.34.0", "registry/node:v2")
     assert wanted.goal.labels == {**OURS, "pool": "a", "mine": "1", "both": "x"}
     assert wanted.goal.taints == ("gpu=yes:NoSchedule", "mine=1:NoSchedule")
@@ -160,12 +160,12 @@ def test_where_both_set_a_field_the_configuration_wins_and_the_field_is_named() 
 
 def test_fields_that_both_set_alike_are_no_conflict() -> None:
     version = version_of(kubernetes={"version": "1.34.0"})
-    assert desired(machine_of(kubernetes={"version": "v1.34.0"}), version, BASE).conflicts == ()
+    assert desired_node(machine_of(kubernetes={"version": "v1.34.0"}), version, BASE).conflicts == ()
 
 
 def test_another_version_with_the_same_content_is_no_drift() -> None:
-    before = desired(machine_of(kubernetes={}), version_of(1, kubernetes={"version": "1.34.0"}), BASE).goal
-    after = desired(machine_of(kubernetes={}), version_of(2, kubernetes={"version": "1.34.0"}), before)
+    before = desired_node(machine_of(kubernetes={}), version_of(1, kubernetes={"version": "1.34.0"}), BASE).goal
+    after = desired_node(machine_of(kubernetes={}), version_of(2, kubernetes={"version": "1.34.0"}), before)
     assert after.same
     assert after.goal.configuration is not None
     assert after.goal.configuration.version == 2
@@ -183,7 +183,7 @@ NONE: dict[str, Any] = {"nodeLabels": {}, "registerWithTaints": []}
 def test_labels_and_taints_that_were_taken_away_are_taken_away(
     machine: Machine, version: MachineConfigurationVersion | None
 ) -> None:
-    wanted = desired(machine, version, LABELLED)
+    wanted = desired_node(machine, version, LABELLED)
     assert (wanted.goal.labels, wanted.goal.taints) == (OURS, ())
     assert wanted.drift == ("kubernetes.nodeLabels (old)", "kubernetes.registerWithTaints")
 
@@ -199,18 +199,18 @@ def test_labels_and_taints_that_were_taken_away_are_taken_away(
 def test_labels_and_taints_that_nobody_speaks_of_stay(
     machine: Machine, version: MachineConfigurationVersion | None
 ) -> None:
-    assert desired(machine, version, LABELLED).same
+    assert desired_node(machine, version, LABELLED).same
 
 
 def test_what_a_node_that_serves_follows_makes_no_other_node() -> None:
     assert same_node(BASE, LABELLED)
-    assert same_node(BASE, desired(machine_of(), version_of(kubernetes={}), BASE).goal)
+    assert same_node(BASE, desired_node(machine_of(), version_of(kubernetes={}), BASE).goal)
     assert not same_node(BASE, msgspec.structs.replace(LABELLED, image="registry/node:v2"))
 
 
 def test_nobody_can_label_the_node_as_that_of_another_machine() -> None:
     spec = {"kubernetes": {"nodeLabels": {"unbounded-cloud.io/machine": "m2"}}}
-    assert desired(machine_of(**spec), None, BASE).goal.labels == OURS
+    assert desired_node(machine_of(**spec), None, BASE).goal.labels == OURS
 
 
 def test_the_newest_version_is_the_highest_number_of_that_configuration() -> None:

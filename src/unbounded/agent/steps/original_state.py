@@ -17,13 +17,13 @@ T = TypeVar("T", bound=msgspec.Struct)
 FORMAT: Final = 1
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _StoredState(msgspec.Struct, frozen=True):
     format: int
     found: msgspec.Raw
 
 
 @dataclass(frozen=True)
-class Before(Generic[T]):
+class OriginalState(Generic[T]):
     """Record of one step's original state.
 
     Args:
@@ -49,7 +49,7 @@ class Before(Generic[T]):
         except FileNotFoundError:
             return None
         try:
-            kept = msgspec.json.decode(content, type=_Kept)
+            kept = msgspec.json.decode(content, type=_StoredState)
             if kept.format > FORMAT:
                 raise Rejected(
                     f"{path} has format {kept.format}, this agent knows {FORMAT}: use the agent that wrote it"
@@ -69,7 +69,7 @@ class Before(Generic[T]):
     def replace(self, layout: Layout, found: T) -> None:
         """Write this state, and replace an earlier record."""
         make_folders(layout.changes, mode=0o700)
-        content = msgspec.json.encode(_Kept(FORMAT, msgspec.Raw(msgspec.json.encode(found))))
+        content = msgspec.json.encode(_StoredState(FORMAT, msgspec.Raw(msgspec.json.encode(found))))
         write_durably(self.path(layout), content)
 
     def forget(self, layout: Layout) -> None:

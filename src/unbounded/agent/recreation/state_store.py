@@ -16,7 +16,7 @@ from unbounded.kube.durable import remove_durably, write_durably
 FORMAT: Final = 1
 
 
-class Phase(StrEnum):
+class RecreationPhase(StrEnum):
     """Progress of a recreation. The first four can still return to the old slot; from Committed on the new slot is the
     node.
     """
@@ -49,7 +49,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     uid: str
-    phase: Phase
+    phase: RecreationPhase
     source: Slot
     goal: NodeGoal
     why: str
@@ -65,7 +65,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.source.other
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class FailedRecreation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The last recreation that failed, while no later one has succeeded.
 
     Args:
@@ -83,7 +83,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = FORMAT
 
 
-class Book(Protocol):
+class RecreationStore(Protocol):
     """Store of both records. A completed write survives a loss of power.
 
     Reading raises Rejected for a record of a later agent, and for a damaged one.
@@ -92,15 +92,15 @@ class Book(Protocol):
     def current(self) -> Transition | None: ...
     def write(self, transition: Transition) -> None: ...
     def clear(self) -> None: ...
-    def failed(self) -> Failed | None: ...
-    def fail(self, failed: Failed) -> None: ...
+    def failed(self) -> FailedRecreation | None: ...
+    def fail(self, failed: FailedRecreation) -> None: ...
     def forget(self) -> None: ...
 
 
-T = TypeVar("T", Transition, Failed)
+T = TypeVar("T", Transition, FailedRecreation)
 
 
-class DiskBook:
+class DiskStore:
     """Store in two files of the layout. Methods block for as long as the disk takes to sync a small file."""
 
     def __init__(self, layout: Layout) -> None:
@@ -115,10 +115,10 @@ class DiskBook:
     def clear(self) -> None:
         remove_durably(self._current)
 
-    def failed(self) -> Failed | None:
-        return _read(self._failed, Failed)
+    def failed(self) -> FailedRecreation | None:
+        return _read(self._failed, FailedRecreation)
 
-    def fail(self, failed: Failed) -> None:
+    def fail(self, failed: FailedRecreation) -> None:
         _write(self._failed, failed)
 
     def forget(self) -> None:
@@ -144,5 +144,5 @@ def _read(path: Path, kind: type[T]) -> T | None:
     raise Rejected(f"{path} has format {found}, this agent knows {FORMAT}: it is from a later one, and left as it is")
 
 
-def _write(path: Path, content: Transition | Failed) -> None:
+def _write(path: Path, content: Transition | FailedRecreation) -> None:
     write_durably(path, msgspec.json.format(msgspec.json.encode(content)))

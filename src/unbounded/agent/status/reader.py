@@ -12,28 +12,36 @@ from typing import Final, TypeVar
 import msgspec
 
 from unbounded.agent.build import this_build
-from unbounded.agent.kept import kept_config
 from unbounded.agent.layout import DAEMON_UNIT, Layout
 from unbounded.agent.lock import holder
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
-from unbounded.agent.node.applied import read_applied
+from unbounded.agent.node.build_record import read_build_record
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.ports import Units
-from unbounded.agent.recreation.state import DiskBook
-from unbounded.agent.status.state import Daemon, Node, Program, Recreation, Releases, State, Upgrade
+from unbounded.agent.recreation.state_store import DiskStore
+from unbounded.agent.status.state import (
+    DaemonState,
+    HostState,
+    ProgramVersion,
+    RecreationState,
+    ReleasesState,
+    SlotState,
+    UpgradeTrialState,
+)
+from unbounded.agent.stored_config import read_stored_config
 from unbounded.agent.upgrade.releases import Colour
-from unbounded.agent.upgrade.releases import Releases as Slots
+from unbounded.agent.upgrade.releases import ReleaseSlots as Slots
 from unbounded.agent.upgrade.trial import TrialStore
 from unbounded.api.failures import Failure
-from unbounded.join.csr import Files, agent_identity
+from unbounded.join.csr import IdentityFiles, agent_identity
 from unbounded.kube.clock import rfc3339
 
 SYSTEMD: Final = "/run/systemd/system"
 T = TypeVar("T")
 
 
-class Looking:
+class StateReader:
     """Reader of this host's state.
 
     Args:
@@ -46,20 +54,20 @@ class Looking:
         self._inside = inside
         self._unknown: list[str] = []
 
-    async def state(self) -> State:
+    async def state(self) -> HostState:
         """Return the whole present state."""
         layout, build = self._layout, this_build()
-        config = self._try("configuration", lambda: kept_config(layout), None)
+        config = self._try("configuration", lambda: read_stored_config(layout), None)
         machine = config.machine_name if config else ""
-        book = DiskBook(layout)
+        book = DiskStore(layout)
         nodes = await asyncio.gather(*(self._node(slot) for slot in Slot))
-        return State(
-            program=Program(version=build.version, build=build.build),
+        return HostState(
+            program=ProgramVersion(version=build.version, build=build.build),
             machine=machine,
             missing=self._try("machine", self._missing, ""),
             certificate_ends=self._try("certificate", lambda: self._ends(machine), "") if machine else "",
             nodes=tuple(nodes),
-            daemon=await self._ask("daemon", self._daemon, Daemon()),
+            daemon=await self._ask("daemon", self._daemon, DaemonState()),
             releases=self._releases(),
             upgrade=self._try("upgrade", self._upgrade, None),
             recreation=self._try("recreation", lambda: _recreation(book), None),
@@ -93,18 +101,18 @@ class Looking:
         return path.read_text().strip() if _there(path) else ""
 
     def _ends(self, machine: str) -> str:
-        held = Files(self._layout.identity, agent_identity(machine)).held()
+        held = IdentityFiles(self._layout.identity, agent_identity(machine)).held()
         return rfc3339(held.ends) if held else ""
 
-    async def _node(self, slot: Slot) -> Node:
+    async def _node(self, slot: Slot) -> SlotState:
         layout = self._layout
-        applied = self._try(slot, lambda: read_applied(layout, slot), None)
+        applied = self._try(slot, lambda: read_build_record(layout, slot), None)
         exists = self._try(slot, lambda: _there(layout.rootfs(slot)), False)
         goal = applied.goal if applied else None
-        found = Node(slot=slot, exists=exists, whole=applied is not None)
+        found = SlotState(slot=slot, exists=exists, whole=applied is not None)
         if applied is not None and goal is not None:
             named = goal.configuration
-            found = Node(
+            found = SlotState(
                 slot=slot,
                 exists=exists,
                 whole=True,
@@ -116,7 +124,7 @@ class Looking:
             )
         return await self._running(found)
 
-    async def _running(self, node: Node) -> Node:
+    async def _running(self, node: SlotState) -> SlotState:
         async def unit(units: Units, name: str) -> str:
             return (await units.look(name)).active
 
@@ -130,23 +138,23 @@ class Looking:
         }
         return msgspec.structs.replace(node, machine=machine, **states)
 
-    async def _daemon(self) -> Daemon:
+    async def _daemon(self) -> DaemonState:
         unit = await self._units.look(DAEMON_UNIT)
         active = "not-found" if unit.load == "not-found" else unit.active
-        return Daemon(active=active, enabled=unit.enabled, pid=unit.main_pid, restarts=unit.restarts)
+        return DaemonState(active=active, enabled=unit.enabled, pid=unit.main_pid, restarts=unit.restarts)
 
-    def _releases(self) -> Releases:
+    def _releases(self) -> ReleasesState:
         slots = Slots(self._layout)
         chosen = slots.selection()
         versions = {one: slots.about(one).version or "?" for one in Colour if slots.works(one)}
-        return Releases(
+        return ReleasesState(
             current=chosen.current or "",
             last_good=chosen.last_good or "",
             blue=versions.get(Colour.BLUE, ""),
             green=versions.get(Colour.GREEN, ""),
         )
 
-    def _upgrade(self) -> Upgrade | None:
+    def _upgrade(self) -> UpgradeTrialState | None:
         """Return the open trial; its file remains after it has ended."""
         trial = TrialStore(self._layout).read()
         chosen = Slots(self._layout).selection()
@@ -154,7 +162,7 @@ class Looking:
             return None
         if TrialStore(self._layout).way_back() is not None:
             return None
-        return Upgrade(
+        return UpgradeTrialState(
             operation=trial.operation,
             from_version=trial.former_version,
             to_version=trial.version,
@@ -171,11 +179,11 @@ def _there(path: Path) -> bool:
     return True
 
 
-def _recreation(book: DiskBook) -> Recreation | None:
+def _recreation(book: DiskStore) -> RecreationState | None:
     found = book.current()
     if found is None:
         return None
-    return Recreation(
+    return RecreationState(
         why=found.why,
         phase=found.phase,
         kubernetes_version=found.goal.kubernetes_version,
@@ -185,10 +193,10 @@ def _recreation(book: DiskBook) -> Recreation | None:
     )
 
 
-def _failed(book: DiskBook) -> Recreation | None:
+def _failed(book: DiskStore) -> RecreationState | None:
     found = book.failed()
     if found is None:
         return None
-    return Recreation(
+    return RecreationState(
         why=found.why, kubernetes_version=found.goal.kubernetes_version, attempt=found.attempts, since=found.at
     )

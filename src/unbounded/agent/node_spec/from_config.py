@@ -12,7 +12,7 @@ from unbounded.agent.causes import NoImage
 from unbounded.agent.model import NodeGoal
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.node_settings import NodeSettings, ProxySettings
-from unbounded.join.agent_config import AgentConfig, Downloads, Proxy, Source
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, Proxy
 
 NO_IMAGE: Final = (
     "no image of the node's root file system is named: set spec.agent.image of the Machine,"
@@ -42,7 +42,7 @@ class HostFacts:
     debootstrap: bool = False
 
 
-def node_goal(config: AgentConfig, facts: HostFacts) -> NodeGoal:
+def goal_from_config(config: AgentConfig, facts: HostFacts) -> NodeGoal:
     """Return the goal of the configuration, with every version explicit: a later agent with other defaults reads the
     same.
 
@@ -52,7 +52,7 @@ def node_goal(config: AgentConfig, facts: HostFacts) -> NodeGoal:
     downloads = config.downloads
     return NodeGoal(
         machine=config.machine_name,
-        kubernetes_version=release(downloads.kubernetes.version or config.cluster.version),
+        kubernetes_version=release_version(downloads.kubernetes.version or config.cluster.version),
         api_server=config.kubelet.api_server,
         ca_pem=base64.b64decode(config.cluster.ca_cert_base64).decode(),
         cluster_dns=config.cluster.cluster_dns,
@@ -61,9 +61,9 @@ def node_goal(config: AgentConfig, facts: HostFacts) -> NodeGoal:
         labels=dict(sorted({**config.kubelet.labels, LABEL_MACHINE: config.machine_name}.items())),
         taints=tuple(sorted(config.kubelet.register_with_taints)),
         downloads=_without_versions(downloads),
-        containerd_version=release(downloads.containerd.version or config.cri.containerd.version or CONTAINERD),
-        runc_version=release(downloads.runc.version or config.cri.runc.version or RUNC),
-        cni_version=release(downloads.cni.version or config.cni.plugin_version or CNI),
+        containerd_version=release_version(downloads.containerd.version or config.cri.containerd.version or CONTAINERD),
+        runc_version=release_version(downloads.runc.version or config.cri.runc.version or RUNC),
+        cni_version=release_version(downloads.cni.version or config.cni.plugin_version or CNI),
     )
 
 
@@ -97,7 +97,7 @@ def require_image(goal: NodeGoal, facts: HostFacts) -> NodeGoal:
     return goal
 
 
-def release(text: str) -> str:
+def release_version(text: str) -> str:
     """Return a version as its project names the release: `v1.34` is 1.34.0, as all have three numbers."""
     bare = text.strip().removeprefix("v")
     return f"{bare}.0" if bare.count(".") == 1 else bare
@@ -108,14 +108,14 @@ def _without_versions(downloads: Downloads) -> Downloads:
     which follows Kubernetes', and the sandbox image's, which no node reports.
     """
 
-    def place(source: Source) -> Source:
-        return Source(base_url=source.base_url, url=source.url, sha256=source.sha256.lower())
+    def place(source: ArtifactSource) -> ArtifactSource:
+        return ArtifactSource(base_url=source.base_url, url=source.url, sha256=source.sha256.lower())
 
     return Downloads(
         kubernetes=place(downloads.kubernetes),
         containerd=place(downloads.containerd),
         runc=place(downloads.runc),
         cni=place(downloads.cni),
-        crictl=replace(place(downloads.crictl), version=release(downloads.crictl.version)),
-        sandbox=replace(place(downloads.sandbox), version=release(downloads.sandbox.version)),
+        crictl=replace(place(downloads.crictl), version=release_version(downloads.crictl.version)),
+        sandbox=replace(place(downloads.sandbox), version=release_version(downloads.sandbox.version)),
     )

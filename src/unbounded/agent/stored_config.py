@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.steps.before import make_folders
+from unbounded.agent.steps.original_state import make_folders
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.config_file import read_agent_config
@@ -22,25 +22,25 @@ def without_token(config: AgentConfig) -> AgentConfig:
     return msgspec.structs.replace(config, kubelet=msgspec.structs.replace(config.kubelet, auth=auth))
 
 
-def with_key(config: AgentConfig, public_key: str) -> AgentConfig:
+def with_release_key(config: AgentConfig, public_key: str) -> AgentConfig:
     """Return the configuration with this public key of releases."""
     return msgspec.structs.replace(config, upgrade=msgspec.structs.replace(config.upgrade, public_key=public_key))
 
 
-def with_kept_key(config: AgentConfig, kept: AgentConfig | None) -> AgentConfig:
+def with_stored_key(config: AgentConfig, kept: AgentConfig | None) -> AgentConfig:
     """Return the configuration with the stored public key where it has none: a start removes no key."""
     key = "" if kept is None else kept.upgrade.public_key
-    return with_key(config, key) if key and not config.upgrade.public_key else config
+    return with_release_key(config, key) if key and not config.upgrade.public_key else config
 
 
-def keep_config(layout: Layout, config: AgentConfig) -> None:
+def store_config(layout: Layout, config: AgentConfig) -> None:
     """Write the configuration without its token."""
     make_folders(layout.etc, mode=0o700)
     text = msgspec.json.format(msgspec.json.encode(without_token(config)), indent=2)
     write_durably(layout.config, text + b"\n", mode=_MODE)
 
 
-def kept_config(layout: Layout) -> AgentConfig | None:
+def read_stored_config(layout: Layout) -> AgentConfig | None:
     """Return the configuration that a start stored; None where no start has stored one.
 
     Raises:
@@ -53,13 +53,13 @@ def kept_config(layout: Layout) -> AgentConfig | None:
     return read_agent_config(content, str(layout.config), joined=True)
 
 
-def config_of_this_host(layout: Layout) -> AgentConfig:
+def require_stored_config(layout: Layout) -> AgentConfig:
     """Return the stored configuration.
 
     Raises:
         Rejected: no start has stored one, or the file is invalid.
     """
-    config = kept_config(layout)
+    config = read_stored_config(layout)
     if config is None:
         raise Rejected(f"there is no {layout.config}: run `unbounded-agent start` first")
     return config

@@ -18,7 +18,7 @@ import msgspec
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
-from unbounded.agent.recreation.report import Says, short
+from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.kube.durable import write_durably
 from unbounded.kube.logs import Log
@@ -34,8 +34,8 @@ _OWN: Final = (  # written by a running node, its Pods and its driver
 _DRIVER: Final = "/run/host-nvidia/"
 _SHOWN: Final = 8  # names in a message
 
-Entry = tuple[int, int, int, str]  # mode, size and mtime of a file; mode and target of a link
-Files = dict[str, Entry]
+FileEntry = tuple[int, int, int, str]  # mode, size and mtime of a file; mode and target of a link
+Files = dict[str, FileEntry]
 
 
 def record(layout: Layout, slot: Slot) -> None:
@@ -80,7 +80,7 @@ def changed_by_hand(layout: Layout, slot: Slot) -> tuple[str, ...] | None:
     return tuple(f"/{_printable(name)} ({how})" for name, how in sorted(found.items()))
 
 
-def node_says(layout: Layout) -> tuple[Says, ...]:
+def node_modified(layout: Layout) -> tuple[ConditionReport, ...]:
     """Return the condition NodeModified; none where no slot has a record. Blocking."""
     says = []
     for slot in Slot:
@@ -90,17 +90,17 @@ def node_says(layout: Layout) -> tuple[Says, ...]:
     return tuple(says[:1])
 
 
-def _says(slot: Slot, changed: tuple[str, ...]) -> Says:
+def _says(slot: Slot, changed: tuple[str, ...]) -> ConditionReport:
     if not changed:
         text = f"nothing was changed by hand in {slot} below {', '.join(f'/{one}' for one in SCOPE)}"
-        return Says(ConditionType.NODE_MODIFIED, ConditionStatus.FALSE, ConditionReason.UNCHANGED, text)
+        return ConditionReport(ConditionType.NODE_MODIFIED, ConditionStatus.FALSE, ConditionReason.UNCHANGED, text)
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     files = "1 file was" if len(changed) == 1 else f"{len(changed)} files were"
     text = f"{files} changed by hand in {slot}, and a recreation discards that: {', '.join(changed[:_SHOWN])}{more}"
-    return Says(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, short(text))
+    return ConditionReport(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, one_line(text))
 
 
-def _files(root: Path) -> Iterator[tuple[str, Entry]]:
+def _files(root: Path) -> Iterator[tuple[str, FileEntry]]:
     for top in SCOPE:
         for folder, folders, files in os.walk(root / top):
             for name in (*files, *(one for one in folders if os.path.islink(os.path.join(folder, one)))):
@@ -110,7 +110,7 @@ def _files(root: Path) -> Iterator[tuple[str, Entry]]:
                     yield path, entry
 
 
-def _entry(path: Path) -> Entry | None:
+def _entry(path: Path) -> FileEntry | None:
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
@@ -120,7 +120,7 @@ def _entry(path: Path) -> Entry | None:
     return (found.st_mode, found.st_size, found.st_mtime_ns, "") if stat.S_ISREG(found.st_mode) else None
 
 
-def _counts(path: str, entry: Entry) -> bool:
+def _counts(path: str, entry: FileEntry) -> bool:
     own = any(fnmatch(path, pattern) for pattern in _OWN)
     return not own and not entry[3].startswith(_DRIVER) and path.startswith(tuple(f"{one}/" for one in SCOPE))
 

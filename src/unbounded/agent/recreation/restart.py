@@ -13,7 +13,7 @@ from typing import Final
 from unbounded.agent.model import Slot, SlotFacts
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.perform import Lock
-from unbounded.agent.recreation.plan import Limits
+from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.api.failures import Failure
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.logs import Log
@@ -23,7 +23,7 @@ AGAIN: Final = Backoff(base_s=20.0, max_s=600.0)  # between starts of a node tha
 log = Log("agent")
 
 
-def down(facts: SlotFacts) -> str:
+def stopped_part(facts: SlotFacts) -> str:
     """Return which part of a node does not run; empty for a node that serves."""
     if not facts.running:
         return "its machine does not run"
@@ -31,14 +31,14 @@ def down(facts: SlotFacts) -> str:
     return "" if not missing else f"{' and '.join(missing)} {'do' if len(missing) > 1 else 'does'} not run"
 
 
-class Keeper:
+class NodeRestarter:
     """Restarts stopped parts of the node.
 
     Args:
         held_back: returns why another controller owns the node now; empty when none does.
     """
 
-    def __init__(self, nodes: Nodes, lock: Lock, limits: Limits, held_back: Callable[[], str]) -> None:
+    def __init__(self, nodes: Nodes, lock: Lock, limits: RecreationLimits, held_back: Callable[[], str]) -> None:
         self._nodes = nodes
         self._lock = lock
         self._limits = limits
@@ -52,7 +52,7 @@ class Keeper:
         if self._held_back():
             self._not_before = None
             return self._limits.keep_s
-        lacks = down(await self._nodes.look(home))
+        lacks = stopped_part(await self._nodes.look(home))
         now = asyncio.get_running_loop().time()
         if not lacks:
             return self._serves(now)
@@ -78,7 +78,7 @@ class Keeper:
     async def _start(self, home: Slot) -> None:
         try:
             async with self._lock("start of a node that is down"):
-                lacks = down(await self._nodes.look(home))
+                lacks = stopped_part(await self._nodes.look(home))
                 if lacks and not self._held_back():  # both may have changed while the lock was awaited
                     log.warning("the node is down, and is started", slot=str(home), why=lacks, attempt=self._starts)
                     await self._nodes.start(home)

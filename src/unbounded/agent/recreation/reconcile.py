@@ -8,32 +8,32 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.desired import Desired, desired
-from unbounded.agent.durations import Durations, Work
-from unbounded.agent.model import Applied, SlotFacts
+from unbounded.agent.durations import Durations, TimedWork
+from unbounded.agent.model import BuildRecord, SlotFacts
+from unbounded.agent.node_spec.from_machine import DesiredNode, desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
-from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.evidence import EvidenceCollector
 from unbounded.agent.recreation.perform import Performer
 from unbounded.agent.recreation.plan import (
     TABLE,
-    Commit,
-    Do,
-    Limits,
-    Prove,
-    Register,
-    Seen,
+    ChangePhase,
+    CommitNode,
+    PhaseAction,
+    ProveNode,
+    RecreationLimits,
+    RecreationObservation,
+    RegisterNode,
     Side,
-    Start,
+    StartMachine,
     Step,
-    Turn,
     plan,
 )
-from unbounded.agent.recreation.proof import Evidence
-from unbounded.agent.recreation.resolving import Resolver, Unresolved
-from unbounded.agent.recreation.state import Book, Failed, Phase, Transition
-from unbounded.agent.recreation.trigger import again_words
-from unbounded.agent.recreation.witness import Witness
+from unbounded.agent.recreation.proof import NodeEvidence
+from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, RecreationStore, Transition
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.recreation.trigger import retry_message
+from unbounded.agent.recreation.version_resolver import Unresolved, VersionResolver
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Stale
 from unbounded.api.machine import MACHINES
@@ -50,19 +50,19 @@ log = Log("agent")
 
 
 @dataclass
-class _Memory:
+class _PhaseState:
     """State of this process about the current phase; a crash loses it, and no decision depends on it then."""
 
-    phase: Phase | None = None
+    phase: RecreationPhase | None = None
     spent_s: float = 0.0
     looked_at: float = 0.0
     failures: int = 0
     error: str = ""
     hopeless: bool = False
     said: str = ""
-    witness: Witness = field(default_factory=Witness)
+    witness: EvidenceCollector = field(default_factory=EvidenceCollector)
 
-    def enter(self, phase: Phase, now: float) -> None:
+    def enter(self, phase: RecreationPhase, now: float) -> None:
         if phase is not self.phase:
             self.phase, self.spent_s, self.looked_at = phase, 0.0, now
             self.failures, self.error, self.hopeless, self.said = 0, "", False, ""
@@ -79,17 +79,17 @@ class _Memory:
         return 0.0 if self.hopeless else AGAIN.after(self.failures)
 
 
-class Carrier:
+class RecreationReconciler:
     def __init__(
         self,
         api: Api,
         machine: str,
         nodes: Nodes,
-        book: Book,
-        desk: Desk,
-        resolver: Resolver,
+        book: RecreationStore,
+        desk: RecreationStatusWriter,
+        resolver: VersionResolver,
         performer: Performer,
-        limits: Limits,
+        limits: RecreationLimits,
         durations: Durations,
     ) -> None:
         self._api = api
@@ -101,7 +101,7 @@ class Carrier:
         self._performer = performer
         self._limits = limits
         self._durations = durations
-        self._memory = _Memory()
+        self._memory = _PhaseState()
 
     async def carry_on(self, transition: Transition, node: Node | None) -> float | None:
         """Execute the next step; return the seconds until the next pass, None to wait for a change of the Machine."""
@@ -113,11 +113,11 @@ class Carrier:
             memory.count(asyncio.get_running_loop().time(), readable=False)
             raise
         step = plan(transition, seen, self._limits.on_this_host(self._durations))
-        if isinstance(step, Prove):
+        if isinstance(step, ProveNode):
             await self._say(transition, step.lacks)
             return self._limits.look_s
-        lacks = step.lacks if isinstance(step, Start) else ""
-        holder = await self._desk.hold(transition, report.in_progress(transition, report.short(lacks)))
+        lacks = step.lacks if isinstance(step, StartMachine) else ""
+        holder = await self._desk.hold(transition, report.in_progress(transition, report.one_line(lacks)))
         if holder:
             await self._give_way(transition, holder)
             return None
@@ -129,13 +129,13 @@ class Carrier:
         self._memory.phase = None  # its time starts over
         await self._desk.report((report.in_progress(transition, f"waiting, as {holder}"),), None, None)
 
-    async def _look(self, transition: Transition, node: Node | None) -> Seen:
+    async def _look(self, transition: Transition, node: Node | None) -> RecreationObservation:
         """Observe both slots, and the node where it is to be proven."""
         memory = self._memory
         source = await self._nodes.look(transition.source)
         target = await self._nodes.look(transition.target)
-        row, evidence = TABLE[transition.phase], Evidence()
-        if row.do is Do.PROVE:
+        row, evidence = TABLE[transition.phase], NodeEvidence()
+        if row.do is PhaseAction.PROVE:
             here = source if row.side is Side.SOURCE else target
             memory.witness.begin(transition.phase, here.boot_id)
             trouble = await self._nodes.kubelet_trouble(here.slot) if here.running else ""
@@ -143,11 +143,11 @@ class Carrier:
             seen = memory.witness.look(node, await self._renewal())
             evidence = replace(seen, trouble=trouble, sandbox_trouble=sandbox)
         memory.count(asyncio.get_running_loop().time(), readable=True)
-        return Seen(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
+        return RecreationObservation(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
 
     async def _sandbox_trouble(self, transition: Transition, here: SlotFacts) -> str:
         """Prove a new slot by a Pod sandbox. The old one served before, and may be from an agent without this proof."""
-        if transition.phase is not Phase.VERIFYING:
+        if transition.phase is not RecreationPhase.VERIFYING:
             return ""
         if not here.kubelet or not here.containerd:
             return f"containerd in {here.slot} does not run"
@@ -164,7 +164,7 @@ class Carrier:
         memory = self._memory
 
         async def note(text: str) -> None:
-            await self._desk.say(transition, report.in_progress(transition, report.short(text)))
+            await self._desk.say(transition, report.in_progress(transition, report.one_line(text)))
 
         try:
             await self._performer.perform(step, transition, note)
@@ -175,11 +175,11 @@ class Carrier:
             )
             return again_s
         memory.failures, memory.error, memory.hopeless = 0, "", False
-        if isinstance(step, Commit):
-            self._durations.completed(Work.READY, memory.spent_s)
-        if isinstance(step, Turn):
+        if isinstance(step, CommitNode):
+            self._durations.completed(TimedWork.READY, memory.spent_s)
+        if isinstance(step, ChangePhase):
             return await self._turn(step, transition)
-        if isinstance(step, Register):
+        if isinstance(step, RegisterNode):
             memory.witness.forget_node()
         then = getattr(step, "then", transition.phase)
         if then is None:
@@ -192,18 +192,18 @@ class Carrier:
         self._book.write(transition)
         log.info("recreation", phase=str(transition.phase), machine=self._machine, slot=str(transition.target))
 
-    async def _turn(self, step: Turn, transition: Transition) -> float | None:
+    async def _turn(self, step: ChangePhase, transition: Transition) -> float | None:
         log.warning("recreation: it does not work", machine=self._machine, why=step.why)
         if step.to is None:
             return await self._end(transition, left=step.why)
-        stranded = step.to is Phase.ABANDONED
+        stranded = step.to is RecreationPhase.ABANDONED
         failure = f"{transition.failure}; {step.why}" if transition.failure else step.why
         self._enter(msgspec.structs.replace(transition, phase=step.to, failure=failure, stranded=stranded))
         return 0.0
 
     async def _say(self, transition: Transition, text: str) -> None:
         if text != self._memory.said:
-            await self._desk.say(transition, report.in_progress(transition, report.short(text)))
+            await self._desk.say(transition, report.in_progress(transition, report.one_line(text)))
             self._memory.said = text
 
     async def _end(self, transition: Transition, left: str = "") -> float | None:
@@ -212,9 +212,9 @@ class Carrier:
         failed = None if good else self._failed(transition)
         applied = self._nodes.applied(transition.target if good else transition.source)
         wanted = await self._wanted(applied)
-        again = "" if failed is None else again_words(failed, self._limits)
-        says = report.succeeded(transition, left) if good else report.went_back(transition, again)
-        told = (says,) if wanted is None else (says, report.pending(wanted, failed))
+        again = "" if failed is None else retry_message(failed, self._limits)
+        says = report.succeeded(transition, left) if good else report.rolled_back(transition, again)
+        told = (says,) if wanted is None else (says, report.repave_pending(wanted, failed))
         if failed is None:
             self._book.forget()
         else:
@@ -223,12 +223,12 @@ class Carrier:
         if not await self._desk.end(transition, told, applied, wanted, phase):
             raise Stale("another operation has the Machine")
         self._book.clear()
-        self._memory = _Memory()
+        self._memory = _PhaseState()
         log.info("recreation ended", machine=self._machine, result=str(says.reason))
         return 0.0
 
-    def _failed(self, transition: Transition) -> Failed:
-        return Failed(
+    def _failed(self, transition: Transition) -> FailedRecreation:
+        return FailedRecreation(
             uid=transition.uid,
             goal=transition.goal,
             attempts=transition.attempt,
@@ -237,7 +237,7 @@ class Carrier:
             stranded=transition.stranded,
         )
 
-    async def _wanted(self, applied: Applied | None) -> Desired | None:
+    async def _wanted(self, applied: BuildRecord | None) -> DesiredNode | None:
         if applied is None:
             return None
         try:
@@ -245,4 +245,4 @@ class Carrier:
         except NotFound:
             return None
         version = await self._resolver.version(machine, fresh=True)
-        return None if isinstance(version, Unresolved) else desired(machine, version, applied.goal)
+        return None if isinstance(version, Unresolved) else desired_node(machine, version, applied.goal)

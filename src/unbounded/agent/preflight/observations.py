@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from unbounded.agent.model import Applied, Slot
-from unbounded.agent.steps.sysctl import Refused
+from unbounded.agent.model import BuildRecord, Slot
+from unbounded.agent.steps.sysctl import RejectedParameter
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Graphics:
 
 
 @dataclass(frozen=True)
-class Found:
+class SlotObservation:
     """Observed state of a slot on the disk.
 
     Args:
@@ -36,13 +36,13 @@ class Found:
     """
 
     exists: bool = False
-    applied: Applied | None = None
+    applied: BuildRecord | None = None
     broken: str = ""
     running: bool = False
 
 
 @dataclass(frozen=True)
-class Host:
+class HostObservation:
     """Observed state of a host.
 
     Args:
@@ -78,14 +78,14 @@ class Host:
     free_bytes: int = 0
     free_inodes: int = 0
     unwritable: tuple[str, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RejectedParameter, ...] = ()
     graphics: Graphics = Graphics()
-    slots: Mapping[Slot, Found] = field(default_factory=dict)
+    slots: Mapping[Slot, SlotObservation] = field(default_factory=dict)
     resetting: bool = False
     tpm: bool = False
 
 
-class Trouble(StrEnum):
+class NetworkFault(StrEnum):
     """Causes why a network service is unavailable, in words without an address."""
 
     NONE = ""
@@ -101,7 +101,7 @@ class Trouble(StrEnum):
 
 
 @dataclass(frozen=True)
-class Reached:
+class ServiceAnswer:
     """Answer of one network service.
 
     Args:
@@ -116,7 +116,7 @@ class Reached:
     what: str
     key: str
     status: int = 0
-    trouble: Trouble = Trouble.NONE
+    trouble: NetworkFault = NetworkFault.NONE
     kept: bool = False
     unchecked: bool = False
     proxy: str = ""

@@ -8,25 +8,25 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.goal import release
 from unbounded.agent.model import ConfigurationId, NodeGoal
+from unbounded.agent.node_spec.from_config import release_version
 from unbounded.api.base import api_name
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.machine import AgentDownloads, DownloadSource, Machine
 from unbounded.api.node_settings import NodeSettings, node_settings
-from unbounded.join.agent_config import Downloads, Source
+from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.join.node_marks import (
-    Marks,
+    LabelsAndTaints,
+    desired_marks,
     marks_of_machine,
     marks_of_template,
     taint_key,
     taken_by_kubelet,
-    wanted_marks,
 )
 
 
 @dataclass(frozen=True)
-class Desired:
+class DesiredNode:
     """Desired goal of a node, with its differences from the present one.
 
     Args:
@@ -45,19 +45,19 @@ class Desired:
         return not self.drift
 
 
-_NOTHING: Final = Marks()
+_NOTHING: Final = LabelsAndTaints()
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Requested:
     """Settings of one side; an empty text is unset."""
 
     version: str = ""
     image: str = ""
-    marks: Marks = _NOTHING
+    marks: LabelsAndTaints = _NOTHING
 
 
-def desired(machine: Machine, version: MachineConfigurationVersion | None, base: NodeGoal) -> Desired:
+def desired_node(machine: Machine, version: MachineConfigurationVersion | None, base: NodeGoal) -> DesiredNode:
     """Return the desired goal of a Machine's node.
 
     Args:
@@ -67,7 +67,7 @@ def desired(machine: Machine, version: MachineConfigurationVersion | None, base:
     """
     own, theirs = _of_machine(machine), _of_configuration(version)
     template = None if version is None else version.spec.template
-    marks = wanted_marks(machine, template, Marks(base.labels, base.taints))
+    marks = desired_marks(machine, template, LabelsAndTaints(base.labels, base.taints))
     sources = (machine.spec.agent.downloads if machine.spec.agent else None) or AgentDownloads()
     goal = NodeGoal(
         machine=base.machine,
@@ -79,14 +79,14 @@ def desired(machine: Machine, version: MachineConfigurationVersion | None, base:
         image=theirs.image or own.image or base.image,
         labels={key: value for key, value in (marks.labels or {}).items() if taken_by_kubelet(key)},
         taints=marks.taints or (),
-        downloads=_places(sources, base),
+        downloads=_sources(sources, base),
         containerd_version=_version(sources.containerd) or base.containerd_version,
         runc_version=_version(sources.runc) or base.runc_version,
         cni_version=_version(sources.cni) or base.cni_version,
         settings=_settings(version, base),
         configuration=None if version is None else configuration_id(version),
     )
-    return Desired(goal, tuple(_drift(base, goal)), tuple(_conflicts(own, theirs)))
+    return DesiredNode(goal, tuple(_drift(base, goal)), tuple(_conflicts(own, theirs)))
 
 
 def same_node(one: NodeGoal, other: NodeGoal) -> bool:
@@ -102,40 +102,40 @@ def configuration_id(version: MachineConfigurationVersion) -> ConfigurationId:
     return ConfigurationId(name=name, version=version.spec.version, version_name=version.metadata.name)
 
 
-def _of_machine(machine: Machine) -> _Wish:
+def _of_machine(machine: Machine) -> _Requested:
     kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
     image = (agent.image if agent else None) or ""
     version = _version(agent.downloads.kubernetes if agent and agent.downloads else None)
     if kubernetes is None:
-        return _Wish(version, image)
-    version = version or release(kubernetes.version or "")
-    return _Wish(version, image, marks_of_machine(machine))
+        return _Requested(version, image)
+    version = version or release_version(kubernetes.version or "")
+    return _Requested(version, image, marks_of_machine(machine))
 
 
-def _of_configuration(version: MachineConfigurationVersion | None) -> _Wish:
+def _of_configuration(version: MachineConfigurationVersion | None) -> _Requested:
     if version is None:
-        return _Wish()
+        return _Requested()
     template = version.spec.template
     image = template.agent.image if template.agent else ""
     if template.kubernetes is None:
-        return _Wish(image=image)
-    return _Wish(release(template.kubernetes.version or ""), image, marks_of_template(template))
+        return _Requested(image=image)
+    return _Requested(release_version(template.kubernetes.version or ""), image, marks_of_template(template))
 
 
 def _version(source: DownloadSource | None) -> str:
-    return release((source.version if source else None) or "")
+    return release_version((source.version if source else None) or "")
 
 
-def _places(sources: AgentDownloads, base: NodeGoal) -> Downloads:
+def _sources(sources: AgentDownloads, base: NodeGoal) -> Downloads:
     """Return the download sources. Versions are fields of the goal, except those of crictl and the sandbox image.
 
     A Machine that names a version and no source keeps the present source, such as the mirror in the agent's
     configuration. A digest belongs to one version and is not kept for another.
     """
 
-    def place(wanted: DownloadSource | None, otherwise: Source, version: str) -> Source:
+    def place(wanted: DownloadSource | None, otherwise: ArtifactSource, version: str) -> ArtifactSource:
         if wanted is not None and (wanted.base_url or wanted.url):
-            return Source(base_url=wanted.base_url or "", url=wanted.url or "")
+            return ArtifactSource(base_url=wanted.base_url or "", url=wanted.url or "")
         return otherwise if _version(wanted) in ("", version) else msgspec.structs.replace(otherwise, sha256="")
 
     there = base.downloads
@@ -162,7 +162,7 @@ def _settings(version: MachineConfigurationVersion | None, base: NodeGoal) -> No
 
 
 def _drift(base: NodeGoal, goal: NodeGoal) -> Iterator[str]:
-    if release(base.kubernetes_version) != goal.kubernetes_version:
+    if release_version(base.kubernetes_version) != goal.kubernetes_version:
         yield f"kubernetes.version {base.kubernetes_version} → {goal.kubernetes_version}"
     if base.image != goal.image:
         yield f"agent.image {base.image or 'none'} → {goal.image or 'none'}"
@@ -179,7 +179,7 @@ def _drift(base: NodeGoal, goal: NodeGoal) -> Iterator[str]:
             yield api_name(part)
 
 
-def _conflicts(own: _Wish, theirs: _Wish) -> Iterator[str]:
+def _conflicts(own: _Requested, theirs: _Requested) -> Iterator[str]:
     if own.version and theirs.version and own.version != theirs.version:
         yield "kubernetes.version"
     if own.image and theirs.image and own.image != theirs.image:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.agent.desired import desired
 from unbounded.agent.model import NodeGoal
-from unbounded.agent.recreation.desk import Desk
-from unbounded.agent.recreation.resolving import Resolver, Unresolved
+from unbounded.agent.node_spec.from_machine import desired_node
+from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.recreation.version_resolver import Unresolved, VersionResolver
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.kube.clock import utc_now
@@ -19,7 +19,7 @@ from unbounded.kube.port import Api
 _READS: Final = 5  # reads of a configuration that has changed at each
 
 
-async def wanted_goal(api: Api, base: NodeGoal) -> NodeGoal:
+async def goal_for_build(api: Api, base: NodeGoal) -> NodeGoal:
     """Return the goal that a recreation would use now, so that a new node needs no recreation right away.
 
     Args:
@@ -31,35 +31,35 @@ async def wanted_goal(api: Api, base: NodeGoal) -> NodeGoal:
     try:
         machine = await api.get(MACHINES, base.machine)
     except NotFound as error:
-        raise Rejected(missing_words(base.machine)) from error
-    version = await Resolver(api, 0.0).version(machine, fresh=True)
+        raise Rejected(deleted_machine_message(base.machine)) from error
+    version = await VersionResolver(api, 0.0).version(machine, fresh=True)
     if isinstance(version, Unresolved):
         raise Transient(f"Machine {base.machine}: {version.why}")
-    return desired(machine, version, base).goal
+    return desired_node(machine, version, base).goal
 
 
-async def named_goal(api: Api, base: NodeGoal) -> NodeGoal:
+async def recorded_goal(api: Api, base: NodeGoal) -> NodeGoal:
     """Return the goal of a node that is built now, after recording its configuration version in the Machine's status.
 
     machina does not change a version that a Machine's status names. A read after that write detects a change in
     between; a changed version is recorded and read again.
 
     Raises:
-        Rejected, Transient: as `wanted_goal`; Transient also where the version changes at each read.
+        Rejected, Transient: as `goal_for_build`; Transient also where the version changes at each read.
     """
-    desk = Desk(api, base.machine, now=utc_now)
-    goal = await wanted_goal(api, base)
+    desk = RecreationStatusWriter(api, base.machine, now=utc_now)
+    goal = await goal_for_build(api, base)
     for _ in range(_READS):
         if goal.configuration is None:
             return goal
         await desk.name(goal.configuration)
-        named, goal = goal, await wanted_goal(api, base)
+        named, goal = goal, await goal_for_build(api, base)
         if goal == named:
             return goal
     raise Transient(f"Machine {base.machine}: its configuration changes again and again; start again")
 
 
-def missing_words(machine: str) -> str:
+def deleted_machine_message(machine: str) -> str:
     """Return the remedy for a host whose Machine was deleted."""
     return (
         f"Machine {machine} was deleted: run `unbounded-agent reset` to take the agent off this host, or"

@@ -23,7 +23,7 @@ import msgspec
 
 from unbounded.api.failures import Rejected
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.kube.durable import UNFINISHED, write_durably
 from unbounded.kube.logs import Log
 
@@ -31,7 +31,7 @@ log = Log("fetch")
 _REFERENCES: Final = "references.json"
 
 
-class Meaning(msgspec.Struct, frozen=True):
+class ReferenceRecord(msgspec.Struct, frozen=True):
     """Resolution of a reference for a platform: `top` is the digest of its manifest (perhaps an index), `digest` the
     image's.
     """
@@ -42,12 +42,12 @@ class Meaning(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Shelf:
+class ImageDir:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._images = root / "images"
         self._work = root / "work"
-        self.meanings: dict[tuple[str, str], Meaning] = {}
+        self.meanings: dict[tuple[str, str], ReferenceRecord] = {}
         self.sizes: dict[Digest, int] = {}
         self._lock: BinaryIO | None = None
 
@@ -93,10 +93,10 @@ class Shelf:
                 self.sizes[digest] = _size(folder)
         self.meanings = {(entry.reference, entry.platform): entry for entry in self._read()}
 
-    def _read(self) -> list[Meaning]:
+    def _read(self) -> list[ReferenceRecord]:
         path = self.root / _REFERENCES
         try:
-            return msgspec.json.decode(path.read_bytes(), type=list[Meaning])
+            return msgspec.json.decode(path.read_bytes(), type=list[ReferenceRecord])
         except FileNotFoundError:
             return []
         except msgspec.DecodeError as error:
@@ -129,7 +129,7 @@ class Shelf:
             return False
         return True
 
-    def remember(self, meaning: Meaning) -> None:
+    def remember(self, meaning: ReferenceRecord) -> None:
         """Record a resolution durably; write nothing where it is recorded already."""
         key = (meaning.reference, meaning.platform)
         if self.meanings.get(key) != meaning or not (self.root / _REFERENCES).exists():
@@ -170,7 +170,7 @@ class Shelf:
 def _digest_of(name: str) -> Digest | None:
     try:
         return Digest.parse(name.replace("-", ":", 1))
-    except Unusable:
+    except UnusableContent:
         return None
 
 

@@ -23,10 +23,10 @@ from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, Slot, SlotFacts
 from unbounded.agent.operations.node_reboot import NodeReboot
-from unbounded.agent.ports import Tell
-from unbounded.agent.recreation.controller import Recreation, RecreationCaches
-from unbounded.agent.recreation.keeping import Keeper, down
-from unbounded.agent.recreation.plan import Limits
+from unbounded.agent.ports import OnProgress
+from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
+from unbounded.agent.recreation.plan import RecreationLimits
+from unbounded.agent.recreation.restart import NodeRestarter, stopped_part
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED
@@ -34,7 +34,7 @@ from unbounded.api.operation import OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api
 
-LIMITS = Limits(keep_s=300, down_s=10)
+LIMITS = RecreationLimits(keep_s=300, down_s=10)
 
 
 class Home:
@@ -55,12 +55,12 @@ class Home:
             async with self.held:
                 yield
 
-        async def access(_source: Slot, _attempt: int, _tell: Tell) -> KubeletAccess:
+        async def access(_source: Slot, _attempt: int, _tell: OnProgress) -> KubeletAccess:
             raise AssertionError("the node is not made anew")
 
         nodes = SimulatedNodes(self.host, life)
         caches = RecreationCaches(Cache(api, MACHINES), Cache(api, NODES))
-        recreation = Recreation(
+        recreation = RecreationController(
             api, "m1", nodes, self.layout, caches, access, limits=LIMITS, now=virtual_now, lock=lock, book=MemoryBook()
         )
         works = {OperationKind.NODE_REBOOT: NodeReboot(api, "m1", nodes, lock)}
@@ -247,7 +247,7 @@ def test_a_start_for_which_the_disk_is_full_is_tried_ever_more_rarely() -> None:
 
     async def told() -> None:
         disk: Any = FullDisk()
-        keeper = Keeper(disk, unlocked, LIMITS, lambda: "")
+        keeper = NodeRestarter(disk, unlocked, LIMITS, lambda: "")
         for _ in range(6):
             await asyncio.sleep(await keeper.keep(Slot.KUBE1) + 0.01)
         assert disk.starts == 5
@@ -268,4 +268,4 @@ def test_a_start_for_which_the_disk_is_full_is_tried_ever_more_rarely() -> None:
 )
 def test_what_is_down_is_said(runs: bool, containerd: bool, kubelet: bool, words: str) -> None:
     facts = SlotFacts(Slot.KUBE1, exists=True, running=runs, containerd=containerd, kubelet=kubelet)
-    assert down(facts) == words
+    assert stopped_part(facts) == words

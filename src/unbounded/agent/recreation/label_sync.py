@@ -22,7 +22,7 @@ from unbounded.kube.port import Api
 log = Log("agent")
 
 
-def differs(made: NodeGoal, wanted: NodeGoal) -> bool:
+def labels_differ(made: NodeGoal, wanted: NodeGoal) -> bool:
     """Return whether labels or taints differ."""
     return made.labels != wanted.labels or sorted(made.taints) != sorted(wanted.taints)
 
@@ -40,7 +40,7 @@ def node_change(node: Mapping[str, Any], made: NodeGoal, wanted: NodeGoal) -> di
     return change if after == before else {**change, "spec": {"taints": after}}
 
 
-class Follower:
+class LabelSync:
     """Updates labels and taints of this Machine's Node.
 
     Args:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from unbounded.agent.model import Slot
 from unbounded.agent.ports import Nodes
-from unbounded.agent.recreation.proof import Evidence
+from unbounded.agent.recreation.proof import NodeEvidence
 from unbounded.api.core import Node
 
 _UNREAD = object()
 
 
-class Witness:
+class EvidenceCollector:
     """Accumulator of evidence. A lease counts as renewed when it has changed; clocks of others are not compared."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Witness:
             return trouble
         return ""
 
-    def look(self, node: Node | None, renewal: str | None) -> Evidence:
+    def look(self, node: Node | None, renewal: str | None) -> NodeEvidence:
         """Return the evidence after one more observation.
 
         Args:
@@ -53,4 +53,4 @@ class Witness:
         info = node.status.node_info if node is not None else None
         if node is not None and info is not None and self._about and info.boot_id == self._about[1]:
             self._node_uid, vanished = node.metadata.uid, False
-        return Evidence(node=node, renewed=self._renewed, vanished=vanished)
+        return NodeEvidence(node=node, renewed=self._renewed, vanished=vanished)

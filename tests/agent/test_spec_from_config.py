@@ -6,12 +6,29 @@ from pathlib import Path
 import pytest
 
 from tests.agent.goals import CA
-from unbounded.agent.goal import CNI, CONTAINERD, RUNC, HostFacts, node_goal, require_image, rootfs_image
 from unbounded.agent.host.facts import host_facts
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal
+from unbounded.agent.node_spec.from_config import (
+    CNI,
+    CONTAINERD,
+    RUNC,
+    HostFacts,
+    goal_from_config,
+    require_image,
+    rootfs_image,
+)
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, Cluster, Cni, Cri, Downloads, Kubelet, Source, Version
+from unbounded.join.agent_config import (
+    AgentConfig,
+    ArtifactSource,
+    Cluster,
+    Cni,
+    ComponentVersion,
+    Cri,
+    Downloads,
+    Kubelet,
+)
 
 CONFIG = AgentConfig(
     machine_name="m1",
@@ -26,7 +43,7 @@ CONFIG = AgentConfig(
 
 def made(**changed: object) -> NodeGoal:
     parts = {name: getattr(CONFIG, name) for name in CONFIG.__struct_fields__}
-    return node_goal(AgentConfig(**{**parts, **changed}), HostFacts())
+    return goal_from_config(AgentConfig(**{**parts, **changed}), HostFacts())
 
 
 def test_a_goal_says_all_that_a_node_is_made_from() -> None:
@@ -53,9 +70,9 @@ def test_a_version_of_two_numbers_means_the_first_release(text: str, version: st
 
 def test_all_releases_have_three_numbers() -> None:
     goal = made(
-        cri=Cri(containerd=Version(version="v2.1"), runc=Version(version="1.3")),
+        cri=Cri(containerd=ComponentVersion(version="v2.1"), runc=ComponentVersion(version="1.3")),
         cni=Cni(plugin_version="1.6"),
-        downloads=Downloads(kubernetes=Source(version="v1.34"), crictl=Source(version="1.33")),
+        downloads=Downloads(kubernetes=ArtifactSource(version="v1.34"), crictl=ArtifactSource(version="1.33")),
     )
     assert (goal.kubernetes_version, goal.downloads.crictl.version) == ("1.34.0", "1.33.0")
     assert (goal.containerd_version, goal.runc_version, goal.cni_version) == ("2.1.0", "1.3.0", "1.6.0")
@@ -63,17 +80,18 @@ def test_all_releases_have_three_numbers() -> None:
 
 def test_versions_of_downloads_count_before_those_beside_them_and_lose_their_v() -> None:
     goal = made(
-        cri=Cri(containerd=Version(version="2.0.0"), runc=Version(version="v1.2.0")),
+        cri=Cri(containerd=ComponentVersion(version="2.0.0"), runc=ComponentVersion(version="v1.2.0")),
         cni=Cni(plugin_version="v1.6.0"),
         downloads=Downloads(
-            containerd=Source(version="v2.2.0", base_url="https://m/c"), kubernetes=Source(version="v1.33.1")
+            containerd=ArtifactSource(version="v2.2.0", base_url="https://m/c"),
+            kubernetes=ArtifactSource(version="v1.33.1"),
         ),
     )
     assert goal.containerd_version == "2.2.0"
     assert goal.runc_version == "1.2.0"
     assert goal.cni_version == "1.6.0"
     assert goal.kubernetes_version == "1.33.1"
-    assert goal.downloads.containerd == Source(base_url="https://m/c")  # the version stands beside it
+    assert goal.downloads.containerd == ArtifactSource(base_url="https://m/c")  # the version stands beside it
 
 
 @pytest.mark.parametrize(

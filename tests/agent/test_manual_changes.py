@@ -9,8 +9,8 @@ import pytest
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
-from unbounded.agent.node import by_hand
-from unbounded.agent.node.by_hand import changed_by_hand, node_says
+from unbounded.agent.node import manual_changes
+from unbounded.agent.node.manual_changes import changed_by_hand, node_modified
 
 KUBE1 = Slot.KUBE1
 
@@ -25,7 +25,7 @@ def layout(tmp_path: Path) -> Layout:
     for path in ("etc/motd", "etc/hosts", "etc/systemd/system/kubelet.service", "usr/local/bin/kubelet", "var/lib/x"):
         write(layout, path, "as built")
     link(layout, "etc/localtime", "/usr/share/zoneinfo/UTC")
-    by_hand.record(layout, KUBE1)
+    manual_changes.record(layout, KUBE1)
     return layout
 
 
@@ -89,23 +89,23 @@ def test_what_the_agent_writes_itself_is_recorded_again(layout: Layout) -> None:
     write(layout, "etc/profile.d/proxy.sh", "export http_proxy")
     (layout.rootfs(KUBE1) / "etc/motd").unlink()
     paths = ("/etc/systemd/system/kubelet.service", "/etc/profile.d/proxy.sh", "/etc/motd")
-    by_hand.record_again(layout, KUBE1, paths)
+    manual_changes.record_again(layout, KUBE1, paths)
     assert changed_by_hand(layout, KUBE1) == ()
 
 
 def test_a_later_start_does_not_record_a_persons_changes(layout: Layout) -> None:
     write(layout, "etc/motd", "of a person")
-    by_hand.record(layout, KUBE1)
+    manual_changes.record(layout, KUBE1)
     assert changed_by_hand(layout, KUBE1) == ("/etc/motd (changed)",)
 
 
 def test_the_condition_names_the_first_files_and_counts_the_rest(layout: Layout) -> None:
-    (says,) = node_says(layout)
+    (says,) = node_modified(layout)
     assert (says.status, says.reason) == ("False", "Unchanged")
     for number in range(10):
         write(layout, f"root/{number}", "")
     write(layout, "root/odd\x1b[31m", "")
-    (says,) = node_says(layout)
+    (says,) = node_modified(layout)
     assert (says.status, says.reason) == ("True", "Modified")
     assert says.message.startswith("11 files were changed by hand in kube1, and a recreation discards that: /root/0 (")
     assert says.message.endswith(" and 3 more")
@@ -113,7 +113,7 @@ def test_the_condition_names_the_first_files_and_counts_the_rest(layout: Layout)
 
 
 def test_a_slot_without_a_record_says_nothing(layout: Layout) -> None:
-    by_hand.forget(layout, KUBE1)
-    assert node_says(layout) == ()
+    manual_changes.forget(layout, KUBE1)
+    assert node_modified(layout) == ()
     layout.slot_files(KUBE1).write_text("{")
-    assert node_says(layout) == ()
+    assert node_modified(layout) == ()

@@ -16,18 +16,18 @@ from urllib.parse import unquote
 import aiohttp
 from yarl import URL
 
-from unbounded.agent.artifacts.cache import kept
-from unbounded.agent.artifacts.images import kept_image
-from unbounded.agent.artifacts.shelf import Shelf
+from unbounded.agent.artifacts.blob_store import BlobStore
+from unbounded.agent.artifacts.cache import find_cached
+from unbounded.agent.artifacts.images import is_image_cached
 from unbounded.agent.artifacts.sources import Artifact
-from unbounded.agent.preflight.seen import Reached, Trouble
+from unbounded.agent.preflight.observations import NetworkFault, ServiceAnswer
 from unbounded.api.failures import Failure
 from unbounded.fetch.download import checked_url
-from unbounded.fetch.failures import Denied, Missing, Unavailable, Unusable
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.failures import Denied, NotPublished, Unavailable, UnusableContent
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.registry import Registry
+from unbounded.fetch.registry import RegistryClient
 from unbounded.fetch.web import Patience, Trust, Web
 
 CALL_S: Final = 15.0
@@ -37,50 +37,52 @@ UNPUBLISHED: Final = (401, 403, 404, 407, 410)
 _KEYS: Final = {"containerd": "Containerd", "runc": "Runc", "cni": "CNI", "crictl": "Crictl", "sandbox": "Sandbox"}
 
 
-async def api_server(url: str, ca_pem: bytes) -> Reached:
+async def api_server(url: str, ca_pem: bytes) -> ServiceAnswer:
     """Request `/readyz` of the API server, verified by the configuration's CA."""
     what, key = "API server", "Kubelet.ApiServer"
     async with Web(Trust(authorities={"": ca_pem}), PATIENCE) as web:
-        found = await _asked(web, f"{url.rstrip('/')}/readyz", what, key)
-    if found.trouble is Trouble.UNTRUSTED:
-        return Reached(what, key, trouble=Trouble.UNTRUSTED_CA)
+        found = await _answer_of(web, f"{url.rstrip('/')}/readyz", what, key)
+    if found.trouble is NetworkFault.UNTRUSTED:
+        return ServiceAnswer(what, key, trouble=NetworkFault.UNTRUSTED_CA)
     return found
 
 
-async def attestation(url: str) -> Reached:
+async def attestation(url: str) -> ServiceAnswer:
     """Request Attest.URL; its rejection of a GET counts as an answer."""
     async with Web(None, PATIENCE) as web:
-        return await _asked(web, f"{url.rstrip('/')}/attest", "attestation", "Attest.URL")
+        return await _answer_of(web, f"{url.rstrip('/')}/attest", "attestation", "Attest.URL")
 
 
-async def artifact(web: Web, shelf: Shelf, wanted: Artifact) -> Reached:
+async def artifact(web: Web, shelf: BlobStore, wanted: Artifact) -> ServiceAnswer:
     """Request the artifact and its checksum, unless this host has the artifact."""
     what, key = f"{wanted.name} {wanted.version}", f"Downloads.{_KEYS.get(wanted.name, 'Kubernetes')}"
-    if (there := await asyncio.to_thread(kept, shelf, wanted)) is not None:
-        return Reached(what, key, kept=True, unchecked=not there.checked)
-    found = replace(await _asked(web, wanted.url, what, key), proxy=_proxy(web, wanted.url))
+    if (there := await asyncio.to_thread(find_cached, shelf, wanted)) is not None:
+        return ServiceAnswer(what, key, kept=True, unchecked=not there.checked)
+    found = replace(await _answer_of(web, wanted.url, what, key), proxy=_proxy(web, wanted.url))
     if found.trouble or not 200 <= found.status < 300 or wanted.sha256:
         return found
-    published = await _asked(web, wanted.checksum_url, what, key)
+    published = await _answer_of(web, wanted.checksum_url, what, key)
     return replace(found, unchecked=published.status in UNPUBLISHED)
 
 
-async def image(web: Web, shelf: Shelf, reference: str, platform: Platform, logins: Logins) -> Reached:
+async def image(
+    web: Web, shelf: BlobStore, reference: str, platform: Platform, logins: RegistryLogins
+) -> ServiceAnswer:
     """Request the image for this platform, unless this host has it."""
     what, key = "image of the root file system", "OCIImage"
     try:
         wanted = Reference.parse(reference)
-    except Unusable:
-        return Reached(what, key, trouble=Trouble.NO_IMAGE)
+    except UnusableContent:
+        return ServiceAnswer(what, key, trouble=NetworkFault.NO_IMAGE)
     proxy = _proxy(web, f"{web.trust.scheme(wanted.host)}://{wanted.host}")
     try:
-        if await asyncio.to_thread(kept_image, shelf, wanted, platform):
-            return Reached(what, key, kept=True)
+        if await asyncio.to_thread(is_image_cached, shelf, wanted, platform):
+            return ServiceAnswer(what, key, kept=True)
         async with asyncio.timeout(CALL_S):
-            await Registry(web, wanted, logins).resolve(platform)
+            await RegistryClient(web, wanted, logins).resolve(platform)
     except (Failure, OSError) as failure:
         return replace(_failed(what, key, failure), proxy=proxy)
-    return Reached(what, key, status=200, proxy=proxy)
+    return ServiceAnswer(what, key, status=200, proxy=proxy)
 
 
 def _proxy(web: Web, text: str) -> str:
@@ -92,47 +94,47 @@ def _proxy(web: Web, text: str) -> str:
     return f"Proxy.{url.scheme.upper()}" if web.proxies.of(url) is not None else ""
 
 
-async def _asked(web: Web, text: str, what: str, key: str) -> Reached:
+async def _answer_of(web: Web, text: str, what: str, key: str) -> ServiceAnswer:
     try:
         url = checked_url(web, text, plain=True)
         if url.scheme == "file":
             there = await asyncio.to_thread(Path(unquote(url.raw_path)).is_file)
-            return Reached(what, key, status=200 if there else 404)
+            return ServiceAnswer(what, key, status=200 if there else 404)
         async with asyncio.timeout(CALL_S), web.ask("GET", url) as response:
-            return Reached(what, key, status=response.status)
+            return ServiceAnswer(what, key, status=response.status)
     except (Failure, OSError) as failure:
         return _failed(what, key, failure)
 
 
-def _failed(what: str, key: str, failure: BaseException) -> Reached:
-    trouble = _trouble(failure)
-    if trouble is None and isinstance(failure, Missing):
-        return Reached(what, key, status=404)
+def _failed(what: str, key: str, failure: BaseException) -> ServiceAnswer:
+    trouble = _fault_of(failure)
+    if trouble is None and isinstance(failure, NotPublished):
+        return ServiceAnswer(what, key, status=404)
     if trouble is None and isinstance(failure, Denied):
-        return Reached(what, key, status=403)
+        return ServiceAnswer(what, key, status=403)
     if trouble is None:
-        trouble = Trouble.UNREACHABLE if isinstance(failure, Unavailable) else Trouble.WRONG
-    return Reached(what, key, trouble=trouble)
+        trouble = NetworkFault.UNREACHABLE if isinstance(failure, Unavailable) else NetworkFault.WRONG
+    return ServiceAnswer(what, key, trouble=trouble)
 
 
-def _trouble(failure: BaseException) -> Trouble | None:
+def _fault_of(failure: BaseException) -> NetworkFault | None:
     """Return the kind of network error in an exception and its causes; None where there is none."""
     for one in _causes(failure):
         match one:
             case aiohttp.ClientConnectorDNSError():
-                return Trouble.UNRESOLVED
+                return NetworkFault.UNRESOLVED
             case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-                return Trouble.UNTRUSTED
+                return NetworkFault.UNTRUSTED
             case aiohttp.ClientSSLError() | ssl.SSLError():
-                return Trouble.NO_TLS
+                return NetworkFault.NO_TLS
             case ConnectionRefusedError():
-                return Trouble.REFUSED
+                return NetworkFault.REFUSED
             case TimeoutError():
-                return Trouble.SILENT
+                return NetworkFault.SILENT
             case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
-                return Trouble.REFUSED
+                return NetworkFault.REFUSED
             case aiohttp.ClientConnectorError() | OSError():
-                return Trouble.UNREACHABLE
+                return NetworkFault.UNREACHABLE
     return None
 
 

@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.wanted import missing_words
+from unbounded.agent.node_spec.for_build import deleted_machine_message
 from unbounded.api.machine import Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.logs import Log
@@ -17,7 +17,7 @@ from unbounded.kube.logs import Log
 log = Log("agent")
 
 
-class Missing:
+class DeletedMachineReport:
     """Reports a deleted Machine in the log and in a file that `unbounded-agent status` reads, while it is missing."""
 
     def __init__(self, machines: Cache[Machine], machine: str, layout: Layout) -> None:
@@ -40,7 +40,7 @@ class Missing:
             self._take_back()
         elif not self._told:
             self._told = True
-            words = missing_words(self._machine)
+            words = deleted_machine_message(self._machine)
             log.error(words, machine=self._machine)
             with suppress(OSError):
                 self._file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

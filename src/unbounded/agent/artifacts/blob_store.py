@@ -16,15 +16,15 @@ import msgspec
 
 from unbounded.api.failures import Transient
 from unbounded.fetch.digests import Digest
-from unbounded.fetch.failures import Unusable
+from unbounded.fetch.failures import UnusableContent
 from unbounded.kube.durable import write_durably
 
 FORMAT: Final = 1
 _CHUNK: Final = 1 << 20
-N = TypeVar("N", bound="Note")
+N = TypeVar("N", bound="BlobNote")
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
+class BlobNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
     """Record of the blobs of one source.
 
     Args:
@@ -37,7 +37,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field=
     format: int = FORMAT
 
 
-class Shelf:
+class BlobStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._notes = root / "notes"
@@ -87,7 +87,7 @@ class Shelf:
         with suppress(OSError):  # a disk that refuses this only makes the note appear older
             os.utime(self._note(key))
 
-    def remember(self, key: str, note: Note) -> None:
+    def remember(self, key: str, note: BlobNote) -> None:
         write_durably(self._note(key), msgspec.json.encode(note))
 
     def _note(self, key: str) -> Path:
@@ -105,7 +105,7 @@ class Shelf:
             kinds.setdefault(path.name.rpartition("-")[0], []).append(path)
         for old in (path for paths in kinds.values() for path in paths[keep:]):
             old.unlink(missing_ok=True)
-        digests = (parsed(text) for path in self._notes.iterdir() for text in _blobs(path))
+        digests = (noted_digest(text) for path in self._notes.iterdir() for text in _blobs(path))
         needed = {digest.file_name for digest in digests if digest is not None}
         for path in self.root.iterdir():
             if path.is_file() and path.name.removesuffix(".partial") not in needed:
@@ -127,9 +127,9 @@ class _AnyNote(msgspec.Struct):
     blobs: tuple[str, ...] = ()
 
 
-def parsed(text: str) -> Digest | None:
+def noted_digest(text: str) -> Digest | None:
     """Return a digest from a note; None for an invalid one."""
     try:
         return Digest.parse(text)
-    except Unusable:
+    except UnusableContent:
         return None

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from unbounded.agent.model import NodeGoal
-from unbounded.agent.preflight.report import Finding, error, fine, warning
-from unbounded.agent.preflight.seen import Host
+from unbounded.agent.preflight.observations import HostObservation
+from unbounded.agent.preflight.report import PreflightFinding, error, fine, warning
 from unbounded.agent.steps.packages import MANAGERS, PROGRAMS
 from unbounded.agent.steps.sysctl import KUBELET, REMEDY
 
@@ -19,7 +19,9 @@ TRIED: Final = ("debian", "ubuntu", "azurelinux", "mariner", "fedora", "rhel")
 CONTROLLERS: Final = ("cpu", "memory", "pids")  # kubelet does not start without these
 
 
-def host_findings(host: Host, goal: NodeGoal | None, *, debootstrap: bool = False) -> Iterator[Finding]:
+def host_findings(
+    host: HostObservation, goal: NodeGoal | None, *, debootstrap: bool = False
+) -> Iterator[PreflightFinding]:
     """Yield the findings about a host.
 
     Args:
@@ -38,14 +40,14 @@ def host_findings(host: Host, goal: NodeGoal | None, *, debootstrap: bool = Fals
     yield from slots(host, goal)
 
 
-def privileged(host: Host) -> Finding:
+def privileged(host: HostObservation) -> PreflightFinding:
     name, target = "is-privileged-user", "user"
     if host.uid != 0:
         return error(name, target, "start has to run as root, such as with sudo")
     return fine(name, target, "root")
 
 
-def packages(host: Host, *, debootstrap: bool) -> Iterator[Finding]:
+def packages(host: HostObservation, *, debootstrap: bool) -> Iterator[PreflightFinding]:
     wanted = [*PROGRAMS, *(["debootstrap"] if debootstrap else [])]
     missing = [program for program in wanted if program not in host.programs]
     name, target = "host-packages", "packages"
@@ -58,7 +60,7 @@ def packages(host: Host, *, debootstrap: bool) -> Iterator[Finding]:
         yield error(name, target, f"{', '.join(missing)}: install by hand, as this host has none of {known}")
 
 
-def system(host: Host) -> Iterator[Finding]:
+def system(host: HostObservation) -> Iterator[PreflightFinding]:
     name = "host-os-configuration"
     wrong = list(_system_faults(host))
     for target, message in wrong:
@@ -70,7 +72,7 @@ def system(host: Host) -> Iterator[Finding]:
         yield told(name, "system", message if known else f"{message}: the agent was not tried on this system")
 
 
-def _system_faults(host: Host) -> Iterator[tuple[str, str]]:
+def _system_faults(host: HostObservation) -> Iterator[tuple[str, str]]:
     if host.arch not in ARCHITECTURES:
         yield "architecture", f"{host.arch}: the agent is for {' and '.join(ARCHITECTURES)}"
     if host.init != "systemd":
@@ -79,7 +81,7 @@ def _system_faults(host: Host) -> Iterator[tuple[str, str]]:
         yield folder, "start writes here, and the file system is read-only or refuses"
 
 
-def kernel_parameters(host: Host) -> Iterator[Finding]:
+def kernel_parameters(host: HostObservation) -> Iterator[PreflightFinding]:
     """Yield findings about kernel parameters with whose values kubelet exits at each start."""
     name = "kernel-parameters"
     fixed = [one for one in host.refused if not one.settable]
@@ -90,7 +92,7 @@ def kernel_parameters(host: Host) -> Iterator[Finding]:
         yield fine(name, "/proc/sys", f"start sets {later}" if later else f"{len(KUBELET)} have what kubelet needs")
 
 
-def runtime(host: Host) -> Finding:
+def runtime(host: HostObservation) -> PreflightFinding:
     name, target = "nspawn-runtime", "systemd-nspawn"
     if "systemd-nspawn" not in host.programs:
         return warning(name, target, "not there yet: it comes with the package systemd-container")
@@ -99,21 +101,21 @@ def runtime(host: Host) -> Finding:
     return fine(name, target, f"systemd {host.systemd}" if host.systemd else "it is there")
 
 
-def docker(host: Host) -> Finding:
+def docker(host: HostObservation) -> PreflightFinding:
     name, target = "docker-active", "docker"
     if host.docker:
         return warning(name, target, f"{', '.join(host.docker)} will be stopped and masked: its rules drop Pod traffic")
     return fine(name, target, "not active")
 
 
-def swap(host: Host) -> Finding:
+def swap(host: HostObservation) -> PreflightFinding:
     name, target = "swap-active", "swap"
     if host.swaps:
         return warning(name, target, f"{', '.join(host.swaps)} will be switched off: kubelet does not start with swap")
     return fine(name, target, "none in use")
 
 
-def disk(host: Host) -> Iterator[Finding]:
+def disk(host: HostObservation) -> Iterator[PreflightFinding]:
     name, target = "disk-space", "/var/lib"
     free = f"{host.free_bytes / (1 << 30):.1f} GiB free"
     told = warning if any(found.applied for found in host.slots.values()) else error  # the host has a node already
@@ -125,7 +127,7 @@ def disk(host: Host) -> Iterator[Finding]:
         yield fine(name, target, free)
 
 
-def cgroups(host: Host) -> Finding:
+def cgroups(host: HostObservation) -> PreflightFinding:
     name, target = "cgroups", "/sys/fs/cgroup"
     if host.cgroup_version != 2:
         what = "version 1" if host.cgroup_version else "not mounted"
@@ -138,7 +140,7 @@ def cgroups(host: Host) -> Finding:
     return fine(name, target, "version 2")
 
 
-def nvidia(host: Host) -> Finding:
+def nvidia(host: HostObservation) -> PreflightFinding:
     name, target = "nvidia-driver", "NVIDIA"
     seen = host.graphics
     if not seen.cards and not seen.devices:
@@ -152,7 +154,7 @@ def nvidia(host: Host) -> Finding:
     return fine(name, target, f"driver {seen.driver}, {seen.devices} devices")
 
 
-def slots(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
+def slots(host: HostObservation, goal: NodeGoal | None) -> Iterator[PreflightFinding]:
     """Yield findings about existing slots of this host, compared with the goal."""
     name = "nspawn-machine-provisioning"
     if host.resetting:

@@ -7,25 +7,27 @@ from pathlib import Path
 import pytest
 
 from tests.support.authority import BASE64
-from unbounded.agent.kept import config_of_this_host, keep_config, kept_config
 from unbounded.agent.layout import Layout
+from unbounded.agent.stored_config import read_stored_config, require_stored_config, store_config
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
+from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 
 CONFIG = AgentConfig(
     machine_name="m1",
     cluster=Cluster(ca_cert_base64=BASE64, version="1.34.0"),
     kubelet=Kubelet(
-        api_server="https://10.0.0.1:6443", auth=Auth(bootstrap_token="abcdef.0123456789abcdef"), labels={"a": "b"}
+        api_server="https://10.0.0.1:6443",
+        auth=KubeletAuth(bootstrap_token="abcdef.0123456789abcdef"),
+        labels={"a": "b"},
     ),
 )
 
 
 def test_it_comes_back_without_its_token_which_is_not_on_the_disk(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert kept_config(layout) is None
-    keep_config(layout, CONFIG)
-    kept = kept_config(layout)
+    assert read_stored_config(layout) is None
+    store_config(layout, CONFIG)
+    kept = read_stored_config(layout)
     assert kept is not None
     assert (kept.machine_name, kept.kubelet.labels, kept.kubelet.auth.bootstrap_token) == ("m1", {"a": "b"}, "")
     assert b"0123456789abcdef" not in layout.config.read_bytes()
@@ -36,8 +38,8 @@ def test_it_comes_back_without_its_token_which_is_not_on_the_disk(tmp_path: Path
 def test_a_damaged_one_is_told_by_its_keys(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     with pytest.raises(Rejected, match="run `unbounded-agent start` first"):
-        config_of_this_host(layout)
+        require_stored_config(layout)
     layout.etc.mkdir(parents=True)
     layout.config.write_bytes(b'{"MachineName": "m1"}')
     with pytest.raises(Rejected, match=r"config\.json: Cluster\.Version"):
-        config_of_this_host(layout)
+        require_stored_config(layout)

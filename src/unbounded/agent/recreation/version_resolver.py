@@ -25,13 +25,13 @@ class Unresolved:
 Version = MachineConfigurationVersion | None | Unresolved
 
 
-def pending_said(machine: Machine) -> list[tuple[str, str]]:
+def pending_condition(machine: Machine) -> list[tuple[str, str]]:
     """Return the condition ConfigurationPending. It names the newest version, so a change of it hints at a new one."""
     of_it = (one for one in machine.status.conditions if one.type == ConditionType.CONFIGURATION_PENDING)
     return [(one.status, one.message) for one in of_it]
 
 
-class Resolver:
+class VersionResolver:
     """Resolver of versions: the one that the user set, else the newest of the configuration.
 
     Args:
@@ -54,7 +54,7 @@ class Resolver:
         ref = machine.spec.configuration_ref
         if ref is None:
             return None
-        pending = pending_said(machine)
+        pending = pending_condition(machine)
         key, now = (ref, machine.metadata.uid, pending), asyncio.get_running_loop().time()
         if fresh or key != self._key or now >= self._until:
             self._known = await self._read(ref)

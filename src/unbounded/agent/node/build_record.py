@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, Slot
+from unbounded.agent.model import BuildRecord, Slot
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import remove_durably, write_durably
 from unbounded.kube.logs import Log
@@ -23,7 +23,7 @@ class _Header(msgspec.Struct):
     format: int = 1
 
 
-def read_applied(layout: Layout, slot: Slot) -> Applied | None:
+def read_build_record(layout: Layout, slot: Slot) -> BuildRecord | None:
     """Return the record of a slot's build; None where the slot is incomplete.
 
     Raises:
@@ -40,7 +40,7 @@ def read_applied(layout: Layout, slot: Slot) -> Applied | None:
     try:
         if (given := msgspec.json.decode(content, type=_Header).format) > FORMAT:
             raise Rejected(f"{path}: its format is {given}, and this agent reads up to {FORMAT}: use a later agent")
-        return msgspec.json.decode(content, type=Applied)
+        return msgspec.json.decode(content, type=BuildRecord)
     except msgspec.DecodeError as error:
         raise Rejected(f"{path}: {error}") from error
 
@@ -55,7 +55,7 @@ def _check(path: Path, content: bytes) -> None:
         raise Rejected(f"{path}: it is not what its checksum says; build the slot anew, or remove both files")
 
 
-def write_applied(layout: Layout, slot: Slot, applied: Applied) -> None:
+def write_build_record(layout: Layout, slot: Slot, applied: BuildRecord) -> None:
     """Write the record durably. A loss of power leaves the previous one, this one, or either without its checksum."""
     path = layout.applied(slot)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def write_applied(layout: Layout, slot: Slot, applied: Applied) -> None:
     write_durably(_sidecar(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode())
 
 
-def remove_applied(layout: Layout, slot: Slot) -> None:
+def remove_build_record(layout: Layout, slot: Slot) -> None:
     """Remove the record. From then on the slot is incomplete."""
     if layout.applied(slot).parent.is_dir():
         remove_durably(layout.applied(slot))

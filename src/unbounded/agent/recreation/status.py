@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.agent.desired import Desired
-from unbounded.agent.model import Applied, ConfigurationId, NodeGoal
-from unbounded.agent.recreation.report import Says, status_change
-from unbounded.agent.recreation.state import Transition
+from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal
+from unbounded.agent.node_spec.from_machine import DesiredNode
+from unbounded.agent.recreation.report import ConditionReport, status_change
+from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.machine import (
     MACHINES,
     NODE_RECREATION,
@@ -34,7 +34,7 @@ _REPORTS: Final = 5
 _FIELDS: Final = ("activeOperation", "agent", "conditions", "configuration", "recentOperations")
 
 
-class Desk:
+class RecreationStatusWriter:
     """Writes with the resourceVersion of a read just before: a change in between is a Conflict, and the pass is
     repeated.
     """
@@ -53,7 +53,7 @@ class Desk:
         """Name of the recreation in the claim."""
         return f"{self._machine}-recreation"
 
-    async def hold(self, transition: Transition, says: Says) -> str:
+    async def hold(self, transition: Transition, says: ConditionReport) -> str:
         """Take the claim or keep it, and report the progress. Return the other holder; empty where the claim is taken.
 
         A deleted Machine has no claim to lose: a recreation under way is completed.
@@ -63,21 +63,27 @@ class Desk:
             return ""
         active = msgspec.convert(raw, Machine).status.active_operation
         if active is not None and active.uid != transition.uid and not active.lost:
-            return holder_words(active)
+            return holder_message(active)
         change = status_change(raw, (says,), None, None, now=self.now())
         if active is None or active.uid != transition.uid:
             change["activeOperation"] = self._slot(transition, lost=active is not None and active.lost)
         await self._status.write(raw, change)
         return ""
 
-    async def say(self, transition: Transition, says: Says) -> None:
+    async def say(self, transition: Transition, says: ConditionReport) -> None:
         """Report the progress if this recreation has the claim."""
         raw = await self._read()
         if raw is not None and _holder(raw) == transition.uid:
             await self._status.write(raw, status_change(raw, (says,), None, None, now=self.now()))
 
-    async def end(self, transition: Transition, says: Iterable[Says], applied: Applied | None, wanted: Desired | None,
-                  phase: OperationPhase) -> bool:  # fmt: skip
+    async def end(
+        self,
+        transition: Transition,
+        says: Iterable[ConditionReport],
+        applied: BuildRecord | None,
+        wanted: DesiredNode | None,
+        phase: OperationPhase,
+    ) -> bool:
         """Release the claim and add the result to the history. Return False when another operation has the claim."""
         raw = await self._read()
         if raw is None:
@@ -91,7 +97,9 @@ class Desk:
         await self._status.write(raw, {**change, "activeOperation": None, "recentOperations": history})
         return True
 
-    async def report(self, says: Iterable[Says], applied: Applied | None, wanted: Desired | None) -> None:
+    async def report(
+        self, says: Iterable[ConditionReport], applied: BuildRecord | None, wanted: DesiredNode | None
+    ) -> None:
         """Update conditions, configuration and image; write nothing where they are equal already. On a Conflict, such
         as with other writers at the daemon's start, retry at once.
         """
@@ -131,7 +139,7 @@ class Desk:
         )
         return whole(active) if lost else msgspec.to_builtins(active)
 
-    def _result(self, transition: Transition, phase: OperationPhase, says: Says) -> RecentOperation:
+    def _result(self, transition: Transition, phase: OperationPhase, says: ConditionReport) -> RecentOperation:
         return RecentOperation(
             name=self.holder_name(),
             uid=transition.uid,
@@ -150,7 +158,7 @@ class Desk:
             return None
 
 
-def holder_words(active: ActiveOperation) -> str:
+def holder_message(active: ActiveOperation) -> str:
     return f"{active.kind} {active.name} ({active.executor}) has the Machine since {active.since}"
 
 
