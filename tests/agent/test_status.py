@@ -138,14 +138,14 @@ async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
 
 async def test_a_recreation_that_is_under_way_and_one_that_failed(host: Host) -> None:
     host.layout.etc.mkdir(parents=True, exist_ok=True)
-    book = DiskStore(host.layout)
+    store = DiskStore(host.layout)
     now = "2026-01-02T03:04:05Z"
-    book.write(
+    store.write(
         Transition(
             uid="u", phase=RecreationPhase.PREPARING, source=Slot.KUBE1, goal=GOAL, why="its Node is gone", since=now
         )
     )
-    book.fail(FailedRecreation(uid="u", goal=GOAL, attempts=2, why="kubelet was not healthy", at=now))
+    store.fail(FailedRecreation(uid="u", goal=GOAL, attempts=2, why="kubelet was not healthy", at=now))
     told = await host.text()
     assert "Recreation: Preparing, Kubernetes 1.34.0, attempt 1: its Node is gone" in told
     assert f"Failed:     node with 1.34.0, attempt 2, {now}: kubelet was not healthy" in told

@@ -179,7 +179,7 @@ class RegistryClient:
                     return
                 refused = response.status == 401 and response.url.origin() == url.origin()
                 if not refused or tried >= max(1, len(self._logins)):
-                    raise await self._refusal(response)
+                    raise await self._failure_of(response)
                 asked = challenges(response.headers.getall("WWW-Authenticate", ()))
             await self._log_in(asked, sent, tried)
             tried += 1
@@ -210,14 +210,16 @@ class RegistryClient:
                 f"image {self.reference}: its token server {redacted_url(realm)} would get the login without TLS"
             )
         asked_at = asyncio.get_running_loop().time()
-        answer = await self._web.again(f"token for {self.reference}", lambda: self._ask_token(realm, challenge, login))
+        answer = await self._web.again(
+            f"token for {self.reference}", lambda: self._request_token(realm, challenge, login)
+        )
         token = answer.token or answer.access_token
         if not token:
             raise UnusableContent(f"image {self.reference}: the token server {redacted_url(realm)} gave no token")
         life_s = max(answer.expires_in or _TOKEN_S, _TOKEN_S) - _EARLY_S
         return _Session(f"Bearer {token}", asked_at + life_s)
 
-    async def _ask_token(self, realm: URL, challenge: AuthChallenge, login: RegistryLogin) -> _Token:
+    async def _request_token(self, realm: URL, challenge: AuthChallenge, login: RegistryLogin) -> _Token:
         fields = {"scope": challenge.parameters.get("scope") or f"repository:{self.reference.repository}:pull"}
         if service := challenge.parameters.get("service"):
             fields["service"] = service
@@ -237,7 +239,7 @@ class RegistryClient:
         except msgspec.DecodeError as error:
             raise Unavailable(f"image {self.reference}: the token server {redacted_url(realm)} gave no JSON") from error
 
-    async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
+    async def _failure_of(self, response: aiohttp.ClientResponse) -> Exception:
         """Return the failure of a response, with the registry's message and a remedy."""
         what = f"image {self.reference}"
         if response.status in (401, 403):

@@ -148,7 +148,7 @@ class ImageStore:
             if held is not None and await registry.top() == self._top(held, platform):
                 return held
             resolved = await registry.resolve(platform)
-            await self._have(registry, resolved)
+            await self._wait_pull(registry, resolved)
         except Transient as failure:
             if held is None or held.digest not in self._shelf.sizes:
                 raise
@@ -163,7 +163,7 @@ class ImageStore:
     def _top(self, held: Stored, platform: Platform) -> Digest:
         return Digest.parse(self._shelf.meanings[held.reference, str(platform)].top)
 
-    async def _have(self, registry: RegistryClient, resolved: Resolved) -> None:
+    async def _wait_pull(self, registry: RegistryClient, resolved: Resolved) -> None:
         """Wait for the one pull of a digest, which is cancelled when no request waits for it any more."""
         if self._shelf.touch(resolved.digest):
             return
@@ -217,12 +217,12 @@ class ImageStore:
         def told(blob: Blob, done: int) -> None:
             pull.fetched[blob.digest] = done
             pull.progress = replace(pull.progress, done=sum(pull.fetched.values()), total=total)
-            self._tell(pull)
+            self._log_progress(pull)
 
         await gather(one(blob) for blob in blobs.values())
         return [folder / layer.digest.file_name for layer in resolved.image.layers]
 
-    def _tell(self, pull: _Pull) -> None:
+    def _log_progress(self, pull: _Pull) -> None:
         now = asyncio.get_running_loop().time()
         if now - pull.told_at >= LOG_EVERY_S:
             pull.told_at = now

@@ -192,10 +192,10 @@ class FactsFollower:
         self._root = Cache(api, CONFIG_MAPS, namespace=root_ca_namespace, fields=f"metadata.name={ROOT_CA}")
         self._releases = Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_RELEASES}")
         self._root_ca_namespace = root_ca_namespace
-        self._info.subscribe(lambda _old, new: self._saw_info(new))
-        self._service.subscribe(lambda _old, new: self._saw_service(new))
-        self._root.subscribe(lambda _old, new: self._saw_root_ca(new))
-        self._releases.subscribe(lambda _old, new: self._saw_releases(new))
+        self._info.subscribe(lambda _old, new: self._follow_info(new))
+        self._service.subscribe(lambda _old, new: self._follow_service(new))
+        self._root.subscribe(lambda _old, new: self._follow_root_ca(new))
+        self._releases.subscribe(lambda _old, new: self._follow_releases(new))
 
     @property
     def facts(self) -> ClusterFacts | None:
@@ -243,15 +243,15 @@ class FactsFollower:
             tasks.create_task(self._follow_version(), name="cluster version")
             if not self._given_dns:
                 tasks.create_task(self._service.run(), name="kube-dns")
-                tasks.create_task(self._tell_of_no_dns(), name="kube-dns there")
+                tasks.create_task(self._warn_without_dns(), name="kube-dns there")
             if not self._given_key:
                 tasks.create_task(self._releases.run(), name="public key of releases")
-                tasks.create_task(self._tell_once_looked_for(self._releases), name="public key looked for")
+                tasks.create_task(self._notify_when_synced(self._releases), name="public key looked for")
             if self._root_ca_namespace:
                 tasks.create_task(self._root.run(), name="kube-root-ca.crt")
-                tasks.create_task(self._tell_once_looked_for(self._info), name="cluster-info looked for")
+                tasks.create_task(self._notify_when_synced(self._info), name="cluster-info looked for")
 
-    def _saw_info(self, config_map: ConfigMap | None) -> None:
+    def _follow_info(self, config_map: ConfigMap | None) -> None:
         if config_map is None:
             log.warning("cluster-info is gone; what it said last is used")
             return
@@ -259,27 +259,27 @@ class FactsFollower:
             self._place = endpoint_of(config_map)
         except InvalidFact as error:
             log.warning("cluster-info cannot be used; what it said before is", error=error)
-        self._tell()
+        self._notify()
 
-    def _saw_root_ca(self, config_map: ConfigMap | None) -> None:
+    def _follow_root_ca(self, config_map: ConfigMap | None) -> None:
         if config_map is None:
             return
         try:
             self._root_ca = root_ca_of(config_map)
         except InvalidFact as error:
             log.warning("kube-root-ca.crt cannot be used; what it said before is", error=error)
-        self._tell()
+        self._notify()
 
-    def _saw_service(self, service: Service | None) -> None:
+    def _follow_service(self, service: Service | None) -> None:
         if self._given_dns or service is None:  # deleted: nodes that join in between get the former address
             return
         try:
             self._dns = dns_of(service)
         except InvalidFact as error:
             log.warning("kube-dns cannot be used", error=error)
-        self._tell()
+        self._notify()
 
-    def _saw_releases(self, config_map: ConfigMap | None) -> None:
+    def _follow_releases(self, config_map: ConfigMap | None) -> None:
         """Follow the published key. Hosts get no agent while it is invalid: signatures are required, and none can be
         verified.
         """
@@ -288,22 +288,22 @@ class FactsFollower:
         except ValueError as error:
             self._key_fault = str(error)
             log.warning("no host is set up while the public key of releases cannot be used", error=error)
-        self._tell()
+        self._notify()
 
-    async def _tell_once_looked_for(self, cache: Cache[ConfigMap]) -> None:
+    async def _notify_when_synced(self, cache: Cache[ConfigMap]) -> None:
         await cache.synced.wait()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         facts = self.facts
         if facts != self._told:
             self._told = facts
             for callback in tuple(self._subscribers):
                 callback()
 
-    async def _tell_of_no_dns(self) -> None:
+    async def _warn_without_dns(self) -> None:
         await self._service.synced.wait()
-        self._tell()
+        self._notify()
         if not self._dns:
             log.warning(
                 "the cluster has no Service kube-system/kube-dns: new nodes get no DNS server", give=self._dns_flag
@@ -316,7 +316,7 @@ class FactsFollower:
                 said = await self._ask_version()
                 self._version = release_of(said) if said else self._version
                 failures = 0
-                self._tell()
+                self._notify()
             except (Failure, ValueError) as error:
                 failures += 1
                 log.warning("version of the API server not read", error=error, known=self._version)

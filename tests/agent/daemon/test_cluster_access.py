@@ -95,9 +95,9 @@ class Place:
             async with HttpApi(ClientConfig(access.server, login, ca=access.ca_pem.encode())) as api:
                 await api.get(MACHINES, "m1")
 
-        desk = RecreationStatusWriter(self.api, "m1", now=utc_now)
+        status = RecreationStatusWriter(self.api, "m1", now=utc_now)
         return AccessFollower(
-            self.api, self.layout, self.config, self.nodes, desk,
+            self.api, self.layout, self.config, self.nodes, status,
             lock=unlocked, probe=probe, held_back=lambda: self.held, restart=restart,
         )  # fmt: skip
 

@@ -36,12 +36,12 @@ class Place:
         self.layout = Layout(folder)
         self.api = api or MemoryApi()
         store_config(self.layout, CONFIG)
-        desk = RecreationStatusWriter(self.api, "m1", now=utc_now)
+        status = RecreationStatusWriter(self.api, "m1", now=utc_now)
         self.reported = False
         self.key = ReleaseKeyFollower(
             self.api,
             self.layout,
-            desk,
+            status,
             lock=lambda who: host_lock(self.layout, who, within_s=0.1),
             is_reported=lambda: self.reported,
         )

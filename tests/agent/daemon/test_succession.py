@@ -212,9 +212,9 @@ async def succession(it: Move) -> AsyncIterator[tuple[Succession, list[str]]]:
         machines = Cache(api, MACHINES, fields="metadata.name=m1")
         async with running_caches(Runtime(api), machines):
             layout, config = it.host.layout, it.host.config
-            desk = RecreationStatusWriter(api, "m1", now=utc_now)
+            status = RecreationStatusWriter(api, "m1", now=utc_now)
             yield Succession(
-                api, layout, config, machines, desk, lock=lock, held_back=lambda: "", restart=restart
+                api, layout, config, machines, status, lock=lock, held_back=lambda: "", restart=restart
             ), restarts  # fmt: skip
 
 

@@ -94,7 +94,7 @@ class SimHost:
     machine: str
     api: MemoryApi
     slots: dict[Slot, SimSlot] = field(default_factory=lambda: {slot: SimSlot() for slot in Slot})
-    book: MemoryBook = field(default_factory=MemoryBook)
+    store: MemoryBook = field(default_factory=MemoryBook)
     on: bool = True
     boots: int = 0
     sandboxes: list[Slot] = field(default_factory=list)  # in which one was run, one after the other

@@ -107,7 +107,7 @@ def _schedule(seed: int) -> Callable[[], None]:
             wanted = (machine.spec.kubernetes.version or "" if machine.spec.kubernetes else "").removeprefix("v")
         await world.settled(within_s=12 * 3600)
         if wanted == NEW:
-            await world.reached(lambda: world.version() == NEW or world.host.book.failed() is None, within_s=3 * 3600)
+            await world.reached(lambda: world.version() == NEW or world.host.store.failed() is None, within_s=3 * 3600)
         assert not world.host.violations, world.host.violations
         living.cancel()
 

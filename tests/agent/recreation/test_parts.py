@@ -64,25 +64,25 @@ def node_of(boot: str = "boot-2", version: str = "v1.34.2", ready: str = "True",
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> DiskStore:
+def store(tmp_path: Path) -> DiskStore:
     layout = Layout(tmp_path)
     layout.etc.mkdir(parents=True)
     return DiskStore(layout)
 
 
 def test_both_files_are_read_back_as_they_were_written_and_nobody_else_reads_them(
-    book: DiskStore, tmp_path: Path
+    store: DiskStore, tmp_path: Path
 ) -> None:
     layout = Layout(tmp_path)
-    assert (book.current(), book.failed()) == (None, None)
-    book.write(TRANSITION)
-    book.fail(FAILED)
-    assert (book.current(), book.failed()) == (TRANSITION, FAILED)
+    assert (store.current(), store.failed()) == (None, None)
+    store.write(TRANSITION)
+    store.fail(FAILED)
+    assert (store.current(), store.failed()) == (TRANSITION, FAILED)
     assert [path.stat().st_mode & 0o777 for path in (layout.recreation, layout.recreation_failed)] == [0o600, 0o600]
     for _ in range(2):
-        book.clear()
-        book.forget()
-        assert (book.current(), book.failed()) == (None, None)
+        store.clear()
+        store.forget()
+        assert (store.current(), store.failed()) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_both_files_are_read_back_as_they_were_written_and_nobody_else_reads_the
     ids=["later", "fields", "torn", "phase"],
 )
 def test_what_cannot_be_read_is_refused_in_words_and_left_alone(
-    book: DiskStore, tmp_path: Path, content: bytes, words: str
+    store: DiskStore, tmp_path: Path, content: bytes, words: str
 ) -> None:
     path = Layout(tmp_path).recreation
     path.write_bytes(content)
     with pytest.raises(Rejected, match=words):
-        book.current()
+        store.current()
     assert path.read_bytes() == content
 
 
-def test_no_secret_can_stand_in_what_is_kept(book: DiskStore, tmp_path: Path) -> None:
-    book.write(TRANSITION)
+def test_no_secret_can_stand_in_what_is_kept(store: DiskStore, tmp_path: Path) -> None:
+    store.write(TRANSITION)
     known = set(msgspec.json.decode(Layout(tmp_path).recreation.read_bytes()))
     assert known == {
         "uid", "phase", "source", "goal", "why", "since", "lostNode", "attempt", "failure", "stranded", "format"

@@ -34,7 +34,7 @@ from unbounded.api.operation import OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api
 
-LIMITS = RecreationLimits(keep_s=300, down_s=10)
+LIMITS = RecreationLimits(check_s=300, down_s=10)
 
 
 class Home:
@@ -61,7 +61,7 @@ class Home:
         nodes = SimulatedNodes(self.host, life)
         caches = RecreationCaches(Cache(api, MACHINES), Cache(api, NODES))
         recreation = RecreationController(
-            api, "m1", nodes, self.layout, caches, access, limits=LIMITS, now=virtual_now, lock=lock, book=MemoryBook()
+            api, "m1", nodes, self.layout, caches, access, limits=LIMITS, now=virtual_now, lock=lock, store=MemoryBook()
         )
         works = {OperationKind.NODE_REBOOT: NodeReboot(api, "m1", nodes, lock)}
         executor = AgentExecutor("m1", works, host_id="host")
@@ -160,7 +160,7 @@ async def test_a_node_whose_reboot_ended_while_its_host_had_no_power_serves_agai
 @story
 async def test_a_machine_that_was_powered_off_from_inside_is_started_again(home: Home) -> None:
     home.host.running = home.host.kubelet = home.host.containerd = False
-    await home.seen(lambda: home.serves, within_s=LIMITS.keep_s + 60)
+    await home.seen(lambda: home.serves, within_s=LIMITS.check_s + 60)
 
 
 @story
@@ -213,7 +213,7 @@ async def test_what_changed_while_the_host_was_held_counts(home: Home) -> None:
     """A stop that is under way ends first; and an operation that was claimed meanwhile is not fought."""
     await home.held.acquire()
     home.host.running = home.host.kubelet = home.host.containerd = False
-    await asyncio.sleep(LIMITS.keep_s + 60)
+    await asyncio.sleep(LIMITS.check_s + 60)
     assert not home.host.running
     paused = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
     await home.world.api.patch(MACHINES, "m1", paused)
@@ -231,7 +231,7 @@ async def test_a_node_that_is_down_is_started_while_the_api_is_away(home: Home) 
     await home.world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
     await asyncio.sleep(5)
     home.host.running = home.host.kubelet = home.host.containerd = False
-    await home.seen(lambda: home.serves, within_s=LIMITS.keep_s + 60)
+    await home.seen(lambda: home.serves, within_s=LIMITS.check_s + 60)
 
 
 def test_a_start_for_which_the_disk_is_full_is_tried_ever_more_rarely() -> None:

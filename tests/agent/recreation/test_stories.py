@@ -264,7 +264,7 @@ async def test_what_failed_is_tried_again_ever_more_rarely_and_not_for_ever(worl
     assert world.host.builds == LIMITS.attempts
     await world.settled(within_s=10)
     assert "after 3 attempts only when something else is wanted" in (await world.condition("NodeUpdated"))[2]
-    begun = [one for one in world.host.book.written if one.phase == "Clearing"]
+    begun = [one for one in world.host.store.written if one.phase == "Clearing"]
     assert [one.attempt for one in begun] == [1, 2, 3]
 
 
@@ -274,7 +274,7 @@ async def test_a_slot_in_which_no_pod_sandbox_runs_is_not_the_node(world: NodeWo
     world.node_agent().start()
     await world.want(NO_SANDBOX)
     await world.delete_node()
-    await world.reached(lambda: world.host.book.failed() is not None, within_s=1200)
+    await world.reached(lambda: world.host.store.failed() is not None, within_s=1200)
     await world.settled(within_s=300)
     assert world.version() == OLD
     assert set(world.host.sandboxes) == {Slot.KUBE2}, "the old slot is not asked for one"
@@ -300,7 +300,7 @@ async def test_a_change_of_what_is_wanted_tries_again_at_once(world: NodeWorld) 
     await world.want(NEW)
     await world.reached(lambda: world.version() == NEW, within_s=60)
     await world.settled(within_s=300)
-    assert world.host.book.failed() is None
+    assert world.host.store.failed() is None
     assert (await world.condition("NodeUpdated"))[:2] == ("True", "Succeeded")
 
 
@@ -324,7 +324,7 @@ async def test_going_back_to_what_runs_is_no_reason_to_touch_it(world: NodeWorld
     await world.want(OLD)
     await asyncio.sleep(2 * 3600)
     assert world.host.builds == builds
-    assert world.host.book.failed() is None
+    assert world.host.store.failed() is None
     assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
 
 
@@ -402,7 +402,7 @@ async def test_an_old_node_that_comes_back_late_is_taken_for_what_it_is(world: N
     await world.want(UNBUILDABLE)
     world.host.api_away = True
     await world.delete_node()
-    await world.reached(lambda: world.host.book.failed() is not None, within_s=900)
+    await world.reached(lambda: world.host.store.failed() is not None, within_s=900)
     await asyncio.sleep(20)
     await said_by_why(world, "NoWorkingNode", "Joining: ")
     world.host.api_away = False

@@ -38,7 +38,7 @@ from unbounded.kube.port import Api
 OLD: Final = "1.33.1"
 NEW: Final = "1.34.2"
 LIMITS: Final = RecreationLimits(
-    build_s=600, start_s=120, verify_s=90, join_s=300, look_s=2, retry_s=300, retry_max_s=1200, attempts=3, resolve_s=60
+    build_s=600, start_s=120, verify_s=90, join_s=300, poll_s=2, retry_s=300, retry_max_s=1200, attempts=3, resolve_s=60
 )
 
 
@@ -109,7 +109,7 @@ class NodeWorld(World):
             limits=LIMITS,
             now=virtual_now,
             lock=_unlocked,
-            book=_Guarded(self, life),
+            store=_Guarded(self, life),
             durations=self.durations,
             more=lambda _types: self.more,
             new_uid=lambda: f"recreation-{next(self.uids)}",
@@ -178,7 +178,7 @@ class NodeWorld(World):
                         return
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            told = f"not reached within {within_s} s: {self.host.slots}\n{self.host.book.current()}"
+            told = f"not reached within {within_s} s: {self.host.slots}\n{self.host.store.current()}"
             log = "\n".join(self.host.log[-40:])
             raise AssertionError(f"{told}\n{(await self.m1()).status}\n{await self.node()}\n{log}") from None
 
@@ -188,7 +188,7 @@ class NodeWorld(World):
 
     async def works(self) -> bool:
         node, whole = await self.node(), [slot for slot in Slot if self.host.slots[slot].applied is not None]
-        if node is None or not node.ready or len(whole) != 1 or self.host.book.current() is not None:
+        if node is None or not node.ready or len(whole) != 1 or self.host.store.current() is not None:
             return False
         it, machine = self.host.slots[whole[0]], await self.m1()
         info = node.status.node_info
@@ -198,7 +198,7 @@ class NodeWorld(World):
 
     @property
     def phases(self) -> list[str]:
-        return [str(transition.phase) for transition in self.host.book.written]
+        return [str(transition.phase) for transition in self.host.store.written]
 
     def home(self) -> Slot:
         return next(slot for slot in Slot if self.host.slots[slot].applied is not None)
@@ -210,10 +210,10 @@ class NodeWorld(World):
 
 
 class _Guarded:
-    """The book of one incarnation: from its crash on it has no effect, and a write is a point where it can come."""
+    """The store of one incarnation: from its crash on it has no effect, and a write is a point where it can come."""
 
     def __init__(self, world: NodeWorld, life: Incarnation) -> None:
-        self._book = world.host.book
+        self._store = world.host.store
         self._life = life
 
     def _cut(self) -> None:
@@ -224,29 +224,29 @@ class _Guarded:
             raise asyncio.CancelledError
 
     def current(self) -> Transition | None:
-        return self._book.current()
+        return self._store.current()
 
     def write(self, transition: Transition) -> None:
         self._cut()
-        self._book.write(transition)
+        self._store.write(transition)
         self._cut()
 
     def clear(self) -> None:
         self._cut()
-        self._book.clear()
+        self._store.clear()
         self._cut()
 
     def failed(self) -> Any:
-        return self._book.failed()
+        return self._store.failed()
 
     def fail(self, failed: Any) -> None:
         self._cut()
-        self._book.fail(failed)
+        self._store.fail(failed)
         self._cut()
 
     def forget(self) -> None:
         self._cut()
-        self._book.forget()
+        self._store.forget()
         self._cut()
 
 

@@ -60,7 +60,7 @@ async def test_the_recovered_daemon_remembers_what_failed_and_removes_the_timer(
     ground = _ground(tmp_path, Colour.BLUE)
     await put_on_trial(ground, _trial(ground, operation="up", uid="u1"))
     ground.layout.upgrade_signal.write_text("1 green it hung\n")
-    ground.releases.go_back(Colour.GREEN)
+    ground.releases.roll_back(Colour.GREEN)
     await ReleaseHealth(ground, "m1").note_start()
     failed = ground.store.failed()["ab" * 32]
     assert (failed.version, failed.cause) == ("2", "it hung")

@@ -43,7 +43,7 @@ async def test_releases_that_fail_are_taken_back_and_the_cause_is_known(trial_ho
         await host.upgrade("2", daemon, window_s=3)
         assert host.ground.releases.selection().on_trial
         await host.wait_running("1", within_s=60.0)
-        return host.ground.store.way_back()
+        return host.ground.store.rollback_note()
 
     pairs = zip(trial_hosts, FAILING.values(), strict=True)
     backs = await asyncio.gather(*(tried(host, daemon) for host, (daemon, _words) in pairs))

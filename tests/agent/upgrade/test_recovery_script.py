@@ -95,16 +95,18 @@ def test_a_crash_loop_is_taken_back_with_its_cause(failed: ScriptedHost) -> None
     failed.run("recover")
     assert version_in_use(failed.layout) == "1"
     assert failed.asked == [ARMED, *RESTARTED]
-    assert failed.store.way_back() == RollbackNote("green", "it failed again and again; it ended with status 3")
+    assert failed.store.rollback_note() == RollbackNote("green", "it failed again and again; it ended with status 3")
 
 
 def test_a_trial_that_takes_too_long_is_taken_back_with_what_troubled_it(host: ScriptedHost) -> None:
     host.put_on_trial()
-    host.store.note_trouble("the API server gave\nno answer")
+    host.store.record_problem("the API server gave\nno answer")
     host.run("recover")
     assert version_in_use(host.layout) == "1"
     assert host.asked == RESTARTED
-    assert host.store.way_back() == RollbackNote("green", "it was not proven in time; the API server gave no answer")
+    assert host.store.rollback_note() == RollbackNote(
+        "green", "it was not proven in time; the API server gave no answer"
+    )
 
 
 @pytest.mark.slow
@@ -126,7 +128,7 @@ def test_how_the_daemon_ended_becomes_part_of_the_cause(
     host.run("start")
     host.run("stopped", SERVICE_RESULT=result, EXIT_STATUS=status)
     host.run("recover")
-    assert host.store.way_back() == RollbackNote("green", f"it was not proven in time; {words}")
+    assert host.store.rollback_note() == RollbackNote("green", f"it was not proven in time; {words}")
 
 
 def crashed(host: ScriptedHost, journal: str) -> str:
@@ -136,7 +138,7 @@ def crashed(host: ScriptedHost, journal: str) -> str:
     host.run("start")
     host.run("stopped", SERVICE_RESULT="exit-code", EXIT_STATUS="1", INVOCATION_ID="i1")
     host.run("recover")
-    back = host.store.way_back()
+    back = host.store.rollback_note()
     assert back is not None
     return back.cause.partition("; it ended with status 1")[2]
 
@@ -191,14 +193,14 @@ def test_what_an_earlier_trial_wrote_is_not_told_of_a_later_one(failed: Scripted
     failed.put_on_trial()
     failed.run("start")
     failed.run("recover")
-    assert failed.store.way_back() == RollbackNote("green", "it failed again and again")
+    assert failed.store.rollback_note() == RollbackNote("green", "it failed again and again")
 
 
 def test_the_end_of_the_daemon_before_the_trial_is_no_part_of_the_cause(host: ScriptedHost) -> None:
     host.put_on_trial()
     host.run("stopped", SERVICE_RESULT="timeout", EXIT_STATUS="KILL")
     host.run("recover")
-    assert host.store.way_back() == RollbackNote("green", "it was not proven in time")
+    assert host.store.rollback_note() == RollbackNote("green", "it was not proven in time")
 
 
 @pytest.mark.slow
@@ -213,7 +215,7 @@ def test_a_release_that_is_started_too_often_is_taken_back_before_the_next_start
     assert version_in_use(host.layout) == "1"
     assert host.asked == [ARMED], "the unit is being started: it must not be restarted from within"
     cause = f"it was started {MOST_STARTS} times without being proven; it ended with status 1"
-    assert host.store.way_back() == RollbackNote("green", cause)
+    assert host.store.rollback_note() == RollbackNote("green", cause)
 
 
 def test_a_way_back_that_was_cut_off_is_gone_to_its_end_at_the_next_start(host: ScriptedHost) -> None:
@@ -222,7 +224,7 @@ def test_a_way_back_that_was_cut_off_is_gone_to_its_end_at_the_next_start(host: 
     host.layout.upgrade_signal.write_text("1 green it failed again and again\n")
     host.run("start")
     assert version_in_use(host.layout) == "1"
-    assert host.store.way_back() == RollbackNote("green", "it failed again and again")
+    assert host.store.rollback_note() == RollbackNote("green", "it failed again and again")
 
 
 @pytest.mark.slow
@@ -236,13 +238,13 @@ def test_starts_of_a_proven_release_are_not_counted(host: ScriptedHost) -> None:
 def test_a_proven_release_that_runs_is_left_alone_when_the_timer_fires_late(host: ScriptedHost) -> None:
     host.run("recover")
     assert host.asked == []
-    assert host.store.way_back() is None
+    assert host.store.rollback_note() is None
 
 
 def test_a_proven_release_that_failed_is_started_again(failed: ScriptedHost) -> None:
     failed.run("recover")
     assert failed.asked == RESTARTED
-    assert failed.store.way_back() is None
+    assert failed.store.rollback_note() is None
 
 
 def test_nothing_is_taken_back_when_the_last_good_release_is_gone(host: ScriptedHost) -> None:
@@ -271,7 +273,7 @@ def test_a_count_that_cannot_be_read_begins_anew(host: ScriptedHost, trash: str)
 
 def test_what_a_note_says_cannot_become_more_than_words(host: ScriptedHost, tmp_path: Path) -> None:
     host.put_on_trial()
-    host.store.note_trouble(f"$(touch {tmp_path}/owned) `touch {tmp_path}/owned` \x1b[31m'\"; touch {tmp_path}/owned")
+    host.store.record_problem(f"$(touch {tmp_path}/owned) `touch {tmp_path}/owned` \x1b[31m'\"; touch {tmp_path}/owned")
     host.run("recover")
     assert not (tmp_path / "owned").exists()
     assert "\x1b" not in host.layout.upgrade_signal.read_text()

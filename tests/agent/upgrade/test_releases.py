@@ -71,7 +71,7 @@ def test_going_back_uses_the_last_good_release(tmp_path: Path) -> None:
     layout = host_with(tmp_path, "1")
     releases = ReleaseSlots(layout)
     releases.switch(place_release(releases, "2"))
-    releases.go_back(GREEN)
+    releases.roll_back(GREEN)
     assert releases.selection() == ReleaseLinks(BLUE, BLUE)
     assert releases.free() is GREEN
 
@@ -79,7 +79,7 @@ def test_going_back_uses_the_last_good_release(tmp_path: Path) -> None:
 def test_what_was_taken_back_cannot_be_proven(tmp_path: Path) -> None:
     releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
-    releases.go_back(GREEN)
+    releases.roll_back(GREEN)
     with pytest.raises(Transient, match="taken back"):
         releases.prove(GREEN)
     assert releases.selection() == ReleaseLinks(BLUE, BLUE)
@@ -89,7 +89,7 @@ def test_what_is_proven_is_not_taken_back(tmp_path: Path) -> None:
     releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
     releases.prove(GREEN)
-    releases.go_back(GREEN)
+    releases.roll_back(GREEN)
     assert releases.selection() == ReleaseLinks(GREEN, GREEN)
 
 
@@ -163,7 +163,7 @@ def _upgrade(layout: Layout, version: str, end: str) -> None:
     if end == "prove":
         releases.prove(colour)
     else:
-        releases.go_back(colour)
+        releases.roll_back(colour)
 
 
 def _cut_after(patch: pytest.MonkeyPatch, left: int) -> None:
@@ -229,7 +229,7 @@ def _recover(layout: Layout) -> None:
     releases = ReleaseSlots(layout)
     selection = releases.selection()
     if selection.on_trial and selection.current is not None:
-        releases.go_back(selection.current)
+        releases.roll_back(selection.current)
 
 
 STEP = st.tuples(st.sampled_from(["prove", "go_back"]), st.integers(1, 60), st.booleans())

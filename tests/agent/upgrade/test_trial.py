@@ -93,9 +93,9 @@ def test_the_way_back_is_read_whoever_wrote_it(
     store: TrialStore, tmp_path: Path, text: str, back: RollbackNote
 ) -> None:
     store.write(TRIAL)
-    assert store.way_back() is None
+    assert store.rollback_note() is None
     Layout(tmp_path).upgrade_signal.write_text(text)
-    assert store.way_back() == back
+    assert store.rollback_note() == back
 
 
 def test_failed_releases_are_remembered_until_they_work(store: TrialStore) -> None:

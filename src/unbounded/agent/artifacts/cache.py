@@ -77,7 +77,7 @@ class ArtifactCache:
                 source.
             Transient: the source does not answer, and the artifact is not on the disk.
         """
-        held = await run_in_thread(self._held, artifact)
+        held = await run_in_thread(self._cached, artifact)
         if held is not None and (artifact.fixed or artifact.sha256):
             return held
         try:
@@ -91,7 +91,7 @@ class ArtifactCache:
             log.warning("artifact not looked up, the one that is there is used", error=failure, artifact=artifact.name)
             return held
 
-    def _held(self, artifact: Artifact) -> Fetched | None:
+    def _cached(self, artifact: Artifact) -> Fetched | None:
         given = self._shelf.note(_ArtifactNote, _key(artifact))
         digest = noted_digest(given.blobs[0]) if given and given.blobs else None
         if given is None or digest is None or _is_another(artifact, digest) or not self._shelf.whole(digest):
@@ -118,11 +118,11 @@ class ArtifactCache:
             place = self._shelf.fresh(_key(artifact))
             digest = await self._download(artifact, None, place, tell)
             await run_in_thread(place.replace, self._shelf.path(digest))
-            return await self._noted(artifact, digest, checked=False)
+            return await self._record(artifact, digest, checked=False)
         async with self._turns.setdefault(wanted, asyncio.Lock()):
             if not await run_in_thread(self._shelf.whole, wanted):  # another URL may have delivered it
                 await self._download(artifact, wanted, self._shelf.path(wanted), tell)
-        return await self._noted(artifact, wanted, checked=True)
+        return await self._record(artifact, wanted, checked=True)
 
     async def _download(self, artifact: Artifact, wanted: Digest | None, place: Path, tell: OnProgress) -> Digest:
         asked = Download((artifact.url,), wanted.hex if wanted else "", LARGEST_BYTES, plain=True)
@@ -133,7 +133,7 @@ class ArtifactCache:
         tell(f"{artifact.version}: fetched")
         return digest
 
-    async def _noted(self, artifact: Artifact, digest: Digest, *, checked: bool) -> Fetched:
+    async def _record(self, artifact: Artifact, digest: Digest, *, checked: bool) -> Fetched:
         given = _ArtifactNote(source=artifact.url, blobs=(str(digest),), checked=checked)
         await run_in_thread(self._shelf.remember, _key(artifact), given)
         return Fetched(artifact, self._shelf.path(digest), digest, checked)

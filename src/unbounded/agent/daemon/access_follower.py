@@ -126,7 +126,7 @@ class AccessFollower:
         layout: Layout,
         config: AgentConfig,
         nodes: AccessNodes,
-        desk: RecreationStatusWriter,
+        status: RecreationStatusWriter,
         *,
         lock: Lock,
         probe: Probe,
@@ -139,10 +139,10 @@ class AccessFollower:
         self._layout = layout
         self._config = config
         self._nodes = nodes
-        self._desk = desk
+        self._status = status
         self._lock = lock
         self._probe = probe
-        self._held_back = held_back
+        self._blocked_by = held_back
         self._restart = restart
 
     async def run(self) -> None:
@@ -166,12 +166,12 @@ class AccessFollower:
         if used.same(desired) and not behind:
             if known is None or not known.same(published):
                 self._know(published)
-            await self._say(ConditionReason.APPLIED, f"agent and kubelet use {desired}")
+            await self._report(ConditionReason.APPLIED, f"agent and kubelet use {desired}")
             return
         try:
             await self._follow(used, desired, behind)
         except Failure as error:
-            await self._say(ConditionReason.PENDING, f"{used} stays in use, and {desired} is published: {error}")
+            await self._report(ConditionReason.PENDING, f"{used} stays in use, and {desired} is published: {error}")
             raise
         self._know(published)
         log.info("the cluster's address and CA are followed; the daemon starts anew", access=str(desired))
@@ -185,7 +185,7 @@ class AccessFollower:
         if not used.same(desired):
             await self._probe(config_with(self._config, desired))
         async with self._lock("address and CA of the API server"):
-            if held := self._held_back():
+            if held := self._blocked_by():
                 raise Transient(held)
             if self._layout.recreation.exists():
                 raise Transient("a recreation of the node is under way")
@@ -194,9 +194,9 @@ class AccessFollower:
             kept = read_stored_config(self._layout) or self._config  # the public key of releases may have changed since
             store_config(self._layout, config_with(kept, desired))
 
-    async def _say(self, reason: ConditionReason, text: str) -> None:
+    async def _report(self, reason: ConditionReason, text: str) -> None:
         status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE
-        await self._desk.report(
+        await self._status.report(
             (ConditionReport(ConditionType.CLUSTER_ACCESS_CURRENT, status, reason, one_line(text)),), None, None
         )
 

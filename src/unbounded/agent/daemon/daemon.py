@@ -217,7 +217,7 @@ class AgentDaemon:
             parts.layout,
             RecreationStatusWriter(api, self._machine, now=utc_now),
             lock=partial(host_lock, parts.layout),
-            is_reported=self._says_release_key,
+            is_reported=self._reports_release_key,
         )
         self._events = EventRecorder(api, "unbounded-agent")
 
@@ -275,7 +275,7 @@ class AgentDaemon:
             RecreationStatusWriter(self._api, self._machine, now=self._now),
             lock=partial(host_lock, layout),
             probe=probe,
-            held_back=self._held_back,
+            held_back=self._blocked_by,
             restart=partial(restart_daemon, UpgradeContext.of(layout, self._parts.units, self._parts.running)),
             moving=self._is_moving,
         )
@@ -293,16 +293,16 @@ class AgentDaemon:
             self._caches.machines,
             RecreationStatusWriter(self._api, self._machine, now=utc_now),
             lock=partial(host_lock, layout),
-            held_back=self._held_back,
+            held_back=self._blocked_by,
             restart=partial(restart_daemon, UpgradeContext.of(layout, self._parts.units, self._parts.running)),
         )
 
-    def _held_back(self) -> str:
+    def _blocked_by(self) -> str:
         machine = self._caches.machines.get(self._machine)
         active = None if machine is None else machine.status.active_operation
         return "" if active is None or active.lost else holder_message(active)
 
-    def _says_release_key(self) -> bool:
+    def _reports_release_key(self) -> bool:
         machine = self._caches.machines.get(self._machine)
         found = () if machine is None else machine.status.conditions
         return any(one.type == ConditionType.RELEASE_KEY_CURRENT for one in found)

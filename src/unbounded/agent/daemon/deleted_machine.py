@@ -24,29 +24,29 @@ class DeletedMachineReport:
         self._machines = machines
         self._machine = machine
         self._file = layout.machine_missing
-        self._told = False
+        self._is_reported = False
 
     async def run(self) -> None:
         """Run until cancelled; the cache has to be synced."""
         try:
-            with self._machines.subscribed(lambda _old, _new: self._look()):
-                self._look()
+            with self._machines.subscribed(lambda _old, _new: self._observe()):
+                self._observe()
                 await asyncio.get_running_loop().create_future()
         finally:
-            self._take_back()
+            self._withdraw()
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         if self._machines.get(self._machine) is not None:
-            self._take_back()
-        elif not self._told:
-            self._told = True
+            self._withdraw()
+        elif not self._is_reported:
+            self._is_reported = True
             words = deleted_machine_message(self._machine)
             log.error(words, machine=self._machine)
             with suppress(OSError):
                 self._file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 self._file.write_text(f"{words}\n")
 
-    def _take_back(self) -> None:
-        self._told = False
+    def _withdraw(self) -> None:
+        self._is_reported = False
         with suppress(OSError):
             self._file.unlink(missing_ok=True)

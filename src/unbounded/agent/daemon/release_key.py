@@ -42,11 +42,11 @@ class ReleaseKeyFollower:
     """
 
     def __init__(
-        self, api: Api, layout: Layout, desk: RecreationStatusWriter, *, lock: Lock, is_reported: Callable[[], bool]
+        self, api: Api, layout: Layout, status: RecreationStatusWriter, *, lock: Lock, is_reported: Callable[[], bool]
     ) -> None:
         self._api = api
         self._layout = layout
-        self._desk = desk
+        self._status = status
         self._lock = lock
         self._is_reported = is_reported
 
@@ -64,15 +64,15 @@ class ReleaseKeyFollower:
     async def look(self) -> None:
         """Adopt the published key once, and report it in the condition ReleaseKeyCurrent."""
         try:
-            key, published = await self._followed()
+            key, published = await self._adopt()
         except Rejected as error:
-            await self._say(ConditionReason.PENDING, f"{error}; until it is corrected no AgentUpgrade runs here")
+            await self._report(ConditionReason.PENDING, f"{error}; until it is corrected no AgentUpgrade runs here")
             raise
         if not key and not self._is_reported():
             return
         stays = "" if published or not key else "; the cluster publishes none, and the host keeps its own"
         words = f"releases of the agent have to be signed by the key {fingerprint(key)}{stays}" if key else _ANY
-        await self._say(ConditionReason.APPLIED, words)
+        await self._report(ConditionReason.APPLIED, words)
 
     async def current(self) -> str:
         """Adopt the published key and return the key in force; empty where any release may run.
@@ -81,9 +81,9 @@ class ReleaseKeyFollower:
             Rejected: the published key is invalid, or may not be read.
             Transient: no answer, or another process holds the host's lock.
         """
-        return (await self._followed())[0]
+        return (await self._adopt())[0]
 
-    async def _followed(self) -> tuple[str, str]:
+    async def _adopt(self) -> tuple[str, str]:
         """Return the key of this host after the update, and the published one."""
         published = await self._published()
         own = require_stored_config(self._layout).upgrade.public_key
@@ -104,8 +104,8 @@ class ReleaseKeyFollower:
         except ValueError as error:
             raise Rejected(str(error)) from error
 
-    async def _say(self, reason: ConditionReason, text: str) -> None:
+    async def _report(self, reason: ConditionReason, text: str) -> None:
         status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE
-        await self._desk.report(
+        await self._status.report(
             (ConditionReport(ConditionType.RELEASE_KEY_CURRENT, status, reason, one_line(text)),), None, None
         )

@@ -82,7 +82,7 @@ class Succession:
         layout: Layout,
         config: AgentConfig,
         machines: Cache[Machine],
-        desk: RecreationStatusWriter,
+        status: RecreationStatusWriter,
         *,
         lock: Lock,
         held_back: Callable[[], str],
@@ -92,9 +92,9 @@ class Succession:
         self._layout = layout
         self._config = config
         self._machines = machines
-        self._desk = desk
+        self._status = status
         self._lock = lock
-        self._held_back = held_back
+        self._blocked_by = held_back
         self._restart = restart
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class Succession:
         config = config_with(self._config, access)
         await self._check(config, agent, successor)
         async with self._lock("move to another API server"):
-            if held := self._held_back():
+            if held := self._blocked_by():
                 raise Transient(held)
             if self._layout.recreation.exists():
                 raise Transient("a recreation of the node is under way")
@@ -153,7 +153,7 @@ class Succession:
             one_line(f"{used} stays in use, and its successor is not followed: {error}"),
         )
         with suppress(Failure):
-            await self._desk.report((says,), None, None)
+            await self._status.report((says,), None, None)
 
     async def _certificate(self, files: IdentityFiles, wanted: RequestedIdentity) -> StoredCertificate:
         return await good_certificate(self._api, files, wanted, approver=MIGRATE)

@@ -47,12 +47,12 @@ async def recorded_goal(api: Api, base: NodeGoal) -> NodeGoal:
     Raises:
         Rejected, Transient: as `goal_for_build`; Transient also where the version changes at each read.
     """
-    desk = RecreationStatusWriter(api, base.machine, now=utc_now)
+    status = RecreationStatusWriter(api, base.machine, now=utc_now)
     goal = await goal_for_build(api, base)
     for _ in range(_READS):
         if goal.configuration is None:
             return goal
-        await desk.name(goal.configuration)
+        await status.record_configuration(goal.configuration)
         named, goal = goal, await goal_for_build(api, base)
         if goal == named:
             return goal

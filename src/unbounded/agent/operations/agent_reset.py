@@ -72,9 +72,9 @@ class AgentReset:
     more.
     """
 
-    def __init__(self, resetting: ResetContext, desk: RecreationStatusWriter) -> None:
+    def __init__(self, resetting: ResetContext, status: RecreationStatusWriter) -> None:
         self._resetting = replace(resetting, by_daemon=True)
-        self._desk = desk
+        self._status = status
         self._done: dict[str, ResetResult] = {}
         self.gone = asyncio.Event()
 
@@ -107,7 +107,7 @@ class AgentReset:
         suffices.
         """
         try:
-            await self._desk.report((after_reset(),), None, None)
+            await self._status.report((after_reset(),), None, None)
         except Failure as error:
             log.warning("the Machine does not say that its host was reset", error=error)
 

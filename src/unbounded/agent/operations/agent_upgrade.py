@@ -115,7 +115,7 @@ class AgentUpgrade:
     def procedure(self, operation: MachineOperation) -> Procedure:
         run = run_of(operation)
         if run is None:
-            self._refuse(operation)
+            self._validate(operation)
         window_s = max(self._window_s, self._recorded_window_s())
         start_s = Durations(self._ground.layout).limit(TimedWork.DAEMON)
         return table.procedure(trial_s=trial_limit_s(window_s, start_s), stage=run.stage if run is not None else "")
@@ -127,7 +127,7 @@ class AgentUpgrade:
             return 0
         return trial.window_s if trial is not None else 0
 
-    def _refuse(self, operation: MachineOperation) -> None:
+    def _validate(self, operation: MachineOperation) -> None:
         """Raise Refusal for an operation that cannot be executed, before its first action."""
         if wrong := invalid(operation, Executor.AGENT):
             raise Refusal(INVALID_PARAMETERS, wrong)
@@ -148,9 +148,9 @@ class AgentUpgrade:
     # Observation
 
     async def observe(self, target: Target) -> Sight:
-        return await asyncio.to_thread(self._look, target, asyncio.get_running_loop().time())
+        return await asyncio.to_thread(self._observe, target, asyncio.get_running_loop().time())
 
-    def _look(self, target: Target, now: float) -> Sight:
+    def _observe(self, target: Target, now: float) -> Sight:
         uid = target.operation.metadata.uid
         try:
             trial = self._ground.store.read()
@@ -177,7 +177,7 @@ class AgentUpgrade:
         selection = self._ground.releases.selection()
         name = f"unbounded-agent {trial.version}"
         if selection.current != trial.release:
-            back = self._ground.store.way_back()
+            back = self._ground.store.rollback_note()
             if back is not None and self._is(trial):
                 return _sight(UpgradeState.LEAVING, f"{name} was taken back, and is about to end")
             if back is not None:
@@ -225,7 +225,7 @@ class AgentUpgrade:
             case table.VERIFY:
                 await verify(self._ground, self._commands, self._trial_of(target))
             case table.SWITCH:
-                async with self._held(before):
+                async with self._locked(before):
                     await put_on_trial(self._ground, self._trial_of(target))
                 await restart_daemon(self._ground)
             case table.BEGIN:
@@ -235,13 +235,13 @@ class AgentUpgrade:
                 await self._api.get(MACHINES, target.machine.name)
                 await prove(self._ground, self._trial_of(target))
             case table.TAKE_BACK:
-                async with self._held(before):
+                async with self._locked(before):
                     await revert_switch(self._ground, self._trial_of(target))
             case _:
                 raise Refusal(INTERNAL_ERROR, f"{action} is no action of an upgrade")
 
     @contextlib.asynccontextmanager
-    async def _held(self, before: float) -> AsyncIterator[None]:
+    async def _locked(self, before: float) -> AsyncIterator[None]:
         """Hold the host's lock, if it is free while the action may still begin. Values read before may be stale."""
         left_s = before - asyncio.get_running_loop().time()
         async with self._ground.held(WHO, within_s=min(max(left_s, 0.0), WITHIN_S)):
@@ -259,12 +259,12 @@ class AgentUpgrade:
         uid = operation.metadata.uid
         if self._job is not None and self._job.uid == uid and self._job.fact is UpgradeState.FETCHING:
             return
-        await self._end_job()
+        await self._cancel_job()
         _in_time(before)
         job = self._job = _Job(uid)
         job.task = self._tasks.create_task(self._run_job(job, operation))
 
-    async def _wish(self, operation: MachineOperation) -> ReleaseRequest:
+    async def _request(self, operation: MachineOperation) -> ReleaseRequest:
         given = operation.spec.parameters
         return ReleaseRequest(
             url=given["downloadURL"].strip(),
@@ -274,10 +274,10 @@ class AgentUpgrade:
             again=given.get("retryFailedDigest") == "true",
             plain=self._settings.allow_http,
             window_s=self._window_s,
-            public_key=await self._key_in_force(),
+            public_key=await self._current_key(),
         )
 
-    async def _key_in_force(self) -> str:
+    async def _current_key(self) -> str:
         """Return the public key that verifies the release. Errors of the API server are retried, as those of the
         release's source are.
         """
@@ -296,7 +296,7 @@ class AgentUpgrade:
             job.progress = shown_progress(done, total)
 
         try:
-            await stage(self._ground, await self._wish(operation), told, limits=self._limits, fetch=self._bring)
+            await stage(self._ground, await self._request(operation), told, limits=self._limits, fetch=self._bring)
             job.fact, job.detail = UpgradeState.ABSENT, "the release was in its slot, and is gone"
         except Refusal as refusal:
             job.fact, job.detail = _FAILED[refusal.reason], str(refusal)
@@ -306,7 +306,7 @@ class AgentUpgrade:
             log.exception("fetching a release failed", operation=operation.name)
             job.fact, job.detail = UpgradeState.FETCH_FAILED, f"{type(error).__name__}; the agent's log has more"
 
-    async def _end_job(self) -> None:
+    async def _cancel_job(self) -> None:
         """Cancel the download and wait for its end: the next job uses the same files."""
         if self._job is not None and self._job.task is not None:
             self._job.task.cancel()
@@ -314,8 +314,8 @@ class AgentUpgrade:
         self._job = None
 
     async def _discard(self, target: Target, before: float) -> None:
-        await self._end_job()
-        async with self._held(before):
+        await self._cancel_job()
+        async with self._locked(before):
             with contextlib.suppress(Rejected):  # an unreadable trial does not belong to this operation
                 trial = self._ground.store.read()
                 if trial is not None and trial.uid == target.operation.metadata.uid:

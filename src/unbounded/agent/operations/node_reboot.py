@@ -201,9 +201,9 @@ class NodeReboot:
         return procedure(self._durations)
 
     async def observe(self, target: Target) -> Sight:
-        facts = await self._look()
+        facts = await self._observe_slot()
         before = target.run.boot_id or facts.boot_id or NO_BOOT
-        fact, words = self._seen(facts, before), _words(facts)
+        fact, words = self._state(facts, before), _words(facts)
         leases = self._renewals(target)
         lease = ""
         if fact not in (NodeState.SERVES, NodeState.HALF):
@@ -228,7 +228,7 @@ class NodeReboot:
             self._durations.overran(Kind.RENEWAL, spent_s)
 
     @staticmethod
-    def _seen(facts: SlotFacts, before: str) -> NodeState:
+    def _state(facts: SlotFacts, before: str) -> NodeState:
         if not facts.running:
             return NodeState.DOWN
         if facts.boot_id == before:
@@ -244,7 +244,7 @@ class NodeReboot:
             raise Refusal(NO_NODE, "there is no whole node on this host: run `unbounded-agent start`")
         return whole
 
-    async def _look(self) -> SlotFacts:
+    async def _observe_slot(self) -> SlotFacts:
         """Observe the node's slot."""
         facts = [await self._nodes.look(slot) for slot in self._whole()]
         if len(facts) == 1:
@@ -252,10 +252,10 @@ class NodeReboot:
         home = choose_home(facts, self._node())
         return next(one for one in facts if one.slot == home)
 
-    async def _home(self) -> Slot:
+    async def _node_slot(self) -> Slot:
         """Return the node's slot, most often without an observation."""
         whole = self._whole()
-        return whole[0] if len(whole) == 1 else (await self._look()).slot
+        return whole[0] if len(whole) == 1 else (await self._observe_slot()).slot
 
     def _renewals(self, target: Target) -> LeaseRenewals:
         uid = target.operation.metadata.uid
@@ -280,7 +280,7 @@ class NodeReboot:
         async with self._lock(f"NodeReboot {target.operation.name}"):
             if asyncio.get_running_loop().time() > before:
                 raise Transient("the host was held by another process for too long")
-            slot = await self._home()
+            slot = await self._node_slot()
             try:
                 await self._act(slot, action)
             except Transient as error:

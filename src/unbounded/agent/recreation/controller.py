@@ -82,7 +82,7 @@ class RecreationController:
     Args:
         access: supplies kubelet's credential in the new slot; see access.carried_or.
         lock: the host's lock; its argument names the holder; None for that of the layout.
-        book: stores its state; None for the files of the layout.
+        store: stores its state; None for the files of the layout.
         durations: of earlier work on this host, from which limits follow.
         logins: brings the logins of the settings' Secrets to this host.
         more: returns further conditions of this host, given the types that the Machine has.
@@ -100,7 +100,7 @@ class RecreationController:
         limits: RecreationLimits = RecreationLimits(),  # noqa: B008  # frozen
         now: WallClock = utc_now,
         lock: Lock | None = None,
-        book: RecreationStore | None = None,
+        store: RecreationStore | None = None,
         durations: Durations | None = None,
         logins: BringLogins = bring_none,
         more: Callable[[Collection[str]], Iterable[ConditionReport]] = lambda _types: (),
@@ -113,18 +113,18 @@ class RecreationController:
         self._caches = caches
         self._limits = limits
         self._new_uid = new_uid
-        self._book = book or DiskStore(layout)
-        self._desk = RecreationStatusWriter(api, machine, now=now)
+        self._store = store or DiskStore(layout)
+        self._status = RecreationStatusWriter(api, machine, now=now)
         self._resolver = VersionResolver(api, limits.resolve_s)
         self._durations = durations or Durations()
         self._more = more
         performer = Performer(nodes, access, lock or partial(host_lock, layout), limits, self._durations, logins)
         self._carrier = RecreationReconciler(
-            api, machine, nodes, self._book, self._desk, self._resolver, performer, limits, self._durations
+            api, machine, nodes, self._store, self._status, self._resolver, performer, limits, self._durations
         )
         self._lock = lock or partial(host_lock, layout)
-        self._follower = LabelSync(api, machine, nodes, self._lock, self._not_ours)
-        self._keeper = NodeRestarter(nodes, self._lock, limits, self._not_ours)
+        self._follower = LabelSync(api, machine, nodes, self._lock, self._blocked_reason)
+        self._keeper = NodeRestarter(nodes, self._lock, limits, self._blocked_reason)
         self._since: dict[str, float] = {}  # start of each condition on the process's clock, by its name
         self._controller: Controller[str] = Controller(
             "node recreation", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
@@ -145,9 +145,9 @@ class RecreationController:
         failures = 0
         while True:
             try:
-                transition = self._book.current()
+                transition = self._store.current()
                 if transition is not None:
-                    await self._desk.hold(transition, report.in_progress(transition))
+                    await self._status.claim(transition, report.in_progress(transition))
             except (
                 Rejected
             ) as error:  # an unreadable record, or a rejected write; the next pass reports it in the status
@@ -173,23 +173,23 @@ class RecreationController:
         if self._layout.reset_state.exists():
             return None
         try:
-            transition = self._book.current()
-            failed = self._book.failed()
+            transition = self._store.current()
+            failed = self._store.failed()
             whole = [slot for slot in Slot if self._nodes.applied(slot) is not None]
         except Rejected as error:  # a record on this host's disk is unreadable
-            await self._desk.report((report.unreadable(str(error)),), None, None)
+            await self._status.report((report.unreadable(str(error)),), None, None)
             raise
         node = self._caches.nodes.get(self._name)
         if transition is not None:
             self._since.clear()
-            return await self._carrier.carry_on(transition, node)
+            return await self._carrier.reconcile(transition, node)
         machine = self._caches.machines.get(self._name)
         if machine is None or machine.metadata.deletion_timestamp:
             return None
-        if self._desk.is_leftover(machine):
-            await self._desk.free_leftover()
+        if self._status.is_leftover(machine):
+            await self._status.release_leftover()
         home = await self._home(whole, node)
-        return None if home is None else await self._look_after(machine, home, node, failed)
+        return None if home is None else await self._reconcile_node(machine, home, node, failed)
 
     async def _home(self, whole: list[Slot], node: Node | None) -> Slot | None:
         """Return the node's slot; None while no slot is complete."""
@@ -198,14 +198,14 @@ class RecreationController:
         facts = [await self._nodes.look(slot) for slot in whole]
         return choose_home(facts, node)
 
-    async def _look_after(
+    async def _reconcile_node(
         self, machine: Machine, home: Slot, node: Node | None, failed: FailedRecreation | None
     ) -> float | None:
         applied = self._nodes.applied(home)
         if applied is None:
             return 0.0
-        keep_s = await self._keep(machine, home)  # before any API read, as the API server may not answer
-        wanted = await self._wanted(machine, applied)
+        check_s = await self._ensure_running(machine, home)  # before any API read, as the API server may not answer
+        wanted = await self._desired(machine, applied)
         again_s = self._resolver.again_s(machine)
         boot_id = (await self._nodes.look(home)).boot_id if needs_boot_id(applied, failed, node) else ""
         view = NodeObservation(
@@ -227,15 +227,15 @@ class RecreationController:
         decided = verdict(view, self._limits)
         if isinstance(decided, Recreate) and _is_node(machine):
             begun_s = await self._begin(machine, home, applied, wanted, decided)
-            return begun_s if keep_s is None else min(begun_s, keep_s)
+            return begun_s if check_s is None else min(begun_s, check_s)
         if isinstance(decided, Registered):
             return await self._remember(home, decided.node_uid, failed)
         if isinstance(decided, ForgetFailure):
-            self._book.forget()
+            self._store.forget()
             failed = None
         await self._report(applied, wanted, failed, refused)
-        rest_s = decided.look_again_s if isinstance(decided, NoAction) else None
-        waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, keep_s) if one is not None]
+        rest_s = decided.requeue_after_s if isinstance(decided, NoAction) else None
+        waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, check_s) if one is not None]
         return min(waits_s, default=None)
 
     def _time_first_ready(self, node: Node) -> None:
@@ -248,11 +248,11 @@ class RecreationController:
         elif (since := self._since.pop("not ready", None)) is not None:
             self._durations.completed(TimedWork.READY, now - since)
 
-    async def _keep(self, machine: Machine, home: Slot) -> float | None:
+    async def _ensure_running(self, machine: Machine, home: Slot) -> float | None:
         """Start stopped parts of the node; return the seconds until the next check, None without a node to run."""
         return max(await self._keeper.keep(home), RESOLUTION_S) if _is_node(machine) else None
 
-    def _not_ours(self) -> str:
+    def _blocked_reason(self) -> str:
         """Return why this loop may not start the node's parts; empty where it may."""
         machine = self._caches.machines.get(self._name)
         if machine is None or machine.metadata.deletion_timestamp:
@@ -280,10 +280,12 @@ class RecreationController:
         types = () if machine is None else [one.type for one in machine.status.conditions]
         says = (pending, report.bootstrapped(), *await asyncio.to_thread(self._more, types))
         cached = {} if machine is None else {"status": msgspec.to_builtins(machine.status)}
-        if report.status_change(cached, says, applied, known, now=self._desk.now()):
-            await self._desk.report(says, applied, known)
+        if report.status_change(cached, says, applied, known, now=self._status.now()):
+            await self._status.report(says, applied, known)
 
-    async def _wanted(self, machine: Machine, applied: BuildRecord, *, fresh: bool = False) -> DesiredNode | Unresolved:
+    async def _desired(
+        self, machine: Machine, applied: BuildRecord, *, fresh: bool = False
+    ) -> DesiredNode | Unresolved:
         version = await self._resolver.version(machine, fresh=fresh)
         return version if isinstance(version, Unresolved) else desired_node(machine, version, applied.goal)
 
@@ -292,8 +294,8 @@ class RecreationController:
             await self._nodes.registered(home, node_uid)
         log.info("node registered", machine=self._name, slot=str(home), uid=node_uid)
         if failed is not None and failed.stranded:
-            self._book.fail(msgspec.structs.replace(failed, stranded=False))
-            await self._desk.report((report.restored(home, failed),), None, None)
+            self._store.fail(msgspec.structs.replace(failed, stranded=False))
+            await self._status.report((report.restored(home, failed),), None, None)
         return 0.0
 
     # Start of a recreation
@@ -311,36 +313,36 @@ class RecreationController:
             return BLOCKED_S
         if decided.lost_node and node is not None and node.metadata.uid == decided.lost_node:
             return BLOCKED_S  # the cache lags behind
-        wanted = await self._wanted(machine, applied, fresh=True)
-        held = await self._held_back(machine, wanted)
+        wanted = await self._desired(machine, applied, fresh=True)
+        held = await self._blocked_by(machine, wanted)
         if held or isinstance(wanted, Unresolved):
-            await self._desk.report((report.blocked(decided.why, held),), None, None)
+            await self._status.report((report.blocked(decided.why, held),), None, None)
             return BLOCKED_S
-        why = await self._say_what_is_discarded(machine, decided.why)
+        why = await self._report_discarded(machine, decided.why)
         transition = Transition(
             uid=self._new_uid(),
             phase=RecreationPhase.CLEARING,
             source=home,
             goal=wanted.goal,
             why=why,
-            since=self._desk.now(),
+            since=self._status.now(),
             lost_node=decided.lost_node,
             attempt=decided.attempt,
         )
-        if await self._desk.hold(transition, report.in_progress(transition)):
+        if await self._status.claim(transition, report.in_progress(transition)):
             return BLOCKED_S
-        if await self._wanted(machine, applied, fresh=True) != wanted:
-            await self._desk.free_leftover()
+        if await self._desired(machine, applied, fresh=True) != wanted:
+            await self._status.release_leftover()
             return CHANGED_S
-        self._book.write(transition)
+        self._store.write(transition)
         log.info("recreation begins", machine=self._name, why=why, slot=str(transition.target))
         return 0.0
 
-    async def _say_what_is_discarded(self, machine: Machine, why: str) -> str:
+    async def _report_discarded(self, machine: Machine, why: str) -> str:
         """Update the host's conditions once more; return the cause together with the user's changes in the slot."""
         says = tuple(await asyncio.to_thread(self._more, [one.type for one in machine.status.conditions]))
         if says:
-            await self._desk.report(says, None, None)
+            await self._status.report(says, None, None)
         changed = [
             one.message
             for one in says
@@ -348,7 +350,7 @@ class RecreationController:
         ]
         return "; ".join((why, *changed))
 
-    async def _held_back(self, machine: Machine, wanted: DesiredNode | Unresolved) -> str:
+    async def _blocked_by(self, machine: Machine, wanted: DesiredNode | Unresolved) -> str:
         """Return what blocks a recreation that is due; empty when it can begin."""
         if isinstance(wanted, Unresolved):
             return wanted.why
@@ -361,7 +363,7 @@ class RecreationController:
         if pause is not None and is_paused(pause.metadata.annotations):
             return f"all operations are paused by ConfigMap {CONFIGMAP_OPERATIONS}"
         active = machine.status.active_operation
-        if active is None or active.lost or self._desk.is_leftover(machine):
+        if active is None or active.lost or self._status.is_leftover(machine):
             return ""
         return holder_message(active)
 

@@ -53,8 +53,8 @@ class LabelSync:
         self._machine = machine
         self._nodes = nodes
         self._lock = lock
-        self._held_back = held_back
-        self._asked: object = None
+        self._blocked_by = held_back
+        self._requested: object = None
         self._refused = ""
 
     async def follow(self, home: Slot, uid: str, made: NodeGoal, wanted: NodeGoal) -> str:
@@ -65,9 +65,9 @@ class LabelSync:
             uid: of the Node that the slot registered.
         """
         asked = (uid, wanted.labels, wanted.taints)
-        if asked == self._asked:
+        if asked == self._requested:
             return self._refused
-        if held := self._held_back():
+        if held := self._blocked_by():
             return held
         try:
             node_flags(wanted)  # the next start of kubelet uses them, too
@@ -75,7 +75,7 @@ class LabelSync:
                 log.info("labels and taints of the Node follow", machine=self._machine, slot=str(home))
         except Rejected as error:
             log.warning("labels and taints of the Node may not follow", error=error, machine=self._machine)
-            self._asked, self._refused = asked, str(error)
+            self._requested, self._refused = asked, str(error)
             return self._refused
         async with self._lock("labels and taints of the node"):
             await self._nodes.describe(home, wanted.labels, wanted.taints)

@@ -29,11 +29,11 @@ class RecreationLimits:
         start_s: until a machine runs, with its kubelet; over all attempts.
         verify_s: until a started node is proven.
         join_s: until a slot that `start` built has registered its Node; after it, the node is recreated.
-        look_s: between two observations while a node is being proven.
+        poll_s: between two observations while a node is being proven.
         retry_s: from a failure to the next attempt; doubled with each, up to `retry_max_s`.
         attempts: at the same goal, while the old node works.
         resolve_s: longest age of the known newest configuration version.
-        keep_s: between two checks that a present node serves, without an event.
+        check_s: between two checks that a present node serves, without an event.
         down_s: from the stop of a part until it is started.
     """
 
@@ -41,12 +41,12 @@ class RecreationLimits:
     start_s: float = 300.0
     verify_s: float = 300.0
     join_s: float = 900.0
-    look_s: float = 2.0
+    poll_s: float = 2.0
     retry_s: float = 900.0
     retry_max_s: float = 14_400.0
     attempts: int = 3
     resolve_s: float = 600.0
-    keep_s: float = 300.0
+    check_s: float = 300.0
     down_s: float = 10.0
 
     def configured(self, told: RecreationConfig) -> RecreationLimits:

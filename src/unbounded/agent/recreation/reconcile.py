@@ -55,7 +55,7 @@ class _PhaseState:
 
     phase: RecreationPhase | None = None
     spent_s: float = 0.0
-    looked_at: float = 0.0
+    observed_at: float = 0.0
     failures: int = 0
     error: str = ""
     hopeless: bool = False
@@ -64,14 +64,14 @@ class _PhaseState:
 
     def enter(self, phase: RecreationPhase, now: float) -> None:
         if phase is not self.phase:
-            self.phase, self.spent_s, self.looked_at = phase, 0.0, now
+            self.phase, self.spent_s, self.observed_at = phase, 0.0, now
             self.failures, self.error, self.hopeless, self.said = 0, "", False, ""
 
     def count(self, now: float, *, readable: bool) -> None:
         """Count the time in this phase. Time without the API server does not count: nothing can be proven then."""
         if readable:
-            self.spent_s += now - self.looked_at
-        self.looked_at = now
+            self.spent_s += now - self.observed_at
+        self.observed_at = now
 
     def failed(self, error: Failure) -> float:
         self.failures += 1
@@ -85,8 +85,8 @@ class RecreationReconciler:
         api: Api,
         machine: str,
         nodes: Nodes,
-        book: RecreationStore,
-        desk: RecreationStatusWriter,
+        store: RecreationStore,
+        status: RecreationStatusWriter,
         resolver: VersionResolver,
         performer: Performer,
         limits: RecreationLimits,
@@ -95,41 +95,41 @@ class RecreationReconciler:
         self._api = api
         self._machine = machine
         self._nodes = nodes
-        self._book = book
-        self._desk = desk
+        self._store = store
+        self._status = status
         self._resolver = resolver
         self._performer = performer
         self._limits = limits
         self._durations = durations
         self._memory = _PhaseState()
 
-    async def carry_on(self, transition: Transition, node: Node | None) -> float | None:
+    async def reconcile(self, transition: Transition, node: Node | None) -> float | None:
         """Execute the next step; return the seconds until the next pass, None to wait for a change of the Machine."""
         memory, now = self._memory, asyncio.get_running_loop().time()
         memory.enter(transition.phase, now)
         try:
-            seen = await self._look(transition, node)
+            seen = await self._observe(transition, node)
         except Failure:
             memory.count(asyncio.get_running_loop().time(), readable=False)
             raise
         step = plan(transition, seen, self._limits.on_this_host(self._durations))
         if isinstance(step, ProveNode):
-            await self._say(transition, step.lacks)
-            return self._limits.look_s
+            await self._report(transition, step.lacks)
+            return self._limits.poll_s
         lacks = step.lacks if isinstance(step, StartMachine) else ""
-        holder = await self._desk.hold(transition, report.in_progress(transition, report.one_line(lacks)))
+        holder = await self._status.claim(transition, report.in_progress(transition, report.one_line(lacks)))
         if holder:
-            await self._give_way(transition, holder)
+            await self._pause(transition, holder)
             return None
         return await self._act(step, transition)
 
-    async def _give_way(self, transition: Transition, holder: str) -> None:
+    async def _pause(self, transition: Transition, holder: str) -> None:
         """Pause the recreation while another operation has the claim; its release is a change of the Machine."""
         log.warning("recreation waits: another operation has the Machine", machine=self._machine, holder=holder)
         self._memory.phase = None  # its time starts over
-        await self._desk.report((report.in_progress(transition, f"waiting, as {holder}"),), None, None)
+        await self._status.report((report.in_progress(transition, f"waiting, as {holder}"),), None, None)
 
-    async def _look(self, transition: Transition, node: Node | None) -> RecreationObservation:
+    async def _observe(self, transition: Transition, node: Node | None) -> RecreationObservation:
         """Observe both slots, and the node where it is to be proven."""
         memory = self._memory
         source = await self._nodes.look(transition.source)
@@ -164,7 +164,7 @@ class RecreationReconciler:
         memory = self._memory
 
         async def note(text: str) -> None:
-            await self._desk.say(transition, report.in_progress(transition, report.one_line(text)))
+            await self._status.report_progress(transition, report.in_progress(transition, report.one_line(text)))
 
         try:
             await self._performer.perform(step, transition, note)
@@ -178,51 +178,51 @@ class RecreationReconciler:
         if isinstance(step, CommitNode):
             self._durations.completed(TimedWork.READY, memory.spent_s)
         if isinstance(step, ChangePhase):
-            return await self._turn(step, transition)
+            return await self._change_phase(step, transition)
         if isinstance(step, RegisterNode):
             memory.witness.forget_node()
         then = getattr(step, "then", transition.phase)
         if then is None:
-            return await self._end(transition)
+            return await self._complete(transition)
         if then is not transition.phase:
             self._enter(msgspec.structs.replace(transition, phase=then))
         return 0.0
 
     def _enter(self, transition: Transition) -> None:
-        self._book.write(transition)
+        self._store.write(transition)
         log.info("recreation", phase=str(transition.phase), machine=self._machine, slot=str(transition.target))
 
-    async def _turn(self, step: ChangePhase, transition: Transition) -> float | None:
+    async def _change_phase(self, step: ChangePhase, transition: Transition) -> float | None:
         log.warning("recreation: it does not work", machine=self._machine, why=step.why)
         if step.to is None:
-            return await self._end(transition, left=step.why)
+            return await self._complete(transition, left=step.why)
         stranded = step.to is RecreationPhase.ABANDONED
         failure = f"{transition.failure}; {step.why}" if transition.failure else step.why
         self._enter(msgspec.structs.replace(transition, phase=step.to, failure=failure, stranded=stranded))
         return 0.0
 
-    async def _say(self, transition: Transition, text: str) -> None:
+    async def _report(self, transition: Transition, text: str) -> None:
         if text != self._memory.said:
-            await self._desk.say(transition, report.in_progress(transition, report.one_line(text)))
+            await self._status.report_progress(transition, report.in_progress(transition, report.one_line(text)))
             self._memory.said = text
 
-    async def _end(self, transition: Transition, left: str = "") -> float | None:
+    async def _complete(self, transition: Transition, left: str = "") -> float | None:
         """End after the last phase: report the result, release the claim, and remove the record."""
         good = not transition.failure
         failed = None if good else self._failed(transition)
         applied = self._nodes.applied(transition.target if good else transition.source)
-        wanted = await self._wanted(applied)
+        wanted = await self._desired(applied)
         again = "" if failed is None else retry_message(failed, self._limits)
         says = report.succeeded(transition, left) if good else report.rolled_back(transition, again)
         told = (says,) if wanted is None else (says, report.repave_pending(wanted, failed))
         if failed is None:
-            self._book.forget()
+            self._store.forget()
         else:
-            self._book.fail(failed)
+            self._store.fail(failed)
         phase = OperationPhase.COMPLETE if good else OperationPhase.FAILED
-        if not await self._desk.end(transition, told, applied, wanted, phase):
+        if not await self._status.complete(transition, told, applied, wanted, phase):
             raise Stale("another operation has the Machine")
-        self._book.clear()
+        self._store.clear()
         self._memory = _PhaseState()
         log.info("recreation ended", machine=self._machine, result=str(says.reason))
         return 0.0
@@ -233,11 +233,11 @@ class RecreationReconciler:
             goal=transition.goal,
             attempts=transition.attempt,
             why=transition.failure,
-            at=self._desk.now(),
+            at=self._status.now(),
             stranded=transition.stranded,
         )
 
-    async def _wanted(self, applied: BuildRecord | None) -> DesiredNode | None:
+    async def _desired(self, applied: BuildRecord | None) -> DesiredNode | None:
         if applied is None:
             return None
         try:

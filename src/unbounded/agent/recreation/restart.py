@@ -42,20 +42,20 @@ class NodeRestarter:
         self._nodes = nodes
         self._lock = lock
         self._limits = limits
-        self._held_back = held_back
+        self._blocked_by = held_back
         self._starts = 0  # since it last stayed up
         self._not_before: float | None = None  # earliest time of the next start; None while it is not known to be down
         self._up_since: float | None = None
 
     async def keep(self, home: Slot) -> float:
         """Observe the node, and start stopped parts; return the seconds until the next check."""
-        if self._held_back():
+        if self._blocked_by():
             self._not_before = None
-            return self._limits.keep_s
+            return self._limits.check_s
         lacks = stopped_part(await self._nodes.look(home))
         now = asyncio.get_running_loop().time()
         if not lacks:
-            return self._serves(now)
+            return self._record_serving(now)
         self._up_since = None
         if self._not_before is None:  # it may be starting, or stopping together with its host
             self._not_before = now + (AGAIN.after(self._starts) if self._starts else self._limits.down_s)
@@ -67,19 +67,19 @@ class NodeRestarter:
         self._not_before = asyncio.get_running_loop().time() + again_s
         return again_s
 
-    def _serves(self, now: float) -> float:
+    def _record_serving(self, now: float) -> float:
         """Record that the node serves. A node that soon stops again is restarted at growing intervals."""
         self._not_before = None
         self._up_since = now if self._up_since is None else self._up_since
-        if now - self._up_since >= self._limits.keep_s:
+        if now - self._up_since >= self._limits.check_s:
             self._starts = 0
-        return self._limits.keep_s
+        return self._limits.check_s
 
     async def _start(self, home: Slot) -> None:
         try:
             async with self._lock("start of a node that is down"):
                 lacks = stopped_part(await self._nodes.look(home))
-                if lacks and not self._held_back():  # both may have changed while the lock was awaited
+                if lacks and not self._blocked_by():  # both may have changed while the lock was awaited
                     log.warning("the node is down, and is started", slot=str(home), why=lacks, attempt=self._starts)
                     await self._nodes.start(home)
         except (Failure, OSError) as error:

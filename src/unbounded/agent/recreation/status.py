@@ -49,11 +49,11 @@ class RecreationStatusWriter:
     def now(self) -> str:
         return rfc3339(self._wall())
 
-    def holder_name(self) -> str:
+    def operation_name(self) -> str:
         """Name of the recreation in the claim."""
         return f"{self._machine}-recreation"
 
-    async def hold(self, transition: Transition, says: ConditionReport) -> str:
+    async def claim(self, transition: Transition, says: ConditionReport) -> str:
         """Take the claim or keep it, and report the progress. Return the other holder; empty where the claim is taken.
 
         A deleted Machine has no claim to lose: a recreation under way is completed.
@@ -70,13 +70,13 @@ class RecreationStatusWriter:
         await self._status.write(raw, change)
         return ""
 
-    async def say(self, transition: Transition, says: ConditionReport) -> None:
+    async def report_progress(self, transition: Transition, says: ConditionReport) -> None:
         """Report the progress if this recreation has the claim."""
         raw = await self._read()
         if raw is not None and _holder(raw) == transition.uid:
             await self._status.write(raw, status_change(raw, (says,), None, None, now=self.now()))
 
-    async def end(
+    async def complete(
         self,
         transition: Transition,
         says: Iterable[ConditionReport],
@@ -110,14 +110,14 @@ class RecreationStatusWriter:
             attempts=_REPORTS,
         )
 
-    async def name(self, configuration: ConfigurationId) -> None:
+    async def record_configuration(self, configuration: ConfigurationId) -> None:
         """Record the configuration version of the first node before its build: there is no claim that could name it
         yet.
         """
         with suppress(NotFound):
             await self._status.merge(self._machine, {"configuration": msgspec.to_builtins(configuration)})
 
-    async def free_leftover(self) -> None:
+    async def release_leftover(self) -> None:
         """Release the claim of a recreation that is no longer under way."""
         raw = await self._read()
         if raw is not None and self.is_leftover(msgspec.convert(raw, Machine)):
@@ -131,7 +131,7 @@ class RecreationStatusWriter:
     def _slot(self, transition: Transition, *, lost: bool) -> dict[str, Any]:
         active = ActiveOperation(
             uid=transition.uid,
-            name=self.holder_name(),
+            name=self.operation_name(),
             kind=NODE_RECREATION,
             executor=self._executor,
             since=self.now(),
@@ -141,7 +141,7 @@ class RecreationStatusWriter:
 
     def _result(self, transition: Transition, phase: OperationPhase, says: ConditionReport) -> RecentOperation:
         return RecentOperation(
-            name=self.holder_name(),
+            name=self.operation_name(),
             uid=transition.uid,
             kind=NODE_RECREATION,
             phase=phase,

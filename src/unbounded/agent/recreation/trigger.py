@@ -42,7 +42,7 @@ class NodeObservation:
         return self.applied.node_uid
 
     @property
-    def reported_by_us(self) -> bool:
+    def is_reported_by_slot(self) -> bool:
         """True where the running machine of this slot has reported the Node."""
         info = self.node.status.node_info if self.node is not None else None
         return info is not None and bool(self.boot_id) and info.boot_id == self.boot_id
@@ -53,10 +53,10 @@ class NoAction:
     """No action now.
 
     Args:
-        look_again_s: seconds until the next check; None to wait for a change.
+        requeue_after_s: seconds until the next check; None to wait for a change.
     """
 
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def verdict(view: NodeObservation, limits: RecreationLimits) -> Verdict:
 
 
 def _joining(view: NodeObservation, limits: RecreationLimits) -> Verdict:
-    if view.node is not None and view.reported_by_us:
+    if view.node is not None and view.is_reported_by_slot:
         return Registered(view.node.metadata.uid)
     if view.joining_s < limits.join_s:
         return NoAction(limits.join_s - view.joining_s)
@@ -117,7 +117,7 @@ def _joining(view: NodeObservation, limits: RecreationLimits) -> Verdict:
 
 def _stranded(view: NodeObservation, failed: FailedRecreation, limits: RecreationLimits) -> Verdict:
     """Decide while no node works: retry without end, at growing intervals, as there is nothing to lose."""
-    if view.node is not None and view.reported_by_us and view.node.ready:
+    if view.node is not None and view.is_reported_by_slot and view.node.ready:
         return Registered(view.node.metadata.uid)
     if view.wanted is not None and not same_node(view.wanted.goal, failed.goal):
         return Recreate("no node works, and another one is wanted now", view.uid)

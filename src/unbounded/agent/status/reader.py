@@ -59,7 +59,7 @@ class StateReader:
         layout, build = self._layout, this_build()
         config = self._try("configuration", lambda: read_stored_config(layout), None)
         machine = config.machine_name if config else ""
-        book = DiskStore(layout)
+        store = DiskStore(layout)
         nodes = await asyncio.gather(*(self._node(slot) for slot in Slot))
         return HostState(
             program=ProgramVersion(version=build.version, build=build.build),
@@ -67,11 +67,11 @@ class StateReader:
             missing=self._try("machine", self._missing, ""),
             certificate_ends=self._try("certificate", lambda: self._ends(machine), "") if machine else "",
             nodes=tuple(nodes),
-            daemon=await self._ask("daemon", self._daemon, DaemonState()),
+            daemon=await self._query("daemon", self._daemon, DaemonState()),
             releases=self._releases(),
             upgrade=self._try("upgrade", self._upgrade, None),
-            recreation=self._try("recreation", lambda: _recreation(book), None),
-            failed_recreation=self._try("recreation", lambda: _failed(book), None),
+            recreation=self._try("recreation", lambda: _recreation(store), None),
+            failed_recreation=self._try("recreation", lambda: _failed(store), None),
             holder=self._try("lock", lambda: holder(layout), ""),
             resetting=self._try("reset", lambda: _there(layout.reset_state), False),
             unknown=tuple(dict.fromkeys(self._unknown)),
@@ -85,7 +85,7 @@ class StateReader:
             self._unknown.append(f"{what}: {'only root can read it' if unseen else error}")
         return otherwise
 
-    async def _ask(self, what: str, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    async def _query(self, what: str, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
         """Query systemd, where it runs."""
         try:
             if not _there(self._layout.at(SYSTEMD)):
@@ -128,12 +128,12 @@ class StateReader:
         async def unit(units: Units, name: str) -> str:
             return (await units.look(name)).active
 
-        machine = await self._ask(node.slot, lambda: unit(self._units, unit_of(node.slot)), "")
+        machine = await self._query(node.slot, lambda: unit(self._units, unit_of(node.slot)), "")
         if machine != "active" or os.geteuid() != 0:
             return msgspec.structs.replace(node, machine=machine)
         inside = self._inside(node.slot)
         states = {
-            name: await self._ask(f"{name} in {node.slot}", partial(unit, inside, asked), "")
+            name: await self._query(f"{name} in {node.slot}", partial(unit, inside, asked), "")
             for name, asked in (("kubelet", kubelet.UNIT), ("containerd", containerd.UNIT))
         }
         return msgspec.structs.replace(node, machine=machine, **states)
@@ -160,7 +160,7 @@ class StateReader:
         chosen = Slots(self._layout).selection()
         if trial is None or (chosen.last_good == trial.release and chosen.current == trial.release):
             return None
-        if TrialStore(self._layout).way_back() is not None:
+        if TrialStore(self._layout).rollback_note() is not None:
             return None
         return UpgradeTrialState(
             operation=trial.operation,
@@ -179,8 +179,8 @@ def _there(path: Path) -> bool:
     return True
 
 
-def _recreation(book: DiskStore) -> RecreationState | None:
-    found = book.current()
+def _recreation(store: DiskStore) -> RecreationState | None:
+    found = store.current()
     if found is None:
         return None
     return RecreationState(
@@ -193,8 +193,8 @@ def _recreation(book: DiskStore) -> RecreationState | None:
     )
 
 
-def _failed(book: DiskStore) -> RecreationState | None:
-    found = book.failed()
+def _failed(store: DiskStore) -> RecreationState | None:
+    found = store.failed()
     if found is None:
         return None
     return RecreationState(

@@ -72,7 +72,7 @@ class StartContext:
         return by_certificate and await self.nodes.kubelet_certificate(slot) is None
 
     @property
-    def being_made_anew(self) -> bool:
+    def is_being_recreated(self) -> bool:
         """Return whether a recreation is under way, which the daemon resumes: the slots are not start's then."""
         return self.layout.recreation.exists()
 
@@ -106,7 +106,7 @@ async def _keep_config(starting: StartContext, _tell: OnProgress) -> None:
 
 
 async def _slot_made(starting: StartContext) -> bool:
-    return starting.being_made_anew or not (await starting.choice()).build
+    return starting.is_being_recreated or not (await starting.choice()).build
 
 
 async def _make_slot(starting: StartContext, tell: OnProgress) -> None:
@@ -120,7 +120,7 @@ async def _make_slot(starting: StartContext, tell: OnProgress) -> None:
 
 
 async def _machine_runs(starting: StartContext) -> bool:
-    if starting.being_made_anew:
+    if starting.is_being_recreated:
         return True
     choice = await starting.choice()
     return not choice.start and not await starting.certificate_ended(choice.slot)

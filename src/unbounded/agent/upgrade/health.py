@@ -126,7 +126,7 @@ class ReleaseHealth:
             log.warning("the timer of an upgrade could not be removed", error=error)
 
     def _remember_failure(self, trial: Trial | None) -> None:
-        back = self._ground.store.way_back()
+        back = self._ground.store.rollback_note()
         if back is None or trial is None or self._ground.verdict() is not TrialVerdict.SETTLED:
             return
         log.error("an upgrade was taken back", version=trial.version, cause=back.cause)
@@ -143,7 +143,7 @@ class ReleaseHealth:
         trial = self._trial()
         if trial is None:
             return
-        look_after = self._look_after if trial.uid else self._look_after_alone
+        look_after = self._check_operation if trial.uid else self._prove_alone
         while self._ground.verdict() is TrialVerdict.ON_TRIAL:
             try:
                 if await look_after(api, trial):
@@ -165,14 +165,14 @@ class ReleaseHealth:
             return None
         return trial
 
-    async def _look_after(self, api: Api, trial: Trial) -> bool:
+    async def _check_operation(self, api: Api, trial: Trial) -> bool:
         """Roll back a release whose operation did not succeed; return whether it did."""
-        refused = await self._seen(lambda: self._refused(api, trial))
+        refused = await self._read_api(lambda: self._rejection(api, trial))
         if refused:
-            await self._give_up(refused)
+            await self._start_rollback(refused)
         return bool(refused)
 
-    async def _refused(self, api: Api, trial: Trial) -> str:
+    async def _rejection(self, api: Api, trial: Trial) -> str:
         """Return why the release is to be rolled back.
 
         The Machine is read only to record an error of that read; whether the error ends the trial is up to the
@@ -183,9 +183,9 @@ class ReleaseHealth:
         await self._answers(api)
         return ""
 
-    async def _look_after_alone(self, api: Api, trial: Trial) -> bool:
+    async def _prove_alone(self, api: Api, trial: Trial) -> bool:
         """Prove a release that has no operation; return whether it is proven."""
-        if not await self._seen(lambda: self._answers(api)):
+        if not await self._read_api(lambda: self._answers(api)):
             return False
         now = asyncio.get_running_loop().time()
         if self._healthy_since is None:
@@ -199,7 +199,7 @@ class ReleaseHealth:
         await api.get(MACHINES, self._machine)
         return "it answers"
 
-    async def _seen(self, look: Callable[[], Awaitable[str]]) -> str:
+    async def _read_api(self, look: Callable[[], Awaitable[str]]) -> str:
         """Return the result of an API read; empty, with the error recorded, where there is no answer."""
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
@@ -213,7 +213,7 @@ class ReleaseHealth:
             return found
         return ""
 
-    async def _give_up(self, why: str) -> None:
+    async def _start_rollback(self, why: str) -> None:
         """Start the rollback; its unit ends this process."""
         self._note(why)
         async with self._ground.held(_WHO):
@@ -225,7 +225,7 @@ class ReleaseHealth:
         self._said = words
         log.warning("the release on trial is not proven", why=words or "no trouble any more")
         try:
-            self._ground.store.note_trouble(words)
+            self._ground.store.record_problem(words)
         except OSError as error:
             log.warning("what troubles the trial could not be noted", error=error)
 
@@ -238,7 +238,7 @@ async def prove(ground: UpgradeContext, trial: Trial) -> None:
         Transient: the release was rolled back in between, or a reset has begun.
     """
     ground.refuse_in_reset()
-    if ground.store.way_back() is not None:
+    if ground.store.rollback_note() is not None:
         raise Transient(f"{trial.release} is being taken back")
     await run_in_thread(ground.releases.prove, trial.release)
     log.info("the release is proven", version=trial.version)

@@ -73,9 +73,9 @@ class ReleaseSlots:
         return self._layout.release(colour) / BINARY
 
     def selection(self) -> ReleaseLinks:
-        return ReleaseLinks(self._meant(self._layout.current), self._meant(self._layout.last_good))
+        return ReleaseLinks(self._target(self._layout.current), self._target(self._layout.last_good))
 
-    def _meant(self, link: Path) -> Colour | None:
+    def _target(self, link: Path) -> Colour | None:
         try:
             target = os.path.normpath(link.parent / os.readlink(link))
         except OSError:
@@ -208,7 +208,7 @@ class ReleaseSlots:
                 raise Transient(f"{colour} is not in use any more: it was taken back")
             self._link(self._layout.last_good, colour)
 
-    def go_back(self, refused: Colour) -> None:
+    def roll_back(self, refused: Colour) -> None:
         """Roll back from a rejected release to the last good one; do nothing where the rejected one is not in use."""
         with self._locked():
             selection = self.selection()

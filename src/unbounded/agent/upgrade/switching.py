@@ -55,7 +55,7 @@ async def put_on_trial(ground: UpgradeContext, trial: Trial) -> None:
     if not _is_noted(ground, switching):
         ground.store.begin_trial()  # first: records of an earlier trial must not count for this one
         ground.store.write(switching)
-    elif ground.store.way_back() is not None:
+    elif ground.store.rollback_note() is not None:
         raise Transient(f"{trial.release} was switched to before, and taken back")
     if ground.releases.selection().current != trial.release:
         await unit_files.arm(ground.layout, ground.units, seconds=trial.overdue_s)
@@ -76,7 +76,7 @@ async def restart_daemon(ground: UpgradeContext) -> None:
 
 async def revert_switch(ground: UpgradeContext, trial: Trial) -> None:
     """Revert a switch whose release was never started: restore the links and disarm the rollback."""
-    await run_in_thread(ground.releases.go_back, trial.release)
+    await run_in_thread(ground.releases.roll_back, trial.release)
     await unit_files.disarm(ground.layout, ground.units)
 
 

@@ -120,7 +120,7 @@ class TrialStore:
 
     # The rollback
 
-    def way_back(self) -> RollbackNote | None:
+    def rollback_note(self) -> RollbackNote | None:
         """Return the recovery script's message since the last switch; None without one."""
         try:
             text = self._layout.upgrade_signal.read_text(errors="replace")
@@ -152,7 +152,7 @@ class TrialStore:
         except (OSError, ValueError):
             return 0
 
-    def note_trouble(self, words: str) -> None:
+    def record_problem(self, words: str) -> None:
         """Record why the release on trial is not proven; a rollback includes this in its cause."""
         line = " ".join(words.split())[:_MOST_WORDS]
         self._layout.upgrade_notes.mkdir(mode=0o700, parents=True, exist_ok=True)
