@@ -32,7 +32,7 @@ async def main(kubeconfig: Path, settings: MetalmanSettings) -> None:
         component_runtime("metalman", admin, metrics=metrics, elects=True) as as_metalman,
         asyncio.TaskGroup() as group,
     ):
-        caches = machina_controller.caches_of(as_machina.api)
+        caches = machina_controller.create_machina_caches(as_machina.api)
         ended = OperationMetrics(metrics.registry)
         seen = Caches(caches.operations, caches.machines, caches.pause)
         shared = metalman_controller.SharedCaches(seen, caches.nodes, ended)

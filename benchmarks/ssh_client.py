@@ -21,21 +21,21 @@ from benchmarks.ssh_jobs import Found, Job, Open, Target
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.machines import attempts
-from unbounded.machina.machines.runs import Run, Runs
+from unbounded.machina.machines.runs import HostRun, HostRuns
 from unbounded.machina.provisioning.model import Finished, Install
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.client import SshClient
-from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route
+from unbounded.machina.ssh.model import Hop, HostKeyPins, HostPort, SshIdentity, SshRoute
 
-LIMITS: Final = attempts.Limits(whole_s=600.0, silence_s=600.0)
+LIMITS: Final = attempts.AttemptLimits(whole_s=600.0, silence_s=600.0)
 
 
 class Client:
-    def __init__(self, targets: list[Target], identity: Identity, config: str, script: str) -> None:
+    def __init__(self, targets: list[Target], identity: SshIdentity, config: str, script: str) -> None:
         self.routes = {one.name: _route(one, identity) for one in targets}
         self.config, self.script = config, script
         self.ssh, self.installer = SshClient(), HostInstaller()
-        self.runs = Runs(len(targets), lambda _machine, _within_s: None)
+        self.runs = HostRuns(len(targets), lambda _machine, _within_s: None)
         self.rounds = 0
 
     async def provision(self, at_once: int) -> Found:
@@ -50,14 +50,16 @@ class Client:
     async def _one(self, name: str, places: asyncio.Semaphore) -> None:
         attempt = f"{self.rounds:016x}"
         install = Install(uid=name, attempt=attempt, config=SecretStr(self.config), script=self.script)
-        way = attempts.Way(self.routes[name], generation=1)
+        way = attempts.HostRoute(self.routes[name], generation=1)
 
-        async def way_now() -> attempts.Way:
+        async def way_now() -> attempts.HostRoute:
             return way
 
-        job = attempts.Job(name, attempt, resume=False, host=None, way=way_now, first_use=_pinned, install=install)
+        job = attempts.AttemptJob(
+            name, attempt, resume=False, host=None, route=way_now, first_use=_pinned, install=install
+        )
         async with places:
-            run = Run(attempt, time.monotonic())
+            run = HostRun(attempt, time.monotonic())
             ended = await attempts.carry_out(job, run, self.runs, self.ssh, self.installer, LIMITS)
         if not isinstance(ended, Finished) or ended.status:
             raise RuntimeError(f"{name}: {ended}")
@@ -67,7 +69,7 @@ class Client:
         before, began, cpu_s = _memory_kib(), time.monotonic(), _cpu_s()
         async with AsyncExitStack() as stack:
 
-            async def one(route: Route) -> None:
+            async def one(route: SshRoute) -> None:
                 async with places:
                     await stack.enter_async_context(self.ssh.login(route, on_first_use=_pinned))
 
@@ -81,9 +83,9 @@ async def _pinned(hop: SSHHop, fingerprint: str) -> None:
     raise AssertionError(f"{hop} has a key that is not pinned: {fingerprint}")
 
 
-def _route(target: Target, identity: Identity) -> Route:
+def _route(target: Target, identity: SshIdentity) -> SshRoute:
     at = HostPort(target.address, target.port)
-    return Route(Hop(SSHHop.HOST, at, "root", identity, Pins(keys=(target.key,))))
+    return SshRoute(Hop(SSHHop.HOST, at, "root", identity, HostKeyPins(keys=(target.key,))))
 
 
 def _memory_kib() -> float:
@@ -96,7 +98,7 @@ def _cpu_s() -> float:
 
 
 def client_of(targets: Path, key: Path, config: Path, script: Path) -> Client:
-    identity = Identity(SecretStr(key.read_text()), "benchmark")
+    identity = SshIdentity(SecretStr(key.read_text()), "benchmark")
     known = msgspec.json.decode(targets.read_bytes(), type=list[Target])
     return Client(known, identity, config.read_text(), script.read_text())
 

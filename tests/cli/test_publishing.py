@@ -25,7 +25,7 @@ from unbounded.cli.screen import PlainScreen
 from unbounded.cli.settings import UpSettings
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.errors import Forbidden
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machineops import settings as machineops_settings
 
 
@@ -60,7 +60,7 @@ async def test_what_hosts_are_told_is_no_controller_and_what_they_were_told_goes
 
 def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
     mirror = "https://mirror.example.com"
-    hosts = Settings(
+    hosts = ProvisioningSettings(
         agent_version="v1",
         agent_base_url=f"{mirror}/agent",
         agent_url=f"{mirror}/agent.tar.gz",

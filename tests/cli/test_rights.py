@@ -36,9 +36,9 @@ from unbounded.kube.process import HealthServers, Runtime
 from unbounded.lab.bmc import LabBmc
 from unbounded.lab.machines import machines, secret
 from unbounded.machina import controller as machina
-from unbounded.machina.machines.controller import Machines, Ports
+from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.observe import MachineCaches
-from unbounded.machina.machines.settings import Settings as MachineSettings
+from unbounded.machina.machines.settings import ProvisioningSettings as MachineSettings
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.settings import MetalmanSettings
 
@@ -155,7 +155,10 @@ class QuickInstaller(FakeInstaller):
 async def setting_up(server: ApiServer, told: list[str]) -> AsyncIterator[None]:
     """machina's loop over Machines as its service account, with made-up hosts."""
     async with as_account(server, "machina") as api, asyncio.TaskGroup() as group:
-        known, facts = machina.caches_of(api), FactsFollower(api, api.version, root_ca_namespace="unbounded-kube")
+        known, facts = (
+            machina.create_machina_caches(api),
+            FactsFollower(api, api.version, root_ca_namespace="unbounded-kube"),
+        )
         caches = MachineCaches(known.machines, known.nodes, known.operations, known.pause, known.versions)
         ports = Ports(
             api, FakeSsh({"10.0.0.1:22": FakeHost()}), QuickInstaller(), facts, lambda *event: told.append(event[2])
@@ -165,7 +168,9 @@ async def setting_up(server: ApiServer, told: list[str]) -> AsyncIterator[None]:
             await asyncio.gather(*(cache.synced.wait() for cache in known.each()))
         tasks.append(
             group.create_task(
-                Machines(ports, caches, MachineSettings(agent_url="https://releases.example.com/a.tar.gz")).run()
+                MachineController(
+                    ports, caches, MachineSettings(agent_url="https://releases.example.com/a.tar.gz")
+                ).run()
             )
         )
         try:

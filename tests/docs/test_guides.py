@@ -24,7 +24,7 @@ from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.errors import NotFound
 from unbounded.lab.bmc import LabBmc
-from unbounded.machina.machines.credentials import ASK_EVERY_S
+from unbounded.machina.machines.credentials import READ_EVERY_S
 
 ABSENT: Final = missing()
 pytestmark = [
@@ -188,7 +188,7 @@ class Trouble:
         for name in (one for one in names if one.startswith("bootstrap-token-")):
             past = {"stringData": {"expiration": "2020-01-01T00:00:00Z"}}
             await self.it.api.patch(SECRETS, name, past, namespace="kube-system")
-        await asyncio.sleep(ASK_EVERY_S + 0.5)  # as long as what was read of them before may count
+        await asyncio.sleep(READ_EVERY_S + 0.5)  # as long as what was read of them before may count
         await self._make("worker-04", 3)
         await self.it.wait("worker-04", lambda one: "TokenUnusable" in str(one.status.conditions))
 

@@ -35,7 +35,7 @@ from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machina.provisioning.payload import payload
 from unbounded.machineops.joining import Joining, PlainSecrets
 from unbounded.metalman.netboot.ports import FactUnknown
@@ -192,7 +192,7 @@ async def test_a_host_over_ssh_has_them() -> None:
         (secret,) = (await there.api.list(SECRETS, namespace="kube-system")).items
         settings = msgspec.convert(SETTINGS, NodeSettings)
         token = token_in(secret, now=datetime.now(UTC))
-        install, missing = install_of(machine(), "a", there.facts.facts, token, Settings(), settings)
+        install, missing = install_of(machine(), "a", there.facts.facts, token, ProvisioningSettings(), settings)
         assert missing is None
         with tarfile.open(fileobj=io.BytesIO(payload(install, limit_s=60))) as sent:
             config = sent.extractfile("config.json")

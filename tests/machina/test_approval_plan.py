@@ -25,15 +25,15 @@ from tests.machina.asking import (
 )
 from unbounded.api.machine import JoinPurpose, Machine
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES
-from unbounded.machina.approval.causes import open_causes, recorded
+from unbounded.machina.approval.causes import open_causes, with_recorded
 from unbounded.machina.approval.plan import (
-    Admit,
+    ApproveJoin,
+    ApproveRenewal,
+    Defer,
+    DenialReason,
     Deny,
-    NotMine,
-    Refusal,
-    Renew,
+    NotOurs,
     Verdict,
-    Wait,
     machine_concerned,
     plan,
 )
@@ -46,7 +46,7 @@ NEW = machine_of()
 JOINED = used(use("Registration"), use("Registration", "kubelet"))
 
 
-def refused(decided: Verdict) -> tuple[Refusal, str]:
+def refused(decided: Verdict) -> tuple[DenialReason, str]:
     assert isinstance(decided, Deny), decided
     return decided.reason, decided.message
 
@@ -58,10 +58,10 @@ def refused(decided: Verdict) -> tuple[Refusal, str]:
 @pytest.mark.parametrize("groups", [token_of(), token_of("uid-m1")], ids=["of the site", "of the Machine"])
 def test_a_new_machine_joins_once_for_its_agent_and_once_for_its_kubelet(purpose: str, groups: tuple[str, ...]) -> None:
     decided = plan(request_of(purpose=purpose, groups=groups), NEW)
-    assert decided == Admit(JoinPurpose(purpose), ("Registration",))
+    assert decided == ApproveJoin(JoinPurpose(purpose), ("Registration",))
     again = plan(request_of(purpose=purpose, groups=groups), machine_of(status=JOINED))
     reason, words = refused(again)
-    assert reason is Refusal.NO_JOIN_OPEN
+    assert reason is DenialReason.NO_JOIN_OPEN
     assert words == (
         f"the {purpose} of Machine m1 has had its certificate already (last for Registration at 2030-01-01T00:00:00Z):"
         " its host may join once more after a HostReplace that wrote its image, after an AgentReset,"
@@ -145,15 +145,15 @@ def test_what_lets_a_machine_that_has_joined_join_once_more(
     machine = machine_of(status={**status, **used(use("Registration"), *before)}, **spec)
     decided = plan(request_of(), machine)
     if causes:
-        assert decided == Admit(AGENT, causes)
+        assert decided == ApproveJoin(AGENT, causes)
     else:
-        assert refused(decided)[0] is Refusal.NO_JOIN_OPEN
+        assert refused(decided)[0] is DenialReason.NO_JOIN_OPEN
 
 
 def test_one_certificate_uses_up_all_that_would_have_let_it_be_issued() -> None:
     replaced = {"recentOperations": [recent("HostReplace", "u1")]}
     machine = machine_of(status=replaced, joinCounter=3)
-    uses = recorded(machine, AGENT, open_causes(machine, AGENT), request="r", now="2030-01-01T00:00:00Z")
+    uses = with_recorded(machine, AGENT, open_causes(machine, AGENT), request="r", now="2030-01-01T00:00:00Z")
     after = machine_of(status={**replaced, "join": {"used": [msgspec.to_builtins(one) for one in uses]}}, joinCounter=3)
     assert open_causes(after, AGENT) == ()
     assert open_causes(after, KUBELET) == ("Registration", "Allowed/3", "HostReplace/u1")
@@ -161,9 +161,9 @@ def test_one_certificate_uses_up_all_that_would_have_let_it_be_issued() -> None:
 
 def test_a_request_whose_approval_was_lost_is_approved_without_another_cause() -> None:
     machine = machine_of(status=used(use("Registration", request="uid-csr-1")))
-    assert plan(request_of(), machine) == Admit(AGENT, ())
-    assert refused(plan(request_of(purpose="kubelet"), machine_of(status=JOINED)))[0] is Refusal.NO_JOIN_OPEN
-    assert refused(plan(request_of(name="csr-2"), machine))[0] is Refusal.NO_JOIN_OPEN
+    assert plan(request_of(), machine) == ApproveJoin(AGENT, ())
+    assert refused(plan(request_of(purpose="kubelet"), machine_of(status=JOINED)))[0] is DenialReason.NO_JOIN_OPEN
+    assert refused(plan(request_of(name="csr-2"), machine))[0] is DenialReason.NO_JOIN_OPEN
 
 
 # Who is refused
@@ -178,7 +178,7 @@ FOREIGN: list[tuple[str, tuple[str, ...]]] = [
 @pytest.mark.parametrize("groups", [row[1] for row in FOREIGN], ids=[row[0] for row in FOREIGN])
 def test_a_token_opens_its_own_machine_only(groups: tuple[str, ...]) -> None:
     assert refused(plan(request_of(groups=groups), NEW)) == (
-        Refusal.FOREIGN_TOKEN,
+        DenialReason.FOREIGN_TOKEN,
         "the bootstrap token of system:bootstrap:abcdef was made for another Machine than m1"
         " (or for one of that name that was deleted since)",
     )
@@ -222,7 +222,7 @@ UNFIT: list[tuple[str, bytes, str]] = [
 @pytest.mark.parametrize(("text", "words"), [row[1:] for row in UNFIT], ids=[row[0] for row in UNFIT])
 def test_a_request_for_something_else_is_refused_in_words(text: bytes, words: str) -> None:
     reason, said = refused(plan(request_of(text), NEW))
-    assert (reason, said.startswith(f"refused: {words}")) == (Refusal.UNFIT_REQUEST, True), said
+    assert (reason, said.startswith(f"refused: {words}")) == (DenialReason.UNFIT_REQUEST, True), said
     holder = plan(request_of(text, user=NODE, groups=(GROUP_AGENTS,)), NEW)
     assert refused(holder) == (reason, said)
 
@@ -232,7 +232,7 @@ def test_a_request_that_another_key_has_signed_is_refused() -> None:
     forged = base64.encodebytes(found[:-1] + bytes([found[-1] ^ 1]))
     text = b"-----BEGIN CERTIFICATE REQUEST-----\n" + forged + b"-----END CERTIFICATE REQUEST-----\n"
     reason, said = refused(plan(request_of(text), NEW))
-    assert reason is Refusal.UNFIT_REQUEST
+    assert reason is DenialReason.UNFIT_REQUEST
     assert said in {
         "refused: it is not signed by the key that it is for",
         "refused: it is not a request for a certificate (PKCS #10) that can be read",
@@ -242,23 +242,23 @@ def test_a_request_that_another_key_has_signed_is_refused() -> None:
 @pytest.mark.parametrize("usages", [(), ("digital signature",), ("client auth", "server auth"), ("any",)], ids=str)
 def test_only_the_usages_of_a_client_are_granted(usages: tuple[str, ...]) -> None:
     words = ", ".join(usages) or "none"
-    assert refused(plan(request_of(usages=usages), NEW)) == (Refusal.UNFIT_REQUEST, f"refused: {USAGES}{words}")
+    assert refused(plan(request_of(usages=usages), NEW)) == (DenialReason.UNFIT_REQUEST, f"refused: {USAGES}{words}")
 
 
 @pytest.mark.parametrize(
     "usages", [("client auth",), ("client auth", "digital signature", "key encipherment")], ids=str
 )
 def test_what_clients_ask_for_is_granted(usages: tuple[str, ...]) -> None:
-    assert isinstance(plan(request_of(usages=usages), NEW), Admit)
+    assert isinstance(plan(request_of(usages=usages), NEW), ApproveJoin)
 
 
 def test_the_machine_may_be_registered_a_little_later_than_its_agent_asks() -> None:
-    assert plan(request_of(), None) == Wait()
-    assert refused(plan(request_of(), None, waited=True)) == (Refusal.MACHINE_NOT_FOUND, "there is no Machine m1")
+    assert plan(request_of(), None) == Defer()
+    assert refused(plan(request_of(), None, waited=True)) == (DenialReason.MACHINE_NOT_FOUND, "there is no Machine m1")
 
 
 def test_for_the_token_of_a_machine_that_is_gone_nothing_is_waited_for() -> None:
-    assert refused(plan(request_of(groups=token_of("u")), None))[0] is Refusal.MACHINE_NOT_FOUND
+    assert refused(plan(request_of(groups=token_of("u")), None))[0] is DenialReason.MACHINE_NOT_FOUND
 
 
 GOING = {"deletionTimestamp": "2030-01-01T00:00:00Z"}
@@ -272,7 +272,7 @@ ASKERS: list[tuple[str, str, tuple[str, ...]]] = [
 @pytest.mark.parametrize(("user", "groups"), [row[1:] for row in ASKERS], ids=[row[0] for row in ASKERS])
 def test_a_machine_that_is_being_deleted_gets_no_certificate(user: str, groups: tuple[str, ...]) -> None:
     decided = plan(request_of(purpose="kubelet", user=user, groups=groups), machine_of(metadata=GOING))
-    assert refused(decided) == (Refusal.MACHINE_DELETED, "Machine m1 is being deleted")
+    assert refused(decided) == (DenialReason.MACHINE_DELETED, "Machine m1 is being deleted")
 
 
 # Renewal
@@ -283,13 +283,13 @@ def test_a_machine_that_is_being_deleted_gets_no_certificate(user: str, groups: 
 )
 def test_who_has_a_certificate_gets_the_next_one_without_a_cause(group: str, purpose: str) -> None:
     decided = plan(request_of(purpose=purpose, user=NODE, groups=(group, AUTHENTICATED)), machine_of(status=JOINED))
-    assert decided == Renew(JoinPurpose(purpose))
+    assert decided == ApproveRenewal(JoinPurpose(purpose))
 
 
 @pytest.mark.parametrize("groups", [(GROUP_NODES,), (GROUP_NODES, GROUP_AGENTS), (GROUP_AGENTS, GROUP_NODES)], ids=str)
 def test_a_kubelet_does_not_become_an_agent(groups: tuple[str, ...]) -> None:
     assert refused(plan(request_of(user=NODE, groups=groups), NEW)) == (
-        Refusal.FOREIGN_IDENTITY,
+        DenialReason.FOREIGN_IDENTITY,
         f"a kubelet ({NODE}) does not get the certificate of an agent",
     )
 
@@ -299,13 +299,13 @@ def test_nobody_renews_for_another_machine(purpose: str) -> None:
     other = request_of(machine="m2", purpose=purpose, user=NODE, groups=(GROUP_AGENTS,))
     assert machine_concerned(other) == "m1"
     assert refused(plan(other, NEW)) == (
-        Refusal.FOREIGN_IDENTITY,
+        DenialReason.FOREIGN_IDENTITY,
         "system:node:m1 may ask for its own certificates only, not for those of m2",
     )
 
 
 def test_an_agent_whose_machine_is_gone_renews_nothing() -> None:
-    assert refused(plan(request_of(user=NODE, groups=(GROUP_AGENTS,)), None))[0] is Refusal.MACHINE_NOT_FOUND
+    assert refused(plan(request_of(user=NODE, groups=(GROUP_AGENTS,)), None))[0] is DenialReason.MACHINE_NOT_FOUND
 
 
 # What others decide
@@ -330,7 +330,7 @@ OTHERS: list[tuple[str, dict[str, Any], Machine | None]] = [
 
 @pytest.mark.parametrize(("asked", "machine"), [row[1:] for row in OTHERS], ids=[row[0] for row in OTHERS])
 def test_requests_of_others_are_left_alone(asked: dict[str, Any], machine: Machine | None) -> None:
-    assert plan(request_of(**asked), machine) == NotMine()
+    assert plan(request_of(**asked), machine) == NotOurs()
 
 
 # What always holds
@@ -354,9 +354,9 @@ class Story:
     def ask(self, purpose: JoinPurpose) -> None:
         self.asked += 1
         decided = plan(request_of(purpose=purpose, name=f"csr-{self.asked}"), self.machine)
-        if isinstance(decided, Admit):
+        if isinstance(decided, ApproveJoin):
             uid = f"uid-csr-{self.asked}"
-            uses = recorded(self.machine, purpose, decided.causes, request=uid, now="2030-01-01T00:00:00Z")
+            uses = with_recorded(self.machine, purpose, decided.causes, request=uid, now="2030-01-01T00:00:00Z")
             assert len(uses) <= 30
             self.status = {**self.status, "join": {"used": [msgspec.to_builtins(one) for one in uses]}}
             self.issued[purpose] += 1
@@ -406,9 +406,9 @@ def test_there_are_never_more_certificates_than_there_were_causes(steps: list[tu
 
 @given(st.binary(max_size=300), st.sampled_from(BOTH))
 def test_garbage_is_refused_and_breaks_nothing(text: bytes, purpose: str) -> None:
-    assert refused(plan(request_of(text, purpose), NEW))[0] is Refusal.UNFIT_REQUEST
+    assert refused(plan(request_of(text, purpose), NEW))[0] is DenialReason.UNFIT_REQUEST
 
 
 def test_a_key_of_rsa_or_of_another_curve_is_as_good() -> None:
     text = asked_for("m1", key=ec.generate_private_key(ec.SECP384R1()))
-    assert isinstance(plan(request_of(text), NEW), Admit)
+    assert isinstance(plan(request_of(text), NEW), ApproveJoin)

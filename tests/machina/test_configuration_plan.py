@@ -14,11 +14,11 @@ from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_BOUND
 from unbounded.machina.configurations.binding import (
-    Bind,
+    BindingOptions,
+    BindTo,
     Decision,
-    Known,
-    Nothing,
-    Say,
+    KeepBinding,
+    SetPending,
     Unbind,
     bind,
     candidate_of,
@@ -26,82 +26,90 @@ from unbounded.machina.configurations.binding import (
 )
 from unbounded.machina.configurations.plan import (
     Action,
-    Adopt,
-    Announce,
-    Create,
-    Delete,
-    Edit,
-    Note,
-    Plan,
-    Reserve,
-    Seen,
-    Version,
-    Withdraw,
+    AdoptVersion,
+    AnnounceChange,
+    ConfigurationObservation,
+    CreateVersion,
+    DeleteVersion,
+    EditVersion,
+    ObservedVersion,
+    ReserveNumber,
+    VersionsPlan,
+    WithdrawChange,
+    WriteUsers,
     plan,
 )
-from unbounded.machina.configurations.usage import Usage, Use, configurations_of, shown, usage_of
+from unbounded.machina.configurations.usage import (
+    ConfigurationUsers,
+    VersionUsers,
+    configurations_of,
+    names_text,
+    usage_of,
+)
 
 OLD, NEW = {"kubernetes": {"version": "v1.33.0"}}, {"kubernetes": {"version": "v1.34.0"}}
 
 
-def version(number: int, template: dict[str, Any] | None = None, **facts: Any) -> Version:
+def version(number: int, template: dict[str, Any] | None = None, **facts: Any) -> ObservedVersion:
     facts = {"in_use": "", **facts}
-    return Version(f"c-v{number}", number, OLD if template is None else template, **facts)
+    return ObservedVersion(f"c-v{number}", number, OLD if template is None else template, **facts)
 
 
 def planned(
-    *versions: Version,
+    *versions: ObservedVersion,
     template: dict[str, Any] | None = None,
-    used: dict[int, Use] | None = None,
+    used: dict[int, VersionUsers] | None = None,
     limit: int = 10,
     latest: int | None = None,
     **more: Any,
-) -> Plan:
+) -> VersionsPlan:
     highest = max((one.number for one in versions), default=0) if latest is None else latest
-    usage = Usage(used or {}, Use())
-    return plan(Seen("c", OLD if template is None else template, limit, highest, versions, usage, **more))
+    usage = ConfigurationUsers(used or {}, VersionUsers())
+    return plan(
+        ConfigurationObservation("c", OLD if template is None else template, limit, highest, versions, usage, **more)
+    )
 
 
 # Versions
 
 
 def test_the_first_version_is_one_and_its_number_is_written_before_it_is_made() -> None:
-    assert planned().actions == (Reserve(1),)
-    assert planned(latest=1, reserved=1).actions == (Create(1, OLD),)
+    assert planned().actions == (ReserveNumber(1),)
+    assert planned(latest=1, reserved=1).actions == (CreateVersion(1, OLD),)
 
 
 def test_a_template_that_stays_changes_nothing() -> None:
-    assert planned(version(1), version(2)) == Plan((), 2, 2)
+    assert planned(version(1), version(2)) == VersionsPlan((), 2, 2)
 
 
 def test_what_was_not_deployed_is_edited_after_it_was_said() -> None:
     newest, announced = version(2), version(2, announced=True)
-    assert planned(version(1, NEW, deployed=True), newest, template=NEW).actions == (Announce(newest),)
-    assert planned(version(1, NEW, deployed=True), announced, template=NEW).actions == (Edit(announced, NEW),)
+    assert planned(version(1, NEW, deployed=True), newest, template=NEW).actions == (AnnounceChange(newest),)
+    assert planned(version(1, NEW, deployed=True), announced, template=NEW).actions == (EditVersion(announced, NEW),)
 
 
 def test_what_is_not_to_change_any_more_says_so_no_longer() -> None:
     announced = version(1, announced=True)
-    assert planned(announced).actions == (Withdraw(announced),)
-    assert planned(announced, going=True).actions == (Withdraw(announced),)
+    assert planned(announced).actions == (WithdrawChange(announced),)
+    assert planned(announced, deleting=True).actions == (WithdrawChange(announced),)
     taken = version(1, announced=True, deployed=True)
-    assert planned(taken, template=NEW).actions == (Withdraw(taken), Reserve(2))
+    assert planned(taken, template=NEW).actions == (WithdrawChange(taken), ReserveNumber(2))
 
 
 def test_what_was_deployed_stays_and_the_next_number_follows() -> None:
     deployed = version(2, deployed=True)
-    assert planned(version(1), deployed, template=NEW).actions == (Reserve(3),)
-    assert planned(version(1), deployed, template=NEW, latest=3, reserved=3).actions == (Create(3, NEW),)
+    assert planned(version(1), deployed, template=NEW).actions == (ReserveNumber(3),)
+    assert planned(version(1), deployed, template=NEW, latest=3, reserved=3).actions == (CreateVersion(3, NEW),)
 
 
 def test_a_template_that_goes_back_to_an_older_version_makes_a_new_one() -> None:
     """Machines take the newest: the old number would not reach them."""
-    assert planned(version(1, OLD), version(2, NEW, deployed=True), template=OLD).actions == (Reserve(3),)
+    assert planned(version(1, OLD), version(2, NEW, deployed=True), template=OLD).actions == (ReserveNumber(3),)
 
 
 @pytest.mark.parametrize(
     ("latest", "reserved", "action"),
-    [(5, 0, Reserve(6)), (5, 5, Create(5, OLD)), (5, 4, Reserve(6)), (2, 2, Reserve(3))],
+    [(5, 0, ReserveNumber(6)), (5, 5, CreateVersion(5, OLD)), (5, 4, ReserveNumber(6)), (2, 2, ReserveNumber(3))],
     ids=["given out before a restart", "given out by us", "given out after ours", "ours is made"],
 )
 def test_a_number_is_never_given_out_twice(latest: int, reserved: int, action: Action) -> None:
@@ -110,26 +118,26 @@ def test_a_number_is_never_given_out_twice(latest: int, reserved: int, action: A
 
 
 def test_versions_of_a_configuration_of_that_name_before_count_for_their_numbers_alone() -> None:
-    assert planned(version(4, own=False), latest=0).actions == (Reserve(5),)
+    assert planned(version(4, own=False), latest=0).actions == (ReserveNumber(5),)
 
 
 def test_a_version_that_belongs_to_nobody_is_adopted() -> None:
     lost = version(1, own=False, orphan=True)
-    assert planned(lost, latest=0).actions == (Adopt(lost),)
+    assert planned(lost, latest=0).actions == (AdoptVersion(lost),)
 
 
 def test_use_is_written_down_before_anything_is_edited() -> None:
     newest = version(1)
-    use = Use(made=("m1", "m2"))
-    assert planned(newest, template=NEW, used={1: use}).actions == (Note(newest, True, use),)
+    use = VersionUsers(made=("m1", "m2"))
+    assert planned(newest, template=NEW, used={1: use}).actions == (WriteUsers(newest, True, use),)
     noted = version(1, deployed=True, deployed_machines=2, in_use=use.text)
-    assert planned(noted, template=NEW, used={1: use}).actions == (Reserve(2),)
+    assert planned(noted, template=NEW, used={1: use}).actions == (ReserveNumber(2),)
     left = planned(noted, template=NEW).actions
-    assert left == (Note(noted, True, Use()),)
+    assert left == (WriteUsers(noted, True, VersionUsers()),)
 
 
 def test_of_what_nobody_uses_the_history_keeps_as_many_as_it_is_told_to() -> None:
-    pinned, made = Use(named=("m1",)), Use(made=("m2",))
+    pinned, made = VersionUsers(named=("m1",)), VersionUsers(made=("m2",))
     versions = (
         version(1, deployed=True),
         version(2, deployed=True, in_use=pinned.text),
@@ -140,19 +148,19 @@ def test_of_what_nobody_uses_the_history_keeps_as_many_as_it_is_told_to() -> Non
     )
     used = {2: pinned, 4: made}
     gone = {limit: planned(*versions, used=used, limit=limit).actions for limit in (3, 2, 1, 0)}
-    one, three, five = (Announce(versions[index]) for index in (0, 2, 4))
+    one, three, five = (AnnounceChange(versions[index]) for index in (0, 2, 4))
     assert gone == {3: (), 2: (three,), 1: (three, one), 0: (three, one, five)}
     announced = replace(versions[2], announced=True)
-    assert planned(*versions[:2], announced, *versions[3:], used=used, limit=2).actions == (Delete(announced),)
+    assert planned(*versions[:2], announced, *versions[3:], used=used, limit=2).actions == (DeleteVersion(announced),)
 
 
 def test_nothing_is_made_or_edited_for_a_configuration_that_is_going() -> None:
-    assert planned(going=True).actions == ()
-    assert planned(version(1), template=NEW, going=True).actions == ()
+    assert planned(deleting=True).actions == ()
+    assert planned(version(1), template=NEW, deleting=True).actions == ()
 
 
 def test_a_version_that_is_going_is_not_edited_and_its_number_is_not_taken() -> None:
-    assert planned(version(1, going=True), template=NEW).actions == (Reserve(2),)
+    assert planned(version(1, deleting=True), template=NEW).actions == (ReserveNumber(2),)
 
 
 # Use
@@ -187,18 +195,18 @@ def test_who_uses_a_configuration_is_read_from_the_machines() -> None:
     ]
     usage = usage_of("c", machines)
     assert usage.versions == {
-        1: Use(made=("a", "b", "moving")),
-        2: Use(named=("pinned", "pinned-later")),
-        3: Use(made=("moving",)),
+        1: VersionUsers(made=("a", "b", "moving")),
+        2: VersionUsers(named=("pinned", "pinned-later")),
+        3: VersionUsers(made=("moving",)),
     }
-    assert usage.whole == Use(made=("a", "b", "moving"), named=("follows", "pinned", "pinned-later"))
+    assert usage.whole == VersionUsers(made=("a", "b", "moving"), named=("follows", "pinned", "pinned-later"))
     assert usage.versions[1].text == "the node of a, b, moving is made from it"
     assert configurations_of(machine_of(status=moving("c", 1, 3, to="d"))) == ("c", "d")
     assert not usage_of("none", machines).whole
 
 
 def test_many_names_are_cut() -> None:
-    assert shown(tuple("abcdefg")) == "a, b, c, d, e and 2 more"
+    assert names_text(tuple("abcdefg")) == "a, b, c, d, e and 2 more"
 
 
 # Binding
@@ -227,7 +235,7 @@ def bound(
     machine: Machine, configurations: Sequence[MachineConfiguration] = ALL, numbers: frozenset[int] = frozenset({1})
 ) -> Decision:
     candidates = [one for one in map(candidate_of, configurations) if one is not None]
-    return bind(machine, Known(in_order(candidates), {one.metadata.name: numbers for one in configurations}))
+    return bind(machine, BindingOptions(in_order(candidates), {one.metadata.name: numbers for one in configurations}))
 
 
 def machine_with(
@@ -238,25 +246,25 @@ def machine_with(
 
 
 def test_the_highest_priority_binds_and_then_the_first_name() -> None:
-    assert bound(machine_with()) == Bind("by-name-a")
-    assert bound(machine_with(), [*ALL, configuration("z", {}, 6)]) == Bind("z")
+    assert bound(machine_with()) == BindTo("by-name-a")
+    assert bound(machine_with(), [*ALL, configuration("z", {}, 6)]) == BindTo("z")
 
 
 def test_an_empty_selector_selects_every_machine() -> None:
-    assert bound(machine_with("b"), [configuration("all", {})]) == Bind("all")
+    assert bound(machine_with("b"), [configuration("all", {})]) == BindTo("all")
 
 
 def test_what_somebody_has_written_stays() -> None:
     said = bound(machine_with(ref={"name": "low"}))
-    assert said == Say(False, "MachineConfiguration low: the node is made from its newest version, now 1")
+    assert said == SetPending(False, "MachineConfiguration low: the node is made from its newest version, now 1")
     said = bound(machine_with(ref={"name": "by-name-a", "version": 1}, mark="by-name-a"))
-    assert said == Say(False, "MachineConfiguration by-name-a: the node is made from its version 1")
-    assert isinstance(bound(machine_with(ref={"name": "low"}, mark="by-name-a")), Say)
+    assert said == SetPending(False, "MachineConfiguration by-name-a: the node is made from its version 1")
+    assert isinstance(bound(machine_with(ref={"name": "low"}, mark="by-name-a")), SetPending)
 
 
 def test_what_a_selector_led_to_follows_it() -> None:
-    assert bound(machine_with(ref={"name": "low"}, mark="low")) == Bind("by-name-a")
-    assert isinstance(bound(machine_with(ref={"name": "by-name-a"}, mark="by-name-a")), Say)
+    assert bound(machine_with(ref={"name": "low"}, mark="low")) == BindTo("by-name-a")
+    assert isinstance(bound(machine_with(ref={"name": "by-name-a"}, mark="by-name-a")), SetPending)
     assert bound(machine_with("b", {"name": "low"}, "low")) == Unbind()
 
 
@@ -275,19 +283,19 @@ PENDING: list[tuple[str, Any, frozenset[int], str]] = [
 @pytest.mark.parametrize(("ref", "numbers", "words"), [row[1:] for row in PENDING], ids=[row[0] for row in PENDING])
 def test_a_reference_that_leads_nowhere_is_said(ref: Any, numbers: frozenset[int], words: str) -> None:
     said = bound(machine_with(ref=ref), numbers=numbers)
-    assert isinstance(said, Say)
+    assert isinstance(said, SetPending)
     assert said.pending
     assert words in said.message
 
 
 def test_a_machine_that_nothing_selects_hears_nothing_of_configurations() -> None:
-    assert bound(machine_with("b")) == Nothing()
-    assert bound(machine_of(kubernetes={"version": "v1.34.0"}), []) == Nothing()
+    assert bound(machine_with("b")) == KeepBinding()
+    assert bound(machine_of(kubernetes={"version": "v1.34.0"}), []) == KeepBinding()
 
 
 def test_a_node_that_was_made_from_a_configuration_is_not_left_without_one_in_silence() -> None:
     said = bound(machine_with("b", status={"configuration": {"name": "low", "version": 1}}))
-    assert isinstance(said, Say)
+    assert isinstance(said, SetPending)
     assert said.pending
     assert "its node was made from MachineConfiguration low, and none selects it now" in said.message
 
@@ -295,4 +303,4 @@ def test_a_node_that_was_made_from_a_configuration_is_not_left_without_one_in_si
 def test_what_was_pending_is_resolved_when_no_configuration_is_wanted_any_more() -> None:
     pending = {"type": "ConfigurationPending", "status": "True", "reason": "Pending", "lastTransitionTime": "x"}
     said = bound(machine_with("b", status={"conditions": [pending]}))
-    assert said == Say(False, "no MachineConfiguration selects it: the node is made from its own spec")
+    assert said == SetPending(False, "no MachineConfiguration selects it: the node is made from its own spec")

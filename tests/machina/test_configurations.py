@@ -27,9 +27,9 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import Forbidden, InvalidObject, NotFound
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
-from unbounded.machina.configurations.binder import Binder
-from unbounded.machina.configurations.versions import VersionKeeper
-from unbounded.machina.controller import caches_of
+from unbounded.machina.configurations.binder import BindingController
+from unbounded.machina.configurations.versions import VersionController
+from unbounded.machina.controller import create_machina_caches
 
 pytestmark = pytest.mark.slow
 
@@ -43,13 +43,13 @@ async def keeping(admin: HttpApi) -> AsyncIterator[None]:
     """machina's controllers of configurations at work, as its service account."""
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(component_runtime("machina", admin, metrics=ControllerMetrics()))
-        caches = caches_of(runtime.api)
+        caches = create_machina_caches(runtime.api)
         await stack.enter_async_context(
             running_caches(runtime, caches.configurations, caches.versions, caches.machines)
         )
         group = await stack.enter_async_context(asyncio.TaskGroup())
         parts = (runtime.api, caches.configurations, caches.versions, caches.machines)
-        tasks = [group.create_task(part(*parts).run()) for part in (VersionKeeper, Binder)]
+        tasks = [group.create_task(part(*parts).run()) for part in (VersionController, BindingController)]
         try:
             yield
         finally:

@@ -36,13 +36,13 @@ from unbounded.api.names import (
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, InvalidObject, ServerUnreachable
 from unbounded.kube.port import Api
-from unbounded.machina.configurations.binder import Binder
+from unbounded.machina.configurations.binder import BindingController
 from unbounded.machina.configurations.usage import configurations_of
 from unbounded.machina.configurations.versions import (
     CONFIGURATIONS,
     INDEX_CONFIGURATION,
     VERSIONS,
-    VersionKeeper,
+    VersionController,
     by_configuration,
 )
 
@@ -163,7 +163,9 @@ async def incarnation(api: Judge, chance: random.Random, lives: int) -> None:
         for cache in (configurations, versions, machines):
             await cache.synced.wait()
         parts = (as_api, configurations, versions, machines)
-        tasks += [group.create_task(part(*parts, now=virtual_now).run()) for part in (VersionKeeper, Binder)]
+        tasks += [
+            group.create_task(part(*parts, now=virtual_now).run()) for part in (VersionController, BindingController)
+        ]
         await mortal.died.wait()
         for task in tasks:
             task.cancel()
@@ -347,7 +349,7 @@ def test_a_version_that_a_node_is_made_from_is_not_edited_before_the_watch_tells
             tasks = [group.create_task(cache.run()) for cache in caches]
             await asyncio.sleep(1)
             silent.cancel()
-            tasks.append(group.create_task(VersionKeeper(api, *caches, machines, now=virtual_now).run()))
+            tasks.append(group.create_task(VersionController(api, *caches, machines, now=virtual_now).run()))
             await asyncio.sleep(1)
             made = {"configuration": {"name": "c", "version": 1, "versionName": "c-v1"}}
             await api.patch(MACHINES, "m1", {"status": made}, subresource="status")
@@ -376,7 +378,7 @@ def test_a_version_that_outlives_its_configuration_is_not_about_to_change_for_ev
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(cache.run()) for cache in (*caches, machines)]
             await asyncio.sleep(1)
-            tasks.append(group.create_task(VersionKeeper(api, *caches, machines, now=virtual_now).run()))
+            tasks.append(group.create_task(VersionController(api, *caches, machines, now=virtual_now).run()))
             await asyncio.sleep(5)
             for task in tasks:
                 task.cancel()

@@ -62,7 +62,7 @@ class Failing(MemoryApi):
 
 
 async def test_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_key, "AFTER_TROUBLE_S", 0.01)
+    monkeypatch.setattr(release_key, "RETRY_S", 0.01)
     api = Failing()
     running = asyncio.create_task(publish_release_key(api, PUBLIC_KEY))
 

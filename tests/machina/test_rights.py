@@ -31,7 +31,7 @@ from unbounded.machina.machines.credentials import SecretReader, credentials_of
 from unbounded.machina.machines.deletion import reset_manifest
 from unbounded.machina.machines.model import SetNodeRef, UpdateNode
 from unbounded.machina.machines.nodes import node_actions
-from unbounded.machina.machines.perform import Writer
+from unbounded.machina.machines.perform import MachineWriter
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ async def settle(api: HttpApi, machine: Machine, node: Node) -> tuple[Machine, N
     actions = [one for one in node_actions(machine, node, None) if isinstance(one, SetNodeRef | UpdateNode)]
     refused: list[str] = []
     caches = Cache(api, MACHINES), Cache(api, NODES)
-    writer = Writer(api, *caches, lambda _about, _type, _reason, message: refused.append(message))
+    writer = MachineWriter(api, *caches, lambda _about, _type, _reason, message: refused.append(message))
     await writer.write(machine, actions)
     assert refused == []
     return await api.get(MACHINES, machine.name), await api.get(NODES, node.metadata.name)

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.machina.asking import JOINERS, machine_of, pem, request_of
 from unbounded.api.core import CertificateRequest, Node
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES
-from unbounded.machina.approval.plan import Deny, NotMine, Refusal, Serve, Verdict, Wait
+from unbounded.machina.approval.plan import ApproveServing, Defer, DenialReason, Deny, NotOurs, Verdict
 from unbounded.machina.approval.plan import plan as plan_client
 from unbounded.machina.approval.serving import (
-    Neighbours,
+    NameOwners,
     is_serving,
     machine_serving,
-    of_other_machines,
-    of_other_nodes,
+    names_of_other_machines,
+    names_of_other_nodes,
     plan_serving,
 )
 
@@ -64,11 +64,11 @@ def node_of(name: str, *addresses: str) -> Node:
 
 
 M1: Final = machine_of(ssh=SSH)
-AROUND: Final = Neighbours(
+AROUND: Final = NameOwners(
     node_of("m1", "10.0.0.1", "2001:db8::1", "10.9.9.9", "m1"),
     api=frozenset({"10.96.0.1", "api.example.com", "10.0.0.100"}),
-    machines=of_other_machines("m1", [M1, machine_of("m2", ssh={**SSH, "host": "10.0.0.2"}), machine_of("m3")]),
-    nodes=of_other_nodes("m1", [node_of("m1", "10.0.0.1"), node_of("n4", "10.0.0.4", "10.9.9.9")]),
+    machines=names_of_other_machines("m1", [M1, machine_of("m2", ssh={**SSH, "host": "10.0.0.2"}), machine_of("m3")]),
+    nodes=names_of_other_nodes("m1", [node_of("m1", "10.0.0.1"), node_of("n4", "10.0.0.4", "10.9.9.9")]),
 )
 
 
@@ -91,7 +91,7 @@ def refused(decided: Verdict) -> tuple[str, str]:
 )
 def test_a_kubelet_serves_as_its_node(names: tuple[str, ...]) -> None:
     decided = plan_serving(serving(*names), M1, AROUND)
-    assert isinstance(decided, Serve)
+    assert isinstance(decided, ApproveServing)
     assert len(decided.names) == len(names)
     rsa = serving(*names, usages=("key encipherment", *USAGES))
     assert plan_serving(rsa, M1, AROUND) == decided
@@ -100,9 +100,9 @@ def test_a_kubelet_serves_as_its_node(names: tuple[str, ...]) -> None:
 def test_a_name_and_a_lease_of_the_spec_need_no_node() -> None:
     lease = {"mac": "02:00:00:00:00:01", "ipv4": "10.5.0.1", "subnetMask": "255.255.255.0", "gateway": "10.5.0.254"}
     netbooted = machine_of(pxe={"image": "r/i:v1", "dhcpLeases": [lease]})
-    assert plan_serving(serving("m1", "10.5.0.1"), netbooted, Neighbours()) == Serve(("m1", "10.5.0.1"))
+    assert plan_serving(serving("m1", "10.5.0.1"), netbooted, NameOwners()) == ApproveServing(("m1", "10.5.0.1"))
     named = machine_of(ssh={**SSH, "host": "Host-1.example.com"})
-    assert plan_serving(serving("host-1.example.com"), named, Neighbours()) == Serve(("host-1.example.com",))
+    assert plan_serving(serving("host-1.example.com"), named, NameOwners()) == ApproveServing(("host-1.example.com",))
 
 
 FOREIGN: Final = {
@@ -139,29 +139,29 @@ UNKNOWN: Final = {
 def test_nobody_serves_as_somebody_else(name: str, waited: bool) -> None:
     for names in ((name,), ("m1", name), (name, "10.0.0.1")):
         reason, words = refused(plan_serving(serving(*names), M1, AROUND, waited=waited))
-        assert reason == (Refusal.FOREIGN_NAME if name in FOREIGN else Refusal.UNKNOWN_NAME)
+        assert reason == (DenialReason.FOREIGN_NAME if name in FOREIGN else DenialReason.UNKNOWN_NAME)
         assert (FOREIGN | UNKNOWN)[name] in words
 
 
 @pytest.mark.parametrize("host", ["kubernetes", "kubernetes.default.svc", "api.example.com", "m2"])
 def test_a_machine_with_the_name_of_the_cluster_does_not_serve_as_that(host: str) -> None:
     """A host that has the bootstrap token of a site chooses the name of its Machine."""
-    around = Neighbours(node_of(host), AROUND.api, {**AROUND.machines, "m2": "Machine m9"}, AROUND.nodes)
+    around = NameOwners(node_of(host), AROUND.api, {**AROUND.machines, "m2": "Machine m9"}, AROUND.nodes)
     request = serving(host, node=host, user=f"system:node:{host}")
-    assert refused(plan_serving(request, machine_of(host), around))[0] == Refusal.FOREIGN_NAME
+    assert refused(plan_serving(request, machine_of(host), around))[0] == DenialReason.FOREIGN_NAME
 
 
 def test_a_host_that_an_administrator_says_has_the_address_of_the_api_server_serves_as_that() -> None:
     machine = machine_of(ssh={**SSH, "host": "10.0.0.100"})
-    assert plan_serving(serving("10.0.0.100"), machine, AROUND) == Serve(("10.0.0.100",))
+    assert plan_serving(serving("10.0.0.100"), machine, AROUND) == ApproveServing(("10.0.0.100",))
 
 
 @pytest.mark.parametrize("node", [None, node_of("m1"), node_of("m1", "10.0.0.1")])
 def test_an_address_that_the_node_may_report_later_is_waited_for(node: Node | None) -> None:
-    around = Neighbours(node, AROUND.api, AROUND.machines, AROUND.nodes)
-    assert plan_serving(serving("m1", "10.0.0.77"), M1, around) == Wait()
+    around = NameOwners(node, AROUND.api, AROUND.machines, AROUND.nodes)
+    assert plan_serving(serving("m1", "10.0.0.77"), M1, around) == Defer()
     reason, words = refused(plan_serving(serving("m1", "10.0.0.77"), M1, around, waited=True))
-    assert (reason, words.partition(":")[0]) == (Refusal.UNKNOWN_NAME, "10.0.0.77")
+    assert (reason, words.partition(":")[0]) == (DenialReason.UNKNOWN_NAME, "10.0.0.77")
 
 
 @pytest.mark.parametrize(
@@ -169,37 +169,45 @@ def test_an_address_that_the_node_may_report_later_is_waited_for(node: Node | No
     [
         (
             serving("m2", node="m2"),
-            Refusal.FOREIGN_IDENTITY,
+            DenialReason.FOREIGN_IDENTITY,
             "may ask for its own certificates only, not for those of m2",
         ),
-        (serving("m1", groups=(GROUP_AGENTS,)), Refusal.FOREIGN_IDENTITY, "system:node:m1 is no kubelet"),
-        (serving("m1", user="system:bootstrap:abcdef", groups=JOINERS), Refusal.FOREIGN_IDENTITY, "is no kubelet"),
-        (serving("m1", usages=("digital signature",)), Refusal.UNFIT_REQUEST, "its usages have to be server auth"),
-        (serving("m1", usages=("server auth",)), Refusal.UNFIT_REQUEST, "its usages have to be server auth"),
-        (serving("m1", usages=(*USAGES, "client auth")), Refusal.UNFIT_REQUEST, "its usages have to be server auth"),
+        (serving("m1", groups=(GROUP_AGENTS,)), DenialReason.FOREIGN_IDENTITY, "system:node:m1 is no kubelet"),
+        (serving("m1", user="system:bootstrap:abcdef", groups=JOINERS), DenialReason.FOREIGN_IDENTITY, "is no kubelet"),
+        (serving("m1", usages=("digital signature",)), DenialReason.UNFIT_REQUEST, "its usages have to be server auth"),
+        (serving("m1", usages=("server auth",)), DenialReason.UNFIT_REQUEST, "its usages have to be server auth"),
+        (
+            serving("m1", usages=(*USAGES, "client auth")),
+            DenialReason.UNFIT_REQUEST,
+            "its usages have to be server auth",
+        ),
         (
             serving("m1", usages=(*USAGES, "cert sign")),
-            Refusal.UNFIT_REQUEST,
+            DenialReason.UNFIT_REQUEST,
             "not digital signature, server auth, cert",
         ),
-        (serving(), Refusal.UNFIT_REQUEST, "it has to name a host or an address"),
-        (serving("m1", x509.RFC822Name("a@b.c")), Refusal.UNFIT_REQUEST, "hosts and addresses alone, not RFC822Name"),
+        (serving(), DenialReason.UNFIT_REQUEST, "it has to name a host or an address"),
+        (
+            serving("m1", x509.RFC822Name("a@b.c")),
+            DenialReason.UNFIT_REQUEST,
+            "hosts and addresses alone, not RFC822Name",
+        ),
         (
             serving("m1", x509.UniformResourceIdentifier("spiffe://a/b")),
-            Refusal.UNFIT_REQUEST,
+            DenialReason.UNFIT_REQUEST,
             "alone, not UniformResourceIdentifier",
         ),
         (
             serving("m1", organizations=("system:masters",)),
-            Refusal.UNFIT_REQUEST,
+            DenialReason.UNFIT_REQUEST,
             "its subject has to be O=system:nodes",
         ),
         (
             serving("m1", organizations=(GROUP_NODES, "x")),
-            Refusal.UNFIT_REQUEST,
+            DenialReason.UNFIT_REQUEST,
             "its subject has to be O=system:nodes",
         ),
-        (serving(text=b"nonsense"), Refusal.UNFIT_REQUEST, "one PEM block of type CERTIFICATE REQUEST"),
+        (serving(text=b"nonsense"), DenialReason.UNFIT_REQUEST, "one PEM block of type CERTIFICATE REQUEST"),
     ],
 )
 def test_what_is_no_request_of_a_kubelet_is_refused(request_: CertificateRequest, reason: str, words: str) -> None:
@@ -212,23 +220,23 @@ def test_another_extension_is_refused() -> None:
     more = (x509.BasicConstraints(ca=True, path_length=None),)
     text = pem("system:node:m1", organizations=(GROUP_NODES,), alternative=alternative("m1"), more=more)
     reason, words = refused(plan_serving(serving(text=text), M1, AROUND))
-    assert (reason, "subject alternative names alone" in words) == (Refusal.UNFIT_REQUEST, True)
+    assert (reason, "subject alternative names alone" in words) == (DenialReason.UNFIT_REQUEST, True)
 
 
 def test_machines_that_go_and_nodes_that_are_not_ours() -> None:
-    assert plan_serving(serving("m1"), None, AROUND) == NotMine()
+    assert plan_serving(serving("m1"), None, AROUND) == NotOurs()
     going = machine_of(metadata={"deletionTimestamp": "2030-01-01T00:00:00Z"})
-    assert refused(plan_serving(serving("m1"), going, AROUND))[0] == Refusal.MACHINE_DELETED
-    assert plan_serving(serving("m1", user="alice", groups=("system:authenticated",)), M1, AROUND) == NotMine()
+    assert refused(plan_serving(serving("m1"), going, AROUND))[0] == DenialReason.MACHINE_DELETED
+    assert plan_serving(serving("m1", user="alice", groups=("system:authenticated",)), M1, AROUND) == NotOurs()
     decided = serving("m1", status={"conditions": [{"type": "Denied"}]})
-    assert plan_serving(decided, M1, AROUND) == NotMine()
+    assert plan_serving(decided, M1, AROUND) == NotOurs()
     assert not is_serving(decided)
 
 
 def test_the_two_plans_leave_each_others_requests_alone() -> None:
-    assert plan_client(serving("m1"), M1) == NotMine()
+    assert plan_client(serving("m1"), M1) == NotOurs()
     client = request_of(purpose="kubelet", user="system:node:m1", groups=KUBELET)
-    assert plan_serving(client, M1, AROUND) == NotMine()
+    assert plan_serving(client, M1, AROUND) == NotOurs()
     assert machine_serving(serving("m1")) == "m1"
     assert machine_serving(serving("m1", user="system:bootstrap:abcdef", groups=JOINERS)) is None
 
@@ -239,6 +247,6 @@ NAMES: Final = st.sampled_from(["m1", "M1.", "10.0.0.1", "192.0.2.7", *FOREIGN, 
 @given(st.lists(NAMES | st.ip_addresses().map(str), min_size=1, max_size=4), st.booleans())
 def test_each_name_that_is_served_is_the_nodes_own(names: list[str], waited: bool) -> None:
     decided = plan_serving(serving(*names), M1, AROUND, waited=waited)
-    if isinstance(decided, Serve):
+    if isinstance(decided, ApproveServing):
         assert set(decided.names) <= {"m1", "10.0.0.1", "2001:db8::1", "192.0.2.7"}
-    assert not isinstance(decided, NotMine)
+    assert not isinstance(decided, NotOurs)

@@ -27,7 +27,7 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.process import Runtime
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
 from unbounded.machineops.settings import add_arguments
@@ -61,7 +61,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
         cast("HttpApi", api),
         tmp_path,
         PlainScreen(out),
-        Settings(),
+        ProvisioningSettings(),
         absences=absences,
         next_epoch=EpochFile(tmp_path).next,
     )
@@ -91,7 +91,7 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
         cast("HttpApi", api),
         tmp_path,
         PlainScreen(io.StringIO()),
-        Settings(),
+        ProvisioningSettings(),
         absences=absences,
         next_epoch=EpochFile(tmp_path).next,
     )
@@ -126,7 +126,7 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
         cast("HttpApi", MemoryApi()),
         tmp_path,
         screen,
-        Settings(),
+        ProvisioningSettings(),
         absences=absences,
         next_epoch=EpochFile(tmp_path).next,
     )

@@ -18,8 +18,8 @@ from unbounded.machina.provisioning.model import (
     Install,
     Interrupted,
     NoRun,
-    Remote,
-    Running,
+    ObservedRun,
+    RunInProgress,
 )
 from unbounded.machina.ssh.model import Shell, SshUncertain
 
@@ -55,7 +55,7 @@ class FakeInstalls:
     at_once: int = 0  # the most that ever ran beside each other
     _began_at: float = 0.0
     _ends_at: float = 0.0
-    _ended: Remote | None = None
+    _ended: ObservedRun | None = None
 
     @property
     def attempts(self) -> list[str]:
@@ -79,10 +79,10 @@ class FakeInstalls:
 
     def reboot(self) -> None:
         """The host goes down, and what runs with it."""
-        if isinstance(now := self.now(), Running):
+        if isinstance(now := self.now(), RunInProgress):
             self._ended = Interrupted(now.attempt, "the host was rebooted")
 
-    def now(self) -> Remote:
+    def now(self) -> ObservedRun:
         if not self.begun:
             return NoRun()
         attempt = self.begun[-1].attempt
@@ -91,7 +91,7 @@ class FakeInstalls:
         if self._ended is not None:
             return self._ended
         seconds = _now() - self._began_at
-        return Running(attempt, int(seconds), f"step {int(seconds) // 10}")
+        return RunInProgress(attempt, int(seconds), f"step {int(seconds) // 10}")
 
 
 class FakeInstaller:
@@ -103,15 +103,15 @@ class FakeInstaller:
     def of(self, uid: str) -> FakeInstalls:
         return self.hosts.setdefault(uid, FakeInstalls())
 
-    async def look(self, shell: Shell, uid: str) -> Remote:
+    async def observe(self, shell: Shell, uid: str) -> ObservedRun:
         return (await self._asked(shell, uid, "look")).now()
 
-    async def begin(self, shell: Shell, install: Install) -> Remote:
+    async def begin(self, shell: Shell, install: Install) -> ObservedRun:
         host = await self._asked(shell, install.uid, "begin", install.config.reveal().encode())
         if host.refuses is not None:
             raise HostRefuses(host.refuses, host.why)
         now, been = host.now(), isinstance(host.now(), Finished) and host.attempts[-1] == install.attempt
-        if not isinstance(now, Running) and not been:
+        if not isinstance(now, RunInProgress) and not been:
             host.begin(install)
             now = host.now()
         if host.loses_answer:
@@ -119,9 +119,9 @@ class FakeInstaller:
             raise SshUncertain("the line broke")
         return now
 
-    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> Remote:
+    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> ObservedRun:
         host = self.of(install.uid)
-        while isinstance(now := host.now(), Running):
+        while isinstance(now := host.now(), RunInProgress):
             await shell.run("tail", limit_s=CALL_S)
             tell(now.progress)
             await asyncio.sleep(1.0)

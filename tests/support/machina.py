@@ -12,16 +12,25 @@ from dataclasses import dataclass, field
 
 from unbounded.machina.ssh import failures
 from unbounded.machina.ssh.keys import read_key, unusable
-from unbounded.machina.ssh.model import Ended, FirstUse, Hop, Route, Shell, SshRejected, SshUncertain, Trouble
+from unbounded.machina.ssh.model import (
+    CommandResult,
+    FirstUse,
+    Hop,
+    Shell,
+    SshReason,
+    SshRejected,
+    SshRoute,
+    SshUncertain,
+)
 
 OURS = "SHA256:of-our-key"  # of every key that is offered, whatever it is
 
-Answer = Callable[[str, bytes], Ended]
+Answer = Callable[[str, bytes], CommandResult]
 """What a command, with its stdin, comes to."""
 
 
-def done(_command: str, _stdin: bytes) -> Ended:
-    return Ended(0, b"", b"")
+def done(_command: str, _stdin: bytes) -> CommandResult:
+    return CommandResult(0, b"", b"")
 
 
 @dataclass
@@ -45,8 +54,8 @@ class FakeHost:
     """
 
     fingerprint: str = "SHA256:made-up"
-    down: Trouble | None = None
-    closed: Trouble | None = None
+    down: SshReason | None = None
+    closed: SshReason | None = None
     refused: set[str] = field(default_factory=set)
     slow_s: float = 0.0
     silent: bool = False
@@ -76,14 +85,14 @@ class FakeSsh:
         self.hosts = hosts if hosts is not None else {}
         self.probes: list[str] = []
 
-    async def probe(self, route: Route, *, on_first_use: FirstUse) -> None:
+    async def probe(self, route: SshRoute, *, on_first_use: FirstUse) -> None:
         self.probes.append(str(route.host.at))
         if route.bastion is not None:
             await self._log_in(route.bastion, on_first_use)
         await self._knock(route.host)
 
     @asynccontextmanager
-    async def login(self, route: Route, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
+    async def login(self, route: SshRoute, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
         if route.bastion is not None:
             await self._log_in(route.bastion, on_first_use)
         host = await self._log_in(route.host, on_first_use)
@@ -103,7 +112,9 @@ class FakeSsh:
     async def _knock(self, hop: Hop) -> FakeHost:
         host = self.hosts.get(str(hop.at))
         if host is None:
-            raise failures.failure(Trouble.REFUSED, hop.name, f"{failures.who(hop.name, hop.at)}: connection refused")
+            raise failures.failure(
+                SshReason.REFUSED, hop.name, f"{failures.hop_text(hop.name, hop.at)}: connection refused"
+            )
         await asyncio.sleep(host.slow_s)
         if host.down is not None:
             raise _failure(host.down, hop)
@@ -114,7 +125,7 @@ class FakeSsh:
         if hop.pins.keys:
             raise NotImplementedError("pin the fingerprint of a made-up host")
         if hop.pins.fingerprint not in (None, host.fingerprint):
-            raise failures.changed(hop, shown=host.fingerprint, wanted=str(hop.pins.fingerprint))
+            raise failures.host_key_changed(hop, shown=host.fingerprint, wanted=str(hop.pins.fingerprint))
         if host.closed is not None:
             raise _failure(host.closed, hop)
         if host.reads_keys:
@@ -123,7 +134,7 @@ class FakeSsh:
             await on_first_use(hop.name, host.fingerprint)
         host.offered += 1
         if hop.identity.version in host.refused:
-            raise _failure(Trouble.LOGIN, hop)
+            raise _failure(SshReason.LOGIN, hop)
         host.logins.append(f"{hop.user}@{hop.identity.version}")
         return host
 
@@ -136,13 +147,13 @@ class FakeShell:
         self._host = host
         self._cut = host._cut
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
         self._send(command, stdin)
         await self._pass(None if self._host.silent else self._host.slow_s, limit_s)
         ended = self._host.answer(command, stdin)
         before = max(0, len(ended.stdout) - keep) + max(0, len(ended.stderr) - keep)
         last = -keep if keep else None
-        return Ended(ended.status, ended.stdout[last:], ended.stderr[last:], before) if before else ended
+        return CommandResult(ended.status, ended.stdout[last:], ended.stderr[last:], before) if before else ended
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         self._send(command, b"")
@@ -156,13 +167,13 @@ class FakeShell:
 
     def _send(self, command: str, stdin: bytes) -> None:
         if self._cut.is_set():
-            place = failures.who(self._hop.name, self._hop.at)
-            raise failures.failure(Trouble.LOST, self._hop.name, f"{place}: the connection broke")
+            place = failures.hop_text(self._hop.name, self._hop.at)
+            raise failures.failure(SshReason.LOST, self._hop.name, f"{place}: the connection broke")
         self._host.commands.append((command, stdin))
 
     async def _pass(self, seconds: float | None, limit_s: float) -> None:
         """Let time pass until the host answers, which it never does with None."""
-        place = failures.who(self._hop.name, self._hop.at)
+        place = failures.hop_text(self._hop.name, self._hop.at)
         try:
             async with asyncio.timeout(limit_s if seconds is None else min(seconds, limit_s)):
                 await self._cut.wait()
@@ -181,8 +192,8 @@ def _read(hop: Hop) -> None:
         raise unusable(hop.identity, hop.name, error) from None
 
 
-def _failure(trouble: Trouble, hop: Hop) -> Exception:
-    if trouble == Trouble.LOGIN:
-        words = f"{failures.who(hop.name, hop.at)}: refuses the key {OURS}"
+def _failure(trouble: SshReason, hop: Hop) -> Exception:
+    if trouble == SshReason.LOGIN:
+        words = f"{failures.hop_text(hop.name, hop.at)}: refuses the key {OURS}"
         return SshRejected(trouble, hop.name, words, fingerprint=OURS)
-    return failures.failure(trouble, hop.name, f"{failures.who(hop.name, hop.at)}: {trouble}")
+    return failures.failure(trouble, hop.name, f"{failures.hop_text(hop.name, hop.at)}: {trouble}")

@@ -47,8 +47,8 @@ from unbounded.kube.process import (
 from unbounded.lab.bmc.fleet import FleetFailed
 from unbounded.lab.bmc.profiles import dials_for
 from unbounded.machina import controller as machina
-from unbounded.machina.machines.settings import Settings as MachineSettings
-from unbounded.machina.settings import file_of
+from unbounded.machina.machines.settings import ProvisioningSettings as MachineSettings
+from unbounded.machina.settings import config_values
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.dhcp.model import format_address
 from unbounded.metalman.reachability import KernelNetwork, Reachability, reach
@@ -146,7 +146,7 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
     netboot = None if settings.netboot is None else pxe.deployed_as(settings.netboot)
     for publish in (
         partial(publish_cluster_info, admin, server.url, ca or b""),
-        partial(components.publish, admin, file_of(settings.machines), netboot),
+        partial(components.publish, admin, config_values(settings.machines), netboot),
     ):
         try:
             await publish()
@@ -213,7 +213,7 @@ class ControlPlane:
         self._screen = screen
         self._providers = providers
         self._absences = absences
-        self._caches = machina.caches_of(as_machina.api)
+        self._caches = machina.create_machina_caches(as_machina.api)
 
     async def look_after(self, guide: Callable[[], Awaitable[int]]) -> int:
         """Run the controllers until `guide` returns the exit status."""

@@ -20,24 +20,24 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.machina.approval.controller import Approver
-from unbounded.machina.configurations.binder import Binder
+from unbounded.machina.configurations.binder import BindingController
 from unbounded.machina.configurations.usage import configurations_of
 from unbounded.machina.configurations.versions import (
     CONFIGURATIONS,
     INDEX_CONFIGURATION,
     VERSIONS,
-    VersionKeeper,
+    VersionController,
     by_configuration,
 )
-from unbounded.machina.machines.controller import Machines, Ports
+from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
 from unbounded.machina.machines.same_host import INDEX_HOST, by_host
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.release_key import publish_release_key
+from unbounded.machina.ssh.lazy_client import LazySshClient
 from unbounded.machina.ssh.model import Ssh
-from unbounded.machina.ssh.opening import SshWhenUsed
 from unbounded.operations.absences import Absences
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import (
@@ -59,7 +59,7 @@ Raw = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Caches:
+class MachinaCaches:
     """Caches of machina. Executors in the same process can share them."""
 
     operations: Cache[MachineOperation]
@@ -87,11 +87,11 @@ class Caches:
         )
 
 
-def caches_of(api: Api) -> Caches:
+def create_machina_caches(api: Api) -> MachinaCaches:
     """Create caches that are not running yet."""
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     of_machines = {INDEX_CONFIGURATION: configurations_of, INDEX_BMC: by_bmc, INDEX_HOST: by_host}
-    return Caches(
+    return MachinaCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
         machines=Cache(api, MACHINES, indexes=of_machines),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
@@ -105,9 +105,9 @@ def caches_of(api: Api) -> Caches:
 async def run(
     runtime: Runtime,
     *,
-    caches: Caches | None = None,
+    caches: MachinaCaches | None = None,
     metrics: OperationMetrics | None = None,
-    settings: Settings | None = None,
+    settings: ProvisioningSettings | None = None,
     absences: Absences | None = None,
 ) -> None:
     """Run the controllers until cancelled, whenever this process leads.
@@ -118,29 +118,31 @@ async def run(
     """
     metrics = metrics or OperationMetrics(runtime.metrics.registry)
     machine_metrics = MachineMetrics(runtime.metrics.registry)
-    settings = settings or Settings()
+    settings = settings or ProvisioningSettings()
 
-    async def lead(caches: Caches) -> None:
-        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics, machine_metrics, settings, absences).run)
+    async def lead(caches: MachinaCaches) -> None:
+        await runtime.lead(
+            LEASE_STEWARD, MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences).run
+        )
 
     if caches is not None:
         await lead(caches)
         return
-    caches = caches_of(runtime.api)
+    caches = create_machina_caches(runtime.api)
     async with running_caches(runtime, *caches.each()):
         await lead(caches)
 
 
-class Term:
+class MachinaTerm:
     """Controllers of one leadership term. Each starts with empty state: ages count from its own first observation."""
 
     def __init__(
         self,
         runtime: Runtime,
-        caches: Caches,
+        caches: MachinaCaches,
         metrics: OperationMetrics,
         machine_metrics: MachineMetrics,
-        settings: Settings,
+        settings: ProvisioningSettings,
         absences: Absences | None,
     ) -> None:
         self._runtime = runtime
@@ -152,12 +154,12 @@ class Term:
 
     async def run(self, _epoch: ProcessEpoch) -> None:
         facts = self._facts()
-        async with _open(SshWhenUsed()) as ssh, asyncio.TaskGroup() as group:
+        async with _open(LazySshClient()) as ssh, asyncio.TaskGroup() as group:
             group.create_task(facts.run(), name="cluster facts")
             group.create_task(self._machines(ssh, facts).run(), name="machines")
             group.create_task(self._steward().run(), name="steward")
             group.create_task(self._approver(facts).run(), name="approver")
-            group.create_task(self._keeper().run(), name="configuration versions")
+            group.create_task(self._versions().run(), name="configuration versions")
             group.create_task(self._binder().run(), name="configuration binding")
             if key := self._settings.agent_public_key:
                 group.create_task(publish_release_key(self._runtime.api, key), name="public key of releases")
@@ -187,15 +189,15 @@ class Term:
             loop_metrics=runtime.metrics,
         )
 
-    def _keeper(self) -> VersionKeeper:
+    def _versions(self) -> VersionController:
         runtime, caches = self._runtime, self._caches
-        return VersionKeeper(
+        return VersionController(
             runtime.api, caches.configurations, caches.versions, caches.machines, loop_metrics=runtime.metrics
         )
 
-    def _binder(self) -> Binder:
+    def _binder(self) -> BindingController:
         runtime, caches = self._runtime, self._caches
-        return Binder(
+        return BindingController(
             runtime.api, caches.configurations, caches.versions, caches.machines, loop_metrics=runtime.metrics
         )
 
@@ -210,11 +212,11 @@ class Term:
             root_ca_namespace=NAMESPACE,
         )
 
-    def _machines(self, ssh: Ssh, facts: FactsFollower) -> Machines:
+    def _machines(self, ssh: Ssh, facts: FactsFollower) -> MachineController:
         runtime, caches = self._runtime, self._caches
         installer = HostInstaller(limit_s=self._settings.provisioning_timeout_s)
         ports = Ports(runtime.api, ssh, installer, facts, announcer(runtime.events))
-        return Machines(
+        return MachineController(
             ports,
             MachineCaches(caches.machines, caches.nodes, caches.operations, caches.pause, caches.versions),
             self._settings,

@@ -18,7 +18,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
 EVERY_S: Final = 300.0
-AFTER_TROUBLE_S: Final = 30.0
+RETRY_S: Final = 30.0
 
 log = Log("machina")
 
@@ -31,7 +31,7 @@ async def publish_release_key(api: Api, key: str) -> NoReturn:
             await publish_once(api, key)
         except Failure as error:
             log.warning("the public key of releases is not published", error=error)
-            wait_s = AFTER_TROUBLE_S
+            wait_s = RETRY_S
         await asyncio.sleep(wait_s)
 
 

@@ -27,7 +27,7 @@ from unbounded.kube.settings import (
     parse_address,
     parse_bool,
 )
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 
 
 def image_or_none(text: str) -> str:
@@ -77,9 +77,9 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def host_settings_of(args: argparse.Namespace) -> Settings:
+def host_settings_of(args: argparse.Namespace) -> ProvisioningSettings:
     """Return the settings of those flags."""
-    return Settings(
+    return ProvisioningSettings(
         attempts_at_once=args.max_concurrent_reconciles,
         provisioning_timeout_s=args.provisioning_timeout,
         agent_version=args.agent_version,
@@ -96,12 +96,14 @@ def host_settings_of(args: argparse.Namespace) -> Settings:
 _OF_HOSTS: Final = (*HOST_OPTIONS, _AGENT_IMAGE)  # names of fields of Settings
 
 
-def file_of(settings: Settings) -> dict[str, str]:
+def config_values(settings: ProvisioningSettings) -> dict[str, str]:
     """Return the settings for hosts as keys and values of a config file."""
     return {option.key: value for option in _OF_HOSTS if (value := getattr(settings, option.dest))}
 
 
-def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[ProcessSettings, Settings, list[str]]:
+def settings_of(
+    args: argparse.Namespace, environ: Mapping[str, str]
+) -> tuple[ProcessSettings, ProvisioningSettings, list[str]]:
     """Return the settings, and the keys of the file that this version does not know: files may be older or newer.
 
     Raises:
@@ -117,7 +119,7 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
         health=_addresses(told.value(_METRICS), told.value(_PROBES)),
         leader_election=told.value(_ELECTION),
     )
-    settings = Settings(
+    settings = ProvisioningSettings(
         attempts_at_once=told.value(_AT_ONCE),
         provisioning_timeout_s=told.value(_TIMEOUT),
         agent_version=told.value(AGENT_VERSION),

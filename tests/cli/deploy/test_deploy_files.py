@@ -267,7 +267,7 @@ def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(t
     assert (settings.apiserver_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
     told = {key: value for key, value in config.items() if key not in ("apiServerEndpoint", "maxConcurrentReconciles")}
     assert told["clusterDns"] == "10.96.0.10"
-    assert machina_settings.file_of(settings) == told  # as `unbounded up` says it
+    assert machina_settings.config_values(settings) == told  # as `unbounded up` says it
     assert [address.port for address in process.health] == [8080, 8081]
     assert process.leader_election is True  # it runs twice
 

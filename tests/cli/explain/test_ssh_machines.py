@@ -26,8 +26,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.clock import rfc3339
-from unbounded.machina.machines.settings import Settings
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.ssh.model import SshReason
 
 PATCH: Final = "kubectl patch machine m1 --type=merge -p "
 STATUS: Final = "kubectl patch machine m1 --subresource=status --type=merge -p "
@@ -209,7 +209,7 @@ class Case:
     undo: Do
     spec: dict[str, Any] | None = None
     facts: KnownFacts | None = None
-    settings: Settings = USUAL
+    settings: ProvisioningSettings = USUAL
 
 
 PAST: Final = "2029-01-01T00:00:00Z"
@@ -217,12 +217,12 @@ FUTURE: Final = "2040-01-01T00:00:00Z"
 NO_FACTS: Final[ClusterFacts | None] = None
 
 
-async def _down(cluster: Cluster, trouble: Trouble, at: str = HOST) -> None:
+async def _down(cluster: Cluster, trouble: SshReason, at: str = HOST) -> None:
     await cluster.secrets()
     cluster.hosts[at].down = trouble
 
 
-def down(trouble: Trouble, at: str = HOST) -> Do:
+def down(trouble: SshReason, at: str = HOST) -> Do:
     return lambda cluster: _down(cluster, trouble, at)
 
 
@@ -242,7 +242,7 @@ CASES: Final = (
     Case(
         "port closed",
         "SSHReachable=False (ConnectionRefused)",
-        down(Trouble.REFUSED),
+        down(SshReason.REFUSED),
         "Pending",
         "host 10.0.0.1:22: ",
         "systemctl status ssh sshd",
@@ -251,7 +251,7 @@ CASES: Final = (
     Case(
         "name not found",
         "SSHReachable=False (NameNotResolved)",
-        down(Trouble.NO_NAME),
+        down(SshReason.NO_NAME),
         "Pending",
         "host 10.0.0.1:22: ",
         "getent hosts 10.0.0.1",
@@ -260,7 +260,7 @@ CASES: Final = (
     Case(
         "silent port",
         "SSHReachable=False (TimedOut)",
-        down(Trouble.TIMED_OUT),
+        down(SshReason.TIMED_OUT),
         "Pending",
         "host 10.0.0.1:22: ",
         TRY,
@@ -269,7 +269,7 @@ CASES: Final = (
     Case(
         "no route",
         "SSHReachable=False (NoRoute)",
-        down(Trouble.NO_ROUTE),
+        down(SshReason.NO_ROUTE),
         "Pending",
         "host 10.0.0.1:22: ",
         "ip route get 10.0.0.1",
@@ -278,7 +278,7 @@ CASES: Final = (
     Case(
         "no route to the bastion",
         "SSHReachable=False (NoRoute)",
-        down(Trouble.NO_ROUTE, BASTION),
+        down(SshReason.NO_ROUTE, BASTION),
         "Pending",
         "bastion 192.0.2.1:22: ",
         "ip route get 192.0.2.1",
@@ -288,7 +288,7 @@ CASES: Final = (
     Case(
         "no route from the bastion to the host",
         "SSHReachable=False (NoRoute)",
-        down(Trouble.NO_ROUTE),
+        down(SshReason.NO_ROUTE),
         "Pending",
         "host 10.0.0.1:22: ",
         "ssh jump@192.0.2.1 ip route get 10.0.0.1",
@@ -298,7 +298,7 @@ CASES: Final = (
     Case(
         "bastion down",
         UNREACHABLE,
-        down(Trouble.UNREACHABLE, BASTION),
+        down(SshReason.UNREACHABLE, BASTION),
         "Pending",
         "bastion 192.0.2.1:22: ",
         JUMP,
@@ -308,7 +308,7 @@ CASES: Final = (
     Case(
         "bastion forbids forwarding",
         "SSHReachable=False (ForwardingProhibited)",
-        down(Trouble.NO_FORWARDING, BASTION),
+        down(SshReason.NO_FORWARDING, BASTION),
         "Pending",
         "bastion 192.0.2.1:22: ",
         "ssh jump@192.0.2.1 'sudo sshd -T | grep -i -e forwarding -e permitopen'",
@@ -318,7 +318,7 @@ CASES: Final = (
     Case(
         "too many logins",
         "SSHReachable=False (TooManySessions)",
-        down(Trouble.TOO_MANY),
+        down(SshReason.TOO_MANY),
         "Pending",
         "host 10.0.0.1:22: ",
         "ssh ubuntu@10.0.0.1 'sudo sshd -T | grep -i -e maxstartups -e maxsessions -e persource'",
@@ -559,7 +559,7 @@ CASES: Final = (
         "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts",
         """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
         release_named,
-        settings=Settings(),
+        settings=ProvisioningSettings(),
     ),
     Case(
         "no digest of the agent",
@@ -569,7 +569,7 @@ CASES: Final = (
         "the agent would come over plain http without a digest",
         """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"sha256": "DIGEST"}}}'""",
         release_named,
-        settings=Settings(agent_base_url="http://releases.example.com"),
+        settings=ProvisioningSettings(agent_base_url="http://releases.example.com"),
     ),
     Case(
         "no cluster facts",
@@ -767,7 +767,7 @@ def test_machina_has_died() -> None:
     async def run() -> None:
         cluster = Cluster()
         await cluster.machine(kubernetes=None)
-        cluster.hosts[HOST].down = Trouble.REFUSED
+        cluster.hosts[HOST].down = SshReason.REFUSED
         running = cluster.process()
         await cluster.phase("Pending")
         await cluster.until(lambda machine: "refused" in (machine.status.message or "").lower())
@@ -787,7 +787,7 @@ def test_machina_has_died() -> None:
 async def test_its_deletion_waits_for_the_reset_of_its_host(cluster: Cluster) -> None:
     await cluster.edit(resetOnDelete=True)
     await cluster.phase("Joining")
-    cluster.hosts[HOST].down = Trouble.REFUSED
+    cluster.hosts[HOST].down = SshReason.REFUSED
     await cluster.api.delete(MACHINES, "m1")
     await cluster.until(lambda machine: "being deleted" in (machine.status.message or ""))
     (link,) = await ask(cluster)
@@ -892,11 +892,11 @@ async def test_since_is_the_time_of_the_cause_and_not_of_the_last_attempt(cluste
 
 @story
 async def test_since_is_the_time_of_the_reason_where_the_port_was_unreachable_before(cluster: Cluster) -> None:
-    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    cluster.hosts[HOST].down = SshReason.TIMED_OUT
     machine = await cluster.until(lambda machine: "TimedOut" in _reason(machine))
     silent = machine.status.conditions[0].last_transition_time
     await asyncio.sleep(300)
-    cluster.hosts[HOST].down = Trouble.NO_ROUTE
+    cluster.hosts[HOST].down = SshReason.NO_ROUTE
     machine = await cluster.until(lambda machine: "NoRoute" in _reason(machine))
     (link,) = await ask(cluster)
     assert machine.status.conditions[0].last_transition_time == silent

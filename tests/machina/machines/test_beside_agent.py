@@ -18,7 +18,7 @@ from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.kube.cache import Cache
-from unbounded.machina.machines.controller import Machines, Ports
+from unbounded.machina.machines.controller import MachineController, Ports
 
 ROLE: Final = "node-role.kubernetes.io/worker"
 OURS: Final = {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab"}
@@ -34,7 +34,7 @@ async def machina(world: NodeWorld) -> AsyncIterator[None]:
             group.create_task(cache.run())
             for cache in (caches.machines, caches.nodes, caches.operations, caches.pause, caches.versions)
         ]
-        tasks.append(group.create_task(Machines(ports, caches, SETTINGS).run()))
+        tasks.append(group.create_task(MachineController(ports, caches, SETTINGS).run()))
         try:
             yield
         finally:

@@ -25,11 +25,11 @@ from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.port import ObjectList
 from unbounded.machina.machines.credentials import (
-    ASK_EVERY_S,
-    KEEP_S,
+    CACHE_S,
+    READ_EVERY_S,
     READS_A_SECOND,
-    Credentials,
     SecretReader,
+    SshCredentials,
     credentials_of,
     keyless_route,
 )
@@ -82,8 +82,8 @@ def ref(name: str, **more: str) -> dict[str, str]:
     return {"name": name, "namespace": "unbounded-kube", **more}
 
 
-def read(machine: Machine, secrets: Mapping[str, Mapping[str, str | bytes]], *forbidden: str) -> Credentials:
-    async def story() -> Credentials:
+def read(machine: Machine, secrets: Mapping[str, Mapping[str, str | bytes]], *forbidden: str) -> SshCredentials:
+    async def story() -> SshCredentials:
         api = CountedApi()
         api.forbidden |= set(forbidden)
         for name, data in secrets.items():
@@ -169,7 +169,7 @@ def test_a_secret_is_read_once_for_all_who_ask_and_again_when_it_is_old() -> Non
         reader = SecretReader(api)
         found = await asyncio.gather(*(reader.get("unbounded-kube", "k") for _ in range(50)))
         assert (len(api.reads), len({id(one) for one in found})) == (1, 1)
-        await asyncio.sleep(ASK_EVERY_S + 0.1)
+        await asyncio.sleep(READ_EVERY_S + 0.1)
         await api.delete(SECRETS, "k", namespace="unbounded-kube")
         assert await reader.get("unbounded-kube", "k", max_age_s=60.0) is not None
         assert await reader.get("unbounded-kube", "k") is None
@@ -199,9 +199,9 @@ def test_many_secrets_are_read_one_after_another_and_not_kept() -> None:
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*(reader.get("unbounded-kube", f"k{number}") for number in range(100)))
         assert asyncio.get_running_loop().time() - began >= 99 / READS_A_SECOND
-        await asyncio.sleep(KEEP_S + 1)
+        await asyncio.sleep(CACHE_S + 1)
         await reader.get("unbounded-kube", "last")
-        assert list(reader._kept) == [("unbounded-kube", "last")]
+        assert list(reader._cache) == [("unbounded-kube", "last")]
 
     run_virtual(story())
 
@@ -211,7 +211,7 @@ def test_where_many_secrets_are_asked_for_each_is_read_more_rarely_and_one_more_
     async def story() -> None:
         api, loop = CountedApi(), asyncio.get_running_loop()
         reader = SecretReader(api)
-        assert reader.every_s == ASK_EVERY_S
+        assert reader.every_s == READ_EVERY_S
 
         async def asks(name: str) -> None:
             while True:
@@ -233,7 +233,7 @@ def test_where_many_secrets_are_asked_for_each_is_read_more_rarely_and_one_more_
                 task.cancel()
         await asyncio.sleep(300)
         await reader.get("unbounded-kube", "last")
-        assert reader.every_s == ASK_EVERY_S
+        assert reader.every_s == READ_EVERY_S
 
     run_virtual(story())
 

@@ -11,7 +11,7 @@ import pytest
 from tests.machina.machines.world import HOST, Cluster, first_of
 from tests.operations.faults import FAIR, STORM
 from tests.support.virtual_time import run_virtual
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.ssh.model import SshReason
 
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 STEP = 2  # between the awaits at which a process is cut off, where not all are tried
@@ -69,7 +69,7 @@ def _storm(seed: int) -> None:
             running = cluster.process(crash_at=chance.randrange(150))
             for _ in range(chance.randrange(4)):
                 await first_of(running.life.dead.wait(), asyncio.sleep(chance.uniform(1, 60)))
-                host.down = chance.choice([None, None, Trouble.TIMED_OUT])
+                host.down = chance.choice([None, None, SshReason.TIMED_OUT])
                 if chance.random() < 0.5:
                     host.cut()
             await running.stop()

@@ -18,31 +18,31 @@ from unbounded.api.names import ANNOTATION_MACHINE_UID, ANNOTATION_PAUSED, FINAL
 from unbounded.api.operation import MachineOperation
 from unbounded.machina.machines.deletion import (
     CLAIM_S,
-    TRY_AGAIN_S,
+    RETRY_S,
     deletion,
-    hold,
+    finalizer_actions,
     reset_manifest,
 )
 from unbounded.machina.machines.model import (
-    AskForReset,
     Attempt,
-    FreeSlot,
-    HoldForReset,
-    LetGo,
-    Needs,
-    Observed,
-    Plan,
-    Refuse,
+    CreateAgentReset,
+    MachineObservation,
+    MachinePlan,
+    PassIntervals,
+    Prerequisites,
+    RecordRefusedKey,
+    ReleaseLock,
+    RemoveFinalizer,
     ResetOverSsh,
+    SetFinalizer,
     StopAttempt,
-    Times,
 )
-from unbounded.machina.machines.plan import asks_for_needs
+from unbounded.machina.machines.plan import requires_prerequisites
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
-from unbounded.machina.ssh.model import SshRejected, Trouble
+from unbounded.machina.ssh.model import SshReason, SshRejected
 from unbounded.operations.gates import closed_gate
 
-TIMES = Times()
+TIMES = PassIntervals()
 SSH = {"host": "10.0.0.1", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}}
 NODE = msgspec.convert({"metadata": {"name": "m1", "uid": "n-1"}}, Node)
 AGENT = {"agent": {"version": "1.0.0"}}
@@ -80,8 +80,8 @@ def of_deletion(name: str, uid: str, **status: Any) -> MachineOperation:
     return operation_of(name, "AgentReset", "m1", metadata=mark, status=status)
 
 
-def planned(machine: Machine, **seen: Any) -> Plan:
-    decided = deletion(Observed(machine, **({"deleted_s": 0.0} | seen)), TIMES)
+def planned(machine: Machine, **seen: Any) -> MachinePlan:
+    decided = deletion(MachineObservation(machine, **({"deleted_s": 0.0} | seen)), TIMES)
     assert decided is not None
     assert decided.why
     return decided
@@ -91,9 +91,9 @@ def tried(ended: Finished | Failure | None, seconds: float = 1.0) -> Attempt:
     return Attempt("reset", "logging in to the host, for its reset", seconds, "", ended)
 
 
-def left_behind(plan: Plan) -> str:
+def left_behind(plan: MachinePlan) -> str:
     (action,) = plan.actions
-    assert isinstance(action, LetGo)
+    assert isinstance(action, RemoveFinalizer)
     assert action.unfinished is not None
     assert "the host of Machine m1 was not reset: " in action.unfinished
     assert "`unbounded-agent reset`" in action.unfinished
@@ -103,20 +103,20 @@ def left_behind(plan: Plan) -> str:
 @pytest.mark.parametrize(
     ("machine", "actions"),
     [
-        (machine_of(deleted=False, held=False), (HoldForReset(True),)),
+        (machine_of(deleted=False, held=False), (SetFinalizer(True),)),
         (machine_of(deleted=False, held=True), ()),
-        (machine_of(deleted=False, held=True, reset=False), (HoldForReset(False),)),
+        (machine_of(deleted=False, held=True, reset=False), (SetFinalizer(False),)),
         (machine_of(deleted=False, held=False, reset=False), ()),
         (machine_of(deleted=True, held=False), ()),
     ],
     ids=["wanted", "held", "taken back", "not wanted", "too late"],
 )
 def test_a_machine_is_held_as_long_as_its_host_is_to_be_reset(machine: Machine, actions: tuple[Any, ...]) -> None:
-    assert hold(machine) == actions
+    assert finalizer_actions(machine) == actions
 
 
 def test_what_machina_does_not_hold_goes_by_itself() -> None:
-    assert deletion(Observed(machine_of(held=False)), TIMES) is None
+    assert deletion(MachineObservation(machine_of(held=False)), TIMES) is None
 
 
 RESET = {"recentOperations": [{"name": "r", "uid": "u-r", "kind": "AgentReset", "phase": "Complete"}]}
@@ -158,15 +158,15 @@ JOINED = {"purpose": "agent", "cause": "AgentReset/u-r", "request": "q", "at": "
 def test_nothing_holds_a_machine_whose_host_was_never_set_up_or_was_reset(
     status: dict[str, Any], node: Node | None, nothing: bool
 ) -> None:
-    assert (planned(machine_of(status=status), node=node).actions == (LetGo(),)) is nothing
+    assert (planned(machine_of(status=status), node=node).actions == (RemoveFinalizer(),)) is nothing
 
 
 def test_who_takes_reset_on_delete_back_does_not_wait() -> None:
-    assert planned(machine_of(reset=False, status=DONE)).actions == (LetGo(),)
+    assert planned(machine_of(reset=False, status=DONE)).actions == (RemoveFinalizer(),)
 
 
 def test_an_agent_is_asked_first() -> None:
-    assert planned(machine_of(status=AGENT | DONE), node=NODE).actions == (AskForReset(NAME),)
+    assert planned(machine_of(status=AGENT | DONE), node=NODE).actions == (CreateAgentReset(NAME),)
     manifest = reset_manifest(machine_of(), NAME)
     assert manifest["metadata"] == {"name": NAME, "annotations": {ANNOTATION_MACHINE_UID: UID}}
     assert (manifest["spec"]["operationKind"], manifest["spec"]["startDeadlineSeconds"]) == ("AgentReset", CLAIM_S)
@@ -183,7 +183,7 @@ def test_the_reset_that_was_asked_for_may_start() -> None:
 def test_while_the_agent_has_it_nobody_else_touches_the_host(status: dict[str, Any]) -> None:
     plan = planned(machine_of(status=AGENT | DONE), node=NODE, operations=(asked(**status),), deleted_s=100.0)
     assert plan.actions == ()
-    assert plan.look_again_s == TIMES.reset_s - 100.0
+    assert plan.requeue_after_s == TIMES.reset_s - 100.0
     assert NAME in plan.why
     assert plan.phase is not None
     assert plan.phase.message == plan.why
@@ -191,7 +191,7 @@ def test_while_the_agent_has_it_nobody_else_touches_the_host(status: dict[str, A
 
 def test_a_reset_by_the_agent_lets_it_go() -> None:
     ended = asked(phase="Complete")
-    assert planned(machine_of(status=AGENT | DONE), node=NODE, operations=(ended,)).actions == (LetGo(),)
+    assert planned(machine_of(status=AGENT | DONE), node=NODE, operations=(ended,)).actions == (RemoveFinalizer(),)
 
 
 def test_where_the_agent_did_not_it_is_done_over_ssh() -> None:
@@ -206,9 +206,9 @@ def test_a_reset_of_a_machine_that_had_the_name_before_is_another_one() -> None:
     before = of_deletion(NAME, "ffffffff-4567", phase="Complete")
     machine = machine_of(status=AGENT | DONE)
     (action,) = planned(machine, operations=(before,)).actions
-    assert action == AskForReset(f"{NAME}-0123abcd")
+    assert action == CreateAgentReset(f"{NAME}-0123abcd")
     own = of_deletion(action.name, UID, phase="Complete")
-    assert planned(machine, operations=(before, own)).actions == (LetGo(),)
+    assert planned(machine, operations=(before, own)).actions == (RemoveFinalizer(),)
 
 
 def test_without_agent_and_ssh_it_is_said_at_once_what_stays() -> None:
@@ -216,7 +216,7 @@ def test_without_agent_and_ssh_it_is_said_at_once_what_stays() -> None:
 
 
 def test_a_reset_over_ssh_that_went_well_lets_it_go() -> None:
-    assert planned(machine_of(status=DONE), reset=tried(Finished("reset", 0))).actions == (LetGo(),)
+    assert planned(machine_of(status=DONE), reset=tried(Finished("reset", 0))).actions == (RemoveFinalizer(),)
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_a_reset_over_ssh_that_went_well_lets_it_go() -> None:
 def test_a_failed_reset_over_ssh_is_tried_again_until_the_time_is_over(ended: Any, words: str) -> None:
     machine = machine_of(status=DONE)
     waits = planned(machine, reset=tried(ended, 20.0), deleted_s=30.0)
-    assert (waits.actions, waits.look_again_s) == ((), TRY_AGAIN_S - 20.0)
+    assert (waits.actions, waits.requeue_after_s) == ((), RETRY_S - 20.0)
     assert words in waits.why
-    assert planned(machine, reset=tried(ended, TRY_AGAIN_S), deleted_s=90.0).actions == (ResetOverSsh(),)
+    assert planned(machine, reset=tried(ended, RETRY_S), deleted_s=90.0).actions == (ResetOverSsh(),)
     assert f"over SSH: {words}" in left_behind(planned(machine, reset=tried(ended, 20.0), deleted_s=TIMES.reset_s))
 
 
@@ -241,14 +241,14 @@ def test_the_host_of_another_machine_stays_and_nobody_is_told_to_reset_it() -> N
     """Such as where a Machine was registered with an address by mistake."""
     found = tried(Finished("reset", ANOTHER_MACHINE, "this host is Machine m2\n"))
     (action,) = planned(machine_of(status=DONE), reset=found).actions
-    assert action == LetGo("nothing was reset for Machine m1: this host is Machine m2, and stays as it is")
+    assert action == RemoveFinalizer("nothing was reset for Machine m1: this host is Machine m2, and stays as it is")
 
 
 KEY, OTHER_KEY = "unbounded-kube/k@1", "unbounded-kube/k@2"
 
 
 def refused_by(hop: SSHHop, version: str = KEY, *, generation: int = 3) -> Attempt:
-    return replace(tried(SshRejected(Trouble.LOGIN, hop, "refused")), version=version, generation=generation)
+    return replace(tried(SshRejected(SshReason.LOGIN, hop, "refused")), version=version, generation=generation)
 
 
 def remembered(hop: SSHHop, *, generation: int = 3) -> dict[str, Any]:
@@ -260,14 +260,14 @@ def remembered(hop: SSHHop, *, generation: int = 3) -> dict[str, Any]:
 def test_a_key_that_was_refused_is_not_offered_again_for_a_reset(hop: SSHHop) -> None:
     """Neither by a next try nor by another process; a new Secret or an edit is tried at once."""
     key, other = (
-        Needs(key_version=one, bastion_version=one) if hop == SSHHop.BASTION else Needs(key_version=one)
+        Prerequisites(key_version=one, bastion_version=one) if hop == SSHHop.BASTION else Prerequisites(key_version=one)
         for one in (KEY, OTHER_KEY)
     )
     first = planned(machine_of(status=DONE), needs=key, reset=refused_by(hop))
-    assert first.actions == (Refuse(KEY, hop=hop, generation=3),)
+    assert first.actions == (RecordRefusedKey(KEY, hop=hop, generation=3),)
     for reset in (refused_by(hop), None):
         waits = planned(machine_of(status=remembered(hop)), needs=key, reset=reset)
-        assert (waits.actions, waits.look_again_s) == ((), TIMES.secret_s)
+        assert (waits.actions, waits.requeue_after_s) == ((), TIMES.secret_s)
         assert f"the {hop} refused user name and key" in waits.why
     for machine, needs in (
         (machine_of(status=remembered(hop)), other),
@@ -282,10 +282,12 @@ def test_a_key_that_was_refused_is_not_offered_again_for_a_reset(hop: SSHHop) ->
 
 def test_a_reset_waits_for_the_secret_that_it_needs() -> None:
     words = "spec.ssh.privateKeyRef: there is no Secret unbounded-kube/k"
-    waits = planned(machine_of(status=DONE), needs=Needs(key=words))
-    assert (waits.actions, waits.look_again_s) == ((), TIMES.secret_s)
+    waits = planned(machine_of(status=DONE), needs=Prerequisites(key=words))
+    assert (waits.actions, waits.requeue_after_s) == ((), TIMES.secret_s)
     assert words in waits.why
-    assert words in left_behind(planned(machine_of(status=DONE), needs=Needs(key=words), deleted_s=TIMES.reset_s))
+    assert words in left_behind(
+        planned(machine_of(status=DONE), needs=Prerequisites(key=words), deleted_s=TIMES.reset_s)
+    )
 
 
 @pytest.mark.parametrize(
@@ -295,14 +297,14 @@ def test_a_reset_waits_for_the_secret_that_it_needs() -> None:
 )
 def test_secrets_are_read_only_for_a_reset(machine: Machine, asked_for: bool) -> None:
     """A Secret that cannot be read holds up no deletion that does not need it."""
-    assert asks_for_needs(Observed(machine)) is asked_for
+    assert requires_prerequisites(MachineObservation(machine)) is asked_for
 
 
 def test_setting_up_the_host_ends_first_and_gives_the_machine_back() -> None:
     slot = slot_of("a", executor="machina", kind=PROVISIONING)
     machine = machine_of(status={"activeOperation": slot, **AGENT})
     assert planned(machine, attempt=Attempt("uid-a")).actions == (StopAttempt("uid-a"),)
-    assert planned(machine).actions == (FreeSlot("uid-a"),)
+    assert planned(machine).actions == (ReleaseLock("uid-a"),)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +318,7 @@ def test_setting_up_the_host_ends_first_and_gives_the_machine_back() -> None:
 )
 def test_a_reset_waits_for_what_holds_the_machine_and_is_given_up_in_time(machine: Any, pause: Any, words: str) -> None:
     waits = planned(machine, pause=pause)
-    assert (waits.actions, waits.look_again_s) == ((), TIMES.reset_s)
+    assert (waits.actions, waits.requeue_after_s) == ((), TIMES.reset_s)
     assert words in waits.why
     assert words in left_behind(planned(machine, pause=pause, deleted_s=TIMES.reset_s))
 
@@ -337,7 +339,7 @@ def test_there_is_always_an_end_or_a_next_look_and_one_act_at_a_time(
     machine: Machine, node: Node | None, operations: Any, reset: Attempt | None, deleted_s: float
 ) -> None:
     plan = planned(machine, node=node, operations=operations, reset=reset, deleted_s=deleted_s)
-    assert len(plan.actions) == 1 or (plan.look_again_s is not None and plan.look_again_s > 0)
-    assert deleted_s < TIMES.reset_s or isinstance(plan.actions[0], LetGo)
+    assert len(plan.actions) == 1 or (plan.requeue_after_s is not None and plan.requeue_after_s > 0)
+    assert deleted_s < TIMES.reset_s or isinstance(plan.actions[0], RemoveFinalizer)
     at_work = any(not one.terminal for one in operations)
     assert not (at_work and any(isinstance(action, ResetOverSsh) for action in plan.actions))

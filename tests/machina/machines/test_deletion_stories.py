@@ -20,10 +20,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_RESET
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import NotFound
-from unbounded.machina.machines.deletion import CLAIM_S, asked_reset
-from unbounded.machina.machines.model import Times
+from unbounded.machina.machines.deletion import CLAIM_S, requested_reset
+from unbounded.machina.machines.model import PassIntervals
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, HostRefuses
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.ssh.model import SshReason
 
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 STEP = 5  # between the awaits at which a process is cut off, where not all are tried
@@ -70,7 +70,7 @@ async def operations(cluster: Cluster) -> tuple[MachineOperation, ...]:
 async def asked(cluster: Cluster, machine: Machine) -> MachineOperation:
     async with asyncio.timeout(20):
         while True:
-            if (operation := asked_reset(machine, await operations(cluster))) is not None:
+            if (operation := requested_reset(machine, await operations(cluster))) is not None:
                 return operation
             await asyncio.sleep(0.1)
 
@@ -133,15 +133,15 @@ async def test_a_host_knows_its_machine_after_a_migration_by_the_uid_of_its_orig
 @story
 async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_what_stays(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
-    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    cluster.hosts[HOST].down = SshReason.TIMED_OUT
     async with cluster.machina():
         await cluster.api.delete(MACHINES, "m1")
         machine = await cluster.until(lambda one: shown(one).get("HostReset") == "False/TimedOut", within_s=60)
         assert machine.status.phase == "Failed"  # seen: Ready, for all of these 15 minutes
         assert machine.status.message is not None
         assert machine.status.message.startswith("being deleted; the reset over SSH is tried again: ")
-        took_s = await gone(cluster, within_s=Times().reset_s + 60)
-    assert took_s >= Times().reset_s - 61
+        took_s = await gone(cluster, within_s=PassIntervals().reset_s + 60)
+    assert took_s >= PassIntervals().reset_s - 61
     assert cluster.phases[-1] == "Failed"
     assert resets(cluster) == 0
     (told,) = {message for _, reason, message in cluster.events if reason == "ResetIncomplete"}
@@ -165,8 +165,8 @@ async def test_secrets_that_cannot_be_read_hold_a_deletion_up_for_no_longer_than
     monkeypatch.setattr(cluster.api, "get", without_secrets)
     async with cluster.machina():
         await cluster.api.delete(MACHINES, "m1")
-        took_s = await gone(cluster, within_s=Times().reset_s + 60)
-    assert took_s >= Times().reset_s - 1
+        took_s = await gone(cluster, within_s=PassIntervals().reset_s + 60)
+    assert took_s >= PassIntervals().reset_s - 1
     assert resets(cluster) == 0
     assert "ResetIncomplete" in cluster.told
 
@@ -174,7 +174,7 @@ async def test_secrets_that_cannot_be_read_hold_a_deletion_up_for_no_longer_than
 @story
 async def test_a_host_that_is_reachable_again_is_reset_within_a_minute(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
-    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    cluster.hosts[HOST].down = SshReason.TIMED_OUT
     async with cluster.machina():
         await cluster.api.delete(MACHINES, "m1")
         await asyncio.sleep(200)
@@ -253,7 +253,7 @@ async def test_the_host_of_another_machine_is_left_alone_and_that_is_said(cluste
 @story
 async def test_who_takes_reset_on_delete_back_keeps_the_host_as_it_is(cluster: Cluster, before: bool) -> None:
     await ready(cluster, agent=False)
-    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    cluster.hosts[HOST].down = SshReason.TIMED_OUT
     async with cluster.machina():
         if before:
             await cluster.edit(resetOnDelete=False)

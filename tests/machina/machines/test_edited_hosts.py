@@ -8,7 +8,7 @@ from tests.machina.machines.world import HOST, Cluster, shown, story
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual
 from unbounded.api.machine import MACHINES
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.ssh.model import SshReason
 
 OTHER = "10.0.0.2:22"
 
@@ -37,7 +37,7 @@ def slow_and_down() -> Cluster:
     """A host that answers after a minute, and one that is down."""
     cluster = Cluster()
     cluster.hosts[HOST].slow_s = 60
-    cluster.hosts[OTHER] = FakeHost(down=Trouble.REFUSED)
+    cluster.hosts[OTHER] = FakeHost(down=SshReason.REFUSED)
     return cluster
 
 

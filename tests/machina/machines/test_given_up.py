@@ -12,7 +12,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.names import NAMESPACE
 from unbounded.machina.provisioning.model import Finished
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.ssh.model import SshReason
 
 OTHER_HOST = "10.0.0.2:22"
 WITH_BASTION = {"bastion": {"host": BASTION, "privateKeyRef": {"name": "bastion", "namespace": NAMESPACE}}}
@@ -21,7 +21,7 @@ WITH_BASTION = {"bastion": {"host": BASTION, "privateKeyRef": {"name": "bastion"
 async def _cut_off_during_the_install(cluster: Cluster) -> None:
     """Until the attempt is given up on; the host itself goes on."""
     await cluster.until(lambda one: "step" in (one.status.message or ""))
-    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    cluster.hosts[HOST].down = SshReason.TIMED_OUT
     cluster.hosts[HOST].cut()
     await cluster.until(
         lambda one: one.status.provisioning is not None and bool(one.status.provisioning.failure), within_s=900

@@ -28,7 +28,7 @@ from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.controller import run
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=f"needs {missing()}")]
 
@@ -69,7 +69,7 @@ class Site:
         self.admin = admin
         self.kubeconfig = kubeconfig
         self.fleet = fleet
-        self.settings = Settings(agent_base_url=served.base, agent_sha256=sha256(RELEASE).hexdigest())
+        self.settings = ProvisioningSettings(agent_base_url=served.base, agent_sha256=sha256(RELEASE).hexdigest())
 
     @asynccontextmanager
     async def machina(self) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.machina.machines.world import HOST, Cluster, shown, story
 from unbounded.api.machine import MACHINES
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.ssh.model import SshReason
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ async def test_a_host_that_reboots_meanwhile_is_set_up_by_the_next_attempt(clust
     async with cluster.machina():
         await cluster.until(lambda _: bool(installs.begun))
         installs.reboot()
-        host.down = Trouble.TIMED_OUT
+        host.down = SshReason.TIMED_OUT
         host.cut()
         await asyncio.sleep(60)
         host.down = None
@@ -145,7 +145,7 @@ async def test_a_host_that_says_nothing_for_long_gives_the_machine_back(cluster:
     installs, host = await cluster.registered(), cluster.hosts[HOST]
     async with cluster.machina():
         await cluster.until(lambda _: bool(installs.begun))
-        host.down = Trouble.TIMED_OUT
+        host.down = SshReason.TIMED_OUT
         host.cut()
         machine = await cluster.until(lambda one: one.status.active_operation is None, within_s=700)
         assert shown(machine)["Provisioning"] == "False/TimedOut"

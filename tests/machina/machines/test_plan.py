@@ -13,26 +13,26 @@ from hypothesis import strategies as st
 from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import MAX_RECENT_OPERATIONS, Machine, SSHHop
 from unbounded.machina.machines import conditions as say
+from unbounded.machina.machines.eligibility import next_attempt, reason_against, repeats
 from unbounded.machina.machines.model import (
     Attempt,
-    CountAsDone,
-    FreeSlot,
-    GiveBack,
-    Needs,
-    Observed,
-    Plan,
+    MachineObservation,
+    MachinePlan,
+    Prerequisites,
     Probe,
     ProbeHost,
     Provision,
-    Refuse,
+    RecordEnd,
+    RecordLateSuccess,
+    RecordRefusedKey,
+    RecordRetry,
+    ReleaseLock,
     StopAttempt,
-    TellRetry,
 )
 from unbounded.machina.machines.outcome import OnHold
-from unbounded.machina.machines.plan import TIMES, asks_for_needs, plan
-from unbounded.machina.machines.wanted import next_attempt, repeats, why_not
+from unbounded.machina.machines.plan import TIMES, plan, requires_prerequisites
 from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun
-from unbounded.machina.ssh.model import SshRejected, SshTransient, Trouble
+from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
 from unbounded.operations.slot import with_newest
 
 KEY = {"name": "key", "namespace": "unbounded-kube"}
@@ -42,7 +42,7 @@ GOOD = {**INTENT, "endedAt": NOW}
 BAD = {**GOOD, "failures": 1, "failure": "Failed"}
 SLOT = {"uid": "a1", "name": "m1", "kind": "Provisioning", "executor": "machina", "since": NOW}
 NEWER = {"generation": 7}
-FINE = Needs(key_version="unbounded-kube/key@1", token_id="abc123")
+FINE = Prerequisites(key_version="unbounded-kube/key@1", token_id="abc123")
 
 
 def machine_of(*, status: dict[str, Any] | None = None, meta: dict[str, Any] | None = None, **spec: Any) -> Machine:
@@ -58,25 +58,25 @@ def node_of(*, ready: bool = True) -> Node:
     return msgspec.convert({"metadata": {"name": "m1", "uid": "n1", "labels": labels}, "status": status}, Node)
 
 
-def seen_of(machine: Machine | None = None, **known: Any) -> Observed:
-    known = {"probe": Probe(1.0), "needs": FINE, "fresh": "a2", **known}
-    return Observed(machine or machine_of(), **known)
+def seen_of(machine: Machine | None = None, **known: Any) -> MachineObservation:
+    known = {"probe": Probe(1.0), "needs": FINE, "new_attempt": "a2", **known}
+    return MachineObservation(machine or machine_of(), **known)
 
 
-def kinds(planned: Plan) -> set[str]:
+def kinds(planned: MachinePlan) -> set[str]:
     return {type(action).__name__ for action in planned.actions} - {"SetNodeRef", "UpdateNode"}
 
 
-def said(planned: Plan) -> dict[str, str]:
+def said(planned: MachinePlan) -> dict[str, str]:
     return {one.kind: f"{one.status}/{one.reason}" for one in planned.conditions}
 
 
-def phase(planned: Plan) -> str:
+def phase(planned: MachinePlan) -> str:
     assert planned.phase is not None
     return planned.phase.phase
 
 
-LOST = SshTransient(Trouble.TIMED_OUT, SSHHop.HOST, "no answer")
+LOST = SshTransient(SshReason.TIMED_OUT, SSHHop.HOST, "no answer")
 OTHER_SLOT = {"uid": "u9", "name": "off", "kind": "HostPowerOff", "executor": "metalman/lab", "since": NOW}
 RESET = [{"name": "r", "uid": "r1", "kind": "AgentReset", "phase": "Complete"}]
 REPLACED = [{"name": "r", "uid": "r1", "kind": "HostReplace", "phase": "Complete"}]
@@ -115,10 +115,10 @@ TABLE = [
     ("everything is there", seen_of(), {"Provision"}, "Provisioning", 29.05),
     ("needs were not looked at", seen_of(needs=None), set(), "Pending", 0),
     ("needs are being read", seen_of(needs=None, reading=True), set(), "Pending", 29.05),
-    ("no token", seen_of(needs=Needs(token="there is none")), set(), "Failed", 2),
-    ("no key", seen_of(needs=Needs(key="there is none")), set(), "Failed", 2),
-    ("no facts", seen_of(needs=Needs(facts="no cluster-info")), set(), "Pending", 2),
-    ("no room", seen_of(room=False), set(), "Pending", 29.05),
+    ("no token", seen_of(needs=Prerequisites(token="there is none")), set(), "Failed", 2),
+    ("no key", seen_of(needs=Prerequisites(key="there is none")), set(), "Failed", 2),
+    ("no facts", seen_of(needs=Prerequisites(facts="no cluster-info")), set(), "Pending", 2),
+    ("no room", seen_of(has_capacity=False), set(), "Pending", 29.05),
     ("slot of somebody else", seen_of(machine_of(status={"activeOperation": OTHER_SLOT})), set(), "Pending", 29.05),
     ("set up, no node yet", seen_of(SET_UP), set(), "Joining", 29.05),
     ("joined", seen_of(SET_UP, node=node_of()), set(), "Ready", 299.05),
@@ -131,7 +131,7 @@ TABLE = [
     ("failed", seen_of(FAILED, retry_s=40.0), set(), "Failed", 40),
     ("due again", seen_of(FAILED, retry_s=-1.0), {"Provision"}, "Provisioning", 29.05),
     ("changed", seen_of(FAILED, retry_s=40.0, changed_since_failure=True), {"Provision"}, "Provisioning", 29.05),
-    ("failed, and joined", seen_of(FAILED, node=node_of(), retry_s=-1.0), {"CountAsDone"}, "Ready", 299.05),
+    ("failed, and joined", seen_of(FAILED, node=node_of(), retry_s=-1.0), {"RecordLateSuccess"}, "Ready", 299.05),
     ("failed, its node is not ready", seen_of(FAILED, node=UNREADY, retry_s=-1.0), {"Provision"}, "Provisioning",
      29.05),
     ("failed, its node was ready before", seen_of(BEFORE_IT, node=node_of(), retry_s=-1.0), {"Provision"},
@@ -139,36 +139,36 @@ TABLE = [
     ("failed, and its node came", seen_of(CAME, node=UNREADY, retry_s=40.0, changed_since_failure=True), set(),
      "Failed", 40),
     ("was on hold", seen_of(ON_HOLD, retry_s=40.0), {"Provision"}, "Provisioning", 29.05),
-    ("its host is another", seen_of(MOVED, attempt=Attempt("a1")), {"StopAttempt", "GiveBack"}, "Failed", 59.05),
-    ("its host is another, of before", seen_of(MOVED), {"GiveBack"}, "Failed", 59.05),
+    ("its host is another", seen_of(MOVED, attempt=Attempt("a1")), {"StopAttempt", "RecordEnd"}, "Failed", 59.05),
+    ("its host is another, of before", seen_of(MOVED), {"RecordEnd"}, "Failed", 59.05),
     ("reset since", seen_of(machine_of(status=WAS_RESET)), set(), "Pending", 29.05),
     ("failed, reset since", seen_of(machine_of(status={**WAS_RESET, "provisioning": BAD})), set(), "Pending", 29.05),
     ("reset, may join", seen_of(machine_of(joinCounter=1, status=WAS_RESET)), {"Provision"}, "Provisioning", 29.05),
     ("replaced, with an image", seen_of(IMAGED), set(), "Pending", 29.05),
     ("an attempt of before", seen_of(AT_WORK), {"Provision"}, "Provisioning", 29.05),
     ("of before, being read", seen_of(AT_WORK, needs=None, reading=True), set(), "Pending", 29.05),
-    ("of before, no key", seen_of(AT_WORK, needs=Needs(key="gone")), {"GiveBack"}, "Failed", 59.05),
+    ("of before, no key", seen_of(AT_WORK, needs=Prerequisites(key="gone")), {"RecordEnd"}, "Failed", 59.05),
     ("runs", seen_of(AT_WORK, attempt=Attempt("a1", "uploading")), set(), "Provisioning", 29.05),
-    ("ended well", seen_of(AT_WORK, attempt=WELL), {"GiveBack"}, "Joining", 29.05),
-    ("ended badly", seen_of(AT_WORK, attempt=BADLY), {"GiveBack"}, "Failed", 59.05),
-    ("its slot was taken", seen_of(TAKEN, attempt=Attempt("a1")), {"StopAttempt", "GiveBack"}, "Failed", 59.05),
-    ("a slot that nobody has", seen_of(machine_of(status={"activeOperation": SLOT})), {"FreeSlot"}, "Pending", 29.05),
-    ("no node any more", seen_of(ALONE, attempt=Attempt("a1")), {"StopAttempt", "GiveBack"}, "Ready", 299.05),
+    ("ended well", seen_of(AT_WORK, attempt=WELL), {"RecordEnd"}, "Joining", 29.05),
+    ("ended badly", seen_of(AT_WORK, attempt=BADLY), {"RecordEnd"}, "Failed", 59.05),
+    ("its slot was taken", seen_of(TAKEN, attempt=Attempt("a1")), {"StopAttempt", "RecordEnd"}, "Failed", 59.05),
+    ("a stray lock", seen_of(machine_of(status={"activeOperation": SLOT})), {"ReleaseLock"}, "Pending", 29.05),
+    ("no node any more", seen_of(ALONE, attempt=Attempt("a1")), {"StopAttempt", "RecordEnd"}, "Ready", 299.05),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("seen", "actions", "phase_now", "within_s"), [pytest.param(*row[1:], id=row[0]) for row in TABLE]
 )
-def test_what_comes_next(seen: Observed, actions: set[str], phase_now: str, within_s: float) -> None:
+def test_what_comes_next(seen: MachineObservation, actions: set[str], phase_now: str, within_s: float) -> None:
     planned = plan(seen)
     assert (kinds(planned), phase(planned)) == (actions, phase_now)
-    assert planned.look_again_s == pytest.approx(within_s)
+    assert planned.requeue_after_s == pytest.approx(within_s)
 
 
 def test_a_machine_without_ssh_is_left_to_others_but_for_its_node() -> None:
     planned = plan(seen_of(machine_of(ssh=None)))
-    assert (planned.actions, planned.conditions, planned.phase, planned.look_again_s) == ((), (), None, None)
+    assert (planned.actions, planned.conditions, planned.phase, planned.requeue_after_s) == ((), (), None, None)
 
 
 def test_all_conditions_are_there_after_the_first_look() -> None:
@@ -180,8 +180,8 @@ def test_all_conditions_are_there_after_the_first_look() -> None:
 
 
 def test_the_time_of_the_next_attempt_is_written_down_once_and_not_under_a_pause() -> None:
-    seen = seen_of(FAILED, retry_s=40.0, retry_told=NOW)
-    assert plan(seen).actions == (TellRetry(NOW),)
+    seen = seen_of(FAILED, retry_s=40.0, retry_at_text=NOW)
+    assert plan(seen).actions == (RecordRetry(NOW),)
     told = machine_of(status={"provisioning": {**BAD, "retryAt": NOW}})
     assert plan(replace(seen, machine=told)).actions == ()
     paused = machine_of(meta={"annotations": {"unbounded-cloud.io/paused": "true"}}, status={"provisioning": BAD})
@@ -194,14 +194,19 @@ def test_the_time_of_the_next_attempt_is_written_down_once_and_not_under_a_pause
         (seen_of(), "Pending", "Unknown/Waiting", ""),
         (seen_of(FAILED, retry_s=40.0), "Failed", "False/Failed", "setting up the host has failed"),
         (seen_of(FAILED, retry_s=-1.0), "Failed", "False/Failed", "setting up the host has failed"),
-        (seen_of(needs=Needs(token="there is no token")), "Failed", "False/TokenUnusable", "there is no token; "),
-        (seen_of(needs=Needs(source="no release")), "Failed", "False/SourceMissing", "no release; "),
+        (
+            seen_of(needs=Prerequisites(token="there is no token")),
+            "Failed",
+            "False/TokenUnusable",
+            "there is no token; ",
+        ),
+        (seen_of(needs=Prerequisites(source="no release")), "Failed", "False/SourceMissing", "no release; "),
         (seen_of(ON_HOLD, retry_s=-1.0), "Pending", "Unknown/Waiting", ""),
     ],
     ids=["nothing wrong", "failed", "due again", "no token", "no release", "was on hold"],
 )
 def test_a_pause_is_told_with_who_holds_it_and_with_what_is_wrong_besides(
-    seen: Observed, phase_now: str, condition: str, words: str
+    seen: MachineObservation, phase_now: str, condition: str, words: str
 ) -> None:
     meta = {"name": "unbounded-operations", "annotations": {"unbounded-cloud.io/paused": "true"}}
     planned = plan(replace(seen, pause=msgspec.convert({"metadata": meta}, ConfigMap)))
@@ -214,7 +219,7 @@ def test_a_refused_key_is_not_offered_while_secret_and_machine_are_the_same() ->
     refused = {"hop": "host", "secretVersion": FINE.key_version, "generation": 1}
     machine = machine_of(status={"provisioning": BAD, "ssh": {"refused": [refused]}})
     assert kinds(plan(seen_of(machine, retry_s=-1.0))) == set()
-    other = Needs(key_version="unbounded-kube/key@2")
+    other = Prerequisites(key_version="unbounded-kube/key@2")
     assert kinds(plan(seen_of(machine, needs=other, retry_s=-1.0))) == {"Provision"}
     edited = machine_of(meta={"generation": 2}, status={"provisioning": BAD, "ssh": {"refused": [refused]}})
     assert kinds(plan(seen_of(edited, retry_s=-1.0))) == {"Provision"}
@@ -223,33 +228,35 @@ def test_a_refused_key_is_not_offered_while_secret_and_machine_are_the_same() ->
 def test_only_the_host_that_refused_a_key_is_remembered_by_the_end_of_an_attempt() -> None:
     machine = machine_of(status={"provisioning": INTENT, "activeOperation": SLOT})
     for hop, version in ((SSHHop.HOST, "s@1"), (SSHHop.BASTION, None)):
-        ended = Attempt("a1", ended=SshRejected(Trouble.LOGIN, hop, "refused"), version="s@1", generation=1)
-        back = next(action for action in plan(seen_of(machine, attempt=ended)).actions if isinstance(action, GiveBack))
+        ended = Attempt("a1", ended=SshRejected(SshReason.LOGIN, hop, "refused"), version="s@1", generation=1)
+        back = next(action for action in plan(seen_of(machine, attempt=ended)).actions if isinstance(action, RecordEnd))
         assert (back.failure, back.refused) == ("CredentialsRefused", version)
 
 
 def test_a_key_that_was_refused_before_an_edit_is_not_remembered_for_the_machine_after_it() -> None:
-    refused = SshRejected(Trouble.LOGIN, SSHHop.HOST, "refused")
+    refused = SshRejected(SshReason.LOGIN, SSHHop.HOST, "refused")
     machine = machine_of(meta=NEWER, status={"provisioning": INTENT, "activeOperation": SLOT})
     for generation, version in ((1, None), (7, "s@1")):
         ended = Attempt("a1", ended=refused, version="s@1", generation=generation)
-        back = next(action for action in plan(seen_of(machine, attempt=ended)).actions if isinstance(action, GiveBack))
+        back = next(action for action in plan(seen_of(machine, attempt=ended)).actions if isinstance(action, RecordEnd))
         assert back.refused == version
 
 
 def test_a_bastion_that_refused_before_an_edit_is_asked_again_and_nothing_is_remembered() -> None:
     version = "unbounded-kube/key@1"
-    needs = Needs(key_version=version, bastion_version=version, token_id="abc123")
-    refused = SshRejected(Trouble.LOGIN, SSHHop.BASTION, "refused")
+    needs = Prerequisites(key_version=version, bastion_version=version, token_id="abc123")
+    refused = SshRejected(SshReason.LOGIN, SSHHop.BASTION, "refused")
     ssh = {"host": "10.0.0.1", "privateKeyRef": KEY, "bastion": {"host": "192.0.2.1"}}
     machine = machine_of(ssh=ssh)
     seen = seen_of(machine, probe=Probe(1.0, refused, version), needs=needs)
-    assert [action for action in plan(seen).actions if isinstance(action, Refuse)] == [Refuse(version)]
+    assert [action for action in plan(seen).actions if isinstance(action, RecordRefusedKey)] == [
+        RecordRefusedKey(version)
+    ]
     known = {"refused": [{"hop": "bastion", "secretVersion": version, "generation": 1}]}
     edited = machine_of(ssh=ssh, meta={"generation": 2}, status={"ssh": known, "phase": "Pending"})
     seen = replace(seen, machine=edited)
     seen = replace(seen, probe=None)  # one of before the edit counts for nothing
-    assert asks_for_needs(seen)
+    assert requires_prerequisites(seen)
     assert kinds(plan(seen)) == {"ProbeHost"}
 
 
@@ -275,12 +282,12 @@ def test_a_repetition_has_the_name_of_what_failed(machine: Machine, node: Node |
 
 def test_a_node_that_is_ready_makes_an_attempt_that_was_given_up_on_a_good_one() -> None:
     planned = plan(seen_of(FAILED, node=node_of(), retry_s=-1.0))
-    assert CountAsDone("a1", "Node m1 has joined since") in planned.actions
+    assert RecordLateSuccess("a1", "Node m1 has joined since") in planned.actions
     assert (said(planned)["Provisioning"], said(planned)["Provisioned"]) == ("False/Completed", "True/Provisioned")
     assert planned.phase is not None
     for kept in (machine_of(joinCounter=1, status={"provisioning": BAD}),
                  machine_of(status={"provisioning": BAD, "recentOperations": RESET})):  # fmt: skip
-        assert "CountAsDone" not in kinds(plan(seen_of(kept, node=node_of(), retry_s=-1.0)))
+        assert "RecordLateSuccess" not in kinds(plan(seen_of(kept, node=node_of(), retry_s=-1.0)))
 
 
 def test_a_pause_holds_back_what_would_be_begun_and_not_what_is_followed() -> None:
@@ -290,7 +297,7 @@ def test_a_pause_holds_back_what_would_be_begun_and_not_what_is_followed() -> No
     assert isinstance(resume, Provision)
     assert (resume.resume, "paused" in resume.held) == (True, True)
     planned = plan(seen_of(AT_WORK, pause=pause, attempt=Attempt("a1", ended=OnHold(resume.held))))
-    assert planned.actions == (GiveBack("a1", "OnHold", resume.held),)
+    assert planned.actions == (RecordEnd("a1", "OnHold", resume.held),)
     assert (said(planned)["Provisioning"], phase(planned)) == ("Unknown/Waiting", "Pending")
 
 
@@ -350,49 +357,51 @@ ENDS = st.sampled_from(
     [None, Finished("a1", 0), Finished("a1", 1), Interrupted("a1", "rebooted"), NoRun(), LOST]
 )  # fmt: skip
 SEEN = st.builds(
-    Observed,
+    MachineObservation,
     machine=MACHINES,
     node=st.sampled_from([None, node_of(), node_of(ready=False)]),
     probe=st.sampled_from([None, Probe(0.0), Probe(1e6), Probe(1.0, LOST)]),
     probing=st.booleans(),
     attempt=st.one_of(st.none(), st.builds(Attempt, st.sampled_from(["a1", "a0"]), ended=ENDS)),
-    needs=st.sampled_from([None, FINE, Needs(token="none"), Needs(key="none"), Needs(facts="none")]),
+    needs=st.sampled_from(
+        [None, FINE, Prerequisites(token="none"), Prerequisites(key="none"), Prerequisites(facts="none")]
+    ),
     retry_s=st.sampled_from([None, -1.0, 50.0]),
     changed_since_failure=st.booleans(),
     reading=st.booleans(),
-    room=st.booleans(),
-    fresh=st.just("a2"),
+    has_capacity=st.booleans(),
+    new_attempt=st.just("a2"),
 ).map(lambda seen: replace(seen, reading=seen.reading and seen.needs is None))
 
 
 @pytest.mark.slow
 @given(SEEN)
-def test_there_is_always_a_next_look_and_no_action_twice(seen: Observed) -> None:
+def test_there_is_always_a_next_look_and_no_action_twice(seen: MachineObservation) -> None:
     planned = plan(seen)
     names = [type(action).__name__ for action in planned.actions]
     assert len(set(names)) == len(names)
     assert plan(seen) == planned
     if seen.machine.spec.ssh is not None:
-        assert planned.look_again_s is not None
-        assert 0 <= planned.look_again_s <= max(TIMES.by_phase.values()) + 1
+        assert planned.requeue_after_s is not None
+        assert 0 <= planned.requeue_after_s <= max(TIMES.by_phase.values()) + 1
         assert planned.why
-        if not names and planned.look_again_s < 1:
+        if not names and planned.requeue_after_s < 1:
             assert seen.needs is None
             assert not seen.reading
-            assert asks_for_needs(seen)
+            assert requires_prerequisites(seen)
     if {"Provision"} & set(names):
-        assert not {"GiveBack", "StopAttempt", "FreeSlot"} & set(names)
+        assert not {"RecordEnd", "StopAttempt", "ReleaseLock"} & set(names)
 
 
 @pytest.mark.slow
 @given(SEEN)
-def test_a_host_that_serves_is_never_installed_over(seen: Observed) -> None:
+def test_a_host_that_serves_is_never_installed_over(seen: MachineObservation) -> None:
     begins = [action for action in plan(seen).actions if isinstance(action, Provision) and not action.resume]
     if not begins:
         return
     machine = seen.machine
     before = machine.status.provisioning
-    assert why_not(machine, seen.node) is None
+    assert reason_against(machine, seen.node) is None
     assert machine.status.active_operation is None
     assert seen.probe is not None
     assert seen.probe.error is None
@@ -405,29 +414,29 @@ def test_a_host_that_serves_is_never_installed_over(seen: Observed) -> None:
 
 @pytest.mark.slow
 @given(SEEN)
-def test_what_was_said_and_done_is_not_said_or_done_again(seen: Observed) -> None:
+def test_what_was_said_and_done_is_not_said_or_done_again(seen: MachineObservation) -> None:
     planned = plan(seen)
-    assert say.with_set(seen.machine, planned.conditions, now=NOW) is None or planned.conditions
+    assert say.merged_conditions(seen.machine, planned.conditions, now=NOW) is None or planned.conditions
     conditions = say.after(seen.machine, planned.conditions)
     settled = msgspec.structs.replace(
         seen.machine, status=msgspec.structs.replace(seen.machine.status, conditions=conditions)
     )
-    assert say.with_set(settled, planned.conditions, now="2031-01-01T00:00:00Z") is None
+    assert say.merged_conditions(settled, planned.conditions, now="2031-01-01T00:00:00Z") is None
 
 
 @pytest.mark.slow
 @given(SEEN)
-def test_secrets_are_read_only_where_something_asks_for_them(seen: Observed) -> None:
+def test_secrets_are_read_only_where_something_asks_for_them(seen: MachineObservation) -> None:
     machine = seen.machine
     if machine.spec.ssh is None or machine.spec.kubernetes is None:
-        assert not asks_for_needs(seen)
+        assert not requires_prerequisites(seen)
     elif any(isinstance(action, Provision) for action in plan(seen).actions):
-        assert asks_for_needs(seen)
+        assert requires_prerequisites(seen)
 
 
 @pytest.mark.slow
 @given(SEEN)
-def test_what_rests_on_secrets_waits_while_they_are_read_and_stays_as_it_was_said(seen: Observed) -> None:
+def test_what_rests_on_secrets_waits_while_they_are_read_and_stays_as_it_was_said(seen: MachineObservation) -> None:
     planned = plan(replace(seen, needs=None, reading=True))
     assert not any(isinstance(action, Provision) for action in planned.actions)
     bastion = {"host": "192.0.2.1", "username": "jump"}
@@ -443,6 +452,6 @@ def test_an_attempt_of_a_machine_that_is_deleted_ends_first() -> None:
     meta = {"deletionTimestamp": NOW, "finalizers": ["unbounded-cloud.io/reset"]}
     machine = machine_of(meta=meta, resetOnDelete=True, status={"provisioning": INTENT, "activeOperation": SLOT})
     planned = plan(seen_of(machine, attempt=Attempt("a1")))
-    assert [type(action) for action in planned.actions] == [StopAttempt, GiveBack]
-    assert FreeSlot not in map(type, planned.actions)
+    assert [type(action) for action in planned.actions] == [StopAttempt, RecordEnd]
+    assert ReleaseLock not in map(type, planned.actions)
     assert ProbeHost not in map(type, planned.actions)

@@ -15,15 +15,15 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.machina.machines.runs import Run, Runs
-from unbounded.machina.provisioning.model import Finished, Remote
+from unbounded.machina.machines.runs import HostRun, HostRuns
+from unbounded.machina.provisioning.model import Finished, ObservedRun
 
 
 class Woken:
     """Runs, and who was woken at once since it was last asked."""
 
     def __init__(self, at_once: int) -> None:
-        self.runs = Runs(at_once, self._wake)
+        self.runs = HostRuns(at_once, self._wake)
         self._names: list[str] = []
 
     def _wake(self, machine: str, after_s: float) -> None:
@@ -34,17 +34,17 @@ class Woken:
         names, self._names = set(self._names), []
         return names
 
-    def begin(self, group: asyncio.TaskGroup, machine: str, work: Callable[[Run], Awaitable[Remote]]) -> None:
-        with self.runs.place(machine):
+    def begin(self, group: asyncio.TaskGroup, machine: str, work: Callable[[HostRun], Awaitable[ObservedRun]]) -> None:
+        with self.runs.reserve(machine):
             self.runs.start(group, machine, "a", work)
 
 
-async def five_seconds(_run: Run) -> Remote:
+async def five_seconds(_run: HostRun) -> ObservedRun:
     await asyncio.sleep(5)
     return Finished("a", 0)
 
 
-async def never_ends(_run: Run) -> Remote:
+async def never_ends(_run: HostRun) -> ObservedRun:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -55,8 +55,8 @@ def test_when_one_ends_the_first_in_the_queue_is_woken() -> None:
         async with asyncio.TaskGroup() as group:
             woken.begin(group, "m1", five_seconds)
             assert woken.runs.free == 0
-            woken.runs.wait("m2")
-            woken.runs.wait("m3")
+            woken.runs.enqueue("m2")
+            woken.runs.enqueue("m3")
             await asyncio.sleep(4)
             assert woken.since() == set()
             await asyncio.sleep(2)
@@ -67,19 +67,19 @@ def test_when_one_ends_the_first_in_the_queue_is_woken() -> None:
 
 def test_who_is_woken_and_does_not_want_to_begin_any_more_wakes_the_next_one() -> None:
     woken = Woken(1)
-    woken.runs.wait("m2")
-    woken.runs.wait("m3")
-    woken.runs.leave("m2")
+    woken.runs.enqueue("m2")
+    woken.runs.enqueue("m3")
+    woken.runs.dequeue("m2")
     assert woken.since() == {"m3"}
-    woken.runs.leave("m4")  # was never there
+    woken.runs.dequeue("m4")  # was never there
     assert woken.since() == set()
 
 
 def test_a_place_that_was_kept_and_not_used_is_the_next_ones() -> None:
     woken = Woken(1)
-    with suppress(Transient), woken.runs.place("m1"):
+    with suppress(Transient), woken.runs.reserve("m1"):
         assert woken.runs.free == 0
-        woken.runs.wait("m2")
+        woken.runs.enqueue("m2")
         assert woken.since() == set()
         raise Transient("the intent could not be written")
     assert woken.since() == {"m2"}
@@ -90,8 +90,8 @@ def test_who_is_stopped_while_it_waits_is_in_nobodys_way() -> None:
         woken = Woken(1)
         async with asyncio.TaskGroup() as group:
             woken.begin(group, "m1", never_ends)
-            woken.runs.wait("m2")
-            woken.runs.wait("m3")
+            woken.runs.enqueue("m2")
+            woken.runs.enqueue("m3")
             await woken.runs.stop("m2")
             await woken.runs.stop("m1")
         assert woken.since() == {"m3"}
@@ -102,7 +102,7 @@ def test_who_is_stopped_while_it_waits_is_in_nobodys_way() -> None:
 def test_as_many_are_woken_as_have_room() -> None:
     woken = Woken(2)
     for name in ("m1", "m2", "m3"):
-        woken.runs.wait(name)
+        woken.runs.enqueue(name)
     woken.runs.forget("m0")
     assert woken.since() == {"m1", "m2"}
 
@@ -112,10 +112,10 @@ def test_a_run_that_was_cut_off_is_at_work_no_more() -> None:
         woken = Woken(1)
         group = asyncio.create_task(_cut_off(woken))
         await asyncio.sleep(1)
-        assert woken.runs.at_work == 1
+        assert woken.runs.active == 1
         group.cancel()
         await asyncio.wait({group})
-        assert woken.runs.at_work == 0
+        assert woken.runs.active == 0
 
     run_virtual(story())
 

@@ -8,7 +8,7 @@ from tests.cli.explain.staging import commands, why
 from tests.machina.machines.world import HOST, Cluster, shown, story
 from unbounded.api.machine import MACHINES
 from unbounded.cli.explain.links import Topic
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.ssh.model import SshReason
 
 
 async def both(cluster: Cluster) -> None:
@@ -36,7 +36,7 @@ async def test_both_say_so_and_the_first_is_set_up(cluster: Cluster) -> None:
 
 @story
 async def test_a_host_that_is_away_is_named_twice_all_the_same(cluster: Cluster) -> None:
-    cluster.hosts[HOST].down = Trouble.REFUSED
+    cluster.hosts[HOST].down = SshReason.REFUSED
     await both(cluster)
     async with cluster.machina():
         await cluster.until(lambda one: shown(one).get("Provisioning") == "Unknown/DuplicateHost", "m2")

@@ -13,7 +13,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.names import NAMESPACE
-from unbounded.machina.ssh.model import Trouble
+from unbounded.machina.ssh.model import SshReason
 
 
 @story
@@ -75,7 +75,7 @@ async def test_an_outage_a_lost_node_and_a_restart_are_no_reason_to_install_agai
         await cluster.phase("Joining")
         await cluster.node()
         await cluster.phase("Ready")
-        cluster.hosts[HOST].down = Trouble.TIMED_OUT
+        cluster.hosts[HOST].down = SshReason.TIMED_OUT
         machine = await cluster.until(lambda one: shown(one)["SSHReachable"] == "False/TimedOut", within_s=301)
         assert (machine.status.phase, machine.status.message) == ("Ready", "Node m1 joined")
         cluster.hosts[HOST].down = None

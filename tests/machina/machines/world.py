@@ -30,12 +30,12 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ServerError
 from unbounded.kube.port import Api
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION, VERSIONS, by_configuration
-from unbounded.machina.machines.controller import Machines, Ports
+from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
 from unbounded.machina.machines.same_host import INDEX_HOST, by_host
-from unbounded.machina.machines.settings import Settings
-from unbounded.machina.provisioning.model import Install, Remote
+from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.provisioning.model import Install, ObservedRun
 from unbounded.machina.ssh.model import Shell
 from unbounded.operations.caches import INDEX_MACHINE, by_machine, node_by_machine
 
@@ -51,7 +51,7 @@ TOKEN: Final = {
 HOST: Final = "10.0.0.1:22"
 BASTION: Final = "192.0.2.1:22"
 SINCE: Final = "2030-01-01T00:00:00Z"
-SETTINGS: Final = Settings(agent_url="https://releases.example.com/agent.tar.gz")
+SETTINGS: Final = ProvisioningSettings(agent_url="https://releases.example.com/agent.tar.gz")
 FACTS: Final = ClusterFacts("https://10.9.9.9:6443", "-----BEGIN CERTIFICATE-----\n", "v1.34.0", "10.96.0.10")
 
 
@@ -88,7 +88,7 @@ class Cluster:
 
     chance: random.Random = field(default_factory=lambda: random.Random(0))
     weather: Weather = FAIR
-    settings: Settings = SETTINGS
+    settings: ProvisioningSettings = SETTINGS
     hosts: dict[str, FakeHost] = field(default_factory=lambda: {HOST: FakeHost()})
     facts: KnownFacts = field(default_factory=KnownFacts)
     events: list[tuple[str, str, str]] = field(default_factory=list)  # Normal or Warning, reason, message
@@ -225,7 +225,7 @@ class Cluster:
     async def _main(self, life: Incarnation, api: Api) -> None:
         caches = caches_of(api)
         ports = Ports(api, self.ssh, LivingInstaller(self.installer, life), self.facts, self.announce, virtual_now)
-        machines = Machines(ports, caches, self.settings, metrics=self.metrics)
+        machines = MachineController(ports, caches, self.settings, metrics=self.metrics)
         async with asyncio.TaskGroup() as group:
             for cache in (caches.machines, caches.nodes, caches.operations, caches.pause, caches.versions):
                 group.create_task(cache.run())
@@ -260,13 +260,13 @@ class LivingInstaller:
         self._installer = installer
         self._life = life
 
-    async def look(self, shell: Shell, uid: str) -> Remote:
-        return await self._life.through("look", lambda: self._installer.look(shell, uid))
+    async def observe(self, shell: Shell, uid: str) -> ObservedRun:
+        return await self._life.through("look", lambda: self._installer.observe(shell, uid))
 
-    async def begin(self, shell: Shell, install: Install) -> Remote:
+    async def begin(self, shell: Shell, install: Install) -> ObservedRun:
         return await self._life.through("begin", lambda: self._installer.begin(shell, install))
 
-    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> Remote:
+    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> ObservedRun:
         return await self._life.through("follow", lambda: self._installer.follow(shell, install, tell))
 
     async def clear(self, shell: Shell, uid: str) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.provisioning.model import Install, Running
+from unbounded.machina.provisioning.model import Install, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.model import Ended
+from unbounded.machina.ssh.model import CommandResult
 
 UID: Final = "6f1c9a52-8a5e-4c44-9f5c-2d8a9f5e7b10"
 ATTEMPT: Final = "0123456789abcdef"
@@ -97,12 +97,12 @@ class Local:
             extra_groups=None if self.user is None else [],
         )
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
         process = await self.start(command)
         async with asyncio.timeout(limit_s):
             stdout, stderr = await process.communicate(self.upload(stdin))
         status = process.returncode
-        return Ended(status if status is not None and status >= 0 else None, stdout[-keep:], stderr[-keep:])
+        return CommandResult(status if status is not None and status >= 0 else None, stdout[-keep:], stderr[-keep:])
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         process = await self.start(command)
@@ -152,7 +152,7 @@ def processes_with(text: str) -> list[str]:
 
 async def at_work(host: Local, installer: HostInstaller, script: str) -> int:
     """Begin it, and wait until its shell has begun; the process that keeps it."""
-    assert isinstance(await installer.begin(host, install(script)), Running)
+    assert isinstance(await installer.begin(host, install(script)), RunInProgress)
     started, log = host.run_folder / "started", host.run_folder / "log"
     await until(lambda: started.exists() and log.exists() and log.read_text())
     return next(pid for pid in holders(host) if "/run.sh" in command_line(pid))

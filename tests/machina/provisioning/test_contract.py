@@ -25,9 +25,9 @@ from tests.support.installer import FakeInstaller
 from tests.support.machina import FakeHost, FakeSsh
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.provisioning.model import Finished, Install, Installer, Interrupted, NoRun, Running
+from unbounded.machina.provisioning.model import Finished, Install, Installer, Interrupted, NoRun, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.model import Hop, HostPort, Identity, Route, Shell
+from unbounded.machina.ssh.model import Hop, HostPort, Shell, SshIdentity, SshRoute
 
 OTHER = "f" * 16
 
@@ -65,13 +65,13 @@ def real(host: Local) -> World:
 
 
 async def made_up() -> AsyncIterator[World]:
-    installer, hop = FakeInstaller(), Hop(SSHHop.HOST, HostPort("host"), "ubuntu", Identity(SecretStr("me"), "k@1"))
+    installer, hop = FakeInstaller(), Hop(SSHHop.HOST, HostPort("host"), "ubuntu", SshIdentity(SecretStr("me"), "k@1"))
     installs = installer.of(UID)
 
     async def killed() -> None:
         installs.reboot()
 
-    async with FakeSsh({"host:22": FakeHost()}).login(Route(hop), on_first_use=FirstUses()) as shell:
+    async with FakeSsh({"host:22": FakeHost()}).login(SshRoute(hop), on_first_use=FirstUses()) as shell:
         yield World(
             shell, installer, lambda name: install("", attempt=name), lambda: installs.end(3, "the end"), killed
         )
@@ -89,13 +89,13 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 @pytest.mark.slow
 async def test_one_runs_at_a_time_and_is_known_until_another_begins(world: World) -> None:
     shell, installer, told = world.shell, world.installer, list[str]()
-    assert await installer.look(shell, UID) == NoRun()
+    assert await installer.observe(shell, UID) == NoRun()
     first, second = world.waits(ATTEMPT), world.waits(OTHER)
     for begun in (first, second, first):
         found = await installer.begin(shell, begun)
-        assert isinstance(found, Running)
+        assert isinstance(found, RunInProgress)
         assert found.attempt == ATTEMPT
-    assert isinstance(await installer.look(shell, UID), Running)
+    assert isinstance(await installer.observe(shell, UID), RunInProgress)
 
     def tell(words: str) -> None:
         told.append(words)
@@ -106,14 +106,14 @@ async def test_one_runs_at_a_time_and_is_known_until_another_begins(world: World
     assert (ended.attempt, ended.status) == (ATTEMPT, 3)
     assert ended.tail.endswith("the end")
     assert told
-    assert await installer.look(shell, UID) == ended
+    assert await installer.observe(shell, UID) == ended
     for _ in range(2):
         await installer.clear(shell, UID)
-        assert await installer.look(shell, UID) == replace(ended, tail="")
+        assert await installer.observe(shell, UID) == replace(ended, tail="")
     assert await installer.begin(shell, first) == replace(ended, tail="")  # of this name it has been
     assert await installer.follow(shell, first, tell) == replace(ended, tail="")
     found = await installer.begin(shell, second)
-    assert isinstance(found, Running | Finished)
+    assert isinstance(found, RunInProgress | Finished)
     assert found.attempt == OTHER
 
 
@@ -124,9 +124,9 @@ async def test_one_that_was_killed_is_interrupted_and_may_begin_again_by_its_nam
     found = await installer.follow(shell, first, lambda _: None)
     assert isinstance(found, Interrupted)
     assert found.attempt == ATTEMPT
-    assert await installer.look(shell, UID) == found
+    assert await installer.observe(shell, UID) == found
     again = await installer.begin(shell, first)
-    assert isinstance(again, Running)
+    assert isinstance(again, RunInProgress)
     assert again.attempt == ATTEMPT
     world.ends()
     assert isinstance(await installer.follow(shell, first, lambda _: None), Finished)

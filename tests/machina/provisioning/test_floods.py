@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.machina.provisioning.local import install
-from unbounded.machina.provisioning.answers import TAIL_BYTES, answer
+from unbounded.machina.provisioning.answers import TAIL_BYTES, parse_answer
 from unbounded.machina.provisioning.model import Finished, HostRefuses
-from unbounded.machina.provisioning.progress import line_words
-from unbounded.machina.provisioning.redact import shown
-from unbounded.machina.provisioning.refusals import why_refused
+from unbounded.machina.provisioning.progress import progress_text
+from unbounded.machina.provisioning.redact import redacted
+from unbounded.machina.provisioning.refusals import refusal_of
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.model import Ended
+from unbounded.machina.ssh.model import CommandResult
 
 LONG = 1 << 18  # what takes quadratic time takes half an hour with it
 AGAIN = (
@@ -49,9 +49,9 @@ AGAIN = (
 @pytest.mark.parametrize("again", range(len(AGAIN)))
 def test_what_repeats_itself_is_read_in_a_moment(again: int) -> None:
     text = (AGAIN[again] * LONG)[:LONG]
-    shown(text)
-    why_refused(1, text.encode(), b"")
-    answer(b"unbounded-install: finished ab 1\n" + text.encode())
+    redacted(text)
+    refusal_of(1, text.encode(), b"")
+    parse_answer(b"unbounded-install: finished ab 1\n" + text.encode())
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_what_repeats_itself_is_read_in_a_moment(again: int) -> None:
 @pytest.mark.parametrize("begin", ["", "progress  what='", "step started  step='"], ids=["log", "progress", "step"])
 def test_a_line_that_does_not_end_is_read_in_a_moment(begin: str, again: str) -> None:
     said = f"11:00:00 INFO {begin}{again * LONG}\nx"
-    assert len(line_words(said).encode()) <= 300
-    answer(b"unbounded-install: running ab 12\n" + said.encode())
+    assert len(progress_text(said).encode()) <= 300
+    parse_answer(b"unbounded-install: running ab 12\n" + said.encode())
 
 
 class Floods:
@@ -74,7 +74,7 @@ class Floods:
         self.forever = forever
         self.taken = 0
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
         raise NotImplementedError
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
@@ -105,11 +105,11 @@ async def test_the_longest_answer_of_ours_is_taken() -> None:
 
 @pytest.mark.parametrize("number", ["9" * 5000, "٣", "1_0"], ids=["huge", "arabic", "python"])
 def test_a_number_that_is_none_of_ours_is_not_understood(number: str) -> None:
-    assert answer(f"unbounded-install: finished ab {number}\n".encode()) is None
-    assert answer(f"unbounded-install: running ab {number}\n".encode()) is None
+    assert parse_answer(f"unbounded-install: finished ab {number}\n".encode()) is None
+    assert parse_answer(f"unbounded-install: running ab {number}\n".encode()) is None
 
 
 def test_why_a_run_was_interrupted_is_said_in_a_line() -> None:
-    found = answer(b"unbounded-install: interrupted ab " + b"\x1bz" * 9999)
+    found = parse_answer(b"unbounded-install: interrupted ab " + b"\x1bz" * 9999)
     assert found is not None
     assert len(repr(found)) < 400

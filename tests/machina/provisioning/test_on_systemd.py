@@ -12,9 +12,9 @@ import pytest
 from tests.machina.provisioning.local import ATTEMPT, UID, install, waits_for
 from tests.support.hosts import AgentTools, Host, agent_tools, booted, fast_disk
 from tests.support.qemu import Segment, segment
-from unbounded.machina.provisioning.model import Finished, Interrupted, Running
+from unbounded.machina.provisioning.model import Finished, Interrupted, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.model import Ended
+from unbounded.machina.ssh.model import CommandResult
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 
@@ -25,10 +25,10 @@ class HostShell:
 
     host: Host
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
         command = command.replace("$", "$$")  # systemd-run puts variables of its own in their place
         ended = await self.host.run("sh", "-c", command, stdin=stdin, check=False, timeout_s=limit_s)
-        return Ended(ended.status, ended.stdout.encode()[-keep:], ended.stderr.encode()[-keep:])
+        return CommandResult(ended.status, ended.stdout.encode()[-keep:], ended.stderr.encode()[-keep:])
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         ended = await self.run(command, limit_s=limit_s)
@@ -58,18 +58,18 @@ async def test_a_run_has_a_unit_of_its_own_and_a_restart_of_the_host_ends_it(hos
     shell, installer = HostShell(host), HostInstaller(settle_s=0)
     unit = f"unbounded-install-{ATTEMPT}"
     first = await installer.begin(shell, install(waits_for(Path("/run/go"), "exit 3")))
-    assert isinstance(first, Running)
+    assert isinstance(first, RunInProgress)
     assert (await host.run("systemctl", "is-active", unit)).stdout == "active\n"
-    assert isinstance(await installer.look(shell, UID), Running)
+    assert isinstance(await installer.observe(shell, UID), RunInProgress)
     host.put("/run/go", b"")
     assert await installer.follow(shell, install(""), lambda _: None) == Finished(ATTEMPT, 3, "waiting\nwent on")
     assert (await host.run("systemctl", "is-active", unit, check=False)).stdout == "inactive\n"
 
     for attempt, restart in (("1" * 16, host.reboot), ("2" * 16, partial(power_cut, host))):
         endless = install(waits_for(Path("/run/never")), attempt=attempt)
-        assert isinstance(await installer.begin(shell, endless), Running)
+        assert isinstance(await installer.begin(shell, endless), RunInProgress)
         await restart()
-        found = await installer.look(shell, UID)
+        found = await installer.observe(shell, UID)
         assert found == Interrupted(attempt, "the host was restarted before it had ended")
         left = sorted(path.name for path in host.outside(f"/var/lib/unbounded/install/{UID}/run-{attempt}").iterdir())
         assert not {"config.json", "environment", "install.sh", "run.sh"} & set(left)

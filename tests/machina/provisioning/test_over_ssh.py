@@ -12,7 +12,7 @@ import pytest
 from tests.machina.provisioning.local import ATTEMPT, TOKEN, UID, install
 from tests.machina.ssh.servers import FirstUses, direct_to, until
 from tests.support.ssh.sshd import Fleet, Server, missing, sshd_fleet
-from unbounded.machina.provisioning.model import Finished, HostRefuses, NoRun, Remote, Running
+from unbounded.machina.provisioning.model import Finished, HostRefuses, NoRun, ObservedRun, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import Shell, SshUncertain
@@ -64,16 +64,16 @@ async def login(ssh: SshClient, fleet: Fleet) -> AsyncIterator[Shell]:
 async def test_a_run_goes_on_when_the_line_breaks_and_is_taken_up(fleet: Fleet, server: Server, ssh: SshClient) -> None:
     installer, told = HostInstaller(settle_s=0), list[str]()
     async with login(ssh, fleet) as shell:
-        assert await installer.look(shell, UID) == NoRun()
-        assert isinstance(await installer.begin(shell, install(WAITS)), Running)
+        assert await installer.observe(shell, UID) == NoRun()
+        assert isinstance(await installer.begin(shell, install(WAITS)), RunInProgress)
         following = asyncio.create_task(installer.follow(shell, install(WAITS), told.append))
         await until(lambda: "waiting" in told, lambda: told)
         server.close_sessions()
         with pytest.raises(SshUncertain):
             await following
     async with login(ssh, fleet) as shell:
-        assert isinstance(await installer.look(shell, UID), Running)
-        assert isinstance(await installer.begin(shell, install("touch /srv/twice", attempt="f" * 16)), Running)
+        assert isinstance(await installer.observe(shell, UID), RunInProgress)
+        assert isinstance(await installer.begin(shell, install("touch /srv/twice", attempt="f" * 16)), RunInProgress)
         assert TOKEN not in server.run("ps axwwe").stdout
         server.run("touch /srv/go")
         assert await installer.follow(shell, install(WAITS), told.append) == Finished(ATTEMPT, 3, "waiting\nwent on")
@@ -91,7 +91,7 @@ async def test_sudo_as_it_is_set_up(fleet: Fleet, server: Server, ssh: SshClient
     server.sudo(mode)
     installer = HostInstaller(settle_s=20)
 
-    async def begin() -> Remote:
+    async def begin() -> ObservedRun:
         async with login(ssh, fleet) as shell:
             return await installer.begin(shell, install("exit 0"))
 
@@ -113,7 +113,7 @@ async def test_a_disk_that_is_full_and_output_without_end(fleet: Fleet, server: 
         server.run("cat /dev/zero > /srv/install/rest")
         with pytest.raises(HostRefuses, match="the disk is full"):
             await installer.begin(shell, install("exit 0", attempt="f" * 16))
-        assert await installer.look(shell, UID) == Finished(ATTEMPT, 1)
+        assert await installer.observe(shell, UID) == Finished(ATTEMPT, 1)
 
 
 async def test_what_is_short_takes_one_session(fleet: Fleet, server: Server, ssh: SshClient) -> None:

@@ -70,7 +70,7 @@ async def test_a_user_who_is_not_root_goes_by_sudo_alone(nobodys: Local, install
 async def test_a_host_without_sudo(nobodys: Local, installer: HostInstaller) -> None:
     nobodys.only("sh", "id")
     with pytest.raises(HostRefuses, match="no sudo") as raised:
-        await installer.look(nobodys, UID)
+        await installer.observe(nobodys, UID)
     assert len(str(raised.value)) < 200  # and not what was sent
 
 
@@ -107,4 +107,4 @@ async def test_a_full_disk_is_said_and_its_end_is_known_all_the_same(small: Loca
     assert filled.status == 1
     with pytest.raises(HostRefuses, match="the disk is full"):
         await installer.begin(small, install("exit 0", attempt=OTHER))
-    assert await installer.look(small, UID) == found
+    assert await installer.observe(small, UID) == found

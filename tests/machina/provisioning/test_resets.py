@@ -20,7 +20,7 @@ from tests.machina.provisioning.local import (
     waits_for,
 )
 from unbounded.machina.provisioning.commands import command
-from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished, Running
+from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.model import SshUncertain
 
@@ -116,7 +116,7 @@ async def test_a_host_that_is_another_machine_stays_as_it_is(
     assert (found.status, found.tail) == (ANOTHER_MACHINE, "this host is Machine m2")
     assert not (host.folder / "told").exists()
     assert {one.name: one.read_text() for one in etc.iterdir()} == before
-    assert await installer.look(host, "of-m2") == Finished(install("").attempt, 0)
+    assert await installer.observe(host, "of-m2") == Finished(install("").attempt, 0)
     assert not list(host.place.glob("reset/*/log"))
 
 
@@ -173,13 +173,13 @@ async def test_a_reset_leaves_what_another_machine_has_begun_since(host: Local, 
     reset = asyncio.create_task(hasty.reset(host, "m1", "of-m1", limit_s=60, tell=lambda _: None))
     await until(resetting.exists)
     waits = await hasty.begin(host, install("exit 0"))
-    assert isinstance(waits, Running)
+    assert isinstance(waits, RunInProgress)
     assert waits.progress.startswith("a reset has been at work on this host for ")
     go.touch()
     assert (await reset).status == 0
     go.unlink()
     await at_work(host, hasty, waits_for(go))
     await host.run(command("forget.sh", "reset"), limit_s=60)
-    assert isinstance(await hasty.look(host, UID), Running)
+    assert isinstance(await hasty.observe(host, UID), RunInProgress)
     go.touch()
     assert await hasty.follow(host, install(""), lambda _: None) == Finished(install("").attempt, 0)

@@ -27,8 +27,8 @@ from tests.machina.provisioning.local import (
 )
 from unbounded.agent.layout import Layout
 from unbounded.agent.operations.host_reboot import host_boot_id
-from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted, NoRun, Running
-from unbounded.machina.provisioning.progress import end_words
+from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted, NoRun, RunInProgress
+from unbounded.machina.provisioning.progress import failure_text
 from unbounded.machina.provisioning.remote import HostInstaller
 
 OTHER = "f" * 16
@@ -36,7 +36,7 @@ SECRETS = ("config.json", "environment", "install.sh", "run.sh")
 
 
 async def test_a_host_of_which_nothing_is_known(host: Local, installer: HostInstaller) -> None:
-    assert await installer.look(host, UID) == NoRun()
+    assert await installer.observe(host, UID) == NoRun()
     assert not host.place.exists()
 
 
@@ -56,12 +56,12 @@ async def test_a_run_that_works_leaves_how_it_ended(host: Local, installer: Host
     assert await installer.begin(host, begun) == Finished(ATTEMPT, 0)
     assert told.read_bytes() == nasty.encode()
     assert {one.name for one in host.run_folder.iterdir()} == {"exit", "lock", "started"}
-    assert await installer.look(host, UID) == Finished(ATTEMPT, 0)
+    assert await installer.observe(host, UID) == Finished(ATTEMPT, 0)
     before = len(host.sent)
     await installer.clear(host, UID)
     assert len(host.sent) == before  # there is nothing to take away
     await installer.clear(host, UID)
-    assert await installer.look(host, UID) == Finished(ATTEMPT, 0)
+    assert await installer.observe(host, UID) == Finished(ATTEMPT, 0)
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ async def test_one_that_is_at_work_is_followed_and_no_second_one_begun(host: Loc
     found = await hasty.begin(host, second)
     again = await hasty.begin(host, install(f"touch '{twice}'"))
     for one in (found, again):
-        assert isinstance(one, Running)
+        assert isinstance(one, RunInProgress)
         assert (one.attempt, one.progress) == (ATTEMPT, "waiting")
     told: list[str] = []
 
@@ -112,9 +112,9 @@ async def test_a_run_for_another_machine_is_waited_for(host: Local, hasty: HostI
     go, begun = host.folder / "go", host.folder / "begun"
     await at_work(host, hasty, waits_for(go, "exit 3"))
     own = replace(install(f"touch '{begun}'", attempt=OTHER), uid="of-another")
-    assert await hasty.look(host, own.uid) == NoRun()
+    assert await hasty.observe(host, own.uid) == NoRun()
     found = await hasty.begin(host, own)
-    assert isinstance(found, Running)
+    assert isinstance(found, RunInProgress)
     assert (found.attempt, begun.exists()) == (ATTEMPT, False)
     whose = f"an installation for another Machine (UID {UID}) has been at work on this host for "
     assert found.progress.startswith(whose)
@@ -129,7 +129,7 @@ async def test_a_run_for_another_machine_is_waited_for(host: Local, hasty: HostI
     assert not begun.exists()
     assert await HostInstaller(settle_s=20).begin(host, own) == Finished(OTHER, 0)
     assert begun.exists()
-    assert await hasty.look(host, UID) == Finished(ATTEMPT, 3, "waiting\nwent on")
+    assert await hasty.observe(host, UID) == Finished(ATTEMPT, 3, "waiting\nwent on")
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ async def test_many_begin_at_once_and_one_runs(host: Local, hasty: HostInstaller
     script = f"echo x >> '{count}'\n" + waits_for(go)
     attempts = [f"{number:016x}" for number in range(6)]
     found = await asyncio.gather(*(hasty.begin(host, install(script, attempt=one)) for one in attempts))
-    names = {one.attempt for one in found if isinstance(one, Running)}
+    names = {one.attempt for one in found if isinstance(one, RunInProgress)}
     assert len(found) == 6
     assert len(names) == 1
     go.touch()
@@ -176,7 +176,7 @@ async def test_the_end_of_what_was_said_is_kept_and_no_more_than_that(host: Loca
         exit 1
     """
     found = await installer.begin(host, install(script))
-    if isinstance(found, Running):
+    if isinstance(found, RunInProgress):
         found = await installer.follow(host, install(""), lambda _: None)
     assert isinstance(found, Finished)
     assert found.status == 1
@@ -187,9 +187,9 @@ async def test_the_end_of_what_was_said_is_kept_and_no_more_than_that(host: Loca
     assert lines[0].startswith("line ")  # whole
     assert 15_000 < len(found.tail.encode()) <= 16_384
     assert sum(path.stat().st_size for path in host.run_folder.iterdir()) < 1_200_000
-    assert end_words(found) == "the install script ended with status 1: error: no end of line"
+    assert failure_text(found) == "the install script ended with status 1: error: no end of line"
     await installer.clear(host, UID)
-    assert await installer.look(host, UID) == Finished(ATTEMPT, 1)
+    assert await installer.observe(host, UID) == Finished(ATTEMPT, 1)
     assert not [path for path in host.run_folder.iterdir() if path.name.startswith("log")]
 
 
@@ -198,7 +198,7 @@ async def test_the_host_stops_what_does_not_end(host: Local) -> None:
     installer = HostInstaller(limit_s=1, settle_s=20)
     found = await installer.begin(host, install("echo first; echo then; sleep 1000"))
     assert found == Finished(ATTEMPT, 124, "first\nthen")
-    assert end_words(found) == "the install script did not end in time and was stopped: then"
+    assert failure_text(found) == "the install script did not end in time and was stopped: then"
 
 
 @pytest.mark.slow
@@ -222,8 +222,8 @@ async def test_one_whose_keeper_was_killed_is_at_work_as_long_as_the_script_is(
     go = host.folder / "go"
     keeper = await at_work(host, hasty, waits_for(go))
     signalled(keeper)
-    assert isinstance(await hasty.look(host, UID), Running)
-    assert isinstance(await hasty.begin(host, install("", attempt=OTHER)), Running)
+    assert isinstance(await hasty.observe(host, UID), RunInProgress)
+    assert isinstance(await hasty.begin(host, install("", attempt=OTHER)), RunInProgress)
     go.touch()
     assert await hasty.follow(host, install(""), lambda _: None) == Interrupted(
         ATTEMPT, "its process was killed before it had ended"
@@ -239,9 +239,9 @@ async def test_what_a_killed_run_has_left_behind_holds_nothing_up_for_ever(host:
     """Such as a daemon that has its lock open, long after it could have ended."""
     await at_work(host, hasty, waits_for(host.folder / "go"))
     boot, up, _ = (host.run_folder / "started").read_text().split()
-    assert isinstance(await hasty.look(host, UID), Running)
+    assert isinstance(await hasty.observe(host, UID), RunInProgress)
     (host.run_folder / "started").write_text(f"{boot} {int(up) - 2000} 1800\n")
-    assert isinstance(await hasty.look(host, UID), Interrupted)
+    assert isinstance(await hasty.observe(host, UID), Interrupted)
     for process in reversed(holders(host)):
         signalled(process)
 
@@ -253,7 +253,7 @@ async def test_one_that_was_killed_as_a_whole(host: Local, hasty: HostInstaller)
         signalled(process)
     await until(lambda: not processes_with(str(host.run_folder)))
     assert TOKEN in (host.run_folder / "config.json").read_text()
-    found = await hasty.look(host, UID)
+    found = await hasty.observe(host, UID)
     assert found == Interrupted(ATTEMPT, "its process was killed before it had ended")
     assert not [name for name in SECRETS if (host.run_folder / name).exists()]
 
@@ -264,7 +264,7 @@ async def test_one_whose_host_was_restarted(host: Local, hasty: HostInstaller) -
         signalled(process)
     await until(lambda: not processes_with(str(host.run_folder)))
     (host.run_folder / "started").write_text("0f5e7b10-9f5c-4c44-8a5e-2d8a9f5e7b10 12 34\n")
-    assert await hasty.look(host, UID) == Interrupted(ATTEMPT, "the host was restarted before it had ended")
+    assert await hasty.observe(host, UID) == Interrupted(ATTEMPT, "the host was restarted before it had ended")
 
 
 @pytest.mark.slow
@@ -287,7 +287,7 @@ async def test_the_end_of_a_session_is_not_the_end_of_the_run(host: Local, hasty
     await until(lambda: len(host.sent) > 1)
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
-    assert isinstance(await hasty.look(host, UID), Running)
+    assert isinstance(await hasty.observe(host, UID), RunInProgress)
     go.touch()
     assert await hasty.follow(host, install(""), lambda _: None) == Finished(ATTEMPT, 0)
 
@@ -302,7 +302,7 @@ async def test_an_upload_that_is_cut_off_starts_nothing_and_leaves_nothing(
     with pytest.raises(HostRefuses):
         await installer.begin(host, begun)
     assert [one.name for one in (host.place / UID).iterdir()] == []
-    assert await installer.look(host, UID) == NoRun()
+    assert await installer.observe(host, UID) == NoRun()
     host.upload = lambda sent: sent
     assert await installer.begin(host, begun) == Finished(ATTEMPT, 0)
 

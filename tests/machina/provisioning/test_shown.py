@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.provisioning.answers import TAIL_BYTES, answer
+from unbounded.machina.provisioning.answers import TAIL_BYTES, parse_answer
 from unbounded.machina.provisioning.commands import command
-from unbounded.machina.provisioning.model import Finished, Install, Interrupted, NoRun, Running
+from unbounded.machina.provisioning.model import Finished, Install, Interrupted, NoRun, RunInProgress
 from unbounded.machina.provisioning.payload import payload
-from unbounded.machina.provisioning.progress import end_words, line_words
-from unbounded.machina.provisioning.redact import end_of, shown
-from unbounded.machina.provisioning.refusals import why_refused
+from unbounded.machina.provisioning.progress import failure_text, progress_text
+from unbounded.machina.provisioning.redact import end_of_text, redacted
+from unbounded.machina.provisioning.refusals import refusal_of
 
 TOKEN = "abcdef.0123456789abcdef"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nAAAA\n-----END OPENSSH PRIVATE KEY-----"
@@ -56,13 +56,13 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(said: str, is_shown: str) -> None:
-    assert shown(said) == is_shown
+    assert redacted(said) == is_shown
 
 
 @pytest.mark.slow
 @given(TEXT, st.from_regex(r"[a-z0-9]{6}\.[a-z0-9]{16}", fullmatch=True), TEXT)
 def test_a_token_that_is_known_is_found_in_whatever_it_stands(before: str, token: str, after: str) -> None:
-    text = shown(before + token + after, [SecretStr(token)])
+    text = redacted(before + token + after, [SecretStr(token)])
     assert token not in text
     assert token.partition(".")[2] not in text
 
@@ -70,20 +70,20 @@ def test_a_token_that_is_known_is_found_in_whatever_it_stands(before: str, token
 @pytest.mark.slow
 @given(st.text(st.sampled_from("abc\n -=:/.?@'\x1b[mé"), max_size=200))
 def test_what_was_shown_once_is_shown_the_same_again(said: str) -> None:
-    once = shown(said)
-    assert shown(once) == once
+    once = redacted(said)
+    assert redacted(once) == once
     assert not set(once) & {"\x1b", "\r", "\0"}
 
 
 def test_each_line_of_a_secret_is_hidden() -> None:
     secret = SecretStr("first line of it\nsecond line of it\nx\n")
-    assert shown("says second line of it, x", [secret]) == "says [hidden], x"
+    assert redacted("says second line of it, x", [secret]) == "says [hidden], x"
 
 
 @pytest.mark.slow
 @given(TEXT, st.integers(4, 100))
 def test_an_end_fits_and_is_whole(text: str, most: int) -> None:
-    end = end_of(text, most)
+    end = end_of_text(text, most)
     assert len(end.encode()) <= most
     assert text.strip().endswith(end.removeprefix("…"))
 
@@ -103,15 +103,15 @@ def test_an_end_fits_and_is_whole(text: str, most: int) -> None:
     ids=["agent", "word", "begun", "done", "warning", "check", "broken", "nothing"],
 )
 def test_lines_of_progress(line: str, words: str) -> None:
-    assert line_words(line) == words
+    assert progress_text(line) == words
 
 
 def test_how_it_ended_names_the_last_complaint() -> None:
     tail = "downloading\nerror: https://u cannot be had\nerror: gave up\nfooter"
-    assert end_words(Finished("a", 1, tail)) == "the install script ended with status 1: error: gave up"
-    assert end_words(Finished("a", 3, "")) == "the install script ended with status 3"
+    assert failure_text(Finished("a", 1, tail)) == "the install script ended with status 1: error: gave up"
+    assert failure_text(Finished("a", 3, "")) == "the install script ended with status 3"
     long = Finished("a", 1, "é" * 5000)
-    assert len(end_words(long)) < 400
+    assert len(failure_text(long)) < 400
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_how_it_ended_names_the_last_complaint() -> None:
         (b"unbounded-install: none\n", NoRun()),
         (
             b"Welcome!\nunbounded-install: running ab 12\n11:00:00 INFO    progress  what=swap\n",
-            Running("ab", 12, "swap"),
+            RunInProgress("ab", 12, "swap"),
         ),
-        (b"unbounded-install: running ab 12\n", Running("ab", 12)),
+        (b"unbounded-install: running ab 12\n", RunInProgress("ab", 12)),
         (b"unbounded-install: finished ab 0\n", Finished("ab", 0)),
         (
             b"unbounded-install: finished ab 1\nunbounded-install: none\nx\n",
@@ -140,19 +140,19 @@ def test_how_it_ended_names_the_last_complaint() -> None:
     ids=["none", "greeting", "silent", "well", "says the same", "killed", "short", "negative", "else", "empty"],
 )
 def test_answers_are_read_or_not_understood(stdout: bytes, found: object) -> None:
-    assert answer(stdout) == found
+    assert parse_answer(stdout) == found
 
 
 @given(st.binary(max_size=200))
 def test_no_answer_is_a_crash(stdout: bytes) -> None:
-    answer(b"unbounded-install: finished ab 1\n" + stdout)
-    answer(stdout)
+    parse_answer(b"unbounded-install: finished ab 1\n" + stdout)
+    parse_answer(stdout)
 
 
 def test_a_tail_that_was_cut_begins_with_a_whole_line() -> None:
     """Its first line may begin within a token."""
     tail = b"cdef.0123456789abcdef\n" + b"x" * (TAIL_BYTES - 22)
-    found = answer(b"unbounded-install: finished ab 1\n" + tail)
+    found = parse_answer(b"unbounded-install: finished ab 1\n" + tail)
     assert isinstance(found, Finished)
     assert set(found.tail) == {"x"}
 
@@ -170,11 +170,11 @@ def test_only_variables_are_set(name: str) -> None:
 
 
 def test_a_host_that_says_nothing_that_is_known_is_quoted_without_secrets() -> None:
-    assert why_refused(1, f"bad\nno: {TOKEN}\n".encode(), b"").words == "the host says: no: [hidden]"
-    assert why_refused(1, b"", b"This account is currently not available.\n").words.startswith(
+    assert refusal_of(1, f"bad\nno: {TOKEN}\n".encode(), b"").words == "the host says: no: [hidden]"
+    assert refusal_of(1, b"", b"This account is currently not available.\n").words.startswith(
         "the user may not run commands"
     )
-    assert why_refused(7, b"", b"").words == "the command ended with status 7, and said nothing"
+    assert refusal_of(7, b"", b"").words == "the command ended with status 7, and said nothing"
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ def test_a_host_that_says_nothing_that_is_known_is_quoted_without_secrets() -> N
     ids=["password", "sudoers", "missing", "full", "read-only"],
 )
 def test_what_a_host_refuses_has_a_reason(stderr: bytes, reason: str) -> None:
-    assert why_refused(1, stderr, b"").reason == reason
+    assert refusal_of(1, stderr, b"").reason == reason

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.ssh.sshd import USER, Fleet, Server
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route
+from unbounded.machina.ssh.model import Hop, HostKeyPins, HostPort, SshIdentity, SshRoute
 
 PATIENCE_S = 60.0  # for what takes a moment on a machine that has nothing else to do
 
@@ -28,8 +28,8 @@ class FirstUses:
             raise self.fails
 
 
-def identity(key: Path, *, version: str = "", passphrase: str = "", certificate: Path | None = None) -> Identity:
-    return Identity(
+def identity(key: Path, *, version: str = "", passphrase: str = "", certificate: Path | None = None) -> SshIdentity:
+    return SshIdentity(
         SecretStr(key.read_text()),
         f"unbounded-kube/{key.name}@{version or '1'}",
         SecretStr(passphrase) if passphrase else None,
@@ -42,20 +42,22 @@ def at(server: Server) -> HostPort:
 
 
 def hop_to(
-    fleet: Fleet, server: Server, *, name: SSHHop = SSHHop.HOST, user: str = USER, pins: Pins | None = None
+    fleet: Fleet, server: Server, *, name: SSHHop = SSHHop.HOST, user: str = USER, pins: HostKeyPins | None = None
 ) -> Hop:
     """With the fleet's key, and the server's own one pinned unless `pins` says otherwise."""
-    return Hop(name, at(server), user, identity(fleet.key), Pins((server.host_key,)) if pins is None else pins)
+    return Hop(name, at(server), user, identity(fleet.key), HostKeyPins((server.host_key,)) if pins is None else pins)
 
 
-def direct_to(fleet: Fleet, server: Server, *, pins: Pins | None = None) -> Route:
-    return Route(hop_to(fleet, server, pins=pins))
+def direct_to(fleet: Fleet, server: Server, *, pins: HostKeyPins | None = None) -> SshRoute:
+    return SshRoute(hop_to(fleet, server, pins=pins))
 
 
-def through_bastion(fleet: Fleet, server: Server, *, pins: Pins | None = None, bastion: Pins | None = None) -> Route:
+def through_bastion(
+    fleet: Fleet, server: Server, *, pins: HostKeyPins | None = None, bastion: HostKeyPins | None = None
+) -> SshRoute:
     assert fleet.bastion is not None
     jump = hop_to(fleet, fleet.bastion, name=SSHHop.BASTION, pins=bastion)
-    return Route(hop_to(fleet, server, pins=pins), jump)
+    return SshRoute(hop_to(fleet, server, pins=pins), jump)
 
 
 async def until(true: Callable[[], bool], what: Callable[[], object]) -> None:

@@ -14,14 +14,14 @@ from tests.support.ssh.sshd import Fleet, Server, fingerprint_of, keygen
 from unbounded.api.machine import SSHHop
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import (
+    HostKeyPins,
     HostPort,
-    Pins,
-    Route,
     SshLimits,
+    SshReason,
     SshRejected,
+    SshRoute,
     SshTransient,
     SshUncertain,
-    Trouble,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
@@ -40,7 +40,7 @@ async def many_through_one(fleet: Fleet, many: int) -> None:
     bastion = bastion_of(fleet)
     seen, files, tasks = len(bastion.log), open_files(), len(asyncio.all_tasks())
     ssh = SshClient(SshLimits(bastion_idle_s=0.5))
-    route, first = through_bastion(fleet, fleet.servers[0], bastion=Pins()), FirstUses()
+    route, first = through_bastion(fleet, fleet.servers[0], bastion=HostKeyPins()), FirstUses()
 
     async def one() -> bytes:
         async with ssh.login(route, on_first_use=first) as shell:
@@ -66,7 +66,7 @@ async def test_a_hundred_share_one_connection(fleet: Fleet) -> None:
 
 
 async def test_the_first_use_of_a_bastion_is_pinned_for_each_who_shares_it(fleet: Fleet, ssh: SshClient) -> None:
-    route = through_bastion(fleet, fleet.servers[0], bastion=Pins(), pins=Pins())
+    route = through_bastion(fleet, fleet.servers[0], bastion=HostKeyPins(), pins=HostKeyPins())
     for _ in range(2):
         first = FirstUses()
         async with ssh.login(route, on_first_use=first):
@@ -82,10 +82,10 @@ async def test_a_bastion_with_another_key_gets_no_login_and_the_host_no_connecti
     bastion, host = bastion_of(fleet), fleet.servers[0]
     before, host_before = len(bastion.log), len(host.log)
     other = fingerprint_of(keygen(tmp_path / "other", "ed25519").with_suffix(".pub"))
-    route = through_bastion(fleet, host, bastion=Pins(fingerprint=other))
+    route = through_bastion(fleet, host, bastion=HostKeyPins(fingerprint=other))
     with pytest.raises(SshRejected) as refused:
         await ssh.probe(route, on_first_use=FirstUses())
-    assert (refused.value.trouble, refused.value.hop) == (Trouble.HOST_KEY, SSHHop.BASTION)
+    assert (refused.value.reason, refused.value.hop) == (SshReason.HOST_KEY, SSHHop.BASTION)
     assert "publickey" not in bastion.log[before:]
     assert "Connection from" not in host.log[host_before:]
 
@@ -94,8 +94,8 @@ async def test_a_shared_connection_does_not_count_for_who_has_another_key_pinned
     fleet: Fleet, ssh: SshClient, tmp_path: Path
 ) -> None:
     host, other = fleet.servers[0], keygen(tmp_path / "other", "ed25519").with_suffix(".pub")
-    async with ssh.login(through_bastion(fleet, host, bastion=Pins()), on_first_use=FirstUses()):
-        wrong = through_bastion(fleet, host, bastion=Pins(fingerprint=fingerprint_of(other)))
+    async with ssh.login(through_bastion(fleet, host, bastion=HostKeyPins()), on_first_use=FirstUses()):
+        wrong = through_bastion(fleet, host, bastion=HostKeyPins(fingerprint=fingerprint_of(other)))
         with pytest.raises(SshRejected, match="is pinned; nothing was sent to it"):
             await ssh.probe(wrong, on_first_use=FirstUses())
 
@@ -105,26 +105,26 @@ async def test_a_probe_logs_in_to_the_bastion_and_not_to_the_host(fleet: Fleet, 
     await ssh.probe(through_bastion(fleet, host), on_first_use=FirstUses())
     await until(lambda: "Connection closed" in host.log[before:], lambda: host.log[before:])
     assert "publickey" not in host.log[before:]
-    await ssh.probe(Route(hop_to(fleet, host)), on_first_use=FirstUses())
+    await ssh.probe(SshRoute(hop_to(fleet, host)), on_first_use=FirstUses())
 
 
 @pytest.mark.parametrize(
     ("beyond", "trouble"),
     [
-        ("", Trouble.REFUSED),
-        ("host.invalid", Trouble.NO_NAME),
-        ("255.255.255.255", Trouble.NO_ROUTE),  # whatever routes there are, TCP has none there
+        ("", SshReason.REFUSED),
+        ("host.invalid", SshReason.NO_NAME),
+        ("255.255.255.255", SshReason.NO_ROUTE),  # whatever routes there are, TCP has none there
     ],
     ids=["closed-port", "no-such-name", "no-route"],
 )
 async def test_what_the_bastion_meets_is_told_of_the_host(
-    fleet: Fleet, ssh: SshClient, beyond: str, trouble: Trouble
+    fleet: Fleet, ssh: SshClient, beyond: str, trouble: SshReason
 ) -> None:
     there = HostPort(beyond) if beyond else HostPort(fleet.servers[0].address, 9)
     route = through_bastion(fleet, fleet.servers[0])
     with pytest.raises(SshTransient) as failed:
         await ssh.probe(replace(route, host=replace(route.host, at=there)), on_first_use=FirstUses())
-    assert (failed.value.trouble, failed.value.hop) == (trouble, SSHHop.HOST)
+    assert (failed.value.reason, failed.value.hop) == (trouble, SSHHop.HOST)
     assert "seen from the bastion" in str(failed.value)
 
 
@@ -138,7 +138,7 @@ async def test_a_bastion_that_does_not_forward_says_so(fleet: Fleet, ssh: SshCli
     route = replace(route, bastion=replace(route.bastion, identity=identity(key)))
     with pytest.raises(SshRejected, match="see AllowTcpForwarding there") as refused:
         await ssh.probe(route, on_first_use=FirstUses())
-    assert (refused.value.trouble, refused.value.hop) == (Trouble.NO_FORWARDING, SSHHop.BASTION)
+    assert (refused.value.reason, refused.value.hop) == (SshReason.NO_FORWARDING, SSHHop.BASTION)
 
 
 async def test_a_bastion_that_dies_fails_those_who_ride_and_is_logged_in_to_again(fleet: Fleet, ssh: SshClient) -> None:
@@ -182,5 +182,5 @@ async def test_a_bastion_that_dies_in_a_login_to_the_host_is_what_failed(fleet: 
     bastion_of(fleet).close_sessions()
     with pytest.raises(SshTransient, match="the connection broke") as failed:
         await task
-    assert (failed.value.trouble, failed.value.hop) == (Trouble.LOST, SSHHop.BASTION)
+    assert (failed.value.reason, failed.value.hop) == (SshReason.LOST, SSHHop.BASTION)
     listener.close()

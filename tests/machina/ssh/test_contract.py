@@ -14,20 +14,20 @@ from tests.support.ssh.sshd import Fleet, keygen
 from unbounded.api.failures import Stale
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
+from unbounded.machina.ssh.lazy_client import LazySshClient
 from unbounded.machina.ssh.model import (
-    Ended,
+    CommandResult,
     Hop,
+    HostKeyPins,
     HostPort,
-    Identity,
-    Pins,
-    Route,
     Ssh,
+    SshIdentity,
+    SshReason,
     SshRejected,
+    SshRoute,
     SshTransient,
     SshUncertain,
-    Trouble,
 )
-from unbounded.machina.ssh.opening import SshWhenUsed
 
 
 @dataclass
@@ -43,9 +43,9 @@ class World:
     """
 
     ssh: Ssh
-    direct: Route
-    jumping: Route
-    stranger: Identity
+    direct: SshRoute
+    jumping: SshRoute
+    stranger: SshIdentity
     fingerprints: tuple[str, str]
     logins: Callable[[], int]
     cut: Callable[[], None]
@@ -56,21 +56,22 @@ def real(fleet: Fleet, folder: Path) -> World:
     assert bastion is not None
     stranger = identity(keygen(folder / "stranger", "ed25519"))
     return World(
-        SshWhenUsed(), direct_to(fleet, host, pins=Pins()), through_bastion(fleet, host, pins=Pins(), bastion=Pins()),
+        LazySshClient(), direct_to(fleet, host, pins=HostKeyPins()),
+        through_bastion(fleet, host, pins=HostKeyPins(), bastion=HostKeyPins()),
         stranger, (bastion.fingerprint, host.fingerprint), lambda: host.log.count("Accepted publickey for"),
         host.close_sessions,
     )  # fmt: skip
 
 
 def made_up() -> World:
-    me, stranger = (Identity(SecretStr(name), f"unbounded-kube/{name}@1") for name in ("me", "stranger"))
+    me, stranger = (SshIdentity(SecretStr(name), f"unbounded-kube/{name}@1") for name in ("me", "stranger"))
 
-    def answer(command: str, stdin: bytes) -> Ended:
-        return {"cat": Ended(0, stdin, b""), "exit 3": Ended(3, b"", b"")}[command]
+    def answer(command: str, stdin: bytes) -> CommandResult:
+        return {"cat": CommandResult(0, stdin, b""), "exit 3": CommandResult(3, b"", b"")}[command]
 
     host = FakeHost("SHA256:host", refused={stranger.version}, answer=answer, lines=[(0, b"one"), (0, b"two")])
     bastion = FakeHost("SHA256:bastion")
-    direct = Route(Hop(SSHHop.HOST, HostPort("host"), "ubuntu", me))
+    direct = SshRoute(Hop(SSHHop.HOST, HostPort("host"), "ubuntu", me))
     return World(
         FakeSsh({"host:22": host, "bastion:22": bastion}), direct,
         replace(direct, bastion=Hop(SSHHop.BASTION, HostPort("bastion"), "jump", me)), stranger,
@@ -92,9 +93,9 @@ async def test_first_uses_are_told_in_order_and_once(world: World) -> None:
         assert first.seen == [(SSHHop.BASTION, bastion), (SSHHop.HOST, host)]
     assert world.logins() == logins + 1
     assert world.jumping.bastion is not None
-    pinned = Route(
-        replace(world.jumping.host, pins=Pins(fingerprint=host)),
-        replace(world.jumping.bastion, pins=Pins(fingerprint=bastion)),
+    pinned = SshRoute(
+        replace(world.jumping.host, pins=HostKeyPins(fingerprint=host)),
+        replace(world.jumping.bastion, pins=HostKeyPins(fingerprint=bastion)),
     )
     async with world.ssh.login(pinned, on_first_use=first):
         assert len(first.seen) == 2
@@ -109,16 +110,16 @@ async def test_who_cannot_pin_does_not_log_in(world: World) -> None:
 
 async def test_another_host_key_and_a_refused_key_stay_so(world: World) -> None:
     logins, first = world.logins(), FirstUses()
-    wrong = replace(world.direct.host, pins=Pins(fingerprint="SHA256:another"))
+    wrong = replace(world.direct.host, pins=HostKeyPins(fingerprint="SHA256:another"))
     with pytest.raises(SshRejected, match="SHA256:another is pinned") as refused:
-        await world.ssh.login(Route(wrong), on_first_use=first).__aenter__()
-    assert (refused.value.trouble, refused.value.hop) == (Trouble.HOST_KEY, SSHHop.HOST)
+        await world.ssh.login(SshRoute(wrong), on_first_use=first).__aenter__()
+    assert (refused.value.reason, refused.value.hop) == (SshReason.HOST_KEY, SSHHop.HOST)
     assert world.fingerprints[1] in str(refused.value)
     assert first.seen == []
     stranger = replace(world.direct.host, identity=world.stranger)
     with pytest.raises(SshRejected) as refused:
-        await world.ssh.login(Route(stranger), on_first_use=first).__aenter__()
-    assert (refused.value.trouble, refused.value.hop) == (Trouble.LOGIN, SSHHop.HOST)
+        await world.ssh.login(SshRoute(stranger), on_first_use=first).__aenter__()
+    assert (refused.value.reason, refused.value.hop) == (SshReason.LOGIN, SSHHop.HOST)
     assert world.logins() == logins
 
 
@@ -134,16 +135,16 @@ async def test_a_probe_logs_in_to_the_bastion_alone(world: World) -> None:
 async def test_nobody_there_is_a_refused_connection(world: World) -> None:
     nobody = replace(world.direct.host, at=HostPort(world.direct.host.at.host, 9))
     with pytest.raises(SshTransient) as failed:
-        await world.ssh.probe(Route(nobody), on_first_use=FirstUses())
-    assert (failed.value.trouble, failed.value.hop) == (Trouble.REFUSED, SSHHop.HOST)
+        await world.ssh.probe(SshRoute(nobody), on_first_use=FirstUses())
+    assert (failed.value.reason, failed.value.hop) == (SshReason.REFUSED, SSHHop.HOST)
 
 
 async def test_commands_come_to_their_end_and_a_broken_line_leaves_it_open(world: World) -> None:
     assert world.ssh.connections == 0
     async with world.ssh.login(world.direct, on_first_use=FirstUses()) as shell:
         assert world.ssh.connections == 1
-        assert await shell.run("cat", stdin=b"12345", limit_s=60) == Ended(0, b"12345", b"")
-        assert await shell.run("cat", stdin=b"12345", limit_s=60, keep=2) == Ended(0, b"45", b"", 3)
+        assert await shell.run("cat", stdin=b"12345", limit_s=60) == CommandResult(0, b"12345", b"")
+        assert await shell.run("cat", stdin=b"12345", limit_s=60, keep=2) == CommandResult(0, b"45", b"", 3)
         assert (await shell.run("exit 3", limit_s=60)).status == 3
         told = shell.follow("echo one; echo two", limit_s=60, silence_s=60)
         assert [line async for line in told] == [b"one", b"two"]
@@ -152,5 +153,5 @@ async def test_commands_come_to_their_end_and_a_broken_line_leaves_it_open(world
             await shell.run("cat", limit_s=60)
         with pytest.raises(SshTransient) as failed:
             await shell.run("cat", limit_s=60)
-        assert failed.value.trouble is Trouble.LOST
+        assert failed.value.reason is SshReason.LOST
     assert world.ssh.connections == 0

@@ -22,22 +22,22 @@ from tests.support.ssh.sshd import Fleet, fingerprint_of, free_port, keygen, ssh
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.client import SshClient
-from unbounded.machina.ssh.handshake import Client
+from unbounded.machina.ssh.handshake import HandshakeClient
 from unbounded.machina.ssh.keys import read_key
 from unbounded.machina.ssh.model import (
     Hop,
+    HostKeyPins,
     HostPort,
-    Identity,
-    Pins,
-    Route,
+    SshIdentity,
     SshLimits,
+    SshReason,
     SshRejected,
+    SshRoute,
     SshTransient,
     SshUncertain,
-    Trouble,
 )
 from unbounded.machina.ssh.shell import RemoteShell
-from unbounded.machina.ssh.threads import Threads
+from unbounded.machina.ssh.threads import DaemonThreads
 
 LOOPBACK = "127.0.0.1"
 NOT_TRUSTED = "Host key is not trusted"
@@ -46,8 +46,8 @@ SOON = SshLimits(probe_s=0.5, login_s=0.5)  # for what never comes
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def somebody(key: str) -> Identity:
-    return Identity(SecretStr(key), "unbounded-kube/key@1")
+def somebody(key: str) -> SshIdentity:
+    return SshIdentity(SecretStr(key), "unbounded-kube/key@1")
 
 
 @asynccontextmanager
@@ -99,14 +99,14 @@ async def says_no_end_of_it(reader: asyncio.StreamReader, writer: asyncio.Stream
 
 
 WRONG = {
-    "http": (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n", first=False), None, Trouble.NOT_SSH),
-    "mail": (saying(b"220 mail.example ESMTP\r\n"), Trouble.NOT_SSH, Trouble.NOT_SSH),
-    "old": (saying(b"SSH-1.5-old\r\n"), Trouble.NOT_SSH, Trouble.NOT_SSH),
-    "busy": (saying(b"Exceeded MaxStartups\r\n"), Trouble.TOO_MANY, Trouble.TOO_MANY),
-    "closes": (saying(b""), Trouble.LOST, Trouble.LOST),
-    "silent": (says_nothing, Trouble.TIMED_OUT, Trouble.TIMED_OUT),
-    "flood": (says_no_end_of_it, Trouble.NOT_SSH, Trouble.NOT_SSH),
-    "half": (saying(b"SSH-2.0-half\r\n"), None, Trouble.LOST),
+    "http": (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n", first=False), None, SshReason.NOT_SSH),
+    "mail": (saying(b"220 mail.example ESMTP\r\n"), SshReason.NOT_SSH, SshReason.NOT_SSH),
+    "old": (saying(b"SSH-1.5-old\r\n"), SshReason.NOT_SSH, SshReason.NOT_SSH),
+    "busy": (saying(b"Exceeded MaxStartups\r\n"), SshReason.TOO_MANY, SshReason.TOO_MANY),
+    "closes": (saying(b""), SshReason.LOST, SshReason.LOST),
+    "silent": (says_nothing, SshReason.TIMED_OUT, SshReason.TIMED_OUT),
+    "flood": (says_no_end_of_it, SshReason.NOT_SSH, SshReason.NOT_SSH),
+    "half": (saying(b"SSH-2.0-half\r\n"), None, SshReason.LOST),
 }
 
 
@@ -116,40 +116,40 @@ async def test_what_answers_and_is_no_ssh_server_is_told_apart(what: str, ed2551
     silent = what in ("silent", "http")
     ssh = SshClient(SOON if what == "silent" else SshLimits(probe_s=0.5 if silent else 60, login_s=60))
     async with server(answer) as there:
-        route = Route(Hop(SSHHop.HOST, there, "ubuntu", somebody(ed25519)))
+        route = SshRoute(Hop(SSHHop.HOST, there, "ubuntu", somebody(ed25519)))
         if what != "half":
             with pytest.raises(SshTransient) as failed:
                 await ssh.probe(route, on_first_use=FirstUses())
-            assert failed.value.trouble is (probed or Trouble.TIMED_OUT)
+            assert failed.value.reason is (probed or SshReason.TIMED_OUT)
         else:
             await ssh.probe(route, on_first_use=FirstUses())
         with pytest.raises(SshTransient) as failed:
             async with ssh.login(route, on_first_use=FirstUses()):
                 pass
-        assert failed.value.trouble is logged_in
+        assert failed.value.reason is logged_in
         assert str(there) in str(failed.value)
     await ssh.close()
 
 
-def to(there: HostPort, fleet: Fleet) -> Route:
-    return Route(replace(hop_to(fleet, fleet.servers[0]), at=there))
+def to(there: HostPort, fleet: Fleet) -> SshRoute:
+    return SshRoute(replace(hop_to(fleet, fleet.servers[0]), at=there))
 
 
 async def test_nobody_listens_there_or_has_that_name_or_can_be_reached(ssh: SshClient, ed25519: str) -> None:
     for there, trouble in (
-        (HostPort(LOOPBACK, free_port(LOOPBACK)), Trouble.REFUSED),
-        (HostPort("255.255.255.255"), Trouble.NO_ROUTE),  # whatever routes there are, TCP has none there
-        (HostPort("host.invalid"), Trouble.NO_NAME),
-        (HostPort("no..name"), Trouble.NO_NAME),
+        (HostPort(LOOPBACK, free_port(LOOPBACK)), SshReason.REFUSED),
+        (HostPort("255.255.255.255"), SshReason.NO_ROUTE),  # whatever routes there are, TCP has none there
+        (HostPort("host.invalid"), SshReason.NO_NAME),
+        (HostPort("no..name"), SshReason.NO_NAME),
     ):
-        route = Route(Hop(SSHHop.HOST, there, "ubuntu", somebody(ed25519)))
+        route = SshRoute(Hop(SSHHop.HOST, there, "ubuntu", somebody(ed25519)))
         for tried in (
             ssh.probe(route, on_first_use=FirstUses()),
             ssh.login(route, on_first_use=FirstUses()).__aenter__(),
         ):
             with pytest.raises(SshTransient) as failed:
                 await tried
-            assert (failed.value.trouble, failed.value.hop) == (trouble, SSHHop.HOST)
+            assert (failed.value.reason, failed.value.hop) == (trouble, SSHHop.HOST)
 
 
 @pytest.mark.slow
@@ -168,10 +168,10 @@ async def test_a_name_that_is_never_looked_up_holds_up_nobody_else(
     ssh = SshClient(SshLimits(probe_s=0.5))
     try:
         async with server(saying(b"SSH-2.0-x\r\n")) as there:
-            slow = Route(Hop(SSHHop.HOST, HostPort("hangs.example"), "ubuntu", somebody(ed25519)))
+            slow = SshRoute(Hop(SSHHop.HOST, HostPort("hangs.example"), "ubuntu", somebody(ed25519)))
             with pytest.raises(SshTransient, match="no answer within") as failed:
                 await ssh.probe(slow, on_first_use=FirstUses())
-            assert failed.value.trouble is Trouble.TIMED_OUT
+            assert failed.value.reason is SshReason.TIMED_OUT
             assert await asyncio.to_thread(lambda: 1) == 1
             del there
     finally:
@@ -208,7 +208,7 @@ def test_a_process_ends_while_names_and_keys_are_waited_for() -> None:
 
 
 async def test_threads_that_hang_keep_what_comes_after_them_waiting_and_no_longer() -> None:
-    threads, free = Threads(1, "test"), threading.Event()
+    threads, free = DaemonThreads(1, "test"), threading.Event()
     try:
         hanging = asyncio.create_task(threads.run(lambda: free.wait(60)))
         await asyncio.sleep(0)
@@ -264,7 +264,7 @@ async def test_a_connection_that_a_bastion_makes_too_late_is_closed(ed25519: str
     listener = await asyncssh.create_server(lambda: late, LOOPBACK, 0, server_host_keys=keys, encoding=None)
     there = HostPort(LOOPBACK, listener.get_port())
     bastion = Hop(SSHHop.BASTION, there, "ubuntu", somebody(ed25519))
-    route = Route(Hop(SSHHop.HOST, HostPort("10.0.0.1"), "ubuntu", somebody(ed25519)), bastion)
+    route = SshRoute(Hop(SSHHop.HOST, HostPort("10.0.0.1"), "ubuntu", somebody(ed25519)), bastion)
     for _ in range(many):
         with pytest.raises(SshTransient, match="no answer within"):
             await ssh.probe(route, on_first_use=FirstUses())
@@ -283,7 +283,7 @@ async def test_what_a_bastion_never_answers_ends_with_its_connection(ed25519: st
     keys = [asyncssh.generate_private_key("ssh-ed25519")]
     listener = await asyncssh.create_server(lambda: late, LOOPBACK, 0, server_host_keys=keys, encoding=None)
     bastion = Hop(SSHHop.BASTION, HostPort(LOOPBACK, listener.get_port()), "ubuntu", somebody(ed25519))
-    route = Route(Hop(SSHHop.HOST, HostPort("10.0.0.1"), "ubuntu", somebody(ed25519)), bastion)
+    route = SshRoute(Hop(SSHHop.HOST, HostPort("10.0.0.1"), "ubuntu", somebody(ed25519)), bastion)
     with pytest.raises(SshTransient, match="no answer within"):
         await ssh.probe(route, on_first_use=FirstUses())
     await ssh.close()
@@ -294,7 +294,7 @@ async def test_what_a_bastion_never_answers_ends_with_its_connection(ed25519: st
 
 async def test_a_user_name_that_cannot_be_one_is_said(ssh: SshClient, ed25519: str) -> None:
     async with server(says_nothing) as there:
-        route = Route(Hop(SSHHop.HOST, there, "bell\a", somebody(ed25519)))
+        route = SshRoute(Hop(SSHHop.HOST, there, "bell\a", somebody(ed25519)))
         with pytest.raises(SshRejected, match="cannot be the name of a user"):
             await ssh.login(route, on_first_use=FirstUses()).__aenter__()
 
@@ -303,7 +303,7 @@ async def test_a_server_keeps_the_key_that_it_showed_first(ed25519: str) -> None
     """Also in the key exchanges of a connection that has been open for long, and also on first use."""
     keys = [asyncssh.generate_private_key("ssh-ed25519").convert_to_public() for _ in range(2)]
     hop = Hop(SSHHop.HOST, HostPort("host"), "ubuntu", somebody(ed25519))
-    client = Client(hop, read_key(hop.identity), FirstUses())
+    client = HandshakeClient(hop, read_key(hop.identity), FirstUses())
     seen = [client.validate_host_public_key("host", "", 22, key) for key in (keys[0], keys[0], keys[1], keys[0])]
     assert seen == [True, True, False, True]
     assert client.shown is not None
@@ -323,12 +323,12 @@ async def test_a_line_that_falls_silent_is_given_up(fleet: Fleet) -> None:
             await until(lambda: bool(host.run("pgrep -fx 'sleep 9876'").stdout), lambda: host.log)
             line.stall = True
             assert isinstance(shell, RemoteShell)
-            shell._line.connection.set_keepalive(0.1, 3)
+            shell._connection.connection.set_keepalive(0.1, 3)
             with pytest.raises(SshUncertain, match="the connection broke while a command ran"):
                 await running
             with pytest.raises(SshTransient) as failed:
                 await shell.run("true", limit_s=60)
-            assert failed.value.trouble is Trouble.LOST
+            assert failed.value.reason is SshReason.LOST
     await ssh.close()
 
 
@@ -344,13 +344,13 @@ async def test_a_handshake_that_stops_ends_at_its_limit_and_one_that_breaks_at_o
         with pytest.raises(SshTransient) as failed:
             async with ssh.login(to(there, fleet), on_first_use=FirstUses()):
                 pass
-        assert failed.value.trouble is Trouble.LOST
+        assert failed.value.reason is SshReason.LOST
         line.calm()
         line.stall = True
         with pytest.raises(SshTransient) as failed:
             async with replaced(ssh, SOON).login(to(there, fleet), on_first_use=FirstUses()):
                 pass
-        assert failed.value.trouble is Trouble.TIMED_OUT
+        assert failed.value.reason is SshReason.TIMED_OUT
     await ssh.close()
 
 
@@ -373,21 +373,21 @@ async def test_ipv6_and_several_host_keys(tmp_path: Path) -> None:
         assert at(host).host == "::1"
         lines = [" ".join(key.read_text().split()[:2]) for key in (rsa, ecdsa)]
         shown = (*map(fingerprint_of, (rsa, ecdsa)), host.fingerprint)
-        pins = [Pins(fingerprint=fingerprint) for fingerprint in shown]
-        pins += [Pins((line,)) for line in (*lines, host.host_key)]
+        pins = [HostKeyPins(fingerprint=fingerprint) for fingerprint in shown]
+        pins += [HostKeyPins((line,)) for line in (*lines, host.host_key)]
         for pin in pins:
-            async with ssh.login(Route(hop_to(fleet, host, pins=pin)), on_first_use=FirstUses()):
+            async with ssh.login(SshRoute(hop_to(fleet, host, pins=pin)), on_first_use=FirstUses()):
                 pass
         unlearnt = 3  # handshakes that ended when Ed25519 or ECDSA was shown, before the kind of each was known
         await until(lambda: host.log.count(NOT_TRUSTED) == unlearnt, lambda: host.log)
-        learnt = Pins(fingerprint=fingerprint_of(rsa))
-        async with ssh.login(Route(hop_to(fleet, host, pins=learnt)), on_first_use=FirstUses()):
+        learnt = HostKeyPins(fingerprint=fingerprint_of(rsa))
+        async with ssh.login(SshRoute(hop_to(fleet, host, pins=learnt)), on_first_use=FirstUses()):
             assert host.log.count(NOT_TRUSTED) == unlearnt
         before = host.log.count("publickey")
-        gone = Pins(fingerprint="SHA256:gone")
+        gone = HostKeyPins(fingerprint="SHA256:gone")
         with pytest.raises(SshRejected) as refused:
-            await ssh.login(Route(hop_to(fleet, host, pins=gone)), on_first_use=FirstUses()).__aenter__()
-        assert refused.value.trouble is Trouble.HOST_KEY
+            await ssh.login(SshRoute(hop_to(fleet, host, pins=gone)), on_first_use=FirstUses()).__aenter__()
+        assert refused.value.reason is SshReason.HOST_KEY
         await until(lambda: host.log.count(NOT_TRUSTED) == unlearnt + 3, lambda: host.log)
         assert host.log.count("publickey") == before
     await ssh.close()

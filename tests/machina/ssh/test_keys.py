@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import keys
+from unbounded.machina.ssh.kdf_rounds import check_rounds
 from unbounded.machina.ssh.keys import KeyRing, UserKey, read_key
-from unbounded.machina.ssh.model import Identity, SshRejected, Trouble
-from unbounded.machina.ssh.rounds import check_rounds
+from unbounded.machina.ssh.model import SshIdentity, SshReason, SshRejected
 
 
 def text_of(key: asyncssh.SSHKey) -> str:
@@ -55,8 +55,8 @@ WRONG = {
 }
 
 
-def identity(key: str, passphrase: str | None = None, certificate: str | None = None) -> Identity:
-    return Identity(
+def identity(key: str, passphrase: str | None = None, certificate: str | None = None) -> SshIdentity:
+    return SshIdentity(
         SecretStr(key),
         "unbounded-kube/site@7",
         SecretStr(passphrase) if passphrase else None,
@@ -69,7 +69,7 @@ async def test_what_is_wrong_is_said_and_nothing_of_the_secret(what: str) -> Non
     *parts, words = WRONG[what]
     with pytest.raises(SshRejected, match=words or "") as refused:
         await KeyRing().read(identity(*parts), SSHHop.BASTION)  # type: ignore[arg-type]
-    assert (refused.value.trouble, refused.value.hop) == (Trouble.KEY_UNUSABLE, SSHHop.BASTION)
+    assert (refused.value.reason, refused.value.hop) == (SshReason.KEY_UNUSABLE, SSHHop.BASTION)
     assert str(refused.value).startswith("Secret unbounded-kube/site: ")
     assert "hunter2" not in str(refused.value)
     assert refused.value.__cause__ is None
@@ -115,7 +115,7 @@ def test_what_is_no_key_has_no_rounds(body: bytes, kind: str, begin: bytes) -> N
 async def test_a_key_is_read_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = 0
 
-    def counted(who: Identity) -> UserKey:
+    def counted(who: SshIdentity) -> UserKey:
         nonlocal reads
         reads += 1
         return read_key(who)

@@ -17,7 +17,7 @@ from unbounded.api.failures import Stale
 from unbounded.api.machine import SSHHop
 from unbounded.machina.ssh import handshake
 from unbounded.machina.ssh.client import SshClient
-from unbounded.machina.ssh.model import Identity, Pins, Route, SshRejected, Trouble
+from unbounded.machina.ssh.model import HostKeyPins, SshIdentity, SshReason, SshRejected, SshRoute
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 
@@ -31,13 +31,13 @@ KINDS = {
 }
 
 
-async def who_am_i(ssh: SshClient, route: Route, first: FirstUses | None = None) -> str:
+async def who_am_i(ssh: SshClient, route: SshRoute, first: FirstUses | None = None) -> str:
     async with ssh.login(route, on_first_use=first or FirstUses()) as shell:
         return (await shell.run("id -un", limit_s=60)).stdout.decode().strip()
 
 
-def as_who(fleet: Fleet, who: Identity, **more: str) -> Route:
-    return Route(replace(hop_to(fleet, fleet.servers[0], **more), identity=who))  # type: ignore[arg-type]
+def as_who(fleet: Fleet, who: SshIdentity, **more: str) -> SshRoute:
+    return SshRoute(replace(hop_to(fleet, fleet.servers[0], **more), identity=who))  # type: ignore[arg-type]
 
 
 def lock(key: Path, place: Path, passphrase: str) -> Path:
@@ -81,13 +81,16 @@ async def test_the_first_key_that_is_seen_is_pinned_before_ours_is_offered(fleet
     server, before = fleet.servers[0], len(fleet.servers[0].log)
     first = FirstUses(fails=Stale("the Machine has changed"))
     with pytest.raises(Stale, match="the Machine has changed"):
-        await who_am_i(ssh, direct_to(fleet, server, pins=Pins()), first)
+        await who_am_i(ssh, direct_to(fleet, server, pins=HostKeyPins()), first)
     assert first.seen == [(SSHHop.HOST, server.fingerprint)]
     assert "publickey" not in server.log[before:]
     first.fails = None
-    assert await who_am_i(ssh, direct_to(fleet, server, pins=Pins()), first) == "ubuntu"
+    assert await who_am_i(ssh, direct_to(fleet, server, pins=HostKeyPins()), first) == "ubuntu"
     pinned = FirstUses()
-    assert await who_am_i(ssh, direct_to(fleet, server, pins=Pins(fingerprint=first.seen[0][1])), pinned) == "ubuntu"
+    assert (
+        await who_am_i(ssh, direct_to(fleet, server, pins=HostKeyPins(fingerprint=first.seen[0][1])), pinned)
+        == "ubuntu"
+    )
     assert pinned.seen == []
 
 
@@ -98,10 +101,10 @@ async def test_no_login_is_tried_where_the_host_key_is_another(
     server, before = fleet.servers[0], len(fleet.servers[0].log)
     other = keygen(tmp_path / "other", "ed25519").with_suffix(".pub")
     line = " ".join(other.read_text().split()[:2])
-    pins = Pins((line,)) if by == "key" else Pins(fingerprint=fingerprint_of(other))
+    pins = HostKeyPins((line,)) if by == "key" else HostKeyPins(fingerprint=fingerprint_of(other))
     with pytest.raises(SshRejected) as refused:
         await who_am_i(ssh, direct_to(fleet, server, pins=pins))
-    assert (refused.value.trouble, refused.value.hop) == (Trouble.HOST_KEY, SSHHop.HOST)
+    assert (refused.value.reason, refused.value.hop) == (SshReason.HOST_KEY, SSHHop.HOST)
     assert refused.value.fingerprint == server.fingerprint
     assert server.fingerprint in str(refused.value)
     assert fingerprint_of(other) in str(refused.value)
@@ -118,7 +121,7 @@ async def test_a_key_that_is_refused_is_offered_once(fleet: Fleet, ssh: SshClien
         SshRejected, match=r"refuses the key SHA256:\S+ of Secret unbounded-kube/stranger for user ubuntu"
     ) as told:
         await who_am_i(ssh, as_who(fleet, identity(stranger)))
-    assert told.value.trouble is Trouble.LOGIN
+    assert told.value.reason is SshReason.LOGIN
     assert server.log[before:].count("Failed publickey") == 1
 
 
@@ -131,7 +134,7 @@ async def test_the_end_of_a_certificate_is_said(fleet: Fleet, ssh: SshClient, tm
 
 async def test_two_first_uses_at_once_pin_the_same_key(fleet: Fleet, ssh: SshClient) -> None:
     server, first = fleet.servers[0], FirstUses()
-    route = direct_to(fleet, server, pins=Pins())
+    route = direct_to(fleet, server, pins=HostKeyPins())
     assert await asyncio.gather(*(who_am_i(ssh, route, first) for _ in range(2))) == ["ubuntu"] * 2
     assert first.seen == [(SSHHop.HOST, server.fingerprint)] * 2
 
@@ -152,7 +155,7 @@ async def test_nothing_of_the_process_s_own_user_counts(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    for made in (handshake._options_of, handshake._have_a_name):
+    for made in (handshake._options_of, handshake._ensure_user_name):
         made.cache_clear()
     assert await who_am_i(ssh, direct_to(fleet, fleet.servers[0])) == "ubuntu"
     stranger = identity(keygen(tmp_path / "stranger", "ed25519"))
@@ -163,13 +166,13 @@ async def test_nothing_of_the_process_s_own_user_counts(
 async def test_a_host_that_was_made_anew_is_not_logged_in_to(fleet: Fleet, ssh: SshClient) -> None:
     host, first = fleet.servers[0], FirstUses()
     was = host.fingerprint
-    assert await who_am_i(ssh, direct_to(fleet, host, pins=Pins(fingerprint=was))) == "ubuntu"
+    assert await who_am_i(ssh, direct_to(fleet, host, pins=HostKeyPins(fingerprint=was))) == "ubuntu"
     host.down()
     host.rekey()
     host.start()
     before = host.log.count("publickey")
     with pytest.raises(SshRejected) as refused:
-        await who_am_i(ssh, direct_to(fleet, host, pins=Pins(fingerprint=was)), first)
+        await who_am_i(ssh, direct_to(fleet, host, pins=HostKeyPins(fingerprint=was)), first)
     assert f"shows the host key {host.fingerprint}, and {was} is pinned" in str(refused.value)
     assert host.log.count("publickey") == before
     assert first.seen == []

@@ -14,15 +14,24 @@ from unbounded.api.failures import Stale, Transient
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import failures
-from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, Identity, Pins, SshRejected, SshTransient, Trouble
-from unbounded.machina.ssh.pool import Bastions
+from unbounded.machina.ssh.handshake_limit import HandshakeLimit
+from unbounded.machina.ssh.model import (
+    FirstUse,
+    Hop,
+    HostKeyPins,
+    HostPort,
+    SshIdentity,
+    SshReason,
+    SshRejected,
+    SshTransient,
+)
+from unbounded.machina.ssh.pool import BastionPool
 from unbounded.machina.ssh.trust import HostKey
-from unbounded.machina.ssh.turns import Turns
 
 KEY = HostKey("ssh-ed25519", b"\0\0\0\x0bssh-ed25519")
 IDLE_S = 60.0
-HOP = Hop(SSHHop.BASTION, HostPort("bastion"), "jump", Identity(SecretStr("key"), "unbounded-kube/key@1"))
-PINNED = replace(HOP, pins=Pins(fingerprint=KEY.fingerprint))
+HOP = Hop(SSHHop.BASTION, HostPort("bastion"), "jump", SshIdentity(SecretStr("key"), "unbounded-kube/key@1"))
+PINNED = replace(HOP, pins=HostKeyPins(fingerprint=KEY.fingerprint))
 
 
 @dataclass(eq=False)
@@ -49,7 +58,7 @@ class Opener:
         if self.fails is not None:
             raise self.fails(hop)
         if hop.pins.fingerprint not in (None, KEY.fingerprint):
-            raise failures.changed(hop, shown=KEY.fingerprint, wanted=str(hop.pins.fingerprint))
+            raise failures.host_key_changed(hop, shown=KEY.fingerprint, wanted=str(hop.pins.fingerprint))
         if hop.pins.fingerprint is None:
             await on_first_use(hop.name, KEY.fingerprint)
         self.lines.append(MadeUp(hop))
@@ -60,10 +69,10 @@ class Opener:
         return sum(not line.closed for line in self.lines)
 
 
-def story(tell: Callable[[Opener, Bastions[MadeUp]], Awaitable[None]]) -> None:
+def story(tell: Callable[[Opener, BastionPool[MadeUp]], Awaitable[None]]) -> None:
     async def told() -> None:
         opener = Opener()
-        pool = Bastions(opener, idle_s=IDLE_S)
+        pool = BastionPool(opener, idle_s=IDLE_S)
         await tell(opener, pool)
         await pool.close()
         assert opener.open == 0
@@ -72,15 +81,15 @@ def story(tell: Callable[[Opener, Bastions[MadeUp]], Awaitable[None]]) -> None:
 
 
 async def ride(
-    pool: Bastions[MadeUp], hop: Hop = PINNED, *, for_s: float = 10, first: FirstUses | None = None
+    pool: BastionPool[MadeUp], hop: Hop = PINNED, *, for_s: float = 10, first: FirstUses | None = None
 ) -> MadeUp:
-    async with pool.ride(hop, first or FirstUses()) as line:
+    async with pool.acquire(hop, first or FirstUses()) as line:
         await asyncio.sleep(for_s)
         return line
 
 
 def test_all_share_one_connection_until_it_was_idle_for_its_time() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         await asyncio.gather(*(ride(pool) for _ in range(50)))
         await asyncio.sleep(IDLE_S - 1)
         await ride(pool)
@@ -95,11 +104,11 @@ def test_all_share_one_connection_until_it_was_idle_for_its_time() -> None:
 
 
 def test_another_user_key_or_address_has_a_connection_of_its_own() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         others = (
             replace(PINNED, user="other"),
             replace(PINNED, at=HostPort("bastion", 2222)),
-            replace(PINNED, identity=Identity(SecretStr("other"), "unbounded-kube/key@1")),
+            replace(PINNED, identity=SshIdentity(SecretStr("other"), "unbounded-kube/key@1")),
             replace(PINNED, identity=replace(PINNED.identity, version="unbounded-kube/key@2")),
         )
         await asyncio.gather(*(ride(pool, hop) for hop in (PINNED, *others)))
@@ -109,7 +118,7 @@ def test_another_user_key_or_address_has_a_connection_of_its_own() -> None:
 
 
 def test_each_who_sees_the_key_for_the_first_time_pins_it_also_on_a_connection_that_is_there() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         firsts = [FirstUses() for _ in range(3)]
         await asyncio.gather(ride(pool, HOP, first=firsts[0]), ride(pool, HOP, first=firsts[1]))
         await ride(pool, HOP, first=firsts[2])
@@ -126,8 +135,8 @@ def test_each_who_sees_the_key_for_the_first_time_pins_it_also_on_a_connection_t
 
 @pytest.mark.parametrize("kind", [Stale, SshRejected], ids=["stale", "another-key"])
 def test_who_cannot_pin_fails_alone_and_the_next_logs_in(kind: type[Exception]) -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
-        pinned_meanwhile = SshRejected(Trouble.HOST_KEY, SSHHop.BASTION, "another key is trusted")
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
+        pinned_meanwhile = SshRejected(SshReason.HOST_KEY, SSHHop.BASTION, "another key is trusted")
         cannot, can = FirstUses(fails=Stale("changed") if kind is Stale else pinned_meanwhile), FirstUses()
         ends = await asyncio.gather(
             ride(pool, HOP, first=cannot), ride(pool, HOP, first=can), ride(pool), return_exceptions=True
@@ -139,8 +148,8 @@ def test_who_cannot_pin_fails_alone_and_the_next_logs_in(kind: type[Exception]) 
 
 
 def test_a_bastion_that_is_gone_is_knocked_at_once_for_all_who_wait() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
-        opener.fails = lambda hop: failures.failure(Trouble.REFUSED, hop.name, "bastion: connection refused")
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
+        opener.fails = lambda hop: failures.failure(SshReason.REFUSED, hop.name, "bastion: connection refused")
         ends = await asyncio.gather(*(ride(pool) for _ in range(50)), return_exceptions=True)
         assert {type(end) for end in ends} == {SshTransient}
         assert len({id(end) for end in ends}) == 50
@@ -152,8 +161,8 @@ def test_a_bastion_that_is_gone_is_knocked_at_once_for_all_who_wait() -> None:
 
 
 def test_a_key_that_is_another_for_one_is_not_for_who_has_pinned_it() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
-        wrong = replace(HOP, pins=Pins(fingerprint="SHA256:other"))
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
+        wrong = replace(HOP, pins=HostKeyPins(fingerprint="SHA256:other"))
         ends = await asyncio.gather(ride(pool, wrong), ride(pool), ride(pool, wrong), return_exceptions=True)
         assert [type(end) for end in ends] == [SshRejected, MadeUp, SshRejected]
         with pytest.raises(SshRejected):
@@ -163,7 +172,7 @@ def test_a_key_that_is_another_for_one_is_not_for_who_has_pinned_it() -> None:
 
 
 def test_who_gives_up_the_login_leaves_it_to_the_next() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         first, second = asyncio.create_task(ride(pool)), asyncio.create_task(ride(pool))
         await asyncio.sleep(0.5)
         first.cancel()
@@ -174,7 +183,7 @@ def test_who_gives_up_the_login_leaves_it_to_the_next() -> None:
 
 
 def test_a_connection_that_broke_is_given_to_nobody() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         riding = asyncio.create_task(ride(pool, for_s=100))
         await asyncio.sleep(5)
         opener.lines[0].closed = True
@@ -187,7 +196,7 @@ def test_a_connection_that_broke_is_given_to_nobody() -> None:
 
 
 def test_closing_takes_all_connections_along_also_one_that_is_being_made() -> None:
-    async def tell(opener: Opener, pool: Bastions[MadeUp]) -> None:
+    async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         riding = asyncio.create_task(ride(pool, for_s=100))
         await asyncio.sleep(5)
         making = asyncio.create_task(ride(pool, replace(PINNED, user="other")))
@@ -206,11 +215,11 @@ def test_closing_takes_all_connections_along_also_one_that_is_being_made() -> No
 
 def test_handshakes_wait_for_their_turn_and_a_busy_address_holds_up_no_other() -> None:
     async def told() -> None:
-        turns, at_once, most = Turns(4, 2), {"all": 0, "a": 0}, {"all": 0, "a": 0}
+        turns, at_once, most = HandshakeLimit(4, 2), {"all": 0, "a": 0}, {"all": 0, "a": 0}
         ends: list[str] = []
 
         async def one(address: str, seconds: float) -> None:
-            async with turns.of(address):
+            async with turns.acquire(address):
                 for name in ("all", address):
                     at_once[name] = at_once.get(name, 0) + 1
                     most[name] = max(most.get(name, 0), at_once[name])

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.machina.ssh import trust
-from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting, plain
-from unbounded.machina.ssh.model import HostPort, Pins, host_port
-from unbounded.machina.ssh.shell import LINE_BYTES, WAITING_BYTES, Followed, Lines, Tail
+from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting, printable
+from unbounded.machina.ssh.model import HostKeyPins, HostPort, host_port
+from unbounded.machina.ssh.shell import LINE_BYTES, QUEUE_BYTES, FollowSession, LineBuffer, Tail
 from unbounded.machina.ssh.trust import KINDS, HostKey
 
 KEYS = [asyncssh.generate_private_key(kind) for kind in ("ssh-ed25519", "ssh-ed25519", "ecdsa-sha2-nistp256")]
@@ -31,13 +31,15 @@ def test_a_fingerprint_is_the_one_that_openssh_prints() -> None:
 
 def test_keys_of_the_spec_count_alone_then_the_pinned_one_then_any() -> None:
     pinned = ED25519.fingerprint
-    assert trust.trusted(Pins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
-    assert not trust.trusted(Pins((line(ED25519),), OTHER.fingerprint), OTHER)
-    assert trust.trusted(Pins(fingerprint=pinned), ED25519)
-    assert trust.trusted(Pins(fingerprint=pinned + "="), ED25519)
-    assert not trust.trusted(Pins(fingerprint=pinned), OTHER)
-    assert trust.trusted(Pins(), OTHER)
-    assert [trust.first_use(pins) for pins in (Pins(), Pins((line(OTHER),)), Pins(fingerprint=pinned))] == [
+    assert trust.trusted(HostKeyPins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
+    assert not trust.trusted(HostKeyPins((line(ED25519),), OTHER.fingerprint), OTHER)
+    assert trust.trusted(HostKeyPins(fingerprint=pinned), ED25519)
+    assert trust.trusted(HostKeyPins(fingerprint=pinned + "="), ED25519)
+    assert not trust.trusted(HostKeyPins(fingerprint=pinned), OTHER)
+    assert trust.trusted(HostKeyPins(), OTHER)
+    assert [
+        trust.first_use(pins) for pins in (HostKeyPins(), HostKeyPins((line(OTHER),)), HostKeyPins(fingerprint=pinned))
+    ] == [
         True,
         False,
         False,
@@ -46,7 +48,7 @@ def test_keys_of_the_spec_count_alone_then_the_pinned_one_then_any() -> None:
 
 @pytest.mark.parametrize("bad", ["ssh-ed25519 AAAA", "ssh-dss AAAA", f"ssh-rsa {'A' * 40}", "nonsense", ""])
 def test_keys_that_cannot_be_read_trust_nobody(bad: str) -> None:
-    pins = Pins((bad,))
+    pins = HostKeyPins((bad,))
     assert not trust.trusted(pins, ED25519)
     assert not trust.first_use(pins)
     assert trust.other_algorithms(pins, shown=[ED25519.kind], has=None) == ()
@@ -54,24 +56,24 @@ def test_keys_that_cannot_be_read_trust_nobody(bad: str) -> None:
 
 def test_a_server_is_asked_for_pinned_kinds_first_and_for_others_only_if_they_may_count() -> None:
     everything = {name for names in KINDS.values() for name in names}
-    both = Pins((line(ECDSA), line(ED25519)))
+    both = HostKeyPins((line(ECDSA), line(ED25519)))
     assert trust.algorithms(both)[:2] == (ECDSA.kind, ED25519.kind)
     assert set(trust.algorithms(both)) == everything
-    assert trust.algorithms(Pins(fingerprint="SHA256:x"), known_kind="ssh-rsa")[:2] == KINDS["ssh-rsa"]
+    assert trust.algorithms(HostKeyPins(fingerprint="SHA256:x"), known_kind="ssh-rsa")[:2] == KINDS["ssh-rsa"]
     assert trust.other_algorithms(both, shown=[ECDSA.kind], has=None) == (ED25519.kind,)
     assert trust.other_algorithms(both, shown=[ECDSA.kind], has=["rsa-sha2-256"]) == ()
-    by_fingerprint = Pins(fingerprint="SHA256:x")
+    by_fingerprint = HostKeyPins(fingerprint="SHA256:x")
     assert trust.other_algorithms(by_fingerprint, shown=["ssh-ed25519"], has=["ssh-ed25519", "rsa-sha2-256"]) == (
         "rsa-sha2-256",
     )
     assert trust.other_algorithms(by_fingerprint, shown=list(KINDS), has=None) == ()
-    assert trust.other_algorithms(Pins(), shown=["ssh-ed25519"], has=None) == ()
+    assert trust.other_algorithms(HostKeyPins(), shown=["ssh-ed25519"], has=None) == ()
     assert "ssh-rsa" not in everything  # it signs with SHA-1
 
 
 @given(st.binary(max_size=64))
 def test_no_bytes_break_what_reads_a_key(blob: bytes) -> None:
-    kind = trust.kind_in(blob)
+    kind = trust.key_type(blob)
     assert kind is None or len(kind) <= len(blob)
 
 
@@ -97,9 +99,9 @@ def test_what_a_server_says_first(said: bytes, means: Greeting) -> None:
 
 @given(st.binary(max_size=400))
 def test_what_is_quoted_is_one_short_printable_line(said: bytes) -> None:
-    assert len(plain(said)) <= 80
-    assert plain(said).replace("…", "").isascii()
-    assert plain(said).isprintable()
+    assert len(printable(said)) <= 80
+    assert printable(said).replace("…", "").isascii()
+    assert printable(said).isprintable()
 
 
 @pytest.mark.slow
@@ -115,7 +117,7 @@ def test_a_tail_keeps_the_last_and_counts_the_rest(pieces: list[bytes], keep: in
 @pytest.mark.slow
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
 def test_lines_are_the_same_however_they_arrive(stream: bytes, cuts: list[int]) -> None:
-    lines, found, at = Lines(), [], 0
+    lines, found, at = LineBuffer(), [], 0
     for cut in sorted(cuts):
         found += lines.add(stream[at:cut])
         at = max(at, cut)
@@ -126,7 +128,7 @@ def test_lines_are_the_same_however_they_arrive(stream: bytes, cuts: list[int]) 
 @pytest.mark.parametrize("size", [LINE_BYTES, LINE_BYTES + 1, 3 * LINE_BYTES, 3 * LINE_BYTES + 5])
 def test_a_line_that_is_too_long_comes_in_pieces(size: int) -> None:
     for step in (size, 1000):
-        lines, found = Lines(), []
+        lines, found = LineBuffer(), []
         for at in range(0, size, step):
             found += lines.add(b"x" * min(step, size - at))
         found += lines.add(b"\nnext\n")
@@ -180,11 +182,11 @@ class Channel:
 
 
 async def test_a_host_that_says_more_than_is_taken_is_held_back() -> None:
-    channel, session = Channel(), Followed()
+    channel, session = Channel(), FollowSession()
     session.connection_made(cast(Any, channel))
     session.data_received(b"line\n" * 10, None)
     assert channel.told == []
-    session.data_received(b"line\n" * (WAITING_BYTES // 5), None)
+    session.data_received(b"line\n" * (QUEUE_BYTES // 5), None)
     assert channel.told == ["wait"]
     while session.waiting:
         assert session.take() == b"line"

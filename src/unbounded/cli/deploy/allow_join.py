@@ -10,7 +10,7 @@ from unbounded.cli.plugin.command import CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.machina.approval.causes import last_allowed
-from unbounded.machina.machines.wanted import is_set_up_by_join
+from unbounded.machina.machines.eligibility import is_set_up_by_join
 
 OPEN: Final = "its agent and its kubelet may each get one certificate already"
 ALLOWED: Final = "its agent and its kubelet may each get one certificate more"

@@ -12,8 +12,8 @@ from typing import Final
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.plugin.command import CliError, CommandSession
 from unbounded.kube.errors import Forbidden
-from unbounded.machina.machines.same_host import Way, way_to
-from unbounded.machina.ssh.threads import Threads
+from unbounded.machina.machines.same_host import HostAddress, host_address
+from unbounded.machina.ssh.threads import DaemonThreads
 
 LOOK_UP_S: Final = 2.0  # for all names together
 RESOLVERS: Final = 32
@@ -56,41 +56,43 @@ def of_same_host(machine: Machine, others: Iterable[Machine], known: Addresses |
     Args:
         known: addresses of names. Behind a bastion, the bastion resolves the host, so that only the names are compared.
     """
-    way = way_to(machine)
+    way = host_address(machine)
     if way is None:
         return None
     addresses = known or {}
-    return next((one for one in others if one.name != machine.name and _is_same(way, way_to(one), addresses)), None)
+    return next(
+        (one for one in others if one.name != machine.name and _is_same(way, host_address(one), addresses)), None
+    )
 
 
 def names_to_compare(machine: Machine, others: Iterable[Machine]) -> frozenset[str]:
     """Return the names whose addresses decide whether two Machines have one host; empty where none can."""
-    way = way_to(machine)
+    way = host_address(machine)
     if way is None:
         return frozenset()
-    reached = [other[-1] for one in others if (other := way_to(one)) is not None and _may_be_same(way, other)]
+    reached = [other[-1] for one in others if (other := host_address(one)) is not None and _may_be_same(way, other)]
     names = {at.host for at in (way[-1], *reached) if not _is_address(at.host)}
     return frozenset(names) if reached else frozenset()
 
 
-def _may_be_same(way: Way, other: Way) -> bool:
+def _may_be_same(way: HostAddress, other: HostAddress) -> bool:
     """Return whether two routes differ at most in the name of the server that is reached directly."""
     return len(way) == len(other) and way[:-1] == other[:-1] and way[-1].port == other[-1].port
 
 
-def _is_same(way: Way, other: Way | None, known: Addresses) -> bool:
+def _is_same(way: HostAddress, other: HostAddress | None, known: Addresses) -> bool:
     if other is None or way == other:
         return other is not None
     return _may_be_same(way, other) and bool(_of(way, known) & _of(other, known))
 
 
-def _of(way: Way, known: Addresses) -> frozenset[str]:
+def _of(way: HostAddress, known: Addresses) -> frozenset[str]:
     host = way[-1].host
     return frozenset({host}) if _is_address(host) else known.get(host, frozenset())
 
 
 def _common(machine: Machine, other: Machine, known: Addresses) -> str:
-    one, two = way_to(machine), way_to(other)
+    one, two = host_address(machine), host_address(other)
     return "" if one is None or two is None else min(_of(one, known) & _of(two, known), default="")
 
 
@@ -116,7 +118,7 @@ async def resolved(names: Iterable[str], find: LookUp, *, within_s: float = LOOK
 
 def look_up() -> LookUp:
     """Return a resolver with this machine's settings."""
-    threads = Threads(RESOLVERS, "names")
+    threads = DaemonThreads(RESOLVERS, "names")
 
     async def find(name: str) -> frozenset[str]:
         found = await threads.run(partial(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM))

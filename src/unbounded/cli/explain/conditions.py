@@ -13,8 +13,8 @@ from unbounded.api.meta import Condition
 from unbounded.cli.explain.fix_commands import facts_fixes, patch, ssh_command
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.cli.explain.ssh_fixes import BEFORE_LOGIN, OF_KEYS, OF_LOGIN, ON_HOST, Remedy
-from unbounded.machina.machines.model import LOOKS, Times
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.model import INTERVALS_BY_PHASE, PassIntervals
+from unbounded.machina.machines.settings import ProvisioningSettings
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ _T: Final = frozenset({ConditionStatus.TRUE})
 _F: Final = frozenset({ConditionStatus.FALSE})
 _U: Final = frozenset({ConditionStatus.UNKNOWN})
 _R = ConditionReason
-_TIMES: Final = Times()
-_RETRY: Final = Settings().retry
-_PROBED: Final = f"the SSH port is tried again every {LOOKS[MachinePhase.PENDING]:.0f} s"
+_TIMES: Final = PassIntervals()
+_RETRY: Final = ProvisioningSettings().retry
+_PROBED: Final = f"the SSH port is tried again every {INTERVALS_BY_PHASE[MachinePhase.PENDING]:.0f} s"
 _NO_WAY: Final = f"no packet of machina's gets there, so nothing is sent; {_PROBED}"
 _LOOKED_AT: Final = (
     f"its Secrets and its spec are looked at every {_TIMES.secret_s:.0f} s, more rarely where many wait for theirs;"

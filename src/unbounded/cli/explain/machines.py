@@ -18,10 +18,10 @@ from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, Lin
 from unbounded.cli.explain.notices import is_note, notices_of
 from unbounded.cli.explain.ssh_fixes import OF_RESET
 from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_causes
-from unbounded.machina.machines.deletion import asked_reset, is_held
-from unbounded.machina.machines.model import Times
-from unbounded.machina.machines.settings import Settings
-from unbounded.machina.machines.wanted import made_by_an_image, why_not
+from unbounded.machina.machines.deletion import has_finalizer, requested_reset
+from unbounded.machina.machines.eligibility import is_image_based, reason_against
+from unbounded.machina.machines.model import PassIntervals
+from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.gates import order, paused
@@ -86,7 +86,7 @@ def _open_operation(machine: Machine, facts: ExplainFacts) -> LinkSubject | None
 def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if machine.metadata.deletion_timestamp is None:
         return None
-    if not is_held(machine):
+    if not has_finalizer(machine):
         return _held_by_others(machine)
     holders = ", ".join(machine.metadata.finalizers)
     link = _link(
@@ -94,13 +94,13 @@ def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
         f"is being deleted, and held by its finalizers: {holders}{_reset_words(machine)}",
         held_by=holders,
         since=machine.metadata.deletion_timestamp,
-        next_step=f"its host is reset first, for at most {Times().reset_s / 60:.0f} minutes; then it is let go",
+        next_step=f"its host is reset first, for at most {PassIntervals().reset_s / 60:.0f} minutes; then it is let go",
         fixes=(
             *_reset_fixes(machine),
             Fix(patch("machine", machine.name, _NO_RESET), "lets it go; its host stays as it is"),
         ),
     )
-    reset = asked_reset(machine, facts.operations.values())
+    reset = requested_reset(machine, facts.operations.values())
     if reset is not None and not reset.terminal:
         return Explained(link, LinkSubject(Topic.OPERATION, reset.name))
     if paused(machine, facts.pause) is not None:
@@ -257,13 +257,14 @@ def _provisioning(machine: Machine, facts: ExplainFacts) -> Explained | None:
     attempt = machine.status.provisioning
     if attempt is None or attempt.ended_at is not None or machine.spec.ssh is None:
         return None
+    minutes = ProvisioningSettings().provisioning_timeout_s / 60
     link = _link(
         machine,
         _words(machine, facts),
         held_by=MACHINA,
         since=attempt.started_at,
-        next_step=f"the attempt ends by itself; machina gives up after {Settings().provisioning_timeout_s / 60:.0f}"
-        " minutes, unless told otherwise by --provisioning-timeout",
+        next_step=f"the attempt ends by itself; machina gives up after {minutes:.0f} minutes, unless told otherwise by "
+        "--provisioning-timeout",
         fixes=(Fix(f"kubectl events --for machine/{machine.name}", "shows what it has said"),),
     )
     return _by_machina(link, facts)
@@ -274,10 +275,10 @@ def _not_set_up(machine: Machine, facts: ExplainFacts) -> Explained | None:
     node = facts.nodes.get(machine.name)
     if machine.spec.ssh is None or machine.spec.kubernetes is None or machine.status.provisioning is not None:
         return None
-    words = why_not(machine, node)
+    words = reason_against(machine, node)
     if words is None or (node is not None and node.ready):
         return None
-    if made_by_an_image(machine):
+    if is_image_based(machine):
         fix = Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image")
     else:
         fix = Fix(_allow_join(machine), "has its host set up over SSH")

@@ -25,7 +25,7 @@ from unbounded.join.successor import Successor, encoded
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.gather import gather
 from unbounded.kube.port import Api
-from unbounded.machina.approval.request import Holder, Unfit, asker_of, is_decided, machine_asked_for
+from unbounded.machina.approval.request import Holder, UnfitRequest, is_decided, requested_machine, requester_of
 
 LOOK_EVERY_S: Final = 1.0
 _SHOWN: Final = 5
@@ -130,12 +130,12 @@ def _is_done(request: CertificateRequest) -> bool:
 
 def unfit(request: CertificateRequest) -> str:
     """Return why a request is none of an agent for itself or its kubelet; empty where it is one. Pure."""
-    asker, (_, purpose) = asker_of(request), _SIGNERS[request.spec.signer_name]
+    asker, (_, purpose) = requester_of(request), _SIGNERS[request.spec.signer_name]
     if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.AGENT:
         return f"{request.spec.username} is no agent with a certificate of its own"
     try:
-        named = machine_asked_for(request, purpose)
-    except Unfit as error:
+        named = requested_machine(request, purpose)
+    except UnfitRequest as error:
         return str(error)
     return "" if named == asker.machine else f"{request.spec.username} asks for a certificate of {named}"
 

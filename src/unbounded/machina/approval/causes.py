@@ -21,10 +21,10 @@ JOIN_REFUSED: Final = "JoinRefused"  # reason of the Event
 def open_causes(machine: Machine, purpose: JoinPurpose) -> tuple[str, ...]:
     """Return the causes that were not used yet for this purpose."""
     used = {use.cause for use in _uses(machine) if use.purpose == purpose}
-    return tuple(cause for cause in arming(machine, last_allowed(machine, purpose)) if cause not in used)
+    return tuple(cause for cause in all_causes(machine, last_allowed(machine, purpose)) if cause not in used)
 
 
-def arming(machine: Machine, allowed_before: int = 0) -> tuple[str, ...]:
+def all_causes(machine: Machine, allowed_before: int = 0) -> tuple[str, ...]:
     """Return all causes that allow this Machine to join, used or not.
 
     Args:
@@ -40,7 +40,7 @@ def is_recorded(machine: Machine, purpose: JoinPurpose, request: str) -> bool:
     return any(use.request == request and use.purpose == purpose for use in _uses(machine))
 
 
-def recorded(
+def with_recorded(
     machine: Machine, purpose: JoinPurpose, causes: Sequence[str], *, request: str, now: str
 ) -> tuple[JoinUse, ...]:
     """Return `status.join.used` with the causes that the request uses, without entries that cannot matter any more."""
@@ -66,7 +66,7 @@ def _still_counts(use: JoinUse, uses: Sequence[JoinUse], machine: Machine) -> bo
     kind, _, number = use.cause.partition("/")
     if kind == ALLOWED:
         return _count(number) == _highest(uses, use.purpose)
-    return use.cause in arming(machine)
+    return use.cause in all_causes(machine)
 
 
 def _highest(uses: Sequence[JoinUse], purpose: str) -> int:

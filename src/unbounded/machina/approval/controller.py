@@ -22,32 +22,32 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, recorded
+from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, with_recorded
 from unbounded.machina.approval.plan import (
-    Admit,
+    ApproveJoin,
+    ApproveRenewal,
+    ApproveServing,
+    Defer,
     Deny,
-    NotMine,
-    Renew,
-    Serve,
+    NotOurs,
     Verdict,
-    Wait,
     is_ours,
     machine_concerned,
     plan,
 )
 from unbounded.machina.approval.serving import (
-    Neighbours,
+    NameOwners,
     is_serving,
     machine_serving,
-    normal,
-    of_other_machines,
-    of_other_nodes,
+    names_of_other_machines,
+    names_of_other_nodes,
+    normalize,
     plan_serving,
 )
 from unbounded.operations.announcing import Announce, silence
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
-NODE_LOOK_S: Final = 2.0  # between reads for addresses that a Node has not reported yet
+NODE_POLL_S: Final = 2.0  # between reads for addresses that a Node has not reported yet
 RENEWED: Final = "Renewal"
 SERVING: Final = "ServingAllowed"
 SERVING_REFUSED: Final = "ServingRefused"  # reason of the Event on the Machine
@@ -58,7 +58,7 @@ log = Log("approval")
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _WaitingRequest:
     """A request whose Machine does not exist yet, and since when by the local clock."""
 
     uid: str
@@ -97,7 +97,7 @@ class Approver:
         self._facts = facts
         self._announce = announce
         self._now = now
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _WaitingRequest] = {}
         self._controller: Controller[str] = Controller("approval", self._reconcile, workers=4, metrics=loop_metrics)
 
     async def run(self) -> None:
@@ -129,11 +129,11 @@ class Approver:
         machine = await self._machine(_machine_of(request)) if _is_ours(request) else None
         waited = self._waited_s(request) >= MACHINE_WAIT_S
         if is_serving(request):
-            around = Neighbours() if machine is None else await self._neighbours(machine)
+            around = NameOwners() if machine is None else await self._name_owners(machine)
             decided = plan_serving(request, machine, around, waited=waited)
         else:
             decided = plan(request, machine, waited=waited)
-        if isinstance(decided, Wait):
+        if isinstance(decided, Defer):
             return self._wait(request)
         self._waiting.pop(name, None)
         await self._carry_out(raw, request, machine, decided)
@@ -155,7 +155,7 @@ class Approver:
         except NotFound:
             return None
 
-    async def _neighbours(self, machine: Machine) -> Neighbours:
+    async def _name_owners(self, machine: Machine) -> NameOwners:
         """Read the owners of names and addresses.
 
         Raises:
@@ -165,11 +165,11 @@ class Approver:
         if facts is None:
             raise Transient(f"whose addresses there are is not known: {self._facts.missing}")
         api = {urlsplit(facts.apiserver_url).hostname or "", facts.cluster_dns, *await self._api_addresses()}
-        return Neighbours(
+        return NameOwners(
             await self._node(machine.name),
-            frozenset(normal(one) for one in api if one),
-            of_other_machines(machine.name, self._machines.all()),
-            of_other_nodes(machine.name, self._nodes.all()),
+            frozenset(normalize(one) for one in api if one),
+            names_of_other_machines(machine.name, self._machines.all()),
+            names_of_other_nodes(machine.name, self._nodes.all()),
         )
 
     async def _node(self, name: str) -> Node | None:
@@ -189,9 +189,9 @@ class Approver:
     def _wait(self, request: CertificateRequest) -> float:
         uid, machine = request.metadata.uid, _machine_of(request) or ""
         if request.name not in self._waiting or self._waiting[request.name].uid != uid:
-            self._waiting[request.name] = _Waiting(uid, machine, _loop_time())
+            self._waiting[request.name] = _WaitingRequest(uid, machine, _loop_time())
         left_s = max(MACHINE_WAIT_S - self._waited_s(request), 0.01)
-        return min(left_s, NODE_LOOK_S) if is_serving(request) else left_s
+        return min(left_s, NODE_POLL_S) if is_serving(request) else left_s
 
     def _waited_s(self, request: CertificateRequest) -> float:
         waiting = self._waiting.get(request.name)
@@ -201,33 +201,35 @@ class Approver:
         self, raw: dict[str, Any], request: CertificateRequest, machine: Machine | None, decided: Verdict
     ) -> None:
         match decided:
-            case NotMine() | Wait():
+            case NotOurs() | Defer():
                 return
             case Deny(reason=reason, message=message):
                 await self._decide(raw, "Denied", reason, message)
                 told = SERVING_REFUSED if is_serving(request) else JOIN_REFUSED
-                self._tell(machine, "Warning", told, f"{request.name} of {request.spec.username}: {message}")
-            case Serve(names=names):
+                self._emit_event(machine, "Warning", told, f"{request.name} of {request.spec.username}: {message}")
+            case ApproveServing(names=names):
                 words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves as"
                 await self._decide(raw, "Approved", SERVING, f"{words} {', '.join(names)}")
-            case Renew(purpose=purpose):
+            case ApproveRenewal(purpose=purpose):
                 words = f"{request.spec.username} asks for the next certificate of its {purpose}"
                 await self._decide(raw, "Approved", RENEWED, words)
-            case Admit(purpose=purpose) if machine is not None:
-                await self._admit(raw, request, machine, decided)
+            case ApproveJoin(purpose=purpose) if machine is not None:
+                await self._approve_join(raw, request, machine, decided)
                 words = f"the {purpose} of Machine {machine.name} gets its certificate ({request.name})"
-                self._tell(machine, "Normal", JOIN_ALLOWED, words)
+                self._emit_event(machine, "Normal", JOIN_ALLOWED, words)
 
-    async def _admit(self, raw: dict[str, Any], request: CertificateRequest, machine: Machine, decided: Admit) -> None:
+    async def _approve_join(
+        self, raw: dict[str, Any], request: CertificateRequest, machine: Machine, decided: ApproveJoin
+    ) -> None:
         if decided.causes:
-            await self._use_up(request, machine, decided)
+            await self._record_use(request, machine, decided)
         because = f" ({', '.join(decided.causes)})" if decided.causes else ""
         words = f"Machine {machine.name} may join{because}: this is the certificate of its {decided.purpose}"
         await self._decide(raw, "Approved", JOIN_ALLOWED, words)
 
-    async def _use_up(self, request: CertificateRequest, machine: Machine, decided: Admit) -> None:
+    async def _record_use(self, request: CertificateRequest, machine: Machine, decided: ApproveJoin) -> None:
         uid = request.metadata.uid
-        uses = recorded(machine, decided.purpose, decided.causes, request=uid, now=rfc3339(self._now()))
+        uses = with_recorded(machine, decided.purpose, decided.causes, request=uid, now=rfc3339(self._now()))
         written = await self._status.write(machine, {"join": {"used": [msgspec.to_builtins(use) for use in uses]}})
         if written is None or not is_recorded(written, decided.purpose, uid):
             raise Rejected("the CustomResourceDefinition of Machine is older than this program: it has no status.join")
@@ -246,7 +248,7 @@ class Approver:
         self._requests.observe(written)
         log.info("certificate request decided", request=meta["name"], decision=kind, reason=reason)
 
-    def _tell(self, machine: Machine | None, kind: str, reason: str, message: str) -> None:
+    def _emit_event(self, machine: Machine | None, kind: str, reason: str, message: str) -> None:
         if machine is not None:
             self._announce(machine, kind, reason, message)
 

@@ -12,16 +12,16 @@ from unbounded.machina.approval.causes import is_recorded, last_allowed, last_us
 from unbounded.machina.approval.request import (
     Holder,
     Joiner,
-    Unfit,
-    asker_of,
+    UnfitRequest,
     is_decided,
-    machine_asked_for,
     organizations_of,
     purpose_of,
+    requested_machine,
+    requester_of,
 )
 
 
-class Refusal(StrEnum):
+class DenialReason(StrEnum):
     """Reasons of denials, for the request's condition and the Event on the Machine."""
 
     UNFIT_REQUEST = "UnfitRequest"
@@ -35,30 +35,30 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True)
-class NotMine:
+class NotOurs:
     """The request is decided already, or belongs to another approver."""
 
 
 @dataclass(frozen=True)
-class Wait:
+class Defer:
     """Wait for the Machine, which may be registered soon."""
 
 
 @dataclass(frozen=True)
 class Deny:
-    reason: Refusal
+    reason: DenialReason
     message: str
 
 
 @dataclass(frozen=True)
-class Renew:
+class ApproveRenewal:
     """Approve the next certificate of its current holder."""
 
     purpose: JoinPurpose
 
 
 @dataclass(frozen=True)
-class Admit:
+class ApproveJoin:
     """Approve a join.
 
     Args:
@@ -70,7 +70,7 @@ class Admit:
 
 
 @dataclass(frozen=True)
-class Serve:
+class ApproveServing:
     """Approve a serving certificate of a kubelet.
 
     Args:
@@ -80,24 +80,24 @@ class Serve:
     names: tuple[str, ...]
 
 
-Verdict = NotMine | Wait | Deny | Renew | Admit | Serve
+Verdict = NotOurs | Defer | Deny | ApproveRenewal | ApproveJoin | ApproveServing
 
 
 def is_ours(request: CertificateRequest) -> bool:
     """Return whether `plan` may have to decide this request."""
-    return purpose_of(request) is not None and asker_of(request) is not None and not is_decided(request)
+    return purpose_of(request) is not None and requester_of(request) is not None and not is_decided(request)
 
 
 def machine_concerned(request: CertificateRequest) -> str | None:
     """Return the Machine that the request concerns; None if the request is not ours or names no valid Machine."""
-    purpose, asker = purpose_of(request), asker_of(request)
+    purpose, asker = purpose_of(request), requester_of(request)
     if purpose is None or asker is None:
         return None
     if isinstance(asker, Holder):
         return asker.machine
     try:
-        return machine_asked_for(request, purpose)
-    except Unfit:
+        return requested_machine(request, purpose)
+    except UnfitRequest:
         return None
 
 
@@ -108,9 +108,9 @@ def plan(request: CertificateRequest, machine: Machine | None, *, waited: bool =
         machine: the current Machine of `machine_concerned`; None if it does not exist.
         waited: whether the time for the registration of the Machine has passed.
     """
-    purpose, asker = purpose_of(request), asker_of(request)
+    purpose, asker = purpose_of(request), requester_of(request)
     if purpose is None or asker is None or is_decided(request):
-        return NotMine()
+        return NotOurs()
     if isinstance(asker, Holder):
         return _holder(request, asker, purpose, machine)
     return _joiner(request, asker, purpose, machine, waited=waited)
@@ -119,22 +119,22 @@ def plan(request: CertificateRequest, machine: Machine | None, *, waited: bool =
 def _holder(request: CertificateRequest, asker: Holder, purpose: JoinPurpose, machine: Machine | None) -> Verdict:
     if asker.purpose is JoinPurpose.KUBELET:
         if purpose is JoinPurpose.AGENT:
-            return _kubelet_asks_for_more(request)
+            return _deny_kubelet(request)
         if machine is None:
-            return NotMine()  # a Node that is not a Machine of ours
+            return NotOurs()  # a Node that is not a Machine of ours
     try:
-        named = machine_asked_for(request, purpose)
-    except Unfit as unfit:
-        return Deny(Refusal.UNFIT_REQUEST, f"refused: {unfit}")
+        named = requested_machine(request, purpose)
+    except UnfitRequest as unfit:
+        return Deny(DenialReason.UNFIT_REQUEST, f"refused: {unfit}")
     if named != asker.machine:
         words = f"{request.spec.username} may ask for its own certificates only, not for those of {named}"
-        return Deny(Refusal.FOREIGN_IDENTITY, words)
+        return Deny(DenialReason.FOREIGN_IDENTITY, words)
     if machine is None or machine.metadata.deletion_timestamp is not None:
-        return gone(named, machine)
-    return Renew(purpose)
+        return missing_machine(named, machine)
+    return ApproveRenewal(purpose)
 
 
-def _kubelet_asks_for_more(request: CertificateRequest) -> Verdict:
+def _deny_kubelet(request: CertificateRequest) -> Verdict:
     """Deny a kubelet other certificates than its own.
 
     A Pod that breaks out can obtain the kubelet's identity, which may read the Secrets of its Pods. So this identity
@@ -142,39 +142,39 @@ def _kubelet_asks_for_more(request: CertificateRequest) -> Verdict:
     not lead to further ones.
     """
     if GROUP_AGENTS not in organizations_of(request):
-        return NotMine()
+        return NotOurs()
     words = f"a kubelet ({request.spec.username}) does not get the certificate of an agent"
-    return Deny(Refusal.FOREIGN_IDENTITY, words)
+    return Deny(DenialReason.FOREIGN_IDENTITY, words)
 
 
 def _joiner(
     request: CertificateRequest, asker: Joiner, purpose: JoinPurpose, machine: Machine | None, *, waited: bool
 ) -> Verdict:
     try:
-        named = machine_asked_for(request, purpose)
-    except Unfit as unfit:
-        return Deny(Refusal.UNFIT_REQUEST, f"refused: {unfit}")
+        named = requested_machine(request, purpose)
+    except UnfitRequest as unfit:
+        return Deny(DenialReason.UNFIT_REQUEST, f"refused: {unfit}")
     if machine is None and not asker.machine_uids and not waited:
-        return Wait()  # a token for one Machine proves that the Machine existed
+        return Defer()  # a token for one Machine proves that the Machine existed
     if machine is None or machine.metadata.deletion_timestamp is not None:
-        return gone(named, machine)
+        return missing_machine(named, machine)
     if asker.machine_uids and asker.machine_uids != (machine.metadata.uid,):
         words = (
             f"the bootstrap token of {request.spec.username} was made for another Machine than {named}"
             " (or for one of that name that was deleted since)"
         )
-        return Deny(Refusal.FOREIGN_TOKEN, words)
+        return Deny(DenialReason.FOREIGN_TOKEN, words)
     if is_recorded(machine, purpose, request.metadata.uid):
-        return Admit(purpose, ())
+        return ApproveJoin(purpose, ())
     causes = open_causes(machine, purpose)
-    return Admit(purpose, causes) if causes else Deny(Refusal.NO_JOIN_OPEN, _why_not_open(machine, purpose))
+    return ApproveJoin(purpose, causes) if causes else Deny(DenialReason.NO_JOIN_OPEN, _why_not_open(machine, purpose))
 
 
-def gone(name: str, machine: Machine | None) -> Deny:
+def missing_machine(name: str, machine: Machine | None) -> Deny:
     """Return the denial for a Machine that is missing or being deleted."""
     if machine is None:
-        return Deny(Refusal.MACHINE_NOT_FOUND, f"there is no Machine {name}")
-    return Deny(Refusal.MACHINE_DELETED, f"Machine {name} is being deleted")
+        return Deny(DenialReason.MACHINE_NOT_FOUND, f"there is no Machine {name}")
+    return Deny(DenialReason.MACHINE_DELETED, f"Machine {name} is being deleted")
 
 
 def _why_not_open(machine: Machine, purpose: JoinPurpose) -> str:

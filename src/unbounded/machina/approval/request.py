@@ -35,7 +35,7 @@ _UNREADABLE: Final = (
 )
 
 
-class Unfit(Exception):
+class UnfitRequest(Exception):
     """The request is not one that an agent or a kubelet makes; the message names the difference."""
 
 
@@ -63,7 +63,7 @@ def purpose_of(request: CertificateRequest) -> JoinPurpose | None:
     return PURPOSES.get(request.spec.signer_name)
 
 
-def asker_of(request: CertificateRequest) -> Joiner | Holder | None:
+def requester_of(request: CertificateRequest) -> Joiner | Holder | None:
     """Return the requester as the API server recorded it; None for one without a relation to our Machines."""
     user, groups = request.spec.username, request.spec.groups
     if user.startswith(_INTRODUCED) and GROUP_BOOTSTRAP in groups:
@@ -81,7 +81,7 @@ def is_decided(request: CertificateRequest) -> bool:
     return bool(request.status.certificate) or any(map(request.status.has, DECIDED))
 
 
-def machine_asked_for(request: CertificateRequest, purpose: JoinPurpose) -> str:
+def requested_machine(request: CertificateRequest, purpose: JoinPurpose) -> str:
     """Return the Machine that the certificate would name.
 
     Raises:
@@ -90,7 +90,7 @@ def machine_asked_for(request: CertificateRequest, purpose: JoinPurpose) -> str:
     _check_usages(request.spec.usages, _CLIENT_AUTH)
     found = _read(request.spec.request)
     if any(extension.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME for extension in _extensions(found)):
-        raise Unfit("it must not ask for subject alternative names: it is a client's certificate")
+        raise UnfitRequest("it must not ask for subject alternative names: it is a client's certificate")
     return _named(found.subject, ORGANIZATIONS[purpose])
 
 
@@ -102,16 +102,16 @@ def serving_names(request: CertificateRequest) -> tuple[str, tuple[x509.DNSName 
     """
     _check_usages(request.spec.usages, _SERVER_AUTH)
     if _OF_KEYS[0] not in request.spec.usages:  # required by the signer
-        raise Unfit(f"its usages have to be {_SERVER_AUTH} and {_OF_KEYS[0]}, not {_list(request.spec.usages)}")
+        raise UnfitRequest(f"its usages have to be {_SERVER_AUTH} and {_OF_KEYS[0]}, not {_list(request.spec.usages)}")
     found = _read(request.spec.request)
     extensions = _extensions(found)
     if any(not isinstance(extension.value, x509.SubjectAlternativeName) for extension in extensions):
-        raise Unfit("of extensions it may have subject alternative names alone")
+        raise UnfitRequest("of extensions it may have subject alternative names alone")
     names = tuple(name for extension in extensions for name in extension.value)
     if wrong := [name for name in names if not isinstance(name, x509.DNSName | x509.IPAddress)]:
-        raise Unfit(f"it may name hosts and addresses alone, not {type(wrong[0]).__name__}")
+        raise UnfitRequest(f"it may name hosts and addresses alone, not {type(wrong[0]).__name__}")
     if not names:
-        raise Unfit("it has to name a host or an address")
+        raise UnfitRequest("it has to name a host or an address")
     return _named(found.subject, GROUP_NODES), names
 
 
@@ -119,7 +119,7 @@ def organizations_of(request: CertificateRequest) -> tuple[str, ...]:
     """Return the groups of the certificate; empty if the request cannot be parsed."""
     try:
         return _values(_read(request.spec.request).subject, NameOID.ORGANIZATION_NAME)
-    except Unfit:
+    except UnfitRequest:
         return ()
 
 
@@ -129,36 +129,38 @@ def _read(text: str) -> x509.CertificateSigningRequest:
     except (binascii.Error, ValueError):
         block = None
     if block is None:
-        raise Unfit("it has to hold one PEM block of type CERTIFICATE REQUEST, and nothing else")
+        raise UnfitRequest("it has to hold one PEM block of type CERTIFICATE REQUEST, and nothing else")
     try:
         found = x509.load_der_x509_csr(base64.b64decode(block[1]))
         valid = found.is_signature_valid
     except _UNREADABLE as error:
-        raise Unfit("it is not a request for a certificate (PKCS #10) that can be read") from error
+        raise UnfitRequest("it is not a request for a certificate (PKCS #10) that can be read") from error
     if not valid:
-        raise Unfit("it is not signed by the key that it is for")
+        raise UnfitRequest("it is not signed by the key that it is for")
     return found
 
 
 def _check_usages(usages: tuple[str, ...], needed: str) -> None:
     if needed not in usages or not {needed, *_OF_KEYS}.issuperset(usages):
-        raise Unfit(f"its usages have to be {needed}, {' and '.join(_OF_KEYS)}, not {_list(usages)}")
+        raise UnfitRequest(f"its usages have to be {needed}, {' and '.join(_OF_KEYS)}, not {_list(usages)}")
 
 
 def _extensions(found: x509.CertificateSigningRequest) -> tuple[x509.Extension[Any], ...]:
     try:
         return tuple(found.extensions)
     except _UNREADABLE as error:
-        raise Unfit("its extensions cannot be read") from error
+        raise UnfitRequest("its extensions cannot be read") from error
 
 
 def _named(subject: x509.Name, organization: str) -> str:
     common, organizations = _values(subject, NameOID.COMMON_NAME), _values(subject, NameOID.ORGANIZATION_NAME)
     if len(common) != 1 or organizations != (organization,) or len(list(subject)) != 2:
         shown = subject.rfc4514_string()
-        raise Unfit(f"its subject has to be O={organization}, CN={NODE_USER}MACHINE and nothing else, not {shown!r}")
+        raise UnfitRequest(
+            f"its subject has to be O={organization}, CN={NODE_USER}MACHINE and nothing else, not {shown!r}"
+        )
     if not common[0].startswith(NODE_USER) or common[0] == NODE_USER:
-        raise Unfit(f"its common name has to be {NODE_USER} and the name of the Machine, not {common[0]!r}")
+        raise UnfitRequest(f"its common name has to be {NODE_USER} and the name of the Machine, not {common[0]!r}")
     return common[0].removeprefix(NODE_USER)
 
 

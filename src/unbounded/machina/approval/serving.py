@@ -17,8 +17,8 @@ from cryptography import x509
 from unbounded.api.core import CertificateRequest, Node
 from unbounded.api.machine import JoinPurpose, Machine
 from unbounded.api.names import SIGNER_SERVING
-from unbounded.machina.approval.plan import Deny, NotMine, Refusal, Serve, Verdict, Wait, gone
-from unbounded.machina.approval.request import Holder, Unfit, asker_of, is_decided, serving_names
+from unbounded.machina.approval.plan import ApproveServing, Defer, DenialReason, Deny, NotOurs, Verdict, missing_machine
+from unbounded.machina.approval.request import Holder, UnfitRequest, is_decided, requester_of, serving_names
 from unbounded.machina.ssh.model import host_port
 
 _API: Final = ("kubernetes", "kubernetes.default")
@@ -26,7 +26,7 @@ _DOMAINS: Final = ("localhost", "svc", "cluster.local")  # domains of Services, 
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class NameOwners:
     """Owners of names and addresses in the cluster.
 
     Args:
@@ -44,17 +44,17 @@ class Neighbours:
 
 def is_serving(request: CertificateRequest) -> bool:
     """Return whether `plan_serving` may have to decide this request."""
-    return request.spec.signer_name == SIGNER_SERVING and asker_of(request) is not None and not is_decided(request)
+    return request.spec.signer_name == SIGNER_SERVING and requester_of(request) is not None and not is_decided(request)
 
 
 def machine_serving(request: CertificateRequest) -> str | None:
     """Return the Machine of the requester; None for a bootstrap token, which has none."""
-    asker = asker_of(request)
+    asker = requester_of(request)
     return asker.machine if isinstance(asker, Holder) else None
 
 
 def plan_serving(
-    request: CertificateRequest, machine: Machine | None, around: Neighbours, *, waited: bool = False
+    request: CertificateRequest, machine: Machine | None, around: NameOwners, *, waited: bool = False
 ) -> Verdict:
     """Decide about a request for a serving certificate.
 
@@ -62,50 +62,50 @@ def plan_serving(
         machine: the current Machine of `machine_serving`; None if it does not exist.
         waited: whether the time for the Node to report its addresses has passed.
     """
-    asker = asker_of(request)
+    asker = requester_of(request)
     if asker is None or not is_serving(request):
-        return NotMine()
+        return NotOurs()
     if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.KUBELET:
-        return Deny(Refusal.FOREIGN_IDENTITY, f"{request.spec.username} is no kubelet, which alone serves a node")
+        return Deny(DenialReason.FOREIGN_IDENTITY, f"{request.spec.username} is no kubelet, which alone serves a node")
     if machine is None:
-        return NotMine()  # a Node that is not a Machine of ours
+        return NotOurs()  # a Node that is not a Machine of ours
     if machine.metadata.deletion_timestamp is not None:
-        return gone(machine.name, machine)
+        return missing_machine(machine.name, machine)
     try:
         named, names = serving_names(request)
-    except Unfit as unfit:
-        return Deny(Refusal.UNFIT_REQUEST, f"refused: {unfit}")
+    except UnfitRequest as unfit:
+        return Deny(DenialReason.UNFIT_REQUEST, f"refused: {unfit}")
     if named != machine.name:
         words = f"{request.spec.username} may ask for its own certificates only, not for those of {named}"
-        return Deny(Refusal.FOREIGN_IDENTITY, words)
-    return _judged(machine, tuple(_text(name) for name in names), around, waited=waited)
+        return Deny(DenialReason.FOREIGN_IDENTITY, words)
+    return _decide_names(machine, tuple(_text(name) for name in names), around, waited=waited)
 
 
-def _judged(machine: Machine, names: tuple[str, ...], around: Neighbours, *, waited: bool) -> Verdict:
+def _decide_names(machine: Machine, names: tuple[str, ...], around: NameOwners, *, waited: bool) -> Verdict:
     of_spec = set(addresses_of(machine))
-    reported = set() if around.node is None else {normal(one.address) for one in around.node.status.addresses}
+    reported = set() if around.node is None else {normalize(one.address) for one in around.node.status.addresses}
     unknown = []
     for name in names:
-        if words := _never(name):
-            return Deny(Refusal.FOREIGN_NAME, f"{name} {words}")
+        if words := _forbidden_reason(name):
+            return Deny(DenialReason.FOREIGN_NAME, f"{name} {words}")
         if name in around.machines:
-            return Deny(Refusal.FOREIGN_NAME, f"{name} is that of {around.machines[name]}")
+            return Deny(DenialReason.FOREIGN_NAME, f"{name} is that of {around.machines[name]}")
         if name in of_spec:
             continue
         if name in around.api:
-            return Deny(Refusal.FOREIGN_NAME, f"{name} is that of the API server, or of the cluster's DNS server")
+            return Deny(DenialReason.FOREIGN_NAME, f"{name} is that of the API server, or of the cluster's DNS server")
         if name == machine.name:
             continue
         if name in around.nodes:
-            return Deny(Refusal.FOREIGN_NAME, f"{name} is that of {around.nodes[name]}")
+            return Deny(DenialReason.FOREIGN_NAME, f"{name} is that of {around.nodes[name]}")
         if not _is_address(name) or name not in reported:
             unknown.append(name)
     if not unknown:
-        return Serve(names)
+        return ApproveServing(names)
     if not waited and all(map(_is_address, unknown)):
-        return Wait()  # a kubelet may request a certificate before its Node reports the address
+        return Defer()  # a kubelet may request a certificate before its Node reports the address
     words = f"{', '.join(unknown)}: neither its name ({machine.name}), nor an address of its Node or Machine"
-    return Deny(Refusal.UNKNOWN_NAME, words)
+    return Deny(DenialReason.UNKNOWN_NAME, words)
 
 
 def addresses_of(machine: Machine) -> Iterator[str]:
@@ -115,28 +115,28 @@ def addresses_of(machine: Machine) -> Iterator[str]:
     """
     if machine.spec.ssh is not None:
         with contextlib.suppress(ValueError):
-            yield normal(host_port(machine.spec.ssh.host).host)
+            yield normalize(host_port(machine.spec.ssh.host).host)
     for lease in machine.spec.pxe.dhcp_leases if machine.spec.pxe is not None else ():
-        yield normal(lease.ipv4)
+        yield normalize(lease.ipv4)
 
 
-def of_other_machines(name: str, machines: Iterable[Machine]) -> dict[str, str]:
+def names_of_other_machines(name: str, machines: Iterable[Machine]) -> dict[str, str]:
     """Return the names and addresses in the specs of all other Machines: `{name or address: owner}`."""
     others = [one for one in machines if one.name != name]
     return {one: f"Machine {other.name}" for other in others for one in (other.name, *addresses_of(other))}
 
 
-def of_other_nodes(name: str, nodes: Iterable[Node]) -> dict[str, str]:
+def names_of_other_nodes(name: str, nodes: Iterable[Node]) -> dict[str, str]:
     """Return the names and addresses of all other Nodes: `{name or address: owner}`."""
     found: dict[str, str] = {}
     for node in nodes:
         if node.metadata.name != name:
-            reported = (normal(one.address) for one in node.status.addresses)
+            reported = (normalize(one.address) for one in node.status.addresses)
             found |= dict.fromkeys((node.metadata.name, *reported), f"Node {node.metadata.name}")
     return found
 
 
-def _never(name: str) -> str:
+def _forbidden_reason(name: str) -> str:
     """Return why no node may have the name or address; empty if a node may."""
     try:
         address = ipaddress.ip_address(name)
@@ -157,10 +157,10 @@ def _is_address(name: str) -> bool:
 
 
 def _text(name: x509.GeneralName) -> str:
-    return normal(str(name.value))
+    return normalize(str(name.value))
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """Normalize a name to lower case and an address to its canonical form, IPv4-mapped IPv6 to IPv4."""
     try:
         address = ipaddress.ip_address(text)

@@ -19,11 +19,11 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configurations.binding import (
-    Bind,
+    BindingOptions,
+    BindTo,
     Candidate,
-    Known,
-    Nothing,
-    Say,
+    KeepBinding,
+    SetPending,
     Unbind,
     bind,
     candidate_of,
@@ -36,11 +36,11 @@ Raw = dict[str, Any]
 log = Log("configurations")
 
 
-class Binder:
+class BindingController:
     """Controller that binds Machines to configurations.
 
     Args:
-        versions, machines: indexed as the VersionKeeper needs them.
+        versions, machines: indexed as the VersionController needs them.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Binder:
                 self._controller.enqueue(machine.name)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        if new is not None and _concern(old) != _concern(new):
+        if new is not None and _relevant_parts(old) != _relevant_parts(new):
             self._controller.enqueue(new.name)
 
     async def _reconcile(self, name: str) -> float | None:
@@ -113,14 +113,14 @@ class Binder:
         return None
 
     async def _carry_out(self, machine: Machine) -> None:
-        match bind(machine, Known(self._in_order, self._numbers(machine))):
-            case Bind(name=name):
+        match bind(machine, BindingOptions(self._in_order, self._numbers(machine))):
+            case BindTo(name=name):
                 await self._write(machine, name, {"name": name})
             case Unbind():
                 await self._write(machine, None, None)
-            case Say() as said:
-                await self._say(machine, said)
-            case Nothing():
+            case SetPending() as said:
+                await self._write_condition(machine, said)
+            case KeepBinding():
                 return
 
     def _numbers(self, machine: Machine) -> dict[str, frozenset[int]]:
@@ -137,7 +137,7 @@ class Binder:
         self._machines.observe(await self._api.patch(MACHINES, machine.name, patch))
         log.info("configuration bound", machine=machine.name, configuration=bound)
 
-    async def _say(self, machine: Machine, said: Say) -> None:
+    async def _write_condition(self, machine: Machine, said: SetPending) -> None:
         status, reason = (
             (ConditionStatus.TRUE, ConditionReason.PENDING)
             if said.pending
@@ -157,7 +157,7 @@ def _selection(configuration: Raw) -> object:
     return meta["uid"], meta.get("deletionTimestamp"), spec.get("machineSelector"), spec.get("priority")
 
 
-def _concern(machine: Machine | None) -> object:
+def _relevant_parts(machine: Machine | None) -> object:
     """Return the parts of a Machine that decide its binding and its condition."""
     if machine is None:
         return None

@@ -22,7 +22,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Known:
+class BindingOptions:
     """Configurations for bindings.
 
     Args:
@@ -35,7 +35,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Bind:
+class BindTo:
     """Write `spec.configurationRef` with the name but without a version, so that the agent takes the newest."""
 
     name: str
@@ -47,7 +47,7 @@ class Unbind:
 
 
 @dataclass(frozen=True)
-class Say:
+class SetPending:
     """Write the condition ConfigurationPending."""
 
     pending: bool
@@ -55,11 +55,11 @@ class Say:
 
 
 @dataclass(frozen=True)
-class Nothing:
+class KeepBinding:
     """Leave the Machine as it is."""
 
 
-Decision = Bind | Unbind | Say | Nothing
+Decision = BindTo | Unbind | SetPending | KeepBinding
 
 
 def candidate_of(configuration: MachineConfiguration) -> Candidate | None:
@@ -84,30 +84,30 @@ def selecting(labels: Mapping[str, str], candidates: Iterable[Candidate]) -> str
     return next((one.name for one in candidates if one.selects(labels)), None)
 
 
-def bind(machine: Machine, known: Known) -> Decision:
+def bind(machine: Machine, known: BindingOptions) -> Decision:
     """Decide the binding of one Machine."""
     ref = machine.spec.configuration_ref
     if ref is not None and not is_bound_by_us(machine):
-        return _say(ref, known)
+        return _pending(ref, known)
     best = selecting(machine.metadata.labels, known.candidates)
     if best is not None:
-        return _say(ref, known) if ref is not None and ref.name == best else Bind(best)
+        return _pending(ref, known) if ref is not None and ref.name == best else BindTo(best)
     return Unbind() if ref is not None else _unbound(machine)
 
 
-def _say(ref: ConfigurationRef, known: Known) -> Say:
+def _pending(ref: ConfigurationRef, known: BindingOptions) -> SetPending:
     numbers = known.versions.get(ref.name)
     if numbers is None:
-        return Say(True, f"spec.configurationRef names MachineConfiguration {ref.name}, which does not exist")
+        return SetPending(True, f"spec.configurationRef names MachineConfiguration {ref.name}, which does not exist")
     if ref.version is not None and ref.version not in numbers:
-        return Say(
+        return SetPending(
             True, f"MachineConfiguration {ref.name} has no version {ref.version}, which spec.configurationRef names"
         )
     if not numbers:
-        return Say(True, f"MachineConfiguration {ref.name} has no version yet")
+        return SetPending(True, f"MachineConfiguration {ref.name} has no version yet")
     # With the number: the agent watches only its Machine and learns of a new version by it.
     which = f"its newest version, now {max(numbers)}" if ref.version is None else f"its version {ref.version}"
-    return Say(False, f"MachineConfiguration {ref.name}: the node is made from {which}")
+    return SetPending(False, f"MachineConfiguration {ref.name}: the node is made from {which}")
 
 
 def _unbound(machine: Machine) -> Decision:
@@ -115,7 +115,7 @@ def _unbound(machine: Machine) -> Decision:
     made = machine.status.configuration
     if made is not None and made.name:
         words = f"its node was made from MachineConfiguration {made.name}, and none selects it now"
-        return Say(True, f"{words}: name one in spec.configurationRef, or give it labels that one selects")
+        return SetPending(True, f"{words}: name one in spec.configurationRef, or give it labels that one selects")
     if any(condition.type == ConditionType.CONFIGURATION_PENDING for condition in machine.status.conditions):
-        return Say(False, "no MachineConfiguration selects it: the node is made from its own spec")
-    return Nothing()
+        return SetPending(False, "no MachineConfiguration selects it: the node is made from its own spec")
+    return KeepBinding()

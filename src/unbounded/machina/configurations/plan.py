@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unbounded.machina.configurations.usage import Usage, Use
+from unbounded.machina.configurations.usage import ConfigurationUsers, VersionUsers
 
 Template = Mapping[str, Any]  # as the server stores it, with fields that this version does not know
 
 
 @dataclass(frozen=True)
-class Version:
+class ObservedVersion:
     """A MachineConfigurationVersion.
 
     Args:
         own: this configuration owns the version, and not an earlier one of the same name.
         orphan: the version has no owner.
-        going: the version is being deleted.
+        deleting: the version is being deleted.
         announced: the version is about to change, so agents must not make a node from it.
     """
 
@@ -30,61 +30,61 @@ class Version:
     in_use: str | None = None  # message of its condition; None if it has no condition yet
     own: bool = True
     orphan: bool = False
-    going: bool = False
+    deleting: bool = False
     announced: bool = False
 
 
 @dataclass(frozen=True)
-class Seen:
+class ConfigurationObservation:
     """Observation of one configuration, its versions and their users.
 
     Args:
         latest: status.latestVersion; 0 if not set.
         reserved: a number that this process has reserved in the status for a version that does not exist yet.
-        going: the configuration is being deleted.
+        deleting: the configuration is being deleted.
     """
 
     name: str
     template: Template
     limit: int
     latest: int
-    versions: tuple[Version, ...]
-    usage: Usage
+    versions: tuple[ObservedVersion, ...]
+    usage: ConfigurationUsers
     reserved: int = 0
-    going: bool = False
+    deleting: bool = False
 
 
 @dataclass(frozen=True)
-class Note:
+class WriteUsers:
     """Write the users of a version to its status."""
 
-    version: Version
+    version: ObservedVersion
     deployed: bool
-    use: Use
+    use: VersionUsers
 
 
 @dataclass(frozen=True)
-class Adopt:
+class AdoptVersion:
     """Make the configuration the owner of a version without an owner."""
 
-    version: Version
+    version: ObservedVersion
 
 
 @dataclass(frozen=True)
-class Reserve:
+class ReserveNumber:
     """Write status.latestVersion before the version exists, so that the number of a deleted version is not reused."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Create:
+class CreateVersion:
     number: int
     template: Template
 
 
 @dataclass(frozen=True)
-class Announce:
+class AnnounceChange:
     """Announce that a version is about to change.
 
     An agent that locks its Machine for the version later reads the announcement. A live read before the change finds
@@ -92,34 +92,43 @@ class Announce:
     agents that did so earlier. So a version never changes under a node that is made from it.
     """
 
-    version: Version
+    version: ObservedVersion
 
 
 @dataclass(frozen=True)
-class Withdraw:
+class WithdrawChange:
     """Withdraw the announcement, as the version stays as it is."""
 
-    version: Version
+    version: ObservedVersion
 
 
 @dataclass(frozen=True)
-class Edit:
-    version: Version
+class EditVersion:
+    version: ObservedVersion
     template: Template
 
 
 @dataclass(frozen=True)
-class Delete:
+class DeleteVersion:
     """Delete an unused version beyond the limit of the history."""
 
-    version: Version
+    version: ObservedVersion
 
 
-Action = Note | Adopt | Reserve | Create | Announce | Withdraw | Edit | Delete
+Action = (
+    WriteUsers
+    | AdoptVersion
+    | ReserveNumber
+    | CreateVersion
+    | AnnounceChange
+    | WithdrawChange
+    | EditVersion
+    | DeleteVersion
+)
 
 
 @dataclass(frozen=True)
-class Plan:
+class VersionsPlan:
     """Actions, in this order; observe again after them.
 
     Args:
@@ -131,7 +140,7 @@ class Plan:
     current: int
 
 
-def plan(seen: Seen) -> Plan:
+def plan(seen: ConfigurationObservation) -> VersionsPlan:
     """Decide the next actions on the versions of one configuration.
 
     The users of versions are written first: a version with a node is final.
@@ -144,7 +153,7 @@ def plan(seen: Seen) -> Plan:
     if not notes:
         changes = tuple(_changes(seen, newest, highest))
         actions = (*_withdrawals(seen, changes), *map(_announced_first, changes))
-    return Plan(actions, max(highest, seen.latest), current)
+    return VersionsPlan(actions, max(highest, seen.latest), current)
 
 
 def name_of(configuration: str, number: int) -> str:
@@ -152,55 +161,62 @@ def name_of(configuration: str, number: int) -> str:
     return f"{configuration}-v{number}"
 
 
-def _notes(seen: Seen) -> Iterator[Note]:
+def _notes(seen: ConfigurationObservation) -> Iterator[WriteUsers]:
     for version in (one for one in seen.versions if one.own):
-        use = seen.usage.versions.get(version.number, Use())
+        use = seen.usage.versions.get(version.number, VersionUsers())
         deployed = version.deployed or bool(use.made)
         said = (version.deployed, version.deployed_machines, version.in_use)
         if said != (deployed, len(use.made), use.text):
-            yield Note(version, deployed, use)
+            yield WriteUsers(version, deployed, use)
 
 
-def _newest(seen: Seen) -> Version | None:
-    ours = (version for version in seen.versions if version.own and not version.going)
+def _newest(seen: ConfigurationObservation) -> ObservedVersion | None:
+    ours = (version for version in seen.versions if version.own and not version.deleting)
     return max(ours, key=lambda version: version.number, default=None)
 
 
-def _changes(seen: Seen, newest: Version | None, highest: int) -> Iterator[Action]:
-    if seen.going:
+def _changes(seen: ConfigurationObservation, newest: ObservedVersion | None, highest: int) -> Iterator[Action]:
+    if seen.deleting:
         return
-    orphans = [version for version in seen.versions if version.orphan and not version.going]
+    orphans = [version for version in seen.versions if version.orphan and not version.deleting]
     if orphans:
-        yield from map(Adopt, orphans)
+        yield from map(AdoptVersion, orphans)
     elif newest is None or (newest.template != seen.template and newest.deployed):
         number = max(highest, seen.latest) + 1
         if seen.reserved == seen.latest and seen.reserved > highest:
-            yield Create(seen.reserved, seen.template)
+            yield CreateVersion(seen.reserved, seen.template)
         else:
-            yield Reserve(number)
+            yield ReserveNumber(number)
     elif newest.template != seen.template:
-        yield Edit(newest, seen.template)
+        yield EditVersion(newest, seen.template)
     else:
-        yield from map(Delete, _too_many(seen, newest))
+        yield from map(DeleteVersion, _too_many(seen, newest))
 
 
 def _announced_first(action: Action) -> Action:
-    return Announce(action.version) if isinstance(action, Edit | Delete) and not action.version.announced else action
+    return (
+        AnnounceChange(action.version)
+        if isinstance(action, EditVersion | DeleteVersion) and not action.version.announced
+        else action
+    )
 
 
-def _withdrawals(seen: Seen, changes: tuple[Action, ...]) -> Iterator[Withdraw]:
-    changing = [action.version.name for action in changes if isinstance(action, Edit | Delete)]
+def _withdrawals(seen: ConfigurationObservation, changes: tuple[Action, ...]) -> Iterator[WithdrawChange]:
+    changing = [action.version.name for action in changes if isinstance(action, EditVersion | DeleteVersion)]
     for version in seen.versions:
-        if version.own and version.announced and not version.going and version.name not in changing:
-            yield Withdraw(version)
+        if version.own and version.announced and not version.deleting and version.name not in changing:
+            yield WithdrawChange(version)
 
 
-def _too_many(seen: Seen, newest: Version) -> list[Version]:
+def _too_many(seen: ConfigurationObservation, newest: ObservedVersion) -> list[ObservedVersion]:
     """Return the versions beyond the limit: never deployed ones first, and of those the oldest."""
     unused = [
         version
         for version in seen.versions
-        if version.own and not version.going and version is not newest and not seen.usage.versions.get(version.number)
+        if version.own
+        and not version.deleting
+        and version is not newest
+        and not seen.usage.versions.get(version.number)
     ]
     unused.sort(key=lambda version: (version.deployed, version.number))
     return unused[: max(len(unused) - seen.limit, 0)]

@@ -9,11 +9,11 @@ from typing import Final
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_BOUND
 
-SHOWN: Final = 5  # names in a message
+NAMED: Final = 5  # names in a message
 
 
 @dataclass(frozen=True)
-class Use:
+class VersionUsers:
     """Names of the Machines that use a configuration or a version, sorted.
 
     Args:
@@ -28,14 +28,14 @@ class Use:
     def text(self) -> str:
         """Description of the users for a message; empty if there are none."""
         parts = (("the node of {} is made from it", self.made), ("the spec of {} names it", self.named))
-        return "; ".join(form.format(shown(names)) for form, names in parts if names)
+        return "; ".join(form.format(names_text(names)) for form, names in parts if names)
 
     def __bool__(self) -> bool:
         return bool(self.made or self.named)
 
 
 @dataclass(frozen=True)
-class Usage:
+class ConfigurationUsers:
     """Users of one configuration.
 
     Args:
@@ -43,18 +43,18 @@ class Usage:
         whole: users of any version, and of the configuration without a version.
     """
 
-    versions: Mapping[int, Use]
-    whole: Use
+    versions: Mapping[int, VersionUsers]
+    whole: VersionUsers
 
 
 def configurations_of(machine: Machine) -> tuple[str, ...]:
     """Return the configurations that a Machine uses or names, as keys of an index."""
     ref = machine.spec.configuration_ref
-    names = {ref.name if ref else None, *(name for name, _number in makes(machine))}
+    names = {ref.name if ref else None, *(name for name, _number in node_versions(machine))}
     return tuple(sorted(name for name in names if name))
 
 
-def makes(machine: Machine) -> frozenset[tuple[str, int | None]]:
+def node_versions(machine: Machine) -> frozenset[tuple[str, int | None]]:
     """Return the versions that a Machine's node is made from, as (name of the configuration, number).
 
     During a recreation these are the version of the running node and the version that the agent has locked the Machine
@@ -71,7 +71,7 @@ def is_bound_by_us(machine: Machine) -> bool:
     return ref is not None and ref.version is None and machine.metadata.annotations.get(ANNOTATION_BOUND) == ref.name
 
 
-def usage_of(configuration: str, machines: Iterable[Machine]) -> Usage:
+def usage_of(configuration: str, machines: Iterable[Machine]) -> ConfigurationUsers:
     """Return the users of a configuration.
 
     Args:
@@ -81,18 +81,24 @@ def usage_of(configuration: str, machines: Iterable[Machine]) -> Usage:
     named: dict[int, list[str]] = {}
     whole: list[str] = []
     for machine in sorted(machines, key=lambda machine: machine.name):
-        for number in (number for name, number in makes(machine) if name == configuration and number is not None):
+        for number in (
+            number for name, number in node_versions(machine) if name == configuration and number is not None
+        ):
             made.setdefault(number, []).append(machine.name)
         ref = machine.spec.configuration_ref
         if ref is not None and ref.name == configuration and not is_bound_by_us(machine):
             whole.append(machine.name)
             if ref.version is not None:
                 named.setdefault(ref.version, []).append(machine.name)
-    versions = {number: Use(tuple(made.get(number, ())), tuple(named.get(number, ()))) for number in {*made, *named}}
-    return Usage(versions, Use(tuple(sorted({name for names in made.values() for name in names})), tuple(whole)))
+    versions = {
+        number: VersionUsers(tuple(made.get(number, ())), tuple(named.get(number, ()))) for number in {*made, *named}
+    }
+    return ConfigurationUsers(
+        versions, VersionUsers(tuple(sorted({name for names in made.values() for name in names})), tuple(whole))
+    )
 
 
-def shown(names: tuple[str, ...]) -> str:
+def names_text(names: tuple[str, ...]) -> str:
     """Format the first names and the number of the others."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -32,21 +32,27 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configurations.plan import (
     Action,
-    Adopt,
-    Announce,
-    Create,
-    Delete,
-    Edit,
-    Note,
-    Plan,
-    Reserve,
-    Seen,
-    Version,
-    Withdraw,
+    AdoptVersion,
+    AnnounceChange,
+    ConfigurationObservation,
+    CreateVersion,
+    DeleteVersion,
+    EditVersion,
+    ObservedVersion,
+    ReserveNumber,
+    VersionsPlan,
+    WithdrawChange,
+    WriteUsers,
     name_of,
     plan,
 )
-from unbounded.machina.configurations.usage import Usage, Use, configurations_of, makes, usage_of
+from unbounded.machina.configurations.usage import (
+    ConfigurationUsers,
+    VersionUsers,
+    configurations_of,
+    node_versions,
+    usage_of,
+)
 
 Raw = dict[str, Any]
 
@@ -64,7 +70,7 @@ def by_configuration(version: Raw) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-class VersionKeeper:
+class VersionController:
     """Controller of the versions of each configuration.
 
     Args:
@@ -119,36 +125,38 @@ class VersionKeeper:
         self._enqueue({name for one in (old, new) if one is not None for name in by_configuration(one)})
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        if _concern(old) != _concern(new):
+        if _relevant_parts(old) != _relevant_parts(new):
             self._enqueue({name for one in (old, new) if one is not None for name in configurations_of(one)})
 
     async def _reconcile(self, name: str) -> float | None:
         raw = self._configurations.get(name)
         if raw is None:
-            await self._leave(name)
+            await self._withdraw_all(name)
             return None
         configuration = msgspec.convert(raw, MachineConfiguration)
         usage = usage_of(name, self._machines.by(INDEX_CONFIGURATION, name))
-        decided = plan(self._seen(raw, configuration, usage))
+        decided = plan(self._observe(raw, configuration, usage))
         for action in decided.actions:
-            if isinstance(action, Edit | Delete):
-                await self._make_sure(name, action)
+            if isinstance(action, EditVersion | DeleteVersion):
+                await self._check_unused(name, action)
             await self._perform(action, raw, configuration)
         if decided.actions:
             return 0.0
-        await self._say(raw, decided, usage.whole)
+        await self._write_numbers(raw, decided, usage.whole)
         return None
 
-    async def _leave(self, configuration: str) -> None:
+    async def _withdraw_all(self, configuration: str) -> None:
         """Withdraw the announcements of a deleted configuration's versions that remain: they cannot change any more."""
         for raw in self._versions.by(INDEX_CONFIGURATION, configuration):
             version = _version(raw, "")
-            if version.announced and version.orphan and not version.going:
+            if version.announced and version.orphan and not version.deleting:
                 await self._announce(version, None)
 
-    def _seen(self, raw: Raw, configuration: MachineConfiguration, usage: Usage) -> Seen:
+    def _observe(
+        self, raw: Raw, configuration: MachineConfiguration, usage: ConfigurationUsers
+    ) -> ConfigurationObservation:
         meta = configuration.metadata
-        return Seen(
+        return ConfigurationObservation(
             name=meta.name,
             template=raw["spec"]["template"],
             limit=configuration.spec.revision_history_limit,
@@ -156,39 +164,39 @@ class VersionKeeper:
             versions=tuple(_version(one, meta.uid) for one in self._versions.by(INDEX_CONFIGURATION, meta.name)),
             usage=usage,
             reserved=self._reserved.get(meta.uid, 0),
-            going=meta.deletion_timestamp is not None,
+            deleting=meta.deletion_timestamp is not None,
         )
 
-    async def _make_sure(self, configuration: str, action: Edit | Delete) -> None:
+    async def _check_unused(self, configuration: str, action: EditVersion | DeleteVersion) -> None:
         """Check with a live read that no Machine locked a version before its announcement: edits cannot be undone."""
         machines = (await self._api.list(MACHINES)).items
-        use = usage_of(configuration, machines).versions.get(action.version.number, Use())
-        if use.made or (use.named and isinstance(action, Delete)):
+        use = usage_of(configuration, machines).versions.get(action.version.number, VersionUsers())
+        if use.made or (use.named and isinstance(action, DeleteVersion)):
             for machine in machines:
                 self._machines.observe(machine)
             raise Stale(f"a Machine has begun to use version {action.version.name}")
 
     async def _perform(self, action: Action, raw: Raw, configuration: MachineConfiguration) -> None:
         match action:
-            case Note(version=version):
-                await self._note(version, action)
-            case Adopt(version=version):
+            case WriteUsers(version=version):
+                await self._write_users(version, action)
+            case AdoptVersion(version=version):
                 await self._patch(version, {"metadata": {"ownerReferences": [_owner(configuration)]}})
-            case Reserve(number=number):
+            case ReserveNumber(number=number):
                 await self._status.write(raw, {"latestVersion": number})
                 self._reserved[configuration.metadata.uid] = number
-            case Create(number=number, template=template):
+            case CreateVersion(number=number, template=template):
                 await self._create(configuration, number, dict(template))
-            case Announce(version=version):
+            case AnnounceChange(version=version):
                 await self._announce(version, "true")
-            case Withdraw(version=version):
+            case WithdrawChange(version=version):
                 await self._announce(version, None)
-            case Edit(version=version, template=template):
+            case EditVersion(version=version, template=template):
                 await self._replace(version, dict(template))
-            case Delete(version=version):
+            case DeleteVersion(version=version):
                 await self._delete(version)
 
-    async def _note(self, version: Version, note: Note) -> None:
+    async def _write_users(self, version: ObservedVersion, note: WriteUsers) -> None:
         raw = self._known(version)
         status = {"deployed": note.deployed, "deployedMachines": len(note.use.made)}
         conditions = self._conditions(raw, note.use)
@@ -218,16 +226,16 @@ class VersionKeeper:
         self._versions.observe(made)
         log.info("version made", configuration=meta.name, version=number)
 
-    async def _announce(self, version: Version, said: str | None) -> None:
+    async def _announce(self, version: ObservedVersion, said: str | None) -> None:
         await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: said}}})
 
-    async def _replace(self, version: Version, template: Raw) -> None:
+    async def _replace(self, version: ObservedVersion, template: Raw) -> None:
         """Replace the whole template: a merge patch would keep the fields that the new one lacks."""
-        spec = {"template": _replacing(dict(version.template), template)}
+        spec = {"template": _replacement_patch(dict(version.template), template)}
         await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: None}}, "spec": spec})
         log.info("version edited", version=version.name)
 
-    async def _delete(self, version: Version) -> None:
+    async def _delete(self, version: ObservedVersion) -> None:
         meta = self._known(version)["metadata"]
         try:
             await self._api.delete(VERSIONS, version.name, uid=meta["uid"], resource_version=meta["resourceVersion"])
@@ -235,18 +243,18 @@ class VersionKeeper:
             return
         log.info("version deleted, as no Machine uses it", version=version.name)
 
-    def _known(self, version: Version) -> Raw:
+    def _known(self, version: ObservedVersion) -> Raw:
         raw = self._versions.get(version.name)
         if raw is None:
             raise Stale(f"version {version.name} is gone")
         return raw
 
-    async def _patch(self, version: Version, patch: Raw) -> None:
+    async def _patch(self, version: ObservedVersion, patch: Raw) -> None:
         fixed = {"resourceVersion": self._known(version)["metadata"]["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **fixed}}
         self._versions.observe(await self._api.patch(VERSIONS, version.name, body))
 
-    async def _say(self, raw: Raw, decided: Plan, use: Use) -> None:
+    async def _write_numbers(self, raw: Raw, decided: VersionsPlan, use: VersionUsers) -> None:
         """Write the status of the configuration if it differs."""
         wanted: Raw = {"latestVersion": decided.latest or None, "currentVersion": decided.current or None}
         status = raw.get("status") or {}
@@ -256,7 +264,7 @@ class VersionKeeper:
             changed["conditions"] = conditions
         await self._status.write(raw, changed)
 
-    def _conditions(self, raw: Raw, use: Use) -> list[Raw] | None:
+    def _conditions(self, raw: Raw, use: VersionUsers) -> list[Raw] | None:
         conditions = (raw.get("status") or {}).get("conditions") or []
         status, reason = ("True", "Used") if use else ("False", "Unused")
         return set_condition(conditions, CONDITION_IN_USE, status, reason, use.text, rfc3339(self._now()))
@@ -266,18 +274,18 @@ def _names(*some: Raw | None) -> set[str]:
     return {one["metadata"]["name"] for one in some if one is not None}
 
 
-def _concern(machine: Machine | None) -> object:
+def _relevant_parts(machine: Machine | None) -> object:
     """Return the parts of a Machine that determine the use of configurations."""
     if machine is None:
         return None
-    return machine.spec.configuration_ref, makes(machine), machine.metadata.annotations
+    return machine.spec.configuration_ref, node_versions(machine), machine.metadata.annotations
 
 
-def _version(raw: Raw, owner_uid: str) -> Version:
+def _version(raw: Raw, owner_uid: str) -> ObservedVersion:
     known = msgspec.convert(raw, MachineConfigurationVersion)
     used = find_condition((raw.get("status") or {}).get("conditions") or [], CONDITION_IN_USE)
     owners = [owner.uid for owner in known.metadata.owner_references]
-    return Version(
+    return ObservedVersion(
         name=known.metadata.name,
         number=known.spec.version,
         template=raw["spec"]["template"],
@@ -286,7 +294,7 @@ def _version(raw: Raw, owner_uid: str) -> Version:
         in_use=None if used is None else str(used.get("message", "")),
         own=owner_uid in owners,
         orphan=not owners,
-        going=known.metadata.deletion_timestamp is not None,
+        deleting=known.metadata.deletion_timestamp is not None,
         announced=known.about_to_change,
     )
 
@@ -302,11 +310,13 @@ def _owner(configuration: MachineConfiguration) -> Raw:
     }
 
 
-def _replacing(old: Raw, new: Raw) -> Raw:
+def _replacement_patch(old: Raw, new: Raw) -> Raw:
     """Return a merge patch that turns `old` into `new`, with null for removed keys."""
     gone: Raw = {key: None for key in old if key not in new}
     kept = {
-        key: _replacing(old[key], value) if isinstance(value, dict) and isinstance(old.get(key), dict) else value
+        key: _replacement_patch(old[key], value)
+        if isinstance(value, dict) and isinstance(old.get(key), dict)
+        else value
         for key, value in new.items()
     }
     return {**gone, **kept}

@@ -15,9 +15,9 @@ from typing import Final
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.logs import Log
+from unbounded.machina.machines.eligibility import is_first, repeats
 from unbounded.machina.machines.outcome import OutOfTime
-from unbounded.machina.machines.runs import Run, Runs
-from unbounded.machina.machines.wanted import is_first, repeats
+from unbounded.machina.machines.runs import HostRun, HostRuns
 from unbounded.machina.provisioning.model import (
     Finished,
     HostRefuses,
@@ -25,38 +25,38 @@ from unbounded.machina.provisioning.model import (
     Installer,
     Interrupted,
     NoRun,
-    Remote,
-    Running,
+    ObservedRun,
+    RunInProgress,
 )
-from unbounded.machina.ssh.model import FirstUse, Route, Shell, Ssh
+from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRoute
 
-AGAIN: Final = Backoff(2.0, 30.0)  # between connections to a host on which an install may run
-OVER_S: Final = 120.0  # beyond the limit of the install, for the host to stop it and report that
-BEGINS: Final = 3  # starts of one attempt: it may have to wait for an older install before its own
+RECONNECT: Final = Backoff(2.0, 30.0)  # between connections to a host on which an install may run
+REPORT_MARGIN_S: Final = 120.0  # beyond the limit of the install, for the host to stop it and report that
+MAX_STARTS: Final = 3  # starts of one attempt: it may have to wait for an older install before its own
 
 log = Log("machines")
 
 
 @dataclass(frozen=True)
-class Way:
+class HostRoute:
     """Route to a host.
 
     Args:
         generation: of the Machine that the route was read from.
     """
 
-    route: Route
+    route: SshRoute
     generation: int
 
 
 @dataclass(frozen=True)
-class Job:
+class AttemptJob:
     """Data of one attempt.
 
     Args:
         resume: the attempt was started before and may run on the host.
         host: host:port of the attempt, which must not change; None if it was not recorded.
-        way: returns the route; called before every login, as Secrets may be replaced meanwhile.
+        route: returns the route; called before every login, as Secrets may be replaced meanwhile.
         cannot_begin: raised if an install would have to be started; None if it can be.
     """
 
@@ -64,14 +64,14 @@ class Job:
     attempt: str
     resume: bool
     host: str | None
-    way: Callable[[], Awaitable[Way]]
+    route: Callable[[], Awaitable[HostRoute]]
     first_use: FirstUse
     install: Install
     cannot_begin: Failure | None = None
 
 
 @dataclass(frozen=True)
-class Limits:
+class AttemptLimits:
     """Limits of an attempt.
 
     Args:
@@ -83,7 +83,9 @@ class Limits:
     silence_s: float
 
 
-async def carry_out(job: Job, run: Run, runs: Runs, ssh: Ssh, installer: Installer, limits: Limits) -> Remote:
+async def carry_out(
+    job: AttemptJob, run: HostRun, runs: HostRuns, ssh: Ssh, installer: Installer, limits: AttemptLimits
+) -> ObservedRun:
     """Carry out an attempt and return the result of the install on the host.
 
     Raises:
@@ -91,7 +93,10 @@ async def carry_out(job: Job, run: Run, runs: Runs, ssh: Ssh, installer: Install
     """
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(limits.whole_s + OVER_S) as whole, asyncio.timeout(limits.silence_s) as silence:
+        async with (
+            asyncio.timeout(limits.whole_s + REPORT_MARGIN_S) as whole,
+            asyncio.timeout(limits.silence_s) as silence,
+        ):
 
             def heard() -> None:
                 if not silence.expired():
@@ -99,11 +104,11 @@ async def carry_out(job: Job, run: Run, runs: Runs, ssh: Ssh, installer: Install
 
             def runs_since(seconds: float) -> None:
                 if not whole.expired():
-                    whole.reschedule(loop.time() + max(limits.whole_s + OVER_S - seconds, 0.0))
+                    whole.reschedule(loop.time() + max(limits.whole_s + REPORT_MARGIN_S - seconds, 0.0))
 
-            run.on_word = heard
+            run.on_news = heard
             run.sent = run.touched = job.resume
-            return await _until_it_ended(_Host(job, run, runs, installer, runs_since), ssh)
+            return await _until_ended(_AttemptSteps(job, run, runs, installer, runs_since), ssh)
     except TimeoutError as error:
         if whole.expired():
             raise OutOfTime(f"the install has not ended within {limits.whole_s / 60:.0f} minutes") from error
@@ -113,14 +118,14 @@ async def carry_out(job: Job, run: Run, runs: Runs, ssh: Ssh, installer: Install
         raise Transient(f"{run.step}: no answer in time") from error
 
 
-async def _until_it_ended(host: _Host, ssh: Ssh) -> Remote:
+async def _until_ended(host: _AttemptSteps, ssh: Ssh) -> ObservedRun:
     job, run = host.job, host.run
     failures = 0
     lost: Failure
     while True:
         try:
             run.step = "logging in to the host"
-            way = await job.way()
+            way = await job.route()
             host.accept(way)
             async with ssh.login(way.route, on_first_use=job.first_use) as shell:
                 failures = 0
@@ -134,21 +139,21 @@ async def _until_it_ended(host: _Host, ssh: Ssh) -> Remote:
         failures += 1
         run.step = f"the install may run on; connecting again after: {lost}"
         log.debug("line to the host lost", machine=job.machine, attempt=job.attempt, error=str(lost))
-        await asyncio.sleep(AGAIN.after(failures))
+        await asyncio.sleep(RECONNECT.after(failures))
 
 
 @dataclass
-class _Host:
+class _AttemptSteps:
     """Steps of an attempt after the login."""
 
-    job: Job
-    run: Run
-    runs: Runs
+    job: AttemptJob
+    run: HostRun
+    runs: HostRuns
     installer: Installer
     runs_since: Callable[[float], None]
     begun: int = 0
 
-    def accept(self, way: Way) -> None:
+    def accept(self, way: HostRoute) -> None:
         """Use a route; raise Rejected if it leads to another host, as the install would run on two hosts under one
         name.
         """
@@ -156,11 +161,11 @@ class _Host:
             raise Rejected(f"spec.ssh.host was changed while {self.job.host} was set up")
         self.run.version, self.run.generation = way.route.host.identity.version, way.generation
 
-    async def work(self, shell: Shell) -> Remote:
-        remote = await (self._begin(shell) if self._is_new() else self._look(shell))
+    async def work(self, shell: Shell) -> ObservedRun:
+        remote = await (self._begin(shell) if self._is_new() else self._observe(shell))
         while True:
             match remote:
-                case Running():
+                case RunInProgress():
                     remote = await self._follow(shell, remote)
                 case Finished() | Interrupted() if self._is_its_end(remote):
                     await self._clear(shell)
@@ -172,11 +177,11 @@ class _Host:
         """Return whether the host can know neither this attempt nor an earlier one with the same goal."""
         return not self.run.sent and is_first(self.job.attempt)
 
-    async def _look(self, shell: Shell) -> Remote:
+    async def _observe(self, shell: Shell) -> ObservedRun:
         self.run.step = "asking the host what runs there"
-        remote = await self.installer.look(shell, self.job.install.uid)
+        remote = await self.installer.observe(shell, self.job.install.uid)
         self.run.touched = self.run.touched or remote != NoRun()
-        self.run.on_word()
+        self.run.on_news()
         return remote
 
     def _is_its_end(self, remote: Finished | Interrupted) -> bool:
@@ -187,10 +192,10 @@ class _Host:
             return True
         return isinstance(remote, Finished) and remote.status == 0 and repeats(self.job.attempt, remote.attempt)
 
-    async def _begin(self, shell: Shell) -> Remote:
+    async def _begin(self, shell: Shell) -> ObservedRun:
         if self.job.cannot_begin is not None:
             raise self.job.cannot_begin
-        if self.begun >= BEGINS:
+        if self.begun >= MAX_STARTS:
             raise Transient("the install was begun, and the host knows nothing of it")
         self.begun += 1
         before, self.run.touched = self.run.touched, True
@@ -205,10 +210,10 @@ class _Host:
                 self.run.touched = before
             raise
         self.run.sent = True
-        self.run.on_word()
+        self.run.on_news()
         return remote
 
-    async def _follow(self, shell: Shell, running: Running) -> Remote:
+    async def _follow(self, shell: Shell, running: RunInProgress) -> ObservedRun:
         self.run.sent = True
         if running.attempt == self.job.attempt:
             self.run.step = "the install runs"
@@ -216,11 +221,11 @@ class _Host:
         else:
             self.run.step = "an older install runs; it is waited for"
         if running.progress:
-            self.runs.said(self.job.machine, self.run, running.progress)
-        return await self.installer.follow(shell, self.job.install, self._tell)
+            self.runs.report_progress(self.job.machine, self.run, running.progress)
+        return await self.installer.follow(shell, self.job.install, self._report_progress)
 
-    def _tell(self, text: str) -> None:
-        self.runs.said(self.job.machine, self.run, text)
+    def _report_progress(self, text: str) -> None:
+        self.runs.report_progress(self.job.machine, self.run, text)
 
     async def _clear(self, shell: Shell) -> bool:
         """Clear the run's folder; return False if the host refuses that, too.

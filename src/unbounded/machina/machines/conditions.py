@@ -20,9 +20,9 @@ from unbounded.api.conditions import (
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine, SSHHop
 from unbounded.api.meta import Condition
-from unbounded.machina.machines.model import Set
-from unbounded.machina.machines.same_host import host_words
-from unbounded.machina.ssh.model import SshRejected, SshTransient, SshUncertain, Trouble
+from unbounded.machina.machines.model import SetCondition
+from unbounded.machina.machines.same_host import host_text
+from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient, SshUncertain
 
 _R = ConditionReason
 _REASONS: Final = frozenset(CONDITIONS[ConditionType.PROVISIONING].reasons)
@@ -33,10 +33,10 @@ ON_HOLD: Final = "OnHold"  # not started, without a fault: the next observation 
 COMPLETED: Final = "The install has ended well"
 
 
-def trouble_of(failure: Failure) -> str:
+def failure_name(failure: Failure) -> str:
     """Return the value of `status.provisioning.failure` for an error."""
     if isinstance(failure, SshTransient | SshRejected | SshUncertain):
-        return str(getattr(failure, "trouble", Trouble.LOST))
+        return str(getattr(failure, "reason", SshReason.LOST))
     return FAILED
 
 
@@ -45,96 +45,96 @@ def reason_of(failure: str) -> ConditionReason:
     return ConditionReason(failure) if failure in _REASONS else _R.FAILED
 
 
-def reachable() -> Set:
-    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.TRUE, _R.REACHABLE, "The SSH port answers")
+def reachable() -> SetCondition:
+    return SetCondition(ConditionType.SSH_REACHABLE, ConditionStatus.TRUE, _R.REACHABLE, "The SSH port answers")
 
 
-def unreachable(words: str, reason: ConditionReason, hop: SSHHop) -> Set:
-    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.FALSE, reason, words, hop=hop)
+def unreachable(words: str, reason: ConditionReason, hop: SSHHop) -> SetCondition:
+    return SetCondition(ConditionType.SSH_REACHABLE, ConditionStatus.FALSE, reason, words, hop=hop)
 
 
-def probe_failed(error: SshTransient | SshRejected) -> Set:
+def probe_failed(error: SshTransient | SshRejected) -> SetCondition:
     """Return SSHReachable for a failed probe, of the host or of the bastion."""
-    return unreachable(str(error), ConditionReason(error.trouble), error.hop)
+    return unreachable(str(error), ConditionReason(error.reason), error.hop)
 
 
-def not_tried() -> Set:
-    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN, _R.PENDING, "SSH was not tried yet")
+def not_tried() -> SetCondition:
+    return SetCondition(ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN, _R.PENDING, "SSH was not tried yet")
 
 
-def running(message: str) -> Set:
-    return Set(ConditionType.PROVISIONING, ConditionStatus.TRUE, _R.IN_PROGRESS, message)
+def running(message: str) -> SetCondition:
+    return SetCondition(ConditionType.PROVISIONING, ConditionStatus.TRUE, _R.IN_PROGRESS, message)
 
 
-def not_run(message: str = "") -> Set:
-    return Set(ConditionType.PROVISIONING, ConditionStatus.UNKNOWN, _R.NOT_RUN, message)
+def not_run(message: str = "") -> SetCondition:
+    return SetCondition(ConditionType.PROVISIONING, ConditionStatus.UNKNOWN, _R.NOT_RUN, message)
 
 
-def waiting(message: str, reason: ConditionReason = _R.WAITING) -> Set:
-    return Set(ConditionType.PROVISIONING, ConditionStatus.UNKNOWN, reason, message)
+def waiting(message: str, reason: ConditionReason = _R.WAITING) -> SetCondition:
+    return SetCondition(ConditionType.PROVISIONING, ConditionStatus.UNKNOWN, reason, message)
 
 
-def completed(message: str = COMPLETED) -> Set:
-    return Set(ConditionType.PROVISIONING, ConditionStatus.FALSE, _R.COMPLETED, message)
+def completed(message: str = COMPLETED) -> SetCondition:
+    return SetCondition(ConditionType.PROVISIONING, ConditionStatus.FALSE, _R.COMPLETED, message)
 
 
-def failed(reason: ConditionReason, message: str) -> Set:
-    return Set(ConditionType.PROVISIONING, ConditionStatus.FALSE, reason, message)
+def failed(reason: ConditionReason, message: str) -> SetCondition:
+    return SetCondition(ConditionType.PROVISIONING, ConditionStatus.FALSE, reason, message)
 
 
-def provisioned(generation: int) -> Set:
+def provisioned(generation: int) -> SetCondition:
     words = "The host was set up"
-    return Set(ConditionType.PROVISIONED, ConditionStatus.TRUE, _R.PROVISIONED, words, generation)
+    return SetCondition(ConditionType.PROVISIONED, ConditionStatus.TRUE, _R.PROVISIONED, words, generation)
 
 
-def never_provisioned(message: str = "") -> Set:
-    return Set(ConditionType.PROVISIONED, ConditionStatus.UNKNOWN, _R.NOT_RUN, message)
+def never_provisioned(message: str = "") -> SetCondition:
+    return SetCondition(ConditionType.PROVISIONED, ConditionStatus.UNKNOWN, _R.NOT_RUN, message)
 
 
-def was_reset() -> Set:
+def was_reset() -> SetCondition:
     words = "An AgentReset has taken the host back; `kubectl unbounded machine allow-join` lets it be set up again"
-    return Set(ConditionType.PROVISIONED, ConditionStatus.FALSE, _R.RESET, words)
+    return SetCondition(ConditionType.PROVISIONED, ConditionStatus.FALSE, _R.RESET, words)
 
 
-def resetting(message: str) -> Set:
-    return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, _R.IN_PROGRESS, message)
+def resetting(message: str) -> SetCondition:
+    return SetCondition(ConditionType.HOST_RESET, ConditionStatus.FALSE, _R.IN_PROGRESS, message)
 
 
-def reset_failed(message: str, reason: ConditionReason = _R.FAILED, hop: SSHHop | None = None) -> Set:
-    return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, reason, message, hop=hop)
+def reset_failed(message: str, reason: ConditionReason = _R.FAILED, hop: SSHHop | None = None) -> SetCondition:
+    return SetCondition(ConditionType.HOST_RESET, ConditionStatus.FALSE, reason, message, hop=hop)
 
 
-def exclusive(machine: Machine, sharing: Sequence[Machine]) -> tuple[Set, ...]:
+def exclusive(machine: Machine, sharing: Sequence[Machine]) -> tuple[SetCondition, ...]:
     """Return the condition about other Machines that name the same host; empty if there never were any."""
     if sharing:
         others = named_alike(one.name for one in sharing)
-        words = f"{others} the same SSH host, {host_words(machine)}: one of them at most is set up"
-        return (Set(ConditionType.HOST_EXCLUSIVE, ConditionStatus.FALSE, _R.DUPLICATE_HOST, words),)
-    if said(machine, ConditionType.HOST_EXCLUSIVE) is None:
+        words = f"{others} the same SSH host, {host_text(machine)}: one of them at most is set up"
+        return (SetCondition(ConditionType.HOST_EXCLUSIVE, ConditionStatus.FALSE, _R.DUPLICATE_HOST, words),)
+    if current(machine, ConditionType.HOST_EXCLUSIVE) is None:
         return ()
     words = "No other Machine names its SSH host any more"
-    return (Set(ConditionType.HOST_EXCLUSIVE, ConditionStatus.TRUE, _R.RESOLVED, words),)
+    return (SetCondition(ConditionType.HOST_EXCLUSIVE, ConditionStatus.TRUE, _R.RESOLVED, words),)
 
 
-def said(machine: Machine, kind: ConditionType) -> Condition | None:
+def current(machine: Machine, kind: ConditionType) -> Condition | None:
     """Return the Machine's condition of this type."""
     return next((one for one in machine.status.conditions if one.type == kind), None)
 
 
-def unless_said(machine: Machine, one: Set) -> Set:
+def with_current_message(machine: Machine, one: SetCondition) -> SetCondition:
     """Keep the current message of a condition with the same reason: it describes the failure in more detail."""
-    known = said(machine, one.kind)
+    known = current(machine, one.kind)
     if known is None or (known.status, known.reason) != (one.status, one.reason):
         return one
     return replace(one, message=known.message)
 
 
 def is_true(machine: Machine, kind: ConditionType) -> bool:
-    condition = said(machine, kind)
+    condition = current(machine, kind)
     return condition is not None and condition.status == ConditionStatus.TRUE
 
 
-def with_set(machine: Machine, sets: Iterable[Set], *, now: str) -> list[dict[str, Any]] | None:
+def merged_conditions(machine: Machine, sets: Iterable[SetCondition], *, now: str) -> list[dict[str, Any]] | None:
     """Return all conditions of the Machine with these merged, to be written whole; None if nothing changes."""
     before: Sequence[Mapping[str, Any]] = [msgspec.to_builtins(one) for one in machine.status.conditions]
     conditions, changed = list(map(dict, before)), False
@@ -152,9 +152,9 @@ def with_set(machine: Machine, sets: Iterable[Set], *, now: str) -> list[dict[st
     return conditions if changed else None
 
 
-def after(machine: Machine, sets: Iterable[Set]) -> tuple[Condition, ...]:
+def after(machine: Machine, sets: Iterable[SetCondition]) -> tuple[Condition, ...]:
     """Return the Machine's conditions as they are once these are set."""
-    merged = with_set(machine, sets, now="")
+    merged = merged_conditions(machine, sets, now="")
     if merged is None:
         return machine.status.conditions
     return tuple(msgspec.convert(one, Condition) for one in merged)

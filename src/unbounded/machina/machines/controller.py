@@ -21,40 +21,40 @@ from unbounded.kube.events import MESSAGE_CHARACTERS
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.machina.machines.attempts import Job, Limits, Way, carry_out
+from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostRoute, carry_out
 from unbounded.machina.machines.conditions import ON_HOLD
 from unbounded.machina.machines.credentials import SecretReader, keyless_route
 from unbounded.machina.machines.installing import install_of
-from unbounded.machina.machines.memory import Asked, Memory, tried_with
+from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
 from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.model import (
-    AskForReset,
-    CountAsDone,
-    GiveBack,
-    HoldForReset,
-    LetGo,
-    Observed,
-    Plan,
+    CreateAgentReset,
+    MachineObservation,
+    MachinePlan,
     ProbeHost,
     Provision,
+    RecordEnd,
+    RecordLateSuccess,
+    RemoveFinalizer,
     ResetOverSsh,
+    SetFinalizer,
     SetNodeRef,
     StopAttempt,
     UpdateNode,
 )
-from unbounded.machina.machines.observe import Facts, MachineCaches, Means, Observer
+from unbounded.machina.machines.observe import AttemptInputs, FactsSource, MachineCaches, Observer
 from unbounded.machina.machines.outcome import CannotBegin, OnHold
-from unbounded.machina.machines.perform import Writer
-from unbounded.machina.machines.pins import Pins
+from unbounded.machina.machines.perform import MachineWriter
+from unbounded.machina.machines.pins import PinWriter
 from unbounded.machina.machines.plan import TIMES, plan
 from unbounded.machina.machines.probing import Prober
-from unbounded.machina.machines.refused import known_refusal, refused_words
-from unbounded.machina.machines.resetting import reset_over_ssh
-from unbounded.machina.machines.runs import Run, Runs
-from unbounded.machina.machines.same_host import as_of_host, sharing_host
-from unbounded.machina.machines.settings import Settings
-from unbounded.machina.provisioning.model import Installer, Remote
-from unbounded.machina.ssh.model import Route, Ssh, SshRejected, SshTransient
+from unbounded.machina.machines.refused_keys import known_refusal, refused_message
+from unbounded.machina.machines.runs import HostRun, HostRuns
+from unbounded.machina.machines.same_host import parts_for_host, sharing_host
+from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.machines.ssh_reset import reset_over_ssh
+from unbounded.machina.provisioning.model import Installer, ObservedRun
+from unbounded.machina.ssh.model import Ssh, SshRejected, SshRoute, SshTransient
 from unbounded.operations.announcing import Announce, silence
 
 WORKERS: Final = 8
@@ -69,19 +69,19 @@ class Ports:
     api: Api
     ssh: Ssh
     installer: Installer
-    facts: Facts
+    facts: FactsSource
     announce: Announce = silence
     now: WallClock = utc_now
 
 
-class Machines:
+class MachineController:
     """Controller of Machines: probes, provisions and resets them, and follows their Nodes, while this process leads."""
 
     def __init__(
         self,
         ports: Ports,
         caches: MachineCaches,
-        settings: Settings,
+        settings: ProvisioningSettings,
         *,
         metrics: MachineMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
@@ -90,13 +90,13 @@ class Machines:
         self._caches = caches
         self._settings = settings
         self._metrics = metrics or MachineMetrics()
-        self._memory: dict[str, Memory] = {}
+        self._memory: dict[str, MachineState] = {}
         self._controller: Controller[str] = Controller(
             "machines", self._reconcile, workers=WORKERS, metrics=loop_metrics
         )
-        self._attempts = Runs(settings.attempts_at_once, self._wake)
-        self._resets = Runs(settings.attempts_at_once, self._wake)
-        self._metrics.count_running(lambda: self._attempts.at_work)
+        self._attempts = HostRuns(settings.attempts_at_once, self._wake)
+        self._resets = HostRuns(settings.attempts_at_once, self._wake)
+        self._metrics.count_running(lambda: self._attempts.active)
         self._metrics.count_connections(lambda: ports.ssh.connections)
         self._group = asyncio.TaskGroup()
         reader = SecretReader(ports.api)
@@ -112,8 +112,8 @@ class Machines:
             self._controller.enqueue,
             now=ports.now,
         )
-        self._writer = Writer(ports.api, caches.machines, caches.nodes, ports.announce, now=ports.now)
-        self._pins = Pins(ports.api, caches.machines, ports.announce)
+        self._writer = MachineWriter(ports.api, caches.machines, caches.nodes, ports.announce, now=ports.now)
+        self._pins = PinWriter(ports.api, caches.machines, ports.announce)
         self._prober = Prober(ports.ssh, settings.probe_workers, self._metrics)
 
     async def run(self) -> None:
@@ -123,7 +123,7 @@ class Machines:
             caches.machines.subscribed(self._machine_changed),
             caches.nodes.subscribed(self._node_changed),
             caches.operations.subscribed(self._operation_changed),
-            caches.pause.subscribed(lambda _old, _new: self._look_at_all()),
+            caches.pause.subscribed(lambda _old, _new: self._enqueue_all()),
         ):
             try:
                 async with self._group:
@@ -133,7 +133,7 @@ class Machines:
 
     # ---- what is looked at, and when
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         for machine in self._caches.machines.all():
             self._controller.enqueue(machine.name)
 
@@ -141,14 +141,14 @@ class Machines:
         either = new or old
         if either is not None:
             self._controller.enqueue(either.name)
-        if as_of_host(old) != as_of_host(new):
+        if parts_for_host(old) != parts_for_host(new):
             for machine in filter(None, (old, new)):
                 for other in sharing_host(self._caches.machines, machine):
                     self._controller.enqueue(other.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Enqueue the Machines of a Node. Frequent heartbeats are ignored."""
-        if old is not None and new is not None and _shown(old) == _shown(new):
+        if old is not None and new is not None and _relevant_parts(old) == _relevant_parts(new):
             return
         for node in (old, new):
             if node is not None:
@@ -164,7 +164,7 @@ class Machines:
     def _wake(self, machine: str, after_s: float) -> None:
         self._controller.queue.add_after(machine, after_s)
 
-    def _looked(self, name: str, memory: Memory, error: SshTransient | SshRejected | None) -> None:
+    def _probe_ended(self, name: str, memory: MachineState, error: SshTransient | SshRejected | None) -> None:
         memory.probe_over(error, asyncio.get_running_loop().time())
         self._controller.enqueue(name)
 
@@ -179,9 +179,9 @@ class Machines:
         if machine is None:
             return None
         if memory is None:
-            memory = self._memory.setdefault(name, Memory(machine.metadata.uid))
+            memory = self._memory.setdefault(name, MachineState(machine.metadata.uid))
         try:
-            return await self._look(machine, memory)
+            return await self._reconcile_machine(machine, memory)
         except Exception as error:
             self._leave_queues(name)  # a Machine that cannot be observed must not delay others
             if isinstance(error, NotFound):  # deleted meanwhile
@@ -195,51 +195,60 @@ class Machines:
         await self._attempts.stop(name)
         await self._resets.stop(name)
 
-    async def _look(self, machine: Machine, memory: Memory) -> float | None:
-        seen, means = await self._observer.look(machine, memory)
+    async def _reconcile_machine(self, machine: Machine, memory: MachineState) -> float | None:
+        observed, means = await self._observer.observe(machine, memory)
         runs = self._attempts if machine.metadata.deletion_timestamp is None else self._resets
-        seen = replace(seen, room=runs.free > 0)
-        planned = plan(seen, replace(TIMES, secret_s=max(TIMES.secret_s, self._observer.secrets_every_s)))
+        observed = replace(observed, has_capacity=runs.free > 0)
+        planned = plan(observed, replace(TIMES, secret_s=max(TIMES.secret_s, self._observer.secrets_every_s)))
         begins = any(isinstance(action, Provision | ResetOverSsh) for action in planned.actions)
-        with runs.place(machine.name) if begins else nullcontext():
-            if begins or not seen.reading:  # else it is not known yet whether it would begin
-                self._queue_up(runs, seen, planned, memory)
+        with runs.reserve(machine.name) if begins else nullcontext():
+            if begins or not observed.reading:  # else it is not known yet whether it would begin
+                self._update_queues(runs, observed, planned, memory)
             for action in planned.actions:
                 if isinstance(action, StopAttempt):
                     await self._attempts.stop(machine.name)
-            written = await self._writer.status(seen, planned, means)
-            acted = self._acted(seen, written, planned, means, memory)
+            written = await self._writer.status(observed, planned, means)
+            acted = self._act(observed, written, planned, means, memory)
         others = [action for action in planned.actions if isinstance(action, _WRITES)]
         acted = await self._writer.write(written, others) or acted
-        return 0.0 if acted else planned.look_again_s
+        return 0.0 if acted else planned.requeue_after_s
 
-    def _queue_up(self, runs: Runs, seen: Observed, planned: Plan, memory: Memory) -> None:
+    def _update_queues(
+        self, runs: HostRuns, observed: MachineObservation, planned: MachinePlan, memory: MachineState
+    ) -> None:
         """Queue a Machine that lacks only a free slot; remove any other from the queues, as it would delay the next
         ones.
         """
-        memory.queued(asyncio.get_running_loop().time(), waits=planned.waits_for_room and seen.reset is None)
-        if planned.waits_for_room:
-            runs.wait(seen.machine.name)
+        memory.queued(asyncio.get_running_loop().time(), waits=planned.waits_for_capacity and observed.reset is None)
+        if planned.waits_for_capacity:
+            runs.enqueue(observed.machine.name)
         else:
-            self._leave_queues(seen.machine.name)
+            self._leave_queues(observed.machine.name)
 
     def _leave_queues(self, name: str) -> None:
         for runs in (self._attempts, self._resets):
-            runs.leave(name)
+            runs.dequeue(name)
 
-    def _acted(self, seen: Observed, machine: Machine, planned: Plan, means: Means, memory: Memory) -> bool:
+    def _act(
+        self,
+        observed: MachineObservation,
+        machine: Machine,
+        planned: MachinePlan,
+        means: AttemptInputs,
+        memory: MachineState,
+    ) -> bool:
         """Carry out actions outside the API or inside this process; return whether to observe again at once."""
         acted = False
         for action in planned.actions:
             match action:
                 case ProbeHost():
-                    self._probe(seen, machine, memory)
+                    self._probe(observed, machine, memory)
                 case Provision():
-                    self._provision(seen, machine, action, means, memory)
-                case GiveBack():
-                    self._given_back(machine, action)
+                    self._provision(observed, machine, action, means, memory)
+                case RecordEnd():
+                    self._report_end(machine, action)
                     acted = True
-                case CountAsDone():
+                case RecordLateSuccess():
                     self._ports.announce(machine, "Normal", "Provisioned", f"{action.why}: the host is set up")
                     log.info("provisioned after all", machine=machine.name, attempt=action.attempt)
                 case ResetOverSsh():
@@ -250,24 +259,26 @@ class Machines:
                     pass
         return acted
 
-    def _probe(self, seen: Observed, machine: Machine, memory: Memory) -> None:
+    def _probe(self, observed: MachineObservation, machine: Machine, memory: MachineState) -> None:
         """Probe the SSH port; cancel a probe of the previous address."""
         memory.give_up_probe()
-        memory.probing = Asked(machine.metadata.generation, seen.needs.bastion_version if seen.needs else "")
-        route, told = partial(self._probe_route, machine), partial(self._looked, machine.name, memory)
+        memory.probing = ProbeInput(
+            machine.metadata.generation, observed.needs.bastion_version if observed.needs else ""
+        )
+        route, told = partial(self._probe_route, machine), partial(self._probe_ended, machine.name, memory)
         memory.probe_task = self._prober.start(self._group, machine.name, route, self._pins.of(machine), told)
 
-    async def _probe_route(self, machine: Machine) -> Route:
+    async def _probe_route(self, machine: Machine) -> SshRoute:
         """Return the route of a probe. Only the login to a bastion needs keys."""
         ssh = machine.spec.ssh
         if ssh is not None and ssh.bastion is None:
             return keyless_route(machine)
         return await self._route(machine.name, machine.metadata.uid)
 
-    async def _route(self, name: str, uid: str) -> Route:
-        return (await self._way(name, uid)).route
+    async def _route(self, name: str, uid: str) -> SshRoute:
+        return (await self._host_route(name, uid)).route
 
-    async def _way(self, name: str, uid: str) -> Way:
+    async def _host_route(self, name: str, uid: str) -> HostRoute:
         """Return the current route to the host: the Secret and the pin may have changed since the plan."""
         machine = self._caches.machines.get(name)
         if machine is None or machine.metadata.uid != uid or machine.spec.ssh is None:
@@ -275,38 +286,47 @@ class Machines:
         credentials = await self._observer.credentials(machine)
         if credentials.route is None or credentials.key is not None or credentials.bastion_key is not None:
             raise Rejected(credentials.address or credentials.key or credentials.bastion_key or "no way to the host")
-        return Way(credentials.route, machine.metadata.generation or 0)
+        return HostRoute(credentials.route, machine.metadata.generation or 0)
 
     # ---- attempts
 
-    def _provision(self, seen: Observed, machine: Machine, action: Provision, means: Means, memory: Memory) -> None:
+    def _provision(
+        self,
+        observed: MachineObservation,
+        machine: Machine,
+        action: Provision,
+        means: AttemptInputs,
+        memory: MachineState,
+    ) -> None:
         memory.own = action.attempt
-        if seen.needs is not None:
-            memory.tried = tried_with(machine, seen.needs)
-        install, lacks = install_of(machine, action.attempt, means.facts, means.token, self._settings, seen.template)
-        if lacks is None and seen.needs is not None and seen.needs.token is not None:
-            lacks = CannotBegin(seen.needs.token_reason, seen.needs.token)
+        if observed.needs is not None:
+            memory.tried = credentials_used(machine, observed.needs)
+        install, lacks = install_of(
+            machine, action.attempt, means.facts, means.token, self._settings, observed.template
+        )
+        if lacks is None and observed.needs is not None and observed.needs.token is not None:
+            lacks = CannotBegin(observed.needs.token_reason, observed.needs.token)
         before = machine.status.provisioning
-        job = Job(
+        job = AttemptJob(
             machine=machine.name,
             attempt=action.attempt,
             resume=action.resume,
             host=before.host if before is not None else None,
-            way=partial(self._way, machine.name, machine.metadata.uid),
+            route=partial(self._host_route, machine.name, machine.metadata.uid),
             first_use=self._pins.of(machine),
             install=install,
             cannot_begin=OnHold(action.held) if action.held else lacks,
         )
         log.info("provisioning", machine=machine.name, attempt=action.attempt, resumed=action.resume)
-        limits = Limits(self._settings.provisioning_timeout_s, self._settings.silence_s)
+        limits = AttemptLimits(self._settings.provisioning_timeout_s, self._settings.silence_s)
         ssh, installer = self._ports.ssh, self._ports.installer
 
-        async def work(run: Run) -> Remote:
+        async def work(run: HostRun) -> ObservedRun:
             return await carry_out(job, run, self._attempts, ssh, installer, limits)
 
         self._attempts.start(self._group, machine.name, action.attempt, work)
 
-    def _given_back(self, machine: Machine, action: GiveBack) -> None:
+    def _report_end(self, machine: Machine, action: RecordEnd) -> None:
         """Report the recorded end of an attempt, and forget the run."""
         known = self._attempts.of(machine.name)
         self._metrics.attempt_ended(action.failure, known.seconds if known is not None else 0.0)
@@ -323,18 +343,18 @@ class Machines:
         self._ports.announce(machine, "Warning", "ProvisioningFailed", f"{action.message}{tail}")
         log.warning("provisioning failed", machine=machine.name, attempt=action.attempt, why=action.message)
 
-    async def _route_for_reset(self, name: str, uid: str) -> Route:
+    async def _route_for_reset(self, name: str, uid: str) -> SshRoute:
         """Return the route of a reset. The Secret may have changed since the plan, so check refused keys again."""
         route = await self._route(name, uid)
         machine = self._caches.machines.get(name)
         bastion = route.bastion.identity.version if route.bastion is not None else ""
         if machine is not None and (hop := known_refusal(machine, route.host.identity.version, bastion)):
-            raise Rejected(refused_words(hop))
+            raise Rejected(refused_message(hop))
         return route
 
     def _reset(self, machine: Machine) -> None:
         route = partial(self._route_for_reset, machine.name, machine.metadata.uid)
-        tell = partial(self._resets.said, machine.name)
+        tell = partial(self._resets.report_progress, machine.name)
         work = partial(
             reset_over_ssh,
             machine=machine.name,
@@ -350,10 +370,10 @@ class Machines:
         self._resets.start(self._group, machine.name, "reset", work)
 
 
-_WRITES: Final = (SetNodeRef, UpdateNode, HoldForReset, AskForReset, LetGo)
+_WRITES: Final = (SetNodeRef, UpdateNode, SetFinalizer, CreateAgentReset, RemoveFinalizer)
 
 
-def _shown(node: Node) -> object:
+def _relevant_parts(node: Node) -> object:
     """Return the parts of a Node that concern its Machine."""
     return (
         node.metadata.uid,

@@ -20,24 +20,24 @@ from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import READ_FORBIDDEN, Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
-from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route, host_port
+from unbounded.machina.ssh.model import Hop, HostKeyPins, HostPort, SshIdentity, SshRoute, host_port
 from unbounded.machina.ssh.private_keys import check_private_key
 
-ASK_EVERY_S: Final = 2.0
+READ_EVERY_S: Final = 2.0
 READS_A_SECOND: Final = 20.0
-AGAIN: Final = 0.75  # share of these reads for known Secrets; the rest is for new ones
-KEEP_S: Final = 60.0  # in memory since the last request; longer for a Secret that is read less often
+KNOWN_SHARE: Final = 0.75  # share of these reads for known Secrets; the rest is for new ones
+CACHE_S: Final = 60.0  # in memory since the last request; longer for a Secret that is read less often
 PASSPHRASE: Final = "passphrase"  # noqa: S105  # the name of a key
 CERTIFICATE: Final = "ssh-certificate"
-_NOBODY: Final = Identity(SecretStr(""), "")  # placeholder of a missing key, which is never offered
+_NO_IDENTITY: Final = SshIdentity(SecretStr(""), "")  # placeholder of a missing key, which is never offered
 
 
 @dataclass
-class _Kept:
+class _CachedSecret:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     secret: core.Secret | None = None
     read_at: float | None = None
-    asked_at: float = 0.0
+    requested_at: float = 0.0
 
 
 class SecretReader:
@@ -51,12 +51,12 @@ class SecretReader:
         self._api = api
         self._apart_s = 1.0 / reads_a_second
         self._next_at = 0.0
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._cache: dict[tuple[str, str], _CachedSecret] = {}
 
     @property
     def every_s(self) -> float:
         """Interval for reading the same Secret again that leaves room for reads of other Secrets."""
-        return max(ASK_EVERY_S, len(self._kept) * self._apart_s / AGAIN)
+        return max(READ_EVERY_S, len(self._cache) * self._apart_s / KNOWN_SHARE)
 
     async def get(self, namespace: str, name: str, *, max_age_s: float | None = None) -> core.Secret | None:
         """Return a Secret that is at most so many seconds old; None if it does not exist.
@@ -66,8 +66,8 @@ class SecretReader:
         Raises:
             Forbidden: machina may not read the Secret; any other ApiError of the read.
         """
-        kept = self._of(namespace, name)
-        oldest_s = max(ASK_EVERY_S, self.every_s / 2) if max_age_s is None else max_age_s
+        kept = self._entry(namespace, name)
+        oldest_s = max(READ_EVERY_S, self.every_s / 2) if max_age_s is None else max_age_s
         async with kept.lock:
             if kept.read_at is None or _now() - kept.read_at > oldest_s:
                 await self.pace()
@@ -88,31 +88,31 @@ class SecretReader:
         except NotFound:
             return None
 
-    def _of(self, namespace: str, name: str) -> _Kept:
+    def _entry(self, namespace: str, name: str) -> _CachedSecret:
         """Return the cache entry of one Secret, and drop entries that were not requested for a while."""
-        now, keep_s = _now(), max(KEEP_S, 2 * self.every_s)
-        kept = self._kept.pop((namespace, name), None) or _Kept()
-        kept.asked_at = now
-        self._kept[(namespace, name)] = kept  # at the end, so that the entry with the oldest request is first
+        now, keep_s = _now(), max(CACHE_S, 2 * self.every_s)
+        kept = self._cache.pop((namespace, name), None) or _CachedSecret()
+        kept.requested_at = now
+        self._cache[(namespace, name)] = kept  # at the end, so that the entry with the oldest request is first
         while True:
-            key, first = next(iter(self._kept.items()))
-            if now - first.asked_at <= keep_s or first.lock.locked():
+            key, first = next(iter(self._cache.items()))
+            if now - first.requested_at <= keep_s or first.lock.locked():
                 return kept
-            del self._kept[key]
+            del self._cache[key]
 
 
 @dataclass(frozen=True)
-class Credentials:
+class SshCredentials:
     """Route and keys of a Machine.
 
     Args:
         route: None if an address is invalid. A missing key is empty in it.
         address, key, bastion_key: the fault of each as a message; None without a fault.
         key_reason, bastion_key_reason: reasons of these faults, for conditions.
-        key_version, bastion_version: of the Secrets, as in `Identity`; empty without a Secret.
+        key_version, bastion_version: of the Secrets, as in `SshIdentity`; empty without a Secret.
     """
 
-    route: Route | None
+    route: SshRoute | None
     address: str | None = None
     key: str | None = None
     bastion_key: str | None = None
@@ -130,7 +130,7 @@ class Credentials:
 
 
 @dataclass(frozen=True)
-class _Key:
+class _KeyReference:
     """Reference to the key of one hop.
 
     Args:
@@ -144,7 +144,7 @@ class _Key:
     certificate: str | None
 
 
-async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: float | None = None) -> Credentials:
+async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: float | None = None) -> SshCredentials:
     """Read the credentials of a Machine with `spec.ssh`.
 
     Args:
@@ -163,43 +163,43 @@ async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: 
         route = _route(machine, ssh, host.identity, bastion.identity)
     except ValueError as error:
         address = str(error)
-    return Credentials(route, address, host.fault, bastion.fault, host.reason, bastion.reason)
+    return SshCredentials(route, address, host.fault, bastion.fault, host.reason, bastion.reason)
 
 
-def keyless_route(machine: Machine) -> Route:
+def keyless_route(machine: Machine) -> SshRoute:
     """Return the route of a probe without login. Raises Rejected if an address is invalid."""
     if machine.spec.ssh is None:
         raise Rejected(f"Machine {machine.name} has no spec.ssh")
     try:
-        return _route(machine, machine.spec.ssh, _NOBODY, _NOBODY)
+        return _route(machine, machine.spec.ssh, _NO_IDENTITY, _NO_IDENTITY)
     except ValueError as error:
         raise Rejected(str(error)) from error
 
 
-def _keys(ssh: SSHSpec) -> tuple[_Key, _Key | None]:
+def _keys(ssh: SSHSpec) -> tuple[_KeyReference, _KeyReference | None]:
     """Return the references to the key of the host and to that of the bastion, which defaults to the host's."""
-    own = _Key("spec.ssh.privateKeyRef", ssh.private_key_ref, ssh.passphrase_key, ssh.certificate_key)
+    own = _KeyReference("spec.ssh.privateKeyRef", ssh.private_key_ref, ssh.passphrase_key, ssh.certificate_key)
     bastion = ssh.bastion
     if bastion is None:
         return own, None
     if bastion.private_key_ref is None:
         passphrase, certificate = bastion.passphrase_key, bastion.certificate_key
-        return own, _Key(own.field, own.ref, passphrase or own.passphrase, certificate or own.certificate)
+        return own, _KeyReference(own.field, own.ref, passphrase or own.passphrase, certificate or own.certificate)
     where = "spec.ssh.bastion.privateKeyRef"
-    return own, _Key(where, bastion.private_key_ref, bastion.passphrase_key, bastion.certificate_key)
+    return own, _KeyReference(where, bastion.private_key_ref, bastion.passphrase_key, bastion.certificate_key)
 
 
-def _route(machine: Machine, ssh: SSHSpec, host: Identity, bastion: Identity) -> Route:
+def _route(machine: Machine, ssh: SSHSpec, host: SshIdentity, bastion: SshIdentity) -> SshRoute:
     """Build the route; raises ValueError for an invalid address."""
     known = machine.status.ssh
-    pins = Pins(ssh.host_keys, known.fingerprint if known else None)
+    pins = HostKeyPins(ssh.host_keys, known.fingerprint if known else None)
     target = Hop(SSHHop.HOST, _address("spec.ssh.host", ssh.host), ssh.username, host, pins)
     if ssh.bastion is None:
-        return Route(target)
+        return SshRoute(target)
     jump = ssh.bastion
-    pins = Pins(jump.host_keys, known.bastion_fingerprint if known else None)
+    pins = HostKeyPins(jump.host_keys, known.bastion_fingerprint if known else None)
     at = _address("spec.ssh.bastion.host", jump.host)
-    return Route(target, Hop(SSHHop.BASTION, at, jump.username, bastion, pins))
+    return SshRoute(target, Hop(SSHHop.BASTION, at, jump.username, bastion, pins))
 
 
 def _address(where: str, text: str) -> HostPort:
@@ -213,12 +213,12 @@ def _address(where: str, text: str) -> HostPort:
 class _KeyRead:
     """Identity of a Secret, or its fault."""
 
-    identity: Identity = _NOBODY
+    identity: SshIdentity = _NO_IDENTITY
     fault: str | None = None
     reason: ConditionReason = ConditionReason.SECRET_UNUSABLE
 
 
-async def _read_key(key: _Key, secrets: SecretReader, max_age_s: float | None) -> _KeyRead:
+async def _read_key(key: _KeyReference, secrets: SecretReader, max_age_s: float | None) -> _KeyRead:
     name, namespace = key.ref.name, key.ref.namespace
     where = f"Secret {namespace}/{name}"
     if namespace != NAMESPACE:
@@ -235,12 +235,12 @@ async def _read_key(key: _Key, secrets: SecretReader, max_age_s: float | None) -
     try:
         return _KeyRead(identity_in(secret, where, key.ref.key, key.passphrase, key.certificate, version))
     except Rejected as error:
-        return _KeyRead(Identity(SecretStr(""), version), f"{key.field}: {error}")
+        return _KeyRead(SshIdentity(SecretStr(""), version), f"{key.field}: {error}")
 
 
 def identity_in(
     secret: core.Secret, where: str, key: str, passphrase: str | None, certificate: str | None, version: str
-) -> Identity:
+) -> SshIdentity:
     """Return the identity in a Secret. Raises Rejected; the message names the key but not its value."""
     private = _value(secret, where, key)
     if private is None:
@@ -252,7 +252,7 @@ def identity_in(
         raise Rejected(f"{where}, key {key}: {error}") from error
     words = _optional(secret, where, passphrase, PASSPHRASE)
     signed = _optional(secret, where, certificate, CERTIFICATE)
-    return Identity(
+    return SshIdentity(
         SecretStr(private.replace("\r\n", "\n")),
         version,
         SecretStr(words.rstrip("\r\n")) if words else None,

@@ -1,7 +1,8 @@
 """Deletion of a Machine with `spec.resetOnDelete`: its agent resets the host first, or else machina over SSH. Pure.
 
-The finalizer blocks the deletion until the reset completes, at most for `Times.reset_s`. After that the finalizer is
-removed, and an Event reports what remains on the host. A user who does not want to wait unsets resetOnDelete.
+The finalizer blocks the deletion until the reset completes, at most for `PassIntervals.reset_s`. After that the
+finalizer is removed, and an Event reports what remains on the host. A user who does not want to wait unsets
+resetOnDelete.
 """
 
 from __future__ import annotations
@@ -16,123 +17,127 @@ from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, Provision
 from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_RESET
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import CurrentPhase
-from unbounded.machina.machines import conditions as say
+from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines.eligibility import last_reset
 from unbounded.machina.machines.model import (
     Action,
-    AskForReset,
     Attempt,
-    FreeSlot,
-    HoldForReset,
-    LetGo,
-    NoteHostKey,
-    Observed,
-    Plan,
-    Refuse,
+    CreateAgentReset,
+    MachineObservation,
+    MachinePlan,
+    PassIntervals,
+    RecordHostKey,
+    RecordRefusedKey,
+    ReleaseLock,
+    RemoveFinalizer,
     ResetOverSsh,
+    SetFinalizer,
     StopAttempt,
-    Times,
 )
 from unbounded.machina.machines.pins import pinned
-from unbounded.machina.machines.refused import is_refused, known_refusal, refused_words, untrusted
-from unbounded.machina.machines.wanted import last_reset
+from unbounded.machina.machines.refused_keys import is_refused, known_refusal, refused_message, untrusted
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
-from unbounded.machina.ssh.model import SshRejected, SshTransient, Trouble
+from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
 from unbounded.operations.gates import paused, slot_gate
 
 _R = ConditionReason
 CLAIM_S: Final = 60  # a running agent claims within seconds; SSH is there for a missing one
 CLAIM_ALONE_S: Final = 900  # without SSH: the agent may return
-TRY_AGAIN_S: Final = 60.0
-KEEP_S: Final = 3600  # retention of an ended AgentReset, for users
+RETRY_S: Final = 60.0
+RESET_RETENTION_S: Final = 3600  # retention of an ended AgentReset, for users
 _LEAST_S: Final = 0.01
 _TAIL: Final = 300  # characters
 
 
-def hold(machine: Machine) -> tuple[Action, ...]:
+def finalizer_actions(machine: Machine) -> tuple[Action, ...]:
     """Set the finalizer of a Machine that is not being deleted while resetOnDelete is set, else remove it."""
-    if machine.metadata.deletion_timestamp is not None or machine.spec.reset_on_delete == is_held(machine):
+    if machine.metadata.deletion_timestamp is not None or machine.spec.reset_on_delete == has_finalizer(machine):
         return ()
-    return (HoldForReset(machine.spec.reset_on_delete),)
+    return (SetFinalizer(machine.spec.reset_on_delete),)
 
 
-def is_held(machine: Machine) -> bool:
+def has_finalizer(machine: Machine) -> bool:
     return FINALIZER_RESET in machine.metadata.finalizers
 
 
-def deletion(seen: Observed, times: Times) -> Plan | None:
+def deletion(observed: MachineObservation, times: PassIntervals) -> MachinePlan | None:
     """Plan for a Machine that is being deleted; None without machina's finalizer."""
-    if not is_held(seen.machine):
+    if not has_finalizer(observed.machine):
         return None
-    if stop := _stop(seen):
-        return Plan(stop, why="being deleted; setting up its host ends", look_again_s=_LEAST_S)
-    plan = _next(seen, times.reset_s - (seen.deleted_s or 0.0), times)
-    return replace(plan, phase=_phase(seen.machine, plan))
+    if stop := _stop(observed):
+        return MachinePlan(stop, why="being deleted; setting up its host ends", requeue_after_s=_LEAST_S)
+    plan = _next(observed, times.reset_s - (observed.deleted_s or 0.0), times)
+    return replace(plan, phase=_phase(observed.machine, plan))
 
 
-def _stop(seen: Observed) -> tuple[Action, ...]:
+def _stop(observed: MachineObservation) -> tuple[Action, ...]:
     """Stop an attempt in this process, or free the lock of one."""
-    slot = seen.machine.status.active_operation
-    if seen.attempt is not None:
-        return (StopAttempt(seen.attempt.attempt),)
-    return (FreeSlot(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()
+    slot = observed.machine.status.active_operation
+    if observed.attempt is not None:
+        return (StopAttempt(observed.attempt.attempt),)
+    return (ReleaseLock(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()
 
 
-def wants_reset(seen: Observed) -> bool:
+def needs_ssh_key(observed: MachineObservation) -> bool:
     """Return whether a reset over SSH may be necessary, which needs a key."""
-    return is_held(seen.machine) and seen.machine.spec.reset_on_delete and not nothing_to_reset(seen)
+    return has_finalizer(observed.machine) and observed.machine.spec.reset_on_delete and not nothing_to_reset(observed)
 
 
-def _next(seen: Observed, left_s: float, times: Times) -> Plan:
-    machine, asked = seen.machine, asked_reset(seen.machine, seen.operations)
+def _next(observed: MachineObservation, left_s: float, times: PassIntervals) -> MachinePlan:
+    machine, asked = observed.machine, requested_reset(observed.machine, observed.operations)
     if not machine.spec.reset_on_delete:
-        return Plan((LetGo(),), why="spec.resetOnDelete was taken back: the host stays as it is")
-    if nothing_to_reset(seen):
-        return Plan((LetGo(),), why="nothing was set up on the host")
-    if _is_done(seen.reset) or (asked is not None and asked.status.phase == OperationPhase.COMPLETE):
-        return Plan((LetGo(),), why="the host was reset")
-    if (another := _is_another(seen.reset)) is not None:
+        return MachinePlan((RemoveFinalizer(),), why="spec.resetOnDelete was taken back: the host stays as it is")
+    if nothing_to_reset(observed):
+        return MachinePlan((RemoveFinalizer(),), why="nothing was set up on the host")
+    if _is_done(observed.reset) or (asked is not None and asked.status.phase == OperationPhase.COMPLETE):
+        return MachinePlan((RemoveFinalizer(),), why="the host was reset")
+    if (another := _is_another(observed.reset)) is not None:
         text = f"nothing was reset for Machine {machine.name}: {another}, and stays as it is"
-        return _failing(text, LetGo(text))
-    held_back = _held_back(seen, asked)
+        return _failing(text, RemoveFinalizer(text))
+    held_back = _blocked_by(observed, asked)
     if left_s <= 0:
-        lacks = _lacks_key(seen)
-        why = held_back or _failed(seen, asked) or (lacks.words if lacks is not None else "it took too long")
+        lacks = _lacks_key(observed)
+        why = held_back or _failed(observed, asked) or (lacks.words if lacks is not None else "it took too long")
         return _give_up(machine, why)
     if held_back:
         return _wait(held_back, left_s)
     if asked is None and machine.status.agent is not None:
-        return _resetting("its agent is asked to reset the host", AskForReset(free_name(machine, seen.operations)))
+        return _resetting(
+            "its agent is asked to reset the host", CreateAgentReset(new_reset_name(machine, observed.operations))
+        )
     if machine.spec.ssh is None:
-        return _give_up(machine, _failed(seen, asked) or "no agent has reported from it, and there is no spec.ssh")
-    return _over_ssh(seen, left_s, times)
+        return _give_up(machine, _failed(observed, asked) or "no agent has reported from it, and there is no spec.ssh")
+    return _over_ssh(observed, left_s, times)
 
 
-def _over_ssh(seen: Observed, left_s: float, times: Times) -> Plan:
-    reset = seen.reset
+def _over_ssh(observed: MachineObservation, left_s: float, times: PassIntervals) -> MachinePlan:
+    reset = observed.reset
     if reset is not None and reset.ended is None:
         return _wait(f"the host is reset over SSH: {reset.progress or reset.step}", left_s)
-    if (refusal := _refusal(seen)) is not None:
+    if (refusal := _refusal(observed)) is not None:
         cause = _Cause(f"the {refusal.hop} refused user name and key", _R.CREDENTIALS_REFUSED, refusal.hop)
-        return replace(_failing_for(cause, cause.words, refusal), look_again_s=_LEAST_S)
-    if seen.reading:  # a refused key would be offered again
-        said = seen.machine.status.message or "being deleted; its Secrets are read"
-        return Plan(why=said, look_again_s=max(left_s, _LEAST_S), waits_for_room=not seen.room)
-    if (lacks := _lacks_key(seen)) is not None:
+        return replace(_failing_for(cause, cause.words, refusal), requeue_after_s=_LEAST_S)
+    if observed.reading:  # a refused key would be offered again
+        said = observed.machine.status.message or "being deleted; its Secrets are read"
+        return MachinePlan(
+            why=said, requeue_after_s=max(left_s, _LEAST_S), waits_for_capacity=not observed.has_capacity
+        )
+    if (lacks := _lacks_key(observed)) is not None:
         return _retry(lacks, f"the reset over SSH waits for a key: {lacks.words}", min(times.secret_s, left_s))
     if reset is None or _login_refused(reset) is not None:  # the key has changed since that login
-        return _begin(seen, left_s)
-    again_s = TRY_AGAIN_S - reset.seconds
-    if again_s <= 0 or _is_trusted_since(seen.machine, reset):
-        return _begin(seen, left_s)
-    waits = _retry(_cause(reset), f"the reset over SSH is tried again: {_words(reset)}", min(again_s, left_s))
-    noted = _other_key(seen.machine, reset)
-    return replace(waits, actions=(noted,), look_again_s=_LEAST_S) if noted is not None else waits
+        return _begin(observed, left_s)
+    again_s = RETRY_S - reset.seconds
+    if again_s <= 0 or _is_trusted_since(observed.machine, reset):
+        return _begin(observed, left_s)
+    waits = _retry(_cause(reset), f"the reset over SSH is tried again: {_reset_text(reset)}", min(again_s, left_s))
+    noted = _other_key(observed.machine, reset)
+    return replace(waits, actions=(noted,), requeue_after_s=_LEAST_S) if noted is not None else waits
 
 
-def _begin(seen: Observed, left_s: float) -> Plan:
-    if not seen.room:
+def _begin(observed: MachineObservation, left_s: float) -> MachinePlan:
+    if not observed.has_capacity:
         words = "as many hosts are reset over SSH as may be at once; it waits for its turn"
-        return replace(_wait(words, left_s), waits_for_room=True)
+        return replace(_wait(words, left_s), waits_for_capacity=True)
     return _resetting("the host is reset over SSH", ResetOverSsh())
 
 
@@ -148,83 +153,88 @@ class _Cause:
 def _cause(reset: Attempt) -> _Cause:
     ended = reset.ended
     if isinstance(ended, SshTransient | SshRejected):
-        return _Cause(_words(reset), ConditionReason(ended.trouble), ended.hop)
-    return _Cause(_words(reset), _R.FAILED)
+        return _Cause(_reset_text(reset), ConditionReason(ended.reason), ended.hop)
+    return _Cause(_reset_text(reset), _R.FAILED)
 
 
-def _lacks_key(seen: Observed) -> _Cause | None:
+def _lacks_key(observed: MachineObservation) -> _Cause | None:
     """Return the fault that must be fixed before a login; None without one."""
-    needs = seen.needs
+    needs = observed.needs
     if needs is None:
         return None
     if needs.key:
         return _Cause(needs.key, needs.key_reason, SSHHop.HOST)
     if needs.bastion_key:
         return _Cause(needs.bastion_key, needs.bastion_key_reason, SSHHop.BASTION)
-    hop = known_refusal(seen.machine, needs.key_version, needs.bastion_version)
-    return None if hop is None else _Cause(refused_words(hop), _R.CREDENTIALS_REFUSED, hop)
+    hop = known_refusal(observed.machine, needs.key_version, needs.bastion_version)
+    return None if hop is None else _Cause(refused_message(hop), _R.CREDENTIALS_REFUSED, hop)
 
 
-def _is_other_key(reset: Attempt) -> SshRejected | None:
+def _untrusted_key(reset: Attempt) -> SshRejected | None:
     """Return the failure of a login at which a server showed another host key than the trusted one."""
     ended = reset.ended
-    changed = isinstance(ended, SshRejected) and ended.trouble == Trouble.HOST_KEY and ended.fingerprint
+    changed = isinstance(ended, SshRejected) and ended.reason == SshReason.HOST_KEY and ended.fingerprint
     return ended if isinstance(ended, SshRejected) and changed else None
 
 
 def _is_trusted_since(machine: Machine, reset: Attempt) -> bool:
     """Return whether the user has trusted the host key that the login met."""
-    met = _is_other_key(reset)
+    met = _untrusted_key(reset)
     if met is None:
         return False
     return pinned(machine, met.hop) == met.fingerprint or reset.generation != (machine.metadata.generation or 0)
 
 
-def _other_key(machine: Machine, reset: Attempt) -> NoteHostKey | None:
+def _other_key(machine: Machine, reset: Attempt) -> RecordHostKey | None:
     """Record the host key that a server showed instead of the trusted one, once."""
-    met = _is_other_key(reset)
+    met = _untrusted_key(reset)
     if met is None or untrusted(machine, met.hop) == met.fingerprint:
         return None
-    return NoteHostKey(met.hop, met.fingerprint)
+    return RecordHostKey(met.hop, met.fingerprint)
 
 
 def _login_refused(reset: Attempt) -> SSHHop | None:
     """Return the server that refused the key of the reset."""
     ended = reset.ended
-    if not isinstance(ended, SshRejected) or ended.trouble != Trouble.LOGIN or not reset.version:
+    if not isinstance(ended, SshRejected) or ended.reason != SshReason.LOGIN or not reset.version:
         return None
     return ended.hop
 
 
-def _refusal(seen: Observed) -> Refuse | None:
+def _refusal(observed: MachineObservation) -> RecordRefusedKey | None:
     """Record a refused key unless it is recorded already or the Machine has changed since the login."""
-    reset, generation = seen.reset, seen.machine.metadata.generation or 0
+    reset, generation = observed.reset, observed.machine.metadata.generation or 0
     hop = _login_refused(reset) if reset is not None else None
-    if reset is None or hop is None or reset.generation != generation or is_refused(seen.machine, hop, reset.version):
+    if (
+        reset is None
+        or hop is None
+        or reset.generation != generation
+        or is_refused(observed.machine, hop, reset.version)
+    ):
         return None
     ended = reset.ended
     fingerprint = ended.fingerprint if isinstance(ended, SshRejected) else ""
-    return Refuse(reset.version, hop=hop, generation=generation, fingerprint=fingerprint)
+    return RecordRefusedKey(reset.version, hop=hop, generation=generation, fingerprint=fingerprint)
 
 
-def _held_back(seen: Observed, asked: MachineOperation | None) -> str:
+def _blocked_by(observed: MachineObservation, asked: MachineOperation | None) -> str:
     """Return the reason why a reset has to wait; empty if it can start."""
     if asked is not None and not asked.terminal:
         return f"its agent resets the host: {asked.spec.operation_kind} {asked.name}"
-    gate = paused(seen.machine, seen.pause)
+    gate = paused(observed.machine, observed.pause)
     if gate is not None:
         return gate.text
-    slot = seen.machine.status.active_operation
-    return "" if slot is None or slot.lost else slot_gate(seen.machine, slot).text
+    slot = observed.machine.status.active_operation
+    return "" if slot is None or slot.lost else slot_gate(observed.machine, slot).text
 
 
-def asked_reset(machine: Machine, operations: Iterable[MachineOperation]) -> MachineOperation | None:
+def requested_reset(machine: Machine, operations: Iterable[MachineOperation]) -> MachineOperation | None:
     """Return the AgentReset for the deletion of this Machine, and not of an earlier one of the same name."""
     names = (reset_name(machine), _another_name(machine))
     return next((one for one in operations if one.name in names and _is_of(machine, one)), None)
 
 
-def free_name(machine: Machine, operations: Iterable[MachineOperation]) -> str:
+def new_reset_name(machine: Machine, operations: Iterable[MachineOperation]) -> str:
     """Return the name for a new AgentReset; that of an earlier Machine of the same name may still exist."""
     taken = any(one.name == reset_name(machine) for one in operations)
     return _another_name(machine) if taken else reset_name(machine)
@@ -234,12 +244,12 @@ def _is_of(machine: Machine, operation: MachineOperation) -> bool:
     return operation.metadata.annotations.get(ANNOTATION_MACHINE_UID) == machine.metadata.uid
 
 
-def nothing_to_reset(seen: Observed) -> bool:
+def nothing_to_reset(observed: MachineObservation) -> bool:
     """Return whether nothing was ever installed on the host, or it was reset since. In doubt it is reset again."""
-    status = seen.machine.status
-    if seen.node is not None:
+    status = observed.machine.status
+    if observed.node is not None:
         return False
-    return _was_reset(seen.machine) or (status.agent is None and _is_untouched(status.provisioning))
+    return _was_reset(observed.machine) or (status.agent is None and _is_untouched(status.provisioning))
 
 
 def _is_untouched(provisioning: ProvisioningStatus | None) -> bool:
@@ -273,7 +283,7 @@ def reset_manifest(machine: Machine, name: str) -> dict[str, Any]:
         "machineRef": machine.name,
         "operationKind": str(OperationKind.AGENT_RESET),
         "startDeadlineSeconds": CLAIM_S if machine.spec.ssh is not None else CLAIM_ALONE_S,
-        "ttlSecondsAfterFinished": KEEP_S,
+        "ttlSecondsAfterFinished": RESET_RETENTION_S,
     }
     return {"metadata": {"name": name, "annotations": {ANNOTATION_MACHINE_UID: machine.metadata.uid}}, "spec": spec}
 
@@ -289,16 +299,16 @@ def _is_another(reset: Attempt | None) -> str | None:
     return reset.ended.tail.strip() or "the host is another Machine"
 
 
-def _failed(seen: Observed, asked: MachineOperation | None) -> str:
+def _failed(observed: MachineObservation, asked: MachineOperation | None) -> str:
     """Return the failure of the last reset; empty before the first one."""
-    if seen.reset is not None:
-        return f"over SSH: {_words(seen.reset)}"
+    if observed.reset is not None:
+        return f"over SSH: {_reset_text(observed.reset)}"
     if asked is not None:
         return f"by its agent: {asked.status.message or asked.status.reason or 'no reason was given'}"
     return ""
 
 
-def _words(reset: Attempt) -> str:
+def _reset_text(reset: Attempt) -> str:
     match reset.ended:
         case Finished(status=status, tail=tail):
             end = tail.strip()[-_TAIL:]
@@ -309,36 +319,36 @@ def _words(reset: Attempt) -> str:
             return reset.progress or reset.step
 
 
-def _give_up(machine: Machine, why: str) -> Plan:
+def _give_up(machine: Machine, why: str) -> MachinePlan:
     text = (
         f"the host of Machine {machine.name} was not reset: {why}; agent and node stay on it until "
         "`unbounded-agent reset` is run there"
     )
-    return _failing(text, LetGo(text))
+    return _failing(text, RemoveFinalizer(text))
 
 
-def _resetting(why: str, *actions: Action) -> Plan:
-    return Plan(actions, (say.resetting(why),), why=why)
+def _resetting(why: str, *actions: Action) -> MachinePlan:
+    return MachinePlan(actions, (report.resetting(why),), why=why)
 
 
-def _failing(why: str, *actions: Action) -> Plan:
+def _failing(why: str, *actions: Action) -> MachinePlan:
     return _failing_for(_Cause(why, _R.FAILED), why, *actions)
 
 
-def _failing_for(cause: _Cause, why: str, *actions: Action) -> Plan:
-    return Plan(actions, (say.reset_failed(why, cause.reason, cause.hop),), why=why)
+def _failing_for(cause: _Cause, why: str, *actions: Action) -> MachinePlan:
+    return MachinePlan(actions, (report.reset_failed(why, cause.reason, cause.hop),), why=why)
 
 
-def _wait(why: str, within_s: float) -> Plan:
-    return replace(_resetting(f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
+def _wait(why: str, within_s: float) -> MachinePlan:
+    return replace(_resetting(f"being deleted; {why}"), requeue_after_s=max(within_s, _LEAST_S))
 
 
-def _retry(cause: _Cause, why: str, within_s: float) -> Plan:
+def _retry(cause: _Cause, why: str, within_s: float) -> MachinePlan:
     """Return the plan between a failed reset and the next one."""
-    return replace(_failing_for(cause, f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
+    return replace(_failing_for(cause, f"being deleted; {why}"), requeue_after_s=max(within_s, _LEAST_S))
 
 
-def _phase(machine: Machine, plan: Plan) -> CurrentPhase | None:
+def _phase(machine: Machine, plan: MachinePlan) -> CurrentPhase | None:
     """Return the phase of a Machine with `ssh`, which machina writes: unchanged until its reset fails."""
     if machine.spec.ssh is None:
         return None

@@ -22,7 +22,7 @@ from unbounded.join.install import (
 )
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.machines.outcome import CannotBegin
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machina.provisioning.model import Install
 
 
@@ -31,7 +31,7 @@ def install_of(
     attempt: str,
     facts: ClusterFacts | None,
     token: UsableToken | None,
-    settings: Settings,
+    settings: ProvisioningSettings,
     node: NodeSettings | None = None,
 ) -> tuple[Install, Failure | None]:
     """Return the install of one attempt, and the failure if it cannot be started.
@@ -56,7 +56,7 @@ class OriginFault(NamedTuple):
     reason: ConditionReason
 
 
-def origin_fault(machine: Machine, settings: Settings) -> OriginFault:
+def origin_fault(machine: Machine, settings: ProvisioningSettings) -> OriginFault:
     """Return the cause why a Machine's host has no agent release to run."""
     return _fault_of(origin_of(machine.spec.agent, defaults_of(settings).origin))
 
@@ -67,7 +67,7 @@ def _fault_of(origin: AgentOrigin) -> OriginFault:
     return OriginFault(words, ConditionReason.DIGEST_MISSING if no_digest else ConditionReason.SOURCE_MISSING)
 
 
-def defaults_of(settings: Settings) -> HostDefaults:
+def defaults_of(settings: ProvisioningSettings) -> HostDefaults:
     """Return machina's defaults for all hosts: releases come from the configured source, else from the mirror."""
     origin = AgentOrigin(
         version=settings.agent_version,

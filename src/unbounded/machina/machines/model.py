@@ -13,7 +13,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.operation import MachineOperation
 from unbounded.api.phase import CurrentPhase
-from unbounded.machina.provisioning.model import Remote
+from unbounded.machina.provisioning.model import ObservedRun
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 
 EXECUTOR: Final = "machina"  # owner of a Machine's lock while machina provisions the host
@@ -50,14 +50,14 @@ class Attempt:
     step: str = ""
     seconds: float = 0.0
     progress: str = ""
-    ended: Remote | Failure | None = None
+    ended: ObservedRun | Failure | None = None
     version: str = ""
     generation: int = 0
     touched: bool = True
 
 
 @dataclass(frozen=True)
-class Needs:
+class Prerequisites:
     """Prerequisites of a login: each None if it is met, else a message about what is missing.
 
     Args:
@@ -82,7 +82,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Observed:
+class MachineObservation:
     """Observation of one Machine: the input of `plan`.
 
     Args:
@@ -95,10 +95,10 @@ class Observed:
         sharing: other Machines of the same host.
         template: of the version that the Machine is bound to; None also if it does not exist.
         retry_s: seconds until a failed attempt is due again; None without a failed one.
-        retry_told: that time, RFC 3339.
+        retry_at_text: that time, RFC 3339.
         changed_since_failure: the Machine, its Secrets or its token have changed since the failure.
-        room: the concurrency limit allows one more attempt, or one more reset over SSH.
-        fresh: a name that no attempt has had.
+        has_capacity: the concurrency limit allows one more attempt, or one more reset over SSH.
+        new_attempt: a name that no attempt has had.
         deleted_s: time since the first observation of the deletion, by the monotonic clock, which stands still until
             the first turn of the reset over SSH.
         reset: reset over SSH in this process; None without one.
@@ -109,17 +109,17 @@ class Observed:
     probe: Probe | None = None
     probing: bool = False
     attempt: Attempt | None = None
-    needs: Needs | None = None
+    needs: Prerequisites | None = None
     reading: bool = False
     pause: ConfigMap | None = None
     operations: tuple[MachineOperation, ...] = ()
     sharing: tuple[Machine, ...] = ()
     template: MachineConfigurationTemplate | None = None
     retry_s: float | None = None
-    retry_told: str = ""
+    retry_at_text: str = ""
     changed_since_failure: bool = False
-    room: bool = True
-    fresh: str = ""
+    has_capacity: bool = True
+    new_attempt: str = ""
     deleted_s: float | None = None
     reset: Attempt | None = None
 
@@ -152,7 +152,7 @@ class StopAttempt:
 
 
 @dataclass(frozen=True)
-class GiveBack:
+class RecordEnd:
     """Record the end of an attempt and release its lock.
 
     Args:
@@ -175,7 +175,7 @@ class GiveBack:
 
 
 @dataclass(frozen=True)
-class CountAsDone:
+class RecordLateSuccess:
     """Record the late success of an attempt that was given up."""
 
     attempt: str
@@ -183,21 +183,21 @@ class CountAsDone:
 
 
 @dataclass(frozen=True)
-class TellRetry:
+class RecordRetry:
     """Record the time of the next attempt, RFC 3339."""
 
     at: str
 
 
 @dataclass(frozen=True)
-class FreeSlot:
+class ReleaseLock:
     """Release a lock without an attempt."""
 
     uid: str
 
 
 @dataclass(frozen=True)
-class NoteHostKey:
+class RecordHostKey:
     """Record the fingerprint of a host key that is not the trusted one."""
 
     hop: SSHHop
@@ -205,7 +205,7 @@ class NoteHostKey:
 
 
 @dataclass(frozen=True)
-class Refuse:
+class RecordRefusedKey:
     """Record that a bastion, or in a reset the host, refused the key of this Secret.
 
     Args:
@@ -240,14 +240,14 @@ class UpdateNode:
 
 
 @dataclass(frozen=True)
-class HoldForReset:
-    """Add the finalizer, or with `hold` False remove it, as resetOnDelete was set or unset."""
+class SetFinalizer:
+    """Add the finalizer, or with `present` False remove it, as resetOnDelete was set or unset."""
 
-    hold: bool = True
+    present: bool = True
 
 
 @dataclass(frozen=True)
-class AskForReset:
+class CreateAgentReset:
     """Create an AgentReset of this name, without owner."""
 
     name: str
@@ -259,7 +259,7 @@ class ResetOverSsh:
 
 
 @dataclass(frozen=True)
-class LetGo:
+class RemoveFinalizer:
     """Remove the finalizer. `unfinished` names what could not be done; None if the reset is complete."""
 
     unfinished: str | None = None
@@ -269,23 +269,23 @@ Action = (
     ProbeHost
     | Provision
     | StopAttempt
-    | GiveBack
-    | CountAsDone
-    | TellRetry
-    | FreeSlot
-    | NoteHostKey
-    | Refuse
+    | RecordEnd
+    | RecordLateSuccess
+    | RecordRetry
+    | ReleaseLock
+    | RecordHostKey
+    | RecordRefusedKey
     | SetNodeRef
     | UpdateNode
-    | HoldForReset
-    | AskForReset
+    | SetFinalizer
+    | CreateAgentReset
     | ResetOverSsh
-    | LetGo
+    | RemoveFinalizer
 )
 
 
 @dataclass(frozen=True)
-class Set:
+class SetCondition:
     """A condition to set.
 
     Args:
@@ -301,26 +301,26 @@ class Set:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MachinePlan:
     """Decision of one pass.
 
     Args:
         why: the current action or wait, as a message.
         phase: to write; None if another controller writes the phase.
-        look_again_s: time of the next pass without an event; None if only an event can change something.
-        waits_for_room: only the concurrency limit delays an attempt or a reset.
+        requeue_after_s: time of the next pass without an event; None if only an event can change something.
+        waits_for_capacity: only the concurrency limit delays an attempt or a reset.
     """
 
     actions: tuple[Action, ...] = ()
-    conditions: tuple[Set, ...] = ()
+    conditions: tuple[SetCondition, ...] = ()
     why: str = ""
     phase: CurrentPhase | None = None
-    look_again_s: float | None = None
-    waits_for_room: bool = False
+    requeue_after_s: float | None = None
+    waits_for_capacity: bool = False
 
 
 @dataclass(frozen=True)
-class Times:
+class PassIntervals:
     """Longest intervals between observations of a Machine.
 
     Args:
@@ -328,12 +328,12 @@ class Times:
         reset_s: longest delay of a deletion for the reset of the host.
     """
 
-    by_phase: Mapping[MachinePhase, float] = field(default_factory=lambda: LOOKS)
+    by_phase: Mapping[MachinePhase, float] = field(default_factory=lambda: INTERVALS_BY_PHASE)
     secret_s: float = 2.0
     reset_s: float = 900.0
 
 
-LOOKS: Final[Mapping[MachinePhase, float]] = {
+INTERVALS_BY_PHASE: Final[Mapping[MachinePhase, float]] = {
     MachinePhase.PENDING: 30.0,
     MachinePhase.PROVISIONING: 30.0,
     MachinePhase.JOINING: 30.0,

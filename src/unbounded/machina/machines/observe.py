@@ -21,16 +21,16 @@ from unbounded.join.token_finder import TokenFinder, TokenResult
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
-from unbounded.machina.machines.credentials import ASK_EVERY_S, Credentials, SecretReader, credentials_of
+from unbounded.machina.machines.background_reads import BackgroundReads
+from unbounded.machina.machines.credentials import READ_EVERY_S, SecretReader, SshCredentials, credentials_of
 from unbounded.machina.machines.installing import origin_fault
-from unbounded.machina.machines.memory import Memory
-from unbounded.machina.machines.model import Needs, Observed
+from unbounded.machina.machines.machine_state import MachineState
+from unbounded.machina.machines.model import MachineObservation, Prerequisites
 from unbounded.machina.machines.nodes import configured
-from unbounded.machina.machines.plan import asks_for_needs
-from unbounded.machina.machines.readings import Readings
-from unbounded.machina.machines.runs import Runs
+from unbounded.machina.machines.plan import requires_prerequisites
+from unbounded.machina.machines.runs import HostRuns
 from unbounded.machina.machines.same_host import sharing_host
-from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.operations.caches import INDEX_MACHINE, pause_of
 
 Raw = dict[str, Any]
@@ -53,7 +53,7 @@ class MachineCaches:
     versions: Cache[Raw]
 
 
-class Facts(Protocol):
+class FactsSource(Protocol):
     """Facts of the cluster."""
 
     @property
@@ -63,10 +63,10 @@ class Facts(Protocol):
 
 
 @dataclass(frozen=True)
-class Means:
+class AttemptInputs:
     """Credentials and facts for an attempt; each None if it is missing or was not read."""
 
-    credentials: Credentials | None = None
+    credentials: SshCredentials | None = None
     token: UsableToken | None = None
     facts: ClusterFacts | None = None
 
@@ -84,10 +84,10 @@ class Observer:
         caches: MachineCaches,
         reader: SecretReader,
         tokens: TokenFinder,
-        facts: Facts,
-        attempts: Runs,
-        resets: Runs,
-        settings: Settings,
+        facts: FactsSource,
+        attempts: HostRuns,
+        resets: HostRuns,
+        settings: ProvisioningSettings,
         wake: Callable[[str], None],
         *,
         now: WallClock,
@@ -100,11 +100,11 @@ class Observer:
         self._attempts = attempts
         self._resets = resets
         self._settings = settings
-        self._readings: Readings[tuple[Credentials, TokenResult]] = Readings(wake)
+        self._reads: BackgroundReads[tuple[SshCredentials, TokenResult]] = BackgroundReads(wake)
         self._wall = now
         self._fresh = fresh
 
-    async def look(self, machine: Machine, memory: Memory) -> tuple[Observed, Means]:
+    async def observe(self, machine: Machine, memory: MachineState) -> tuple[MachineObservation, AttemptInputs]:
         """Return the observation of a Machine, and the means of an attempt.
 
         Secrets that are not cached are read in the background; their arrival wakes the Machine.
@@ -112,17 +112,17 @@ class Observer:
         Raises:
             ApiError: a Secret could not be read.
         """
-        seen = self._known(machine, memory)
-        if not asks_for_needs(seen):
+        observed = self._known(machine, memory)
+        if not requires_prerequisites(observed):
             self.forget(machine.name)
-            return seen, Means()
+            return observed, AttemptInputs()
         about = (machine.metadata.uid, machine.metadata.generation, machine.site)
-        read = await self._readings.ask(machine.name, about, lambda: self._read(machine))
+        read = await self._reads.get(machine.name, about, lambda: self._read(machine))
         if read is None:
-            return replace(seen, reading=True), Means()
+            return replace(observed, reading=True), AttemptInputs()
         needs, means = self._needs(machine, *read)
         changed = memory.changed_since(machine, needs)
-        return replace(seen, needs=needs, changed_since_failure=changed), means
+        return replace(observed, needs=needs, changed_since_failure=changed), means
 
     @property
     def secrets_every_s(self) -> float:
@@ -131,14 +131,14 @@ class Observer:
 
     def forget(self, machine: str) -> None:
         """Cancel the reads for a Machine that is gone or needs none now."""
-        self._readings.forget(machine)
+        self._reads.forget(machine)
 
     async def close(self) -> None:
-        await self._readings.close()
+        await self._reads.close()
 
-    async def credentials(self, machine: Machine) -> Credentials:
+    async def credentials(self, machine: Machine) -> SshCredentials:
         """Return the current credentials, for a login."""
-        return await credentials_of(machine, self._reader, max_age_s=ASK_EVERY_S)
+        return await credentials_of(machine, self._reader, max_age_s=READ_EVERY_S)
 
     def node(self, machine: Machine) -> Node | None:
         """Return the Node of the Machine: by its label, else by its name if no label names another Machine."""
@@ -152,12 +152,12 @@ class Observer:
                 return node
         return None
 
-    def _known(self, machine: Machine, memory: Memory) -> Observed:
+    def _known(self, machine: Machine, memory: MachineState) -> MachineObservation:
         now = asyncio.get_running_loop().time()
         if machine.metadata.deletion_timestamp is not None and memory.deleted_at is None:
             memory.deleted_at = now
         before = machine.status.provisioning
-        return Observed(
+        return MachineObservation(
             machine=machine,
             node=self.node(machine),
             probe=memory.probe(machine, now),
@@ -168,20 +168,21 @@ class Observer:
             sharing=sharing_host(self._caches.machines, machine),
             template=self._template(machine),
             retry_s=memory.retry_s(before, self._settings.retry, now, self._wall),
-            retry_told=memory.retry_told,
-            fresh=self._fresh(),
-            room=True,
+            retry_at_text=memory.retry_at_text,
+            new_attempt=self._fresh(),
+            has_capacity=True,
             deleted_s=memory.deleted_s(now),
             reset=self._resets.of(machine.name),
         )
 
-    async def _read(self, machine: Machine) -> tuple[Credentials, TokenResult]:
+    async def _read(self, machine: Machine) -> tuple[SshCredentials, TokenResult]:
         credentials = await credentials_of(machine, self._reader)
         return credentials, TokenResult(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
 
-    def _needs(self, machine: Machine, credentials: Credentials, found: TokenResult) -> tuple[Needs, Means]:
+    def _needs(
+        self, machine: Machine, credentials: SshCredentials, found: TokenResult) -> tuple[Prerequisites, AttemptInputs]:
         facts, token, fault = self._facts.facts, found.token, origin_fault(machine, self._settings)
-        needs = Needs(
+        needs = Prerequisites(
             facts=None if facts is not None else self._facts.missing or "nothing was read yet",
             token=found.need,
             key=credentials.key or credentials.address,
@@ -195,7 +196,7 @@ class Observer:
             bastion_version=credentials.bastion_version,
             token_id=token.id if token is not None else None,
         )
-        return needs, Means(credentials, token, facts)
+        return needs, AttemptInputs(credentials, token, facts)
 
     def _template(self, machine: Machine) -> MachineConfigurationTemplate | None:
         """Return the template of the version that the Machine is bound to."""

@@ -8,12 +8,12 @@ from typing import Final
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
 from unbounded.api.machine import SSHHop
-from unbounded.machina.machines import conditions as say
-from unbounded.machina.machines.model import Attempt, GiveBack
+from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines.model import Attempt, RecordEnd
 from unbounded.machina.provisioning.causes import cause_of
 from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted
-from unbounded.machina.provisioning.progress import TIMED_OUT, end_words
-from unbounded.machina.ssh.model import SshRejected, SshTransient, Trouble
+from unbounded.machina.provisioning.progress import TIMED_OUT, failure_text
+from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
 
 
 class OutOfTime(Failure):
@@ -36,7 +36,7 @@ class OnHold(Failure):
     """The install would have to be started, and a gate forbids it now; the message names the gate."""
 
 
-def given_back(attempt: Attempt, generation: int | None) -> GiveBack:
+def end_of_attempt(attempt: Attempt, generation: int | None) -> RecordEnd:
     """Return the record of an attempt that has ended.
 
     Args:
@@ -45,39 +45,39 @@ def given_back(attempt: Attempt, generation: int | None) -> GiveBack:
     return replace(_ended(attempt, generation), untouched=not attempt.touched)
 
 
-def _ended(attempt: Attempt, generation: int | None) -> GiveBack:
+def _ended(attempt: Attempt, generation: int | None) -> RecordEnd:
     ended = attempt.ended
     if isinstance(ended, Finished):
         return _finished(attempt.attempt, ended)
     if isinstance(ended, Interrupted):
-        return GiveBack(attempt.attempt, say.FAILED, f"the install was interrupted: {ended.why}")
+        return RecordEnd(attempt.attempt, report.FAILED, f"the install was interrupted: {ended.why}")
     if isinstance(ended, HostRefuses):
-        return GiveBack(attempt.attempt, str(ended.reason), str(ended))
+        return RecordEnd(attempt.attempt, str(ended.reason), str(ended))
     if isinstance(ended, OutOfTime):
-        return GiveBack(attempt.attempt, say.TIMED_OUT, str(ended))
+        return RecordEnd(attempt.attempt, report.TIMED_OUT, str(ended))
     if isinstance(ended, CannotBegin):
-        return GiveBack(attempt.attempt, str(ended.reason), str(ended))
+        return RecordEnd(attempt.attempt, str(ended.reason), str(ended))
     if isinstance(ended, OnHold):
-        return GiveBack(attempt.attempt, say.ON_HOLD, str(ended))
+        return RecordEnd(attempt.attempt, report.ON_HOLD, str(ended))
     if isinstance(ended, Failure):
         refused = _refused(ended, attempt.version) if attempt.generation == generation else None
         at_bastion = isinstance(ended, SshRejected | SshTransient) and ended.hop == SSHHop.BASTION
-        return GiveBack(
+        return RecordEnd(
             attempt.attempt,
-            say.trouble_of(ended),
+            report.failure_name(ended),
             str(ended),
             refused=refused,
             fingerprint=ended.fingerprint if isinstance(ended, SshRejected) else "",
             hop=SSHHop.BASTION if at_bastion else None,
         )
-    return GiveBack(attempt.attempt, say.FAILED, "the host does not know of the install")
+    return RecordEnd(attempt.attempt, report.FAILED, "the host does not know of the install")
 
 
-def _finished(attempt: str, ended: Finished) -> GiveBack:
+def _finished(attempt: str, ended: Finished) -> RecordEnd:
     if ended.status == 0:
-        return GiveBack(attempt, message=say.COMPLETED if ended.attempt == attempt else _EARLIER)
-    reason = say.TIMED_OUT if ended.status == TIMED_OUT else str(cause_of(ended.tail))
-    return GiveBack(attempt, reason, end_words(ended), tail=ended.tail)
+        return RecordEnd(attempt, message=report.COMPLETED if ended.attempt == attempt else _EARLIER)
+    reason = report.TIMED_OUT if ended.status == TIMED_OUT else str(cause_of(ended.tail))
+    return RecordEnd(attempt, reason, failure_text(ended), tail=ended.tail)
 
 
 _EARLIER: Final = "The install of an earlier attempt has ended well"
@@ -85,6 +85,6 @@ _EARLIER: Final = "The install of an earlier attempt has ended well"
 
 def _refused(ended: Failure, version: str) -> str | None:
     """Return the Secret whose key the host refused."""
-    if not isinstance(ended, SshRejected) or (ended.trouble, ended.hop) != (Trouble.LOGIN, SSHHop.HOST):
+    if not isinstance(ended, SshRejected) or (ended.reason, ended.hop) != (SshReason.LOGIN, SSHHop.HOST):
         return None
     return version or None

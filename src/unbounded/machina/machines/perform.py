@@ -31,42 +31,42 @@ from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.machines import conditions as say
+from unbounded.machina.machines import conditions as report
 from unbounded.machina.machines.deletion import reset_manifest
+from unbounded.machina.machines.eligibility import address_of, joins_counted, last_reset
 from unbounded.machina.machines.model import (
     EXECUTOR,
-    AskForReset,
-    CountAsDone,
-    FreeSlot,
-    GiveBack,
-    HoldForReset,
-    LetGo,
-    NoteHostKey,
-    Observed,
-    Plan,
+    CreateAgentReset,
+    MachineObservation,
+    MachinePlan,
     Provision,
-    Refuse,
+    RecordEnd,
+    RecordHostKey,
+    RecordLateSuccess,
+    RecordRefusedKey,
+    RecordRetry,
+    ReleaseLock,
+    RemoveFinalizer,
+    SetFinalizer,
     SetNodeRef,
-    TellRetry,
     UpdateNode,
 )
-from unbounded.machina.machines.observe import Means
-from unbounded.machina.machines.refused import untrusted, without_untrusted
-from unbounded.machina.machines.wanted import address_of, joins_counted, last_reset
+from unbounded.machina.machines.observe import AttemptInputs
+from unbounded.machina.machines.refused_keys import untrusted, without_untrusted
 from unbounded.operations.announcing import Announce
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 Raw = dict[str, Any]
-ObjectWrite = SetNodeRef | UpdateNode | HoldForReset | AskForReset | LetGo
+ObjectWrite = SetNodeRef | UpdateNode | SetFinalizer | CreateAgentReset | RemoveFinalizer
 
 log = Log("machines")
 
 
-def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
+def status_change(observed: MachineObservation, plan: MachinePlan, means: AttemptInputs, *, now: str) -> Raw:
     """Return the changed fields of the Machine's status; empty if nothing changes."""
-    machine = seen.machine
+    machine = observed.machine
     change: Raw = {}
-    conditions = say.with_set(machine, plan.conditions, now=now)
+    conditions = report.merged_conditions(machine, plan.conditions, now=now)
     if conditions is not None:
         change["conditions"] = conditions
     change |= _hop_change(machine, plan)
@@ -77,23 +77,23 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
     for action in plan.actions:
         match action:
             case Provision():
-                change |= _begun(seen, action, means, now)
-            case GiveBack():
+                change |= _intent(observed, action, means, now)
+            case RecordEnd():
                 change |= _with_ssh(change, _ended(machine, action, now))
-            case CountAsDone(attempt=attempt):
+            case RecordLateSuccess(attempt=attempt):
                 change |= _counted_as_done(machine, attempt)
-            case TellRetry(at=at):
+            case RecordRetry(at=at):
                 change |= {"provisioning": {"retryAt": at}}
-            case FreeSlot(uid=uid):
-                change |= _slot_freed(machine, uid)
-            case Refuse() | NoteHostKey():
+            case ReleaseLock(uid=uid):
+                change |= _lock_released(machine, uid)
+            case RecordRefusedKey() | RecordHostKey():
                 change["ssh"] = change.get("ssh", {}) | _of_key(machine, action)
             case _:
                 pass
     return change
 
 
-def _hop_change(machine: Machine, plan: Plan) -> Raw:
+def _hop_change(machine: Machine, plan: MachinePlan) -> Raw:
     """Return the changed servers that SSHReachable and HostReset are about."""
     ssh = machine.status.ssh or SSHStatus()
     change: Raw = {}
@@ -105,28 +105,28 @@ def _hop_change(machine: Machine, plan: Plan) -> Raw:
     return {"ssh": change} if change else {}
 
 
-def _trusted_now(machine: Machine, plan: Plan) -> SSHHop | None:
+def _trusted_now(machine: Machine, plan: MachinePlan) -> SSHHop | None:
     """Return the server that shows the trusted key again after another one. A probe sees only the bastion's key."""
-    installed = any(isinstance(action, GiveBack) and action.failure is None for action in plan.actions)
+    installed = any(isinstance(action, RecordEnd) and action.failure is None for action in plan.actions)
     if installed and untrusted(machine, SSHHop.HOST):
         return SSHHop.HOST
     reached = any(one.kind == ConditionType.SSH_REACHABLE and one.hop is None for one in plan.conditions)
     return SSHHop.BASTION if reached and untrusted(machine, SSHHop.BASTION) else None
 
 
-def _begun(seen: Observed, action: Provision, means: Means, now: str) -> Raw:
+def _intent(observed: MachineObservation, action: Provision, means: AttemptInputs, now: str) -> Raw:
     """Return the intent, written before anything is sent to the host: the owner of the lock, and the attempt."""
-    machine = seen.machine
+    machine = observed.machine
     slot = ActiveOperation(uid=action.attempt, name=machine.name, kind=PROVISIONING, executor=EXECUTOR, since=now)
     taken = {"activeOperation": _whole(slot, machine.status.active_operation)}
     if action.resume:
         return taken if machine.status.active_operation is None else {}
     before = machine.status.provisioning
-    failures = before.failures if before is not None and not seen.changed_since_failure else 0
+    failures = before.failures if before is not None and not observed.changed_since_failure else 0
     intent = ProvisioningStatus(
         attempt=action.attempt,
         host=address_of(machine),
-        node=_node_then(seen),
+        node=_node_then(observed),
         generation=action.generation,
         join_counter=max(machine.spec.join_counter, joins_counted(machine)),
         token_id=means.token.id if means.token is not None else None,
@@ -144,28 +144,28 @@ def _last_failure(before: ProvisioningStatus | None) -> str | None:
     """Return the failure of the last attempt; one that was on hold does not count."""
     if before is None:
         return None
-    return before.earlier_failure if before.failure == say.ON_HOLD else before.failure
+    return before.earlier_failure if before.failure == report.ON_HOLD else before.failure
 
 
-def _node_then(seen: Observed) -> str | None:
-    if seen.node is None:
+def _node_then(observed: MachineObservation) -> str | None:
+    if observed.node is None:
         return None
-    return str(PreviousNode.READY if seen.node.ready else PreviousNode.NOT_READY)
+    return str(PreviousNode.READY if observed.node.ready else PreviousNode.NOT_READY)
 
 
-def _ended(machine: Machine, action: GiveBack, now: str) -> Raw:
+def _ended(machine: Machine, action: RecordEnd, now: str) -> Raw:
     before = machine.status.provisioning
     if before is None or before.attempt != action.attempt:
-        return _slot_freed(machine, action.attempt)
-    failures = before.failures + (action.failure != say.ON_HOLD) if action.failure is not None else 0
+        return _lock_released(machine, action.attempt)
+    failures = before.failures + (action.failure != report.ON_HOLD) if action.failure is not None else 0
     end: Raw = {"endedAt": now, "failures": failures, "failure": action.failure, "failedHop": action.hop}
-    if action.failure not in (before.earlier_failure, say.ON_HOLD):
+    if action.failure not in (before.earlier_failure, report.ON_HOLD):
         end["failingSince"] = now if action.failure is not None else None
     if before.untouched and not action.untouched:
         end["untouched"] = None
-    change: Raw = {"provisioning": end, **_slot_freed(machine, action.attempt)}
+    change: Raw = {"provisioning": end, **_lock_released(machine, action.attempt)}
     if action.failure == ConditionReason.HOST_KEY_CHANGED and action.fingerprint:
-        change["ssh"] = _noted(machine, action.hop or SSHHop.HOST, action.fingerprint)
+        change["ssh"] = _recorded(machine, action.hop or SSHHop.HOST, action.fingerprint)
     if action.refused is not None:
         change["ssh"] = _refused(machine, SSHHop.HOST, action.refused, fingerprint=action.fingerprint)
     return change
@@ -186,18 +186,18 @@ def _counted_as_done(machine: Machine, attempt: str) -> Raw:
 _OF_FAILURE: Final = ("failure", "failingSince", "earlierFailure", "failedHop", "retryAt", "untouched")
 
 
-def _slot_freed(machine: Machine, uid: str) -> Raw:
+def _lock_released(machine: Machine, uid: str) -> Raw:
     slot = machine.status.active_operation
     return {"activeOperation": None} if slot is not None and slot.uid == uid else {}
 
 
-def _of_key(machine: Machine, action: Refuse | NoteHostKey) -> Raw:
-    if isinstance(action, NoteHostKey):
-        return _noted(machine, action.hop, action.fingerprint)
+def _of_key(machine: Machine, action: RecordRefusedKey | RecordHostKey) -> Raw:
+    if isinstance(action, RecordHostKey):
+        return _recorded(machine, action.hop, action.fingerprint)
     return _refused(machine, action.hop, action.version, action.generation, action.fingerprint)
 
 
-def _noted(machine: Machine, hop: SSHHop, fingerprint: str) -> Raw:
+def _recorded(machine: Machine, hop: SSHHop, fingerprint: str) -> Raw:
     one = UntrustedKey(hop=hop, fingerprint=fingerprint)
     return {"untrusted": [*without_untrusted(machine, hop), msgspec.to_builtins(one)]}
 
@@ -216,7 +216,7 @@ def _whole(struct: msgspec.Struct, before: msgspec.Struct | None) -> Raw:
     return {**dict.fromkeys(old), **new}
 
 
-def holds(machine: Machine, attempt: str) -> bool:
+def has_intent(machine: Machine, attempt: str) -> bool:
     """Return whether the Machine has the intent of this attempt."""
     slot, before = machine.status.active_operation, machine.status.provisioning
     return slot is not None and before is not None and (slot.uid, before.attempt) == (attempt, attempt)
@@ -225,7 +225,7 @@ def holds(machine: Machine, attempt: str) -> bool:
 _FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "provisioning", "reason", "ssh")
 
 
-class Writer:
+class MachineWriter:
     """Writer of objects. Stores every response in the cache."""
 
     def __init__(
@@ -238,19 +238,19 @@ class Writer:
         self._announce = announce
         self._now = now
 
-    async def status(self, seen: Observed, plan: Plan, means: Means) -> Machine:
+    async def status(self, observed: MachineObservation, plan: MachinePlan, means: AttemptInputs) -> Machine:
         """Write the plan's status if it differs, and return the Machine.
 
         Raises:
             Conflict: the Machine has changed meanwhile.
             Rejected: the intent of an attempt was not stored.
         """
-        change = status_change(seen, plan, means, now=rfc3339(self._now()))
-        written = await self._status.write(seen.machine, change)
+        change = status_change(observed, plan, means, now=rfc3339(self._now()))
+        written = await self._status.write(observed.machine, change)
         if written is None:
-            return seen.machine
+            return observed.machine
         for action in plan.actions:
-            if isinstance(action, Provision) and not holds(written, action.attempt):
+            if isinstance(action, Provision) and not has_intent(written, action.attempt):
                 log.error("CRDs are outdated", machine=written.name, words=CRD_OUTDATED_TEXT)
                 raise Rejected(CRD_OUTDATED_TEXT)
         return written
@@ -281,19 +281,19 @@ class Writer:
                 self._nodes.observe(await self._api.patch(NODES, node, change))
                 log.info("Node updated", machine=machine.name, node=node)
                 return machine
-            case HoldForReset(hold=hold):
+            case SetFinalizer(present=hold):
                 return await self._patch(machine, _finalizers(machine, on=hold))
-            case AskForReset(name=name):
-                await self._ask(machine, name)
+            case CreateAgentReset(name=name):
+                await self._create_reset(machine, name)
                 return machine
-            case LetGo(unfinished=unfinished):
+            case RemoveFinalizer(unfinished=unfinished):
                 written = await self._patch(machine, _finalizers(machine, on=False))
                 if unfinished is not None:  # not earlier: a user who unsets resetOnDelete meanwhile expects no Event
                     self._announce(machine, "Warning", "ResetIncomplete", unfinished)
                     log.warning("Machine let go", machine=machine.name, unfinished=unfinished)
                 return written
 
-    async def _ask(self, machine: Machine, name: str) -> None:
+    async def _create_reset(self, machine: Machine, name: str) -> None:
         """Create the AgentReset; an existing one of that name was created by an earlier pass."""
         with contextlib.suppress(AlreadyExists):
             await self._api.create(MACHINE_OPERATIONS, reset_manifest(machine, name))
@@ -308,9 +308,9 @@ class Writer:
 REFUSED: Final[Mapping[type[ObjectWrite], str]] = {
     SetNodeRef: "NodeRefRefused",
     UpdateNode: "NodeUpdateRefused",
-    HoldForReset: "FinalizerRefused",
-    AskForReset: "ResetRefused",
-    LetGo: "FinalizerRefused",
+    SetFinalizer: "FinalizerRefused",
+    CreateAgentReset: "ResetRefused",
+    RemoveFinalizer: "FinalizerRefused",
 }
 
 

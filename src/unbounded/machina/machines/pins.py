@@ -10,14 +10,14 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.errors import Conflict
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.ssh.model import FirstUse, SshRejected, Trouble
+from unbounded.machina.ssh.model import FirstUse, SshReason, SshRejected
 from unbounded.operations.announcing import Announce
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 _TRIES: Final = 10
 
 
-class Pins:
+class PinWriter:
     """Writer of pins for one process; if another process pins first, its pin counts."""
 
     def __init__(self, api: Api, machines: Cache[Machine], announce: Announce) -> None:
@@ -64,4 +64,4 @@ def pinned(machine: Machine, hop: SSHHop) -> str | None:
 def _must_be(known: str, fingerprint: str, machine: Machine, hop: SSHHop) -> None:
     if known != fingerprint:
         words = f"the {hop} of Machine {machine.name} shows the key {fingerprint}, and {known} is trusted"
-        raise SshRejected(Trouble.HOST_KEY, hop, words, fingerprint=fingerprint)
+        raise SshRejected(SshReason.HOST_KEY, hop, words, fingerprint=fingerprint)

@@ -10,11 +10,11 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.metrics import MachineMetrics
-from unbounded.machina.ssh.model import FirstUse, Route, Ssh, SshRejected, SshTransient, Trouble
+from unbounded.machina.ssh.model import FirstUse, Ssh, SshReason, SshRejected, SshRoute, SshTransient
 
 LIMIT_S: Final = 90.0  # of one probe, through a bastion and with the write of a pin: beyond the limits of SSH itself
 
-Looked = Callable[[SshTransient | SshRejected | None], None]
+ProbeCallback = Callable[[SshTransient | SshRejected | None], None]
 """(error of the probe, None if the port answered): called when a probe has ended."""
 
 log = Log("machines")
@@ -30,22 +30,22 @@ class Prober:
         self,
         group: asyncio.TaskGroup,
         machine: str,
-        route: Callable[[], Awaitable[Route]],
+        route: Callable[[], Awaitable[SshRoute]],
         first_use: FirstUse,
-        looked: Looked,
+        looked: ProbeCallback,
     ) -> asyncio.Task[None]:
-        return group.create_task(self._look(machine, route, first_use, looked), name=f"{machine}: probe")
+        return group.create_task(self._probe(machine, route, first_use, looked), name=f"{machine}: probe")
 
-    async def _look(
-        self, machine: str, route: Callable[[], Awaitable[Route]], first_use: FirstUse, looked: Looked
+    async def _probe(
+        self, machine: str, route: Callable[[], Awaitable[SshRoute]], first_use: FirstUse, looked: ProbeCallback
     ) -> None:
         async with self._turns:
             error = await self._error(machine, route, first_use)
-        self._metrics.probed(str(error.trouble) if error is not None else "Reachable")
+        self._metrics.probed(str(error.reason) if error is not None else "Reachable")
         looked(error)
 
     async def _error(
-        self, machine: str, route: Callable[[], Awaitable[Route]], first_use: FirstUse
+        self, machine: str, route: Callable[[], Awaitable[SshRoute]], first_use: FirstUse
     ) -> SshTransient | SshRejected | None:
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -53,10 +53,10 @@ class Prober:
         except (SshTransient, SshRejected) as error:
             return error
         except TimeoutError:
-            return SshTransient(Trouble.TIMED_OUT, SSHHop.HOST, f"no answer within {LIMIT_S:.0f} s")
+            return SshTransient(SshReason.TIMED_OUT, SSHHop.HOST, f"no answer within {LIMIT_S:.0f} s")
         except Failure as error:  # an error of the API while a key was pinned, or an invalid address
-            return SshTransient(Trouble.UNREACHABLE, SSHHop.HOST, str(error))
+            return SshTransient(SshReason.UNREACHABLE, SSHHop.HOST, str(error))
         except Exception:
             log.exception("probe broke", machine=machine)
-            return SshTransient(Trouble.UNREACHABLE, SSHHop.HOST, "machina met an error of its own; its log has more")
+            return SshTransient(SshReason.UNREACHABLE, SSHHop.HOST, "machina met an error of its own; its log has more")
         return None

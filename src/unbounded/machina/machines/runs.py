@@ -13,9 +13,9 @@ from unbounded.api.conditions import fit_message
 from unbounded.api.failures import Failure, Transient
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.model import Attempt
-from unbounded.machina.provisioning.model import Remote
+from unbounded.machina.provisioning.model import ObservedRun
 
-TELL_EVERY_S: Final = 5.0  # shortest interval between writes of progress
+PROGRESS_EVERY_S: Final = 5.0  # shortest interval between writes of progress
 PROGRESS_CHARACTERS: Final = 512
 
 Wake = Callable[[str, float], None]  # (machine, seconds until its next pass)
@@ -24,14 +24,13 @@ log = Log("machines")
 
 
 @dataclass
-class Run:
+class HostRun:
     """State of a run.
 
     Args:
         generation: of the Machine at the start of the login.
         sent: something may run on the host, so a broken connection does not end the run.
         touched: something may have been started on the host, by this run or an earlier one.
-        heard_at: time of the last news from the host.
     """
 
     attempt: str
@@ -42,10 +41,10 @@ class Run:
     generation: int = 0
     sent: bool = False
     touched: bool = False
-    ended: Remote | Failure | None = None
-    on_word: Callable[[], None] = field(default=lambda: None, repr=False)
+    ended: ObservedRun | Failure | None = None
+    on_news: Callable[[], None] = field(default=lambda: None, repr=False)
 
-    def shown(self, now: float) -> Attempt:
+    def snapshot(self, now: float) -> Attempt:
         return Attempt(
             attempt=self.attempt,
             step=self.step,
@@ -58,12 +57,12 @@ class Run:
         )
 
 
-class Runs:
+class HostRuns:
     """Runs of one kind, in a task group of the term. They end with the term; processes on the hosts continue.
 
     A Machine that cannot start a run because of the limit waits in a queue. It is woken when a run may start. Then it
     must
-    leave the queue: by a start, or by `leave`, which wakes the next Machine.
+    leave the queue: by a start, or by `dequeue`, which wakes the next Machine.
 
     Args:
         at_once: concurrency limit.
@@ -73,52 +72,52 @@ class Runs:
     def __init__(self, at_once: int, wake: Wake) -> None:
         self._at_once = at_once
         self._wake = wake
-        self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
-        self._kept: set[str] = set()  # Machines that are about to start a run
+        self._runs: dict[str, tuple[HostRun, asyncio.Task[None]]] = {}
+        self._reserved: set[str] = set()  # Machines that are about to start a run
         self._waiting: dict[str, None] = {}  # Machines beyond the limit, in order
 
     def of(self, machine: str) -> Attempt | None:
         known = self._runs.get(machine)
-        return None if known is None else known[0].shown(_now())
+        return None if known is None else known[0].snapshot(_now())
 
     @property
-    def at_work(self) -> int:
+    def active(self) -> int:
         """Number of active runs. A cancelled run has no result and is not active."""
         return sum(run.ended is None and not task.done() for run, task in self._runs.values())
 
     @property
     def free(self) -> int:
-        return max(self._at_once - self.at_work - len(self._kept), 0)
+        return max(self._at_once - self.active - len(self._reserved), 0)
 
     @contextmanager
-    def place(self, machine: str) -> Iterator[None]:
+    def reserve(self, machine: str) -> Iterator[None]:
         """Reserve capacity for a Machine that is about to start a run; unused capacity goes to the next one."""
         self._waiting.pop(machine, None)
-        self._kept.add(machine)
+        self._reserved.add(machine)
         try:
             yield
         finally:
-            self._kept.discard(machine)
+            self._reserved.discard(machine)
             self._wake_next()
 
-    def wait(self, machine: str) -> None:
+    def enqueue(self, machine: str) -> None:
         """Add a Machine to the queue, as the limit is reached."""
         self._waiting.setdefault(machine)
 
-    def leave(self, machine: str) -> None:
+    def dequeue(self, machine: str) -> None:
         """Remove a Machine that does not want to start a run, or cannot."""
         if machine in self._waiting:
             del self._waiting[machine]
             self._wake_next()
 
     def start(
-        self, group: asyncio.TaskGroup, machine: str, attempt: str, work: Callable[[Run], Awaitable[Remote]]
+        self, group: asyncio.TaskGroup, machine: str, attempt: str, work: Callable[[HostRun], Awaitable[ObservedRun]]
     ) -> None:
         """Start a run unless one of the Machine is active."""
         known = self._runs.get(machine)
         if known is not None and known[0].ended is None:
             return
-        run = Run(attempt, _now())
+        run = HostRun(attempt, _now())
         task = group.create_task(self._carry(machine, run, work), name=f"{machine}: {attempt}")
         self._runs[machine] = (run, task)
 
@@ -137,15 +136,15 @@ class Runs:
         self._waiting.pop(machine, None)
         self._wake_next()
 
-    def said(self, machine: str, run: Run, text: str) -> None:
+    def report_progress(self, machine: str, run: HostRun, text: str) -> None:
         """Store a line of progress and wake the Machine."""
-        run.on_word()
+        run.on_news()
         line = fit_message(text.strip(), PROGRESS_CHARACTERS)
         if line and line != run.progress:
             run.progress = line
-            self._wake(machine, TELL_EVERY_S)
+            self._wake(machine, PROGRESS_EVERY_S)
 
-    async def _carry(self, machine: str, run: Run, work: Callable[[Run], Awaitable[Remote]]) -> None:
+    async def _carry(self, machine: str, run: HostRun, work: Callable[[HostRun], Awaitable[ObservedRun]]) -> None:
         try:
             run.ended = await work(run)
         except Failure as failure:

@@ -12,10 +12,10 @@ from unbounded.machina.ssh.model import HostPort, host_port
 
 INDEX_HOST: Final = "ssh host"
 
-Way = tuple[HostPort, ...]
+HostAddress = tuple[HostPort, ...]
 
 
-def way_to(machine: Machine) -> Way | None:
+def host_address(machine: Machine) -> HostAddress | None:
     """Return the normalized addresses of a Machine's host and bastion; None if an address is invalid.
 
     Private addresses repeat, so hosts behind different bastions count as different hosts.
@@ -31,7 +31,7 @@ def way_to(machine: Machine) -> Way | None:
 
 def by_host(machine: Machine) -> tuple[str, ...]:
     """Return the addresses of a Machine's host, as the key of an index."""
-    way = way_to(machine)
+    way = host_address(machine)
     return () if way is None else (_words(way),)
 
 
@@ -45,7 +45,7 @@ def sharing_host(machines: Cache[Machine], machine: Machine) -> tuple[Machine, .
     return tuple(one for one in found if one.name != machine.name)
 
 
-def host_words(machine: Machine) -> str:
+def host_text(machine: Machine) -> str:
     """Return the address of the host for a message; empty if it is invalid."""
     return next(iter(by_host(machine)), "")
 
@@ -60,9 +60,9 @@ def _counts(machine: Machine) -> bool:
     return is_wanted or is_begun(machine)
 
 
-def as_of_host(machine: Machine | None) -> object:
+def parts_for_host(machine: Machine | None) -> object:
     """Return the parts of a Machine that concern others of the same host."""
-    return None if machine is None else (way_to(machine), _order(machine), _counts(machine))
+    return None if machine is None else (host_address(machine), _order(machine), _counts(machine))
 
 
 def _order(machine: Machine) -> tuple[bool, str, str]:
@@ -85,6 +85,6 @@ def _spelled(text: str) -> HostPort:
         return HostPort(at.host.lower().rstrip("."), at.port)
 
 
-def _words(way: Way) -> str:
+def _words(way: HostAddress) -> str:
     host, *bastion = map(str, way)
     return f"{host} by the bastion {bastion[0]}" if bastion else host

@@ -8,7 +8,7 @@ from unbounded.kube.backoff import Backoff
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProvisioningSettings:
     """Settings of provisioning.
 
     Args:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun, Remote, Running
-from unbounded.machina.provisioning.progress import line_words
-from unbounded.machina.provisioning.redact import end_of, shown
+from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun, ObservedRun, RunInProgress
+from unbounded.machina.provisioning.progress import progress_text
+from unbounded.machina.provisioning.redact import end_of_text, redacted
 
 TAIL_BYTES: Final = 16384
 _MARK: Final = re.compile(rb"^unbounded-install: ([^\n]*)\n?", re.MULTILINE)
@@ -22,24 +22,24 @@ _WHY: Final = {
 }
 
 
-def parts_of(stdout: bytes) -> tuple[list[str], bytes] | None:
+def split_answer(stdout: bytes) -> tuple[list[str], bytes] | None:
     """Split an answer into the words of its first line and the rest. Output of the host's own login may come before."""
     if (found := _MARK.search(stdout)) is None:
         return None
     return found[1].decode(errors="replace").split(), stdout[found.end() :]
 
 
-def answer(stdout: bytes, hidden: Iterable[SecretStr] = ()) -> Remote | None:
+def parse_answer(stdout: bytes, hidden: Iterable[SecretStr] = ()) -> ObservedRun | None:
     """Parse an answer; return None if there is no valid one."""
-    match parts_of(stdout):
+    match split_answer(stdout):
         case ["none"], _:
             return NoRun()
         case ["running", name, seconds], rest if _NUMBER.fullmatch(seconds):
-            return Running(name, int(seconds), line_words(shown(_text(rest[:_LINE_BYTES]), hidden)))
+            return RunInProgress(name, int(seconds), progress_text(redacted(_text(rest[:_LINE_BYTES]), hidden)))
         case ["finished", name, status], rest if _NUMBER.fullmatch(status):
-            return Finished(name, int(status), end_of(shown(_text(_whole_lines(rest)), hidden), TAIL_BYTES))
+            return Finished(name, int(status), end_of_text(redacted(_text(_whole_lines(rest)), hidden), TAIL_BYTES))
         case ["interrupted", name, why], _:
-            return Interrupted(name, _WHY.get(why) or line_words(shown(why, hidden)))
+            return Interrupted(name, _WHY.get(why) or progress_text(redacted(why, hidden)))
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from unbounded.api.conditions import ON_HOST, ConditionReason
 from unbounded.machina.provisioning.progress import CAUSE
 
-_SAID: Final = re.compile(rf"^{CAUSE}(\w+)$", re.MULTILINE)  # lines of install.sh and of the agent
+_CAUSE_LINE: Final = re.compile(rf"^{CAUSE}(\w+)$", re.MULTILINE)  # lines of install.sh and of the agent
 _SYSTEM: Final = (  # messages of the C library that other programs pass on
     (re.compile(r"No space left on device|Disk quota exceeded"), ConditionReason.DISK_FULL),
 )
@@ -18,7 +18,7 @@ _LAST_LINES: Final = 20
 def cause_of(tail: str) -> ConditionReason:
     """Return the reason that the end of the install's output names, or Failed."""
     last = "\n".join(tail.splitlines()[-_LAST_LINES:])
-    said = [code for code in _SAID.findall(last) if code in ON_HOST]
+    said = [code for code in _CAUSE_LINE.findall(last) if code in ON_HOST]
     if said:
         return ConditionReason(said[-1])
     return next((reason for pattern, reason in _SYSTEM if pattern.search(last)), ConditionReason.FAILED)

@@ -41,7 +41,7 @@ class NoRun:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunInProgress:
     attempt: str
     seconds: int
     progress: str = ""
@@ -69,7 +69,7 @@ class Interrupted:
     why: str
 
 
-Remote = NoRun | Running | Finished | Interrupted
+ObservedRun = NoRun | RunInProgress | Finished | Interrupted
 
 
 class HostRefuses(Rejected):
@@ -87,11 +87,11 @@ class HostRefuses(Rejected):
 class Installer(Protocol):
     """Runs of the script. Each is a process of its own on the host that outlives the connection."""
 
-    async def look(self, shell: Shell, uid: str) -> Remote:
+    async def observe(self, shell: Shell, uid: str) -> ObservedRun:
         """Observe the run on the host."""
         ...
 
-    async def begin(self, shell: Shell, install: Install) -> Remote:
+    async def begin(self, shell: Shell, install: Install) -> ObservedRun:
         """Upload and start a run in one session. If a run is in progress, start nothing and return that run.
 
         Raises:
@@ -99,7 +99,7 @@ class Installer(Protocol):
         """
         ...
 
-    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> Remote:
+    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> ObservedRun:
         """Wait until the current run has ended, this one or an earlier one, and report each line of progress.
 
         Raises:

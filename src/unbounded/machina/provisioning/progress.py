@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from unbounded.machina.provisioning.model import Finished
-from unbounded.machina.provisioning.redact import end_of
+from unbounded.machina.provisioning.redact import end_of_text
 
 CAUSE: Final = "unbounded-cause: "  # prefix of a line that only cause_of reads
 TIMED_OUT: Final = 124  # status of a run that the host stopped, as timeout(1) returns it
 _LINE_BYTES: Final = 300
 _LOG: Final = re.compile(r"\d\d:\d\d:\d\d (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<rest>.*)")
-_TOLD: Final = (  # lines of the agent's log, with single spaces, and their form in a condition
+_PROGRESS_LINES: Final = (  # lines of the agent's log, with single spaces, and their form in a condition
     (re.compile(r"progress what=(?P<what>.*)"), "{}"),
     (re.compile(r"step started step=(?P<what>'[^']*'|\S+).*"), "{}"),
     (re.compile(r"step completed step=(?P<what>'[^']*'|\S+).*"), "{}: done"),
@@ -25,7 +25,7 @@ _QUOTED: Final = re.compile(
 _RULE: Final = re.compile(r"^(?:error|fatal)\b[:\s]", re.IGNORECASE)
 
 
-def line_words(line: str) -> str:
+def progress_text(line: str) -> str:
     """Format a line of the install script or of the agent's log for a condition; return "" if it has no content."""
     line = " ".join(line.split())
     if line.startswith(CAUSE):
@@ -33,11 +33,11 @@ def line_words(line: str) -> str:
     if (logged := _LOG.fullmatch(line)) is not None:
         line = logged["rest"]
         line = next((words.format(_unquoted(told["what"])) for told, words in _matches(line)), line)
-    return end_of(" ".join(line.split()), _LINE_BYTES)
+    return end_of_text(" ".join(line.split()), _LINE_BYTES)
 
 
 def _matches(line: str) -> Iterator[tuple[re.Match[str], str]]:
-    for pattern, words in _TOLD:
+    for pattern, words in _PROGRESS_LINES:
         if (told := pattern.fullmatch(line)) is not None:
             yield told, words
 
@@ -51,11 +51,11 @@ def _unquoted(text: str) -> str:
         return text
 
 
-def end_words(finished: Finished) -> str:
+def failure_text(finished: Finished) -> str:
     """Format the end of a failed run in a line: its last error, else its last output."""
-    lines = [line.strip() for line in finished.tail.splitlines() if line_words(line)]
+    lines = [line.strip() for line in finished.tail.splitlines() if progress_text(line)]
     said = next((line for line in reversed(lines) if _RULE.match(line)), lines[-1] if lines else "")
-    why = f": {line_words(said)}" if said else ""
+    why = f": {progress_text(said)}" if said else ""
     if finished.status == TIMED_OUT:
         return f"the install script did not end in time and was stopped{why}"
     return f"the install script ended with status {finished.status}{why}"

@@ -29,7 +29,7 @@ _PATTERNS: Final = (
 )
 
 
-def shown(text: str, hidden: Iterable[SecretStr] = ()) -> str:
+def redacted(text: str, hidden: Iterable[SecretStr] = ()) -> str:
     """Return the text without secrets, known or likely ones, and without control characters but line ends."""
     text = _CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
     for secret in sorted(set(_parts(hidden)), key=len, reverse=True):
@@ -47,7 +47,7 @@ def _parts(hidden: Iterable[SecretStr]) -> Iterator[str]:
         yield from (part.strip() for part in parts if len(part.strip()) >= _SHORTEST)
 
 
-def end_of(text: str, most: int) -> str:
+def end_of_text(text: str, most: int) -> str:
     """Return the end of a text in at most `most` bytes; an ellipsis marks a cut within a line."""
     content = text.strip().encode()
     if len(content) <= most:

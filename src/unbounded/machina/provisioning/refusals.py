@@ -6,12 +6,12 @@ import re
 from typing import Final, NamedTuple
 
 from unbounded.api.conditions import ConditionReason
-from unbounded.machina.provisioning.redact import end_of, shown
+from unbounded.machina.provisioning.redact import end_of_text, redacted
 
 _R = ConditionReason
 
 
-class Refusal(NamedTuple):
+class CommandRefusal(NamedTuple):
     """Cause of a rejected command: a message, and the reason of the condition Provisioning."""
 
     words: str
@@ -44,17 +44,17 @@ _LAST_BYTES: Final = 300
 _READ_BYTES: Final = 16384  # of the output, from its end
 
 
-def why_refused(status: int | None, stderr: bytes, stdout: bytes) -> Refusal:
+def refusal_of(status: int | None, stderr: bytes, stdout: bytes) -> CommandRefusal:
     """Return the cause of a rejected command, with the last output of the host."""
-    said = shown(_end(stderr)).strip() or shown(_end(stdout)).strip()
-    last = end_of(said.splitlines()[-1] if said else "", _LAST_BYTES)
+    said = redacted(_end(stderr)).strip() or redacted(_end(stdout)).strip()
+    last = end_of_text(said.splitlines()[-1] if said else "", _LAST_BYTES)
     for pattern, reason, words in _ROWS:
         if (found := re.search(pattern, said, re.IGNORECASE | re.MULTILINE)) is not None:
             line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
-            return Refusal(f"{words} ({end_of(line, _LAST_BYTES)})", reason)
+            return CommandRefusal(f"{words} ({end_of_text(line, _LAST_BYTES)})", reason)
     if last:
-        return Refusal(f"the host says: {last}")
-    return Refusal(f"the command ended with status {status}, and said nothing")
+        return CommandRefusal(f"the host says: {last}")
+    return CommandRefusal(f"the command ended with status {status}, and said nothing")
 
 
 def _end(said: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import aiohappyeyeballs
 
 from unbounded.machina.ssh.model import HostPort
-from unbounded.machina.ssh.threads import Threads
+from unbounded.machina.ssh.threads import DaemonThreads
 
 # start on a name's next address if the previous one has not answered for this long (RFC 8305)
 NEXT_ADDRESS_S: Final = 0.25
@@ -29,7 +29,7 @@ class Dialer:
     """Connector of TCP sockets. A cancelled name lookup runs on in its thread."""
 
     def __init__(self) -> None:
-        self._threads = Threads(RESOLVERS, "ssh names")
+        self._threads = DaemonThreads(RESOLVERS, "ssh names")
 
     async def dial(self, at: HostPort) -> socket.socket:
         """Return a connected, non-blocking socket. The caller closes the socket and sets the time limit.

@@ -15,15 +15,15 @@ import asyncssh
 
 from unbounded.machina.ssh import failures, trust
 from unbounded.machina.ssh.address import Dialer
-from unbounded.machina.ssh.handshake import Connection, Line, OtherKey, handshake
+from unbounded.machina.ssh.handshake import GreetedConnection, SshConnection, UntrustedHostKey, handshake
+from unbounded.machina.ssh.handshake_limit import HandshakeLimit
 from unbounded.machina.ssh.keys import KeyRing, UserKey
-from unbounded.machina.ssh.model import FirstUse, Hop, Route, Shell, SshLimits
-from unbounded.machina.ssh.pool import Bastions
-from unbounded.machina.ssh.probe import Listener
+from unbounded.machina.ssh.model import FirstUse, Hop, Shell, SshLimits, SshRoute
+from unbounded.machina.ssh.pool import BastionPool
+from unbounded.machina.ssh.probe import GreetingReceiver
 from unbounded.machina.ssh.shell import RemoteShell
-from unbounded.machina.ssh.turns import Turns
 
-KINDS_KEPT: Final = 8192  # pinned keys, by fingerprint
+CACHED_KEY_TYPES: Final = 8192  # pinned keys, by fingerprint
 
 asyncssh.set_log_level(logging.WARNING)  # at lower levels asyncssh logs user names and whole commands
 
@@ -35,10 +35,10 @@ class SshClient:
         self.limits = limits or SshLimits()
         self._dialer = Dialer()
         self._keys = KeyRing()
-        self._turns = Turns(self.limits.handshakes, self.limits.handshakes_per_address)
-        self._bastions = Bastions(self._log_in_directly, idle_s=self.limits.bastion_idle_s)
-        self._kinds: OrderedDict[str, str] = OrderedDict()
-        self._open: WeakSet[Connection] = WeakSet()
+        self._handshake_limit = HandshakeLimit(self.limits.handshakes, self.limits.handshakes_per_address)
+        self._bastions = BastionPool(self._log_in_directly, idle_s=self.limits.bastion_idle_s)
+        self._key_types: OrderedDict[str, str] = OrderedDict()
+        self._open: WeakSet[GreetedConnection] = WeakSet()
 
     @property
     def connections(self) -> int:
@@ -48,15 +48,15 @@ class SshClient:
         await self._bastions.close()
         self._keys.forget()
 
-    async def probe(self, route: Route, *, on_first_use: FirstUse) -> None:
+    async def probe(self, route: SshRoute, *, on_first_use: FirstUse) -> None:
         if route.bastion is None:
             await self._listen(route.host, None)
             return
-        async with self._bastions.ride(route.bastion, on_first_use) as line:
+        async with self._bastions.acquire(route.bastion, on_first_use) as line:
             await self._listen(route.host, line)
 
     @asynccontextmanager
-    async def login(self, route: Route, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
+    async def login(self, route: SshRoute, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
         if route.bastion is None:
             line = await self._log_in_directly(route.host, on_first_use)
             try:
@@ -64,51 +64,51 @@ class SshClient:
             finally:
                 await line.close()
             return
-        async with self._bastions.ride(route.bastion, on_first_use) as bastion:
+        async with self._bastions.acquire(route.bastion, on_first_use) as bastion:
             line = await self._log_in(route.host, on_first_use, bastion)
             try:
                 yield RemoteShell(line)
             finally:
                 await line.close()
 
-    async def _log_in_directly(self, hop: Hop, on_first_use: FirstUse) -> Line:
+    async def _log_in_directly(self, hop: Hop, on_first_use: FirstUse) -> SshConnection:
         return await self._log_in(hop, on_first_use, None)
 
-    async def _log_in(self, hop: Hop, on_first_use: FirstUse, below: Line | None) -> Line:
+    async def _log_in(self, hop: Hop, on_first_use: FirstUse, through: SshConnection | None) -> SshConnection:
         """Log in to a server, which may show several host keys before a trusted one."""
         key = await self._keys.read(hop.identity, hop.name)
-        async with self._turns.of((below.hop.at if below else None, hop.at)):
-            algorithms = trust.algorithms(hop.pins, known_kind=self._kinds.get(hop.pins.fingerprint or ""))
-            seen: list[OtherKey] = []
+        async with self._handshake_limit.acquire((through.hop.at if through else None, hop.at)):
+            algorithms = trust.algorithms(hop.pins, known_kind=self._key_types.get(hop.pins.fingerprint or ""))
+            seen: list[UntrustedHostKey] = []
             while True:
                 try:
-                    line = await self._shake_hands(hop, key, on_first_use, below, algorithms)
-                except OtherKey as other:
+                    line = await self._handshake(hop, key, on_first_use, through, algorithms)
+                except UntrustedHostKey as other:
                     seen.append(other)
                     shown = [one.shown.kind for one in seen]
                     algorithms = trust.other_algorithms(hop.pins, shown=shown, has=other.has)
                     if not algorithms:
-                        raise failures.changed(
-                            hop, shown=seen[0].shown.fingerprint, wanted=trust.wanted(hop.pins)
+                        raise failures.host_key_changed(
+                            hop, shown=seen[0].shown.fingerprint, wanted=trust.pinned_text(hop.pins)
                         ) from None
                 else:
-                    self._remember(line)
+                    self._cache_key_type(line)
                     self._open.add(line.connection)
                     return line
 
-    async def _shake_hands(
-        self, hop: Hop, key: UserKey, on_first_use: FirstUse, below: Line | None, algorithms: Sequence[str]
-    ) -> Line:
-        async def connect(connection: Callable[[], Connection]) -> None:
-            if below is None:
+    async def _handshake(
+        self, hop: Hop, key: UserKey, on_first_use: FirstUse, through: SshConnection | None, algorithms: Sequence[str]
+    ) -> SshConnection:
+        async def connect(connection: Callable[[], GreetedConnection]) -> None:
+            if through is None:
                 await asyncio.get_running_loop().create_connection(connection, sock=taken.pop())
             else:
-                await self._forward(hop, below, connection, self.limits.connect_s)
+                await self._forward(hop, through, connection, self.limits.connect_s)
 
-        taken = [await self._dial(hop, self.limits.connect_s)] if below is None else []
+        taken = [await self._dial(hop, self.limits.connect_s)] if through is None else []
         try:
             return await handshake(
-                hop, key, connect, algorithms=algorithms, limits=self.limits, on_first_use=on_first_use, below=below
+                hop, key, connect, algorithms=algorithms, limits=self.limits, on_first_use=on_first_use, through=through
             )
         finally:
             for left in taken:
@@ -121,45 +121,45 @@ class SshClient:
         except OSError as error:  # TimeoutError is an OSError
             raise failures.not_dialled(hop, error, limit_s=limit_s) from error
 
-    async def _forward(self, hop: Hop, below: Line, session: Callable[[], object], limit_s: float) -> None:
+    async def _forward(self, hop: Hop, through: SshConnection, session: Callable[[], object], limit_s: float) -> None:
         """Connect to the host through the bastion."""
         try:
             async with asyncio.timeout(limit_s):
-                await below.forward(session, hop.at)
+                await through.forward(session, hop.at)
         except asyncssh.ChannelOpenError as error:
-            raise failures.not_forwarded(hop, below.hop, error, bastion_lost=below.closed) from error
+            raise failures.not_forwarded(hop, through.hop, error, bastion_lost=through.closed) from error
         except TimeoutError as error:
             raise failures.not_dialled(hop, error, limit_s=limit_s) from error
         except (asyncssh.Error, OSError) as error:
-            raise failures.broken(below.hop) from error
+            raise failures.broken(through.hop) from error
 
-    async def _listen(self, hop: Hop, below: Line | None) -> None:
+    async def _listen(self, hop: Hop, through: SshConnection | None) -> None:
         """Connect and wait for the greeting of an SSH server.
 
         Raises:
             SshTransient, SshRejected: no connection within `probe_s`, or no SSH greeting within a second `probe_s`.
         """
-        listener, limit_s = Listener(), self.limits.probe_s
-        if below is None:
+        listener, limit_s = GreetingReceiver(), self.limits.probe_s
+        if through is None:
             connected = await self._dial(hop, limit_s)
             await asyncio.get_running_loop().create_connection(lambda: listener, sock=connected)
         else:
-            await self._forward(hop, below, lambda: listener, limit_s)
+            await self._forward(hop, through, lambda: listener, limit_s)
         try:
             async with asyncio.timeout(limit_s):
-                await listener.heard
+                await listener.completed
         except TimeoutError:
             pass
         finally:
             listener.hang_up()
-        if below is not None and below.closed:
-            raise failures.broken(below.hop)
+        if through is not None and through.closed:
+            raise failures.broken(through.hop)
         if not listener.is_ssh:
-            raise failures.no_greeting(hop, listener.said, closed=listener.closed)
+            raise failures.no_greeting(hop, listener.received, closed=listener.closed)
 
-    def _remember(self, line: Line) -> None:
+    def _cache_key_type(self, line: SshConnection) -> None:
         """Remember the type of a host key by its fingerprint, so that the next login requests this type first."""
-        self._kinds[line.host_key.fingerprint] = line.host_key.kind
-        self._kinds.move_to_end(line.host_key.fingerprint)
-        while len(self._kinds) > KINDS_KEPT:
-            self._kinds.popitem(last=False)
+        self._key_types[line.host_key.fingerprint] = line.host_key.kind
+        self._key_types.move_to_end(line.host_key.fingerprint)
+        while len(self._key_types) > CACHED_KEY_TYPES:
+            self._key_types.popitem(last=False)

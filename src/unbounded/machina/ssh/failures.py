@@ -9,13 +9,13 @@ import asyncssh
 
 from unbounded.api.machine import SSHHop
 from unbounded.machina.ssh.address import NoSuchName
-from unbounded.machina.ssh.greeting import Greeting, first_line, greeting, plain
-from unbounded.machina.ssh.model import Hop, HostPort, SshRejected, SshTransient, Trouble
+from unbounded.machina.ssh.greeting import Greeting, first_line, greeting, printable
+from unbounded.machina.ssh.model import Hop, HostPort, SshReason, SshRejected, SshTransient
 
 SshFailure = SshTransient | SshRejected
 
 LASTING: Final = frozenset(
-    {Trouble.HOST_KEY, Trouble.LOGIN, Trouble.KEY_UNUSABLE, Trouble.PASSPHRASE, Trouble.NO_FORWARDING}
+    {SshReason.HOST_KEY, SshReason.LOGIN, SshReason.KEY_UNUSABLE, SshReason.PASSPHRASE, SshReason.NO_FORWARDING}
 )
 """Causes that persist until the user changes something."""
 
@@ -26,64 +26,65 @@ SESSION_REFUSED: Final = 0xFFFFFFFF  # asyncssh's code where the server opened t
 
 _NO_ROUTE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 # the server's only text where its own kernel sends no packet: no route, or a local firewall
-_AT_ONCE: Final = "open failed"
-_BEYOND: Final = (  # error texts of OpenSSH's server for a forwarded connection
-    ("refused", Trouble.REFUSED),
-    ("timed out", Trouble.TIMED_OUT),
-    (_AT_ONCE, Trouble.NO_ROUTE),
-    ("no route", Trouble.NO_ROUTE),
-    ("network is unreachable", Trouble.NO_ROUTE),
-    ("network is down", Trouble.NO_ROUTE),
-    ("host is down", Trouble.NO_ROUTE),
-    ("not known", Trouble.NO_NAME),
-    ("name resolution", Trouble.NO_NAME),
-    ("no address", Trouble.NO_NAME),
+_OPEN_FAILED: Final = "open failed"
+_FORWARDING_ERRORS: Final = (  # error texts of OpenSSH's server for a forwarded connection
+    ("refused", SshReason.REFUSED),
+    ("timed out", SshReason.TIMED_OUT),
+    (_OPEN_FAILED, SshReason.NO_ROUTE),
+    ("no route", SshReason.NO_ROUTE),
+    ("network is unreachable", SshReason.NO_ROUTE),
+    ("network is down", SshReason.NO_ROUTE),
+    ("host is down", SshReason.NO_ROUTE),
+    ("not known", SshReason.NO_NAME),
+    ("name resolution", SshReason.NO_NAME),
+    ("no address", SshReason.NO_NAME),
 )
 
 
-def failure(trouble: Trouble, hop: SSHHop, words: str) -> SshFailure:
-    return (SshRejected if trouble in LASTING else SshTransient)(trouble, hop, words)
+def failure(reason: SshReason, hop: SSHHop, words: str) -> SshFailure:
+    return (SshRejected if reason in LASTING else SshTransient)(reason, hop, words)
 
 
-def again(seen: SshFailure) -> SshFailure:
+def copied(seen: SshFailure) -> SshFailure:
     """Copy a failure for another caller that waited for the same connection."""
     if isinstance(seen, SshRejected):
-        return SshRejected(seen.trouble, seen.hop, str(seen), fingerprint=seen.fingerprint)
-    return SshTransient(seen.trouble, seen.hop, str(seen))
+        return SshRejected(seen.reason, seen.hop, str(seen), fingerprint=seen.fingerprint)
+    return SshTransient(seen.reason, seen.hop, str(seen))
 
 
-def who(name: SSHHop, at: HostPort) -> str:
+def hop_text(name: SSHHop, at: HostPort) -> str:
     return f"{name} {at}"
 
 
 def not_dialled(hop: Hop, error: OSError, *, limit_s: float) -> SshFailure:
     """Return the failure of a TCP connection."""
-    place = who(hop.name, hop.at)
+    place = hop_text(hop.name, hop.at)
     match error:
         case NoSuchName():
-            return failure(Trouble.NO_NAME, hop.name, f"{place}: {error}")
+            return failure(SshReason.NO_NAME, hop.name, f"{place}: {error}")
         case TimeoutError():
-            return failure(Trouble.TIMED_OUT, hop.name, f"{place}: no answer within {limit_s:g} s")
+            return failure(SshReason.TIMED_OUT, hop.name, f"{place}: no answer within {limit_s:g} s")
         case ConnectionRefusedError():
-            return failure(Trouble.REFUSED, hop.name, f"{place}: connection refused")
+            return failure(SshReason.REFUSED, hop.name, f"{place}: connection refused")
         case _:
-            trouble = Trouble.NO_ROUTE if error.errno in _NO_ROUTE else Trouble.UNREACHABLE
-            return failure(trouble, hop.name, f"{place}: {(error.strerror or str(error)).lower()}")
+            reason = SshReason.NO_ROUTE if error.errno in _NO_ROUTE else SshReason.UNREACHABLE
+            return failure(reason, hop.name, f"{place}: {(error.strerror or str(error)).lower()}")
 
 
 def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, bastion_lost: bool) -> SshFailure:
     """Return the failure of a connection from the bastion to the host."""
     if bastion_lost:
         return broken(bastion)
-    said = plain(error.reason)
+    said = printable(error.reason)
     if error.code in (PROHIBITED, UNKNOWN_TYPE):
-        words = f"{who(bastion.name, bastion.at)}: does not forward to {host.at} ({said}); see AllowTcpForwarding there"
-        return failure(Trouble.NO_FORWARDING, bastion.name, words)
+        place = hop_text(bastion.name, bastion.at)
+        words = f"{place}: does not forward to {host.at} ({said}); see AllowTcpForwarding there"
+        return failure(SshReason.NO_FORWARDING, bastion.name, words)
     if error.code == SHORTAGE:
-        return failure(Trouble.TOO_MANY, bastion.name, f"{who(bastion.name, bastion.at)}: {said}")
-    trouble = next((found for words, found in _BEYOND if words in said.lower()), Trouble.UNREACHABLE)
-    met = "no packet gets there" if said.lower() == _AT_ONCE else said.lower()
-    return failure(trouble, host.name, f"{who(host.name, host.at)}: {met}, seen from the bastion")
+        return failure(SshReason.TOO_MANY, bastion.name, f"{hop_text(bastion.name, bastion.at)}: {said}")
+    reason = next((found for words, found in _FORWARDING_ERRORS if words in said.lower()), SshReason.UNREACHABLE)
+    met = "no packet gets there" if said.lower() == _OPEN_FAILED else said.lower()
+    return failure(reason, host.name, f"{hop_text(host.name, host.at)}: {met}, seen from the bastion")
 
 
 def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
@@ -92,40 +93,40 @@ def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
     Args:
         closed: the server closed the connection; otherwise it sent nothing until the limit.
     """
-    place = who(hop.name, hop.at)
+    place = hop_text(hop.name, hop.at)
     match greeting(said):
         case Greeting.TOO_MANY:
-            return failure(Trouble.TOO_MANY, hop.name, f"{place}: has too many logins at once ({first_line(said)})")
+            return failure(SshReason.TOO_MANY, hop.name, f"{place}: has too many logins at once ({first_line(said)})")
         case Greeting.OTHER:
-            return failure(Trouble.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r}, which is not SSH")
+            return failure(SshReason.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r}, which is not SSH")
         case _ if said:
-            return failure(Trouble.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r} and no SSH version")
+            return failure(SshReason.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r} and no SSH version")
         case _ if closed:
-            return failure(Trouble.LOST, hop.name, f"{place}: closes the connection before it says anything")
+            return failure(SshReason.LOST, hop.name, f"{place}: closes the connection before it says anything")
         case _:
-            return failure(Trouble.TIMED_OUT, hop.name, f"{place}: accepts the connection and says nothing")
+            return failure(SshReason.TIMED_OUT, hop.name, f"{place}: accepts the connection and says nothing")
 
 
 def broken(hop: Hop) -> SshFailure:
     """Return the failure of an established connection that broke."""
-    return failure(Trouble.LOST, hop.name, f"{who(hop.name, hop.at)}: the connection broke")
+    return failure(SshReason.LOST, hop.name, f"{hop_text(hop.name, hop.at)}: the connection broke")
 
 
 def too_slow(hop: Hop, *, agreed: bool, pinning: bool, limit_s: float) -> SshFailure:
     """Return the failure of a login to an SSH server that exceeded the limit."""
     what = "storing its fingerprint" if pinning else "the login" if agreed else "the key exchange"
-    words = f"{who(hop.name, hop.at)}: {what} did not end within {limit_s:g} s"
-    return failure(Trouble.TIMED_OUT, hop.name, words)
+    words = f"{hop_text(hop.name, hop.at)}: {what} did not end within {limit_s:g} s"
+    return failure(SshReason.TIMED_OUT, hop.name, words)
 
 
 def not_agreed(hop: Hop, error: BaseException) -> SshFailure:
     """Return the failure of a key exchange, before the server proved its identity."""
-    place = who(hop.name, hop.at)
+    place = hop_text(hop.name, hop.at)
     if isinstance(error, asyncssh.KeyExchangeFailed):
-        return failure(Trouble.NOT_SSH, hop.name, f"{place}: no algorithm in common: {plain(error.reason)}")
+        return failure(SshReason.NOT_SSH, hop.name, f"{place}: no algorithm in common: {printable(error.reason)}")
     if isinstance(error, asyncssh.DisconnectError) and not isinstance(error, asyncssh.ConnectionLost):
-        return failure(Trouble.NOT_SSH, hop.name, f"{place}: the key exchange failed: {plain(error.reason)}")
-    return failure(Trouble.LOST, hop.name, f"{place}: the connection broke in the key exchange")
+        return failure(SshReason.NOT_SSH, hop.name, f"{place}: the key exchange failed: {printable(error.reason)}")
+    return failure(SshReason.LOST, hop.name, f"{place}: the connection broke in the key exchange")
 
 
 def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: str, hint: str) -> SshFailure:
@@ -136,21 +137,21 @@ def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: 
         fingerprint: of its public part.
         hint: a possible fault of the key.
     """
-    place = who(hop.name, hop.at)
+    place = hop_text(hop.name, hop.at)
     refused = isinstance(error, asyncssh.PermissionDenied | asyncssh.IllegalUserName)
     # OpenSSH ends a login for good with a protocol error
     too_often = isinstance(error, asyncssh.ProtocolError) and offered
     if refused and not offered:
         words = f"{place}: does not let {hop.user} log in with a key at all"
-        return failure(Trouble.LOGIN, hop.name, words)
+        return failure(SshReason.LOGIN, hop.name, words)
     if refused or too_often:
         secret = hop.identity.version.partition("@")[0]
         words = f"{place}: refuses the key {fingerprint} of Secret {secret} for user {hop.user}{hint}"
-        return SshRejected(Trouble.LOGIN, hop.name, words, fingerprint=fingerprint)
-    return failure(Trouble.LOST, hop.name, f"{place}: the connection broke in the login")
+        return SshRejected(SshReason.LOGIN, hop.name, words, fingerprint=fingerprint)
+    return failure(SshReason.LOST, hop.name, f"{place}: the connection broke in the login")
 
 
-def changed(hop: Hop, *, shown: str, wanted: str) -> SshRejected:
+def host_key_changed(hop: Hop, *, shown: str, wanted: str) -> SshRejected:
     """Return the failure of a host key that differs from the pinned one: another server may answer at this address."""
-    words = f"{who(hop.name, hop.at)}: shows the host key {shown}, and {wanted} is pinned; nothing was sent to it"
-    return SshRejected(Trouble.HOST_KEY, hop.name, words, fingerprint=shown)
+    words = f"{hop_text(hop.name, hop.at)}: shows the host key {shown}, and {wanted} is pinned; nothing was sent to it"
+    return SshRejected(SshReason.HOST_KEY, hop.name, words, fingerprint=shown)

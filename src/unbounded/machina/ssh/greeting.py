@@ -8,7 +8,7 @@ from typing import Final
 GREETING_BYTES: Final = 4096  # upper limit of what is parsed; some servers send a page of text before their version
 _VERSIONS: Final = (b"SSH-2.0-", b"SSH-1.99-")
 _TOO_MANY: Final = (b"Exceeded MaxStartups", b"Not allowed at this time")  # OpenSSH sends these instead of a version
-_SHOWN: Final = 80
+_MAX_CHARACTERS: Final = 80
 
 
 class Greeting(Enum):
@@ -32,13 +32,15 @@ def greeting(said: bytes) -> Greeting:
 
 def first_line(said: bytes) -> str:
     """Return the first line for a message: short and without control characters."""
-    return plain(said.split(b"\n")[0])
+    return printable(said.split(b"\n")[0])
 
 
-def plain(text: bytes | str) -> str:
+def printable(text: bytes | str) -> str:
     """Sanitize text of another machine for a message: one short line of printable ASCII."""
     if isinstance(text, str):
         text = text.encode(errors="replace")
-    shown = "".join(chr(byte) if 32 <= byte < 127 else " " if byte in b"\t\r\n" else "?" for byte in text[: 4 * _SHOWN])
+    shown = "".join(
+        chr(byte) if 32 <= byte < 127 else " " if byte in b"\t\r\n" else "?" for byte in text[: 4 * _MAX_CHARACTERS]
+    )
     shown = " ".join(shown.split())
-    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
+    return shown if len(shown) <= _MAX_CHARACTERS else shown[: _MAX_CHARACTERS - 1] + "…"

@@ -19,7 +19,7 @@ from unbounded.api.failures import Failure
 from unbounded.machina.ssh import failures, trust
 from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting
 from unbounded.machina.ssh.keys import UserKey
-from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, SshLimits, Trouble
+from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, SshLimits, SshReason
 from unbounded.machina.ssh.trust import HostKey
 
 SIGNATURES: Final = tuple(name for names in trust.KINDS.values() for name in names)
@@ -38,14 +38,14 @@ _NO_KNOWN_HOSTS: Final[tuple[list[str], list[str], list[str]]] = ([], [], [])
 """Empty known hosts. With an empty list asyncssh would read ~/.ssh/known_hosts; with None it would trust every server.
 """
 
-Connect = Callable[[Callable[[], "Connection"]], Awaitable[object]]
+Connect = Callable[[Callable[[], "GreetedConnection"]], Awaitable[object]]
 """Makes the transport of the connection that the factory returns; raises SshTransient or SshRejected."""
 
 
 _Opening = asyncio.Task[tuple[asyncssh.SSHTCPChannel[bytes], asyncssh.SSHTCPSession[bytes]]]
 
 
-class OtherKey(Exception):
+class UntrustedHostKey(Exception):
     """The server showed a host key that is not trusted."""
 
     def __init__(self, shown: HostKey, has: frozenset[str] | None) -> None:
@@ -54,18 +54,18 @@ class OtherKey(Exception):
         self.has = has
 
 
-class Connection(asyncssh.SSHClientConnection):
+class GreetedConnection(asyncssh.SSHClientConnection):
     """asyncssh's connection with the server's first bytes, which an error message quotes if the server does not speak
     SSH.
     """
 
-    said = b""
+    greeting_bytes = b""
     greeted = False
 
     def data_received(self, data: bytes, datatype: int | None = None) -> None:
         if not self.greeted:
-            self.said = (self.said + data)[:GREETING_BYTES]
-            self.greeted = greeting(self.said) is Greeting.SSH
+            self.greeting_bytes = (self.greeting_bytes + data)[:GREETING_BYTES]
+            self.greeted = greeting(self.greeting_bytes) is Greeting.SSH
         super().data_received(data, datatype)
 
     def send_packet(self, pkttype: int, *args: bytes, handler: Any = None) -> None:
@@ -88,17 +88,17 @@ class Connection(asyncssh.SSHClientConnection):
             return None
 
 
-class Client(asyncssh.SSHClient):
-    """Callbacks of asyncssh in a handshake. `admitted` completes with the login."""
+class HandshakeClient(asyncssh.SSHClient):
+    """Callbacks of asyncssh in a handshake. `logged_in` completes with the login."""
 
     def __init__(self, hop: Hop, key: UserKey, on_first_use: FirstUse) -> None:
         self._hop = hop
         self._key = key
         self._on_first_use = on_first_use
         self._pinned = not trust.first_use(hop.pins)
-        self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.logged_in: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.shown: HostKey | None = None
-        self.counts = False
+        self.is_trusted = False
         self.offered = False
         self.pinning = False
         self.not_pinned: Exception | None = None
@@ -108,8 +108,8 @@ class Client(asyncssh.SSHClient):
         shown = HostKey(key.get_algorithm(), key.public_data)
         if self.shown is None:
             self.shown = shown
-            self.counts = trust.trusted(self._hop.pins, shown)
-        return self.counts and shown == self.shown
+            self.is_trusted = trust.trusted(self._hop.pins, shown)
+        return self.is_trusted and shown == self.shown
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
         """Pin the host key, then offer our key. By now the server has proven that it owns the host key."""
@@ -118,7 +118,7 @@ class Client(asyncssh.SSHClient):
         try:
             await self.pin()
         except Exception as error:  # the caller of the handshake raises it unchanged
-            self._end(error)
+            self._complete(error)
             return None
         self.offered = True
         return self._key.pairs()
@@ -135,38 +135,38 @@ class Client(asyncssh.SSHClient):
             self._pinned, self.pinning = True, False
 
     def give_up(self) -> None:
-        """Release `admitted` after the caller has stopped waiting, so that asyncio does not log its error."""
-        if not self.admitted.cancel() and not self.admitted.cancelled():
-            self.admitted.exception()
+        """Release `logged_in` after the caller has stopped waiting, so that asyncio does not log its error."""
+        if not self.logged_in.cancel() and not self.logged_in.cancelled():
+            self.logged_in.exception()
 
     def auth_completed(self) -> None:
-        self._end(None)
+        self._complete(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(exc or asyncssh.ConnectionLost("closed"))
+        self._complete(exc or asyncssh.ConnectionLost("closed"))
 
-    def _end(self, error: Exception | None) -> None:
-        if self.admitted.done():
+    def _complete(self, error: Exception | None) -> None:
+        if self.logged_in.done():
             return
         if error is None:
-            self.admitted.set_result(None)
+            self.logged_in.set_result(None)
         else:
-            self.admitted.set_exception(error)
+            self.logged_in.set_exception(error)
 
 
 @dataclass(frozen=True)
-class Line:
+class SshConnection:
     """An established connection: the login was accepted.
 
     Args:
-        below: the connection that carries this one.
+        through: the connection that carries this one.
         opening: requested forwarded connections that the server has not answered yet.
     """
 
     hop: Hop
-    connection: Connection
+    connection: GreetedConnection
     host_key: HostKey
-    below: Line | None = None
+    through: SshConnection | None = None
     opening: set[_Opening] = field(default_factory=set, repr=False, compare=False)
 
     @property
@@ -176,7 +176,7 @@ class Line:
     @property
     def lost_at(self) -> Hop:
         """Hop whose connection broke, of a closed line."""
-        return self.below.hop if self.below is not None and self.below.closed else self.hop
+        return self.through.hop if self.through is not None and self.through.closed else self.hop
 
     async def forward(self, session: Callable[[], object], at: HostPort) -> None:
         """Connect a session of asyncssh's to another host through the server.
@@ -216,7 +216,7 @@ def _close_opened(opening: _Opening) -> None:
         opening.result()[0].abort()
 
 
-async def hang_up(connection: Connection) -> None:
+async def hang_up(connection: GreetedConnection) -> None:
     connection.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_S):
@@ -233,34 +233,34 @@ async def handshake(
     algorithms: Sequence[str],
     limits: SshLimits,
     on_first_use: FirstUse,
-    below: Line | None = None,
-) -> Line:
+    through: SshConnection | None = None,
+) -> SshConnection:
     """Log in over a transport that `connect` makes.
 
     Args:
         algorithms: accepted algorithms of host keys, in order of preference.
     Raises:
-        OtherKey: the host key is not trusted, and no user key was offered.
+        UntrustedHostKey: the host key is not trusted, and no user key was offered.
         SshTransient, SshRejected
         Exception: what `on_first_use` raised, or `connect`.
     """
-    client = Client(hop, key, on_first_use)
-    connection = Connection(asyncio.get_running_loop(), _options(hop, limits, algorithms, lambda: client))
-    line: Line | None = None
+    client = HandshakeClient(hop, key, on_first_use)
+    connection = GreetedConnection(asyncio.get_running_loop(), _options(hop, limits, algorithms, lambda: client))
+    line: SshConnection | None = None
     try:
         async with asyncio.timeout(limits.login_s):
             await connect(lambda: connection)
-            await client.admitted
+            await client.logged_in
             await client.pin()  # the server may accept a login without a key
         if client.shown is None:
             raise asyncssh.KeyExchangeFailed("the server did not say who it is")  # noqa: TRY301
-        line = Line(hop, connection, client.shown, below)
+        line = SshConnection(hop, connection, client.shown, through)
     except Failure:
         raise
     except Exception as error:
         if error is client.not_pinned:
             raise
-        raise _why(hop, client, connection, key, error, limits, below) from error
+        raise _failure_of(hop, client, connection, key, error, limits, through) from error
     finally:
         if line is None:
             connection.abort()
@@ -268,23 +268,23 @@ async def handshake(
     return line
 
 
-def _why(
+def _failure_of(
     hop: Hop,
-    client: Client,
-    connection: Connection,
+    client: HandshakeClient,
+    connection: GreetedConnection,
     key: UserKey,
     error: Exception,
     limits: SshLimits,
-    below: Line | None,
+    through: SshConnection | None,
 ) -> Exception:
     """Classify the error of a handshake by the progress of the handshake."""
     slow = isinstance(error, TimeoutError)
-    if below is not None and below.closed:
-        return failures.broken(below.hop)
+    if through is not None and through.closed:
+        return failures.broken(through.hop)
     if not connection.greeted:
-        return failures.no_greeting(hop, connection.said, closed=not slow)
-    if client.shown is not None and not client.counts:
-        return OtherKey(client.shown, connection.server_algorithms)
+        return failures.no_greeting(hop, connection.greeting_bytes, closed=not slow)
+    if client.shown is not None and not client.is_trusted:
+        return UntrustedHostKey(client.shown, connection.server_algorithms)
     if slow:
         agreed, pinning = client.shown is not None, client.pinning
         return failures.too_slow(hop, agreed=agreed, pinning=pinning, limit_s=limits.login_s)
@@ -299,7 +299,7 @@ def _why(
 
 
 def _options(
-    hop: Hop, limits: SshLimits, algorithms: Sequence[str], client: Callable[[], Client]
+    hop: Hop, limits: SshLimits, algorithms: Sequence[str], client: Callable[[], HandshakeClient]
 ) -> asyncssh.SSHClientConnectionOptions:
     """Build the options of a login.
 
@@ -309,8 +309,8 @@ def _options(
     try:
         options = copy.copy(_options_of(hop.user, tuple(algorithms), limits))
     except (asyncssh.Error, ValueError):
-        words = f"{failures.who(hop.name, hop.at)}: {hop.user!r} cannot be the name of a user"
-        raise failures.failure(Trouble.LOGIN, hop.name, words) from None
+        words = f"{failures.hop_text(hop.name, hop.at)}: {hop.user!r} cannot be the name of a user"
+        raise failures.failure(SshReason.LOGIN, hop.name, words) from None
     options.host, options.port, options.protocol_factory = hop.at.host, hop.at.port, client
     return options
 
@@ -321,7 +321,7 @@ def _options_of(user: str, algorithms: Sequence[str], limits: SshLimits) -> asyn
 
     Cached, as this takes longer than the cryptography of a login.
     """
-    _have_a_name()
+    _ensure_user_name()
     return asyncssh.SSHClientConnectionOptions(
         config=[],
         host="unknown",
@@ -352,7 +352,7 @@ def _options_of(user: str, algorithms: Sequence[str], limits: SshLimits) -> asyn
 
 
 @cache
-def _have_a_name() -> None:
+def _ensure_user_name() -> None:
     """Provide a local user name: asyncssh requires one, though it is not sent; a container may have none."""
     try:
         getpass.getuser()

@@ -13,12 +13,12 @@ import asyncssh
 
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh.model import Identity, SshRejected, Trouble
+from unbounded.machina.ssh.kdf_rounds import check_rounds
+from unbounded.machina.ssh.model import SshIdentity, SshReason, SshRejected
 from unbounded.machina.ssh.private_keys import check_private_key
-from unbounded.machina.ssh.rounds import check_rounds
-from unbounded.machina.ssh.threads import Threads
+from unbounded.machina.ssh.threads import DaemonThreads
 
-KEPT: Final = 512  # identities; all Machines of a site usually share one
+CACHED_KEYS: Final = 512  # identities; all Machines of a site usually share one
 READ_S: Final = 60.0  # deriving the key from a passphrase is slow on purpose, seconds with many rounds
 READERS: Final = 8
 _NO_PASSPHRASE: Final = "the private key is encrypted, and the Secret has no passphrase for it"  # noqa: S105  # words
@@ -63,7 +63,7 @@ def _day(at: int) -> str:
     return time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(at))
 
 
-def read_key(identity: Identity) -> UserKey:
+def read_key(identity: SshIdentity) -> UserKey:
     """Parse and decrypt an identity; may compute for seconds.
 
     Raises:
@@ -75,7 +75,7 @@ def read_key(identity: Identity) -> UserKey:
     return UserKey(key, _certificate(identity.certificate, key))
 
 
-def _private_key(identity: Identity) -> asyncssh.SSHKey:
+def _private_key(identity: SshIdentity) -> asyncssh.SSHKey:
     text = identity.private_key.reveal().replace("\r\n", "\n").strip()
     try:
         check_private_key(text)
@@ -131,20 +131,20 @@ def _certificate(text: SecretStr, key: asyncssh.SSHKey) -> asyncssh.SSHCertifica
     return certificate
 
 
-def unusable(identity: Identity, hop: SSHHop, why: ValueError) -> SshRejected:
+def unusable(identity: SshIdentity, hop: SSHHop, why: ValueError) -> SshRejected:
     """Return the failure of a key that cannot be read."""
-    trouble = Trouble.PASSPHRASE if isinstance(why, PassphraseWrong) else Trouble.KEY_UNUSABLE
-    return SshRejected(trouble, hop, f"Secret {identity.version.partition('@')[0]}: {why}")
+    reason = SshReason.PASSPHRASE if isinstance(why, PassphraseWrong) else SshReason.KEY_UNUSABLE
+    return SshRejected(reason, hop, f"Secret {identity.version.partition('@')[0]}: {why}")
 
 
 class KeyRing:
     """Cache of parsed identities. Each is parsed once, in a thread, for all concurrent callers."""
 
     def __init__(self) -> None:
-        self._read: OrderedDict[Identity, asyncio.Task[UserKey]] = OrderedDict()
-        self._threads = Threads(READERS, "ssh keys")
+        self._read: OrderedDict[SshIdentity, asyncio.Task[UserKey]] = OrderedDict()
+        self._threads = DaemonThreads(READERS, "ssh keys")
 
-    async def read(self, identity: Identity, hop: SSHHop) -> UserKey:
+    async def read(self, identity: SshIdentity, hop: SSHHop) -> UserKey:
         """Return the parsed identity.
 
         Raises:
@@ -154,7 +154,7 @@ class KeyRing:
         if task is None:
             task = self._read[identity] = asyncio.create_task(self._parse(identity), name="read an SSH key")
         self._read.move_to_end(identity)
-        while len(self._read) > KEPT:
+        while len(self._read) > CACHED_KEYS:
             self._read.popitem(last=False)
         try:
             async with asyncio.timeout(READ_S):
@@ -164,7 +164,7 @@ class KeyRing:
         except TimeoutError:
             raise unusable(identity, hop, ValueError("decrypting the key takes too long")) from None
 
-    async def _parse(self, identity: Identity) -> UserKey:
+    async def _parse(self, identity: SshIdentity) -> UserKey:
         return await self._threads.run(partial(read_key, identity))
 
     def forget(self) -> None:

@@ -58,7 +58,7 @@ def _is_ipv6(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Identity:
+class SshIdentity:
     """Login data of a Secret.
 
     Args:
@@ -73,7 +73,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Pins:
+class HostKeyPins:
     """Trusted host keys of a server.
 
     With `keys` (spec, as "ssh-ed25519 AAAA…") only these are trusted; else `fingerprint` (status, SHA256:…); else the
@@ -89,17 +89,17 @@ class Hop:
     name: SSHHop
     at: HostPort
     user: str
-    identity: Identity
-    pins: Pins = Pins()
+    identity: SshIdentity
+    pins: HostKeyPins = HostKeyPins()
 
 
 @dataclass(frozen=True)
-class Route:
+class SshRoute:
     host: Hop
     bastion: Hop | None = None
 
 
-class Trouble(StrEnum):
+class SshReason(StrEnum):
     """Causes of SSH failures before a command is sent: reasons of the conditions SSHReachable and Provisioning."""
 
     NO_NAME = "NameNotResolved"
@@ -120,9 +120,9 @@ class Trouble(StrEnum):
 class SshTransient(Transient):
     """A failure that may pass. The message names the address and nothing secret."""
 
-    def __init__(self, trouble: Trouble, hop: SSHHop, message: str) -> None:
+    def __init__(self, reason: SshReason, hop: SSHHop, message: str) -> None:
         super().__init__(message)
-        self.trouble = trouble
+        self.reason = reason
         self.hop = hop
 
 
@@ -134,9 +134,9 @@ class SshRejected(Rejected):
         fingerprint: of the refused public key, ours by the server or the server's by us; empty if no key was refused.
     """
 
-    def __init__(self, trouble: Trouble, hop: SSHHop, message: str, *, fingerprint: str = "") -> None:
+    def __init__(self, reason: SshReason, hop: SSHHop, message: str, *, fingerprint: str = "") -> None:
         super().__init__(message)
-        self.trouble = trouble
+        self.reason = reason
         self.hop = hop
         self.fingerprint = fingerprint
 
@@ -146,7 +146,7 @@ class SshUncertain(Uncertain):
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """Result of a remote command.
 
     Args:
@@ -164,7 +164,7 @@ class Ended:
 class Shell(Protocol):
     """An established connection to a host."""
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
         """Run a command and return its result.
 
         Raises:
@@ -187,7 +187,7 @@ FirstUse = Callable[[SSHHop, str], Awaitable[None]]
 
 
 class Ssh(Protocol):
-    async def probe(self, route: Route, *, on_first_use: FirstUse) -> None:
+    async def probe(self, route: SshRoute, *, on_first_use: FirstUse) -> None:
         """Check that the host's SSH port answers as SSH, through the bastion if there is one, without a login to the
         host.
 
@@ -196,7 +196,7 @@ class Ssh(Protocol):
         """
         ...
 
-    def login(self, route: Route, *, on_first_use: FirstUse) -> AbstractAsyncContextManager[Shell]:
+    def login(self, route: SshRoute, *, on_first_use: FirstUse) -> AbstractAsyncContextManager[Shell]:
         """Log in; the connection is closed with the context. Raises SshTransient, SshRejected."""
         ...
 

@@ -11,11 +11,11 @@ from typing import Generic, Protocol, TypeVar
 from unbounded.api.failures import Transient
 from unbounded.api.machine import SSHHop
 from unbounded.machina.ssh import failures, trust
-from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, Identity, SshRejected, SshTransient, Trouble
+from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, SshIdentity, SshReason, SshRejected, SshTransient
 from unbounded.machina.ssh.trust import HostKey
 
 
-class Ridden(Protocol):
+class BastionConnection(Protocol):
     """Interface of a connection to a bastion."""
 
     @property
@@ -30,16 +30,16 @@ class Ridden(Protocol):
     async def close(self) -> None: ...
 
 
-L = TypeVar("L", bound=Ridden)
+L = TypeVar("L", bound=BastionConnection)
 
-Key = tuple[HostPort, str, Identity]
+Key = tuple[HostPort, str, SshIdentity]
 
 
 @dataclass(eq=False)
 class _Shared(Generic[L]):
     key: Key
-    line: L
-    riders: int = 0
+    connection: L
+    users: int = 0
     idle: asyncio.TimerHandle | None = None
 
 
@@ -55,12 +55,12 @@ class _Opening:
     failed: SshTransient | SshRejected | None = None
 
     def failed_for(self, hop: Hop) -> SshTransient | SshRejected | None:
-        if self.failed is None or (self.failed.trouble is Trouble.HOST_KEY and self.pins != hop.pins):
+        if self.failed is None or (self.failed.reason is SshReason.HOST_KEY and self.pins != hop.pins):
             return None
-        return failures.again(self.failed)
+        return failures.copied(self.failed)
 
 
-class Bastions(Generic[L]):
+class BastionPool(Generic[L]):
     """Pool of connections to bastions. The caller closes it. An unused connection is closed after `idle_s`.
 
     Args:
@@ -70,13 +70,13 @@ class Bastions(Generic[L]):
     def __init__(self, open_line: Callable[[Hop, FirstUse], Awaitable[L]], *, idle_s: float) -> None:
         self._open = open_line
         self._idle_s = idle_s
-        self._lines: dict[Key, list[_Shared[L]]] = {}
+        self._connections: dict[Key, list[_Shared[L]]] = {}
         self._openings: dict[Key, _Opening] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @asynccontextmanager
-    async def ride(self, hop: Hop, on_first_use: FirstUse) -> AsyncIterator[L]:
+    async def acquire(self, hop: Hop, on_first_use: FirstUse) -> AsyncIterator[L]:
         """Share a connection to the bastion with all callers that have the same address, user and key.
 
         The host key of the shared connection satisfies the pins of `hop`.
@@ -87,9 +87,9 @@ class Bastions(Generic[L]):
         """
         shared = await self._shared(hop, on_first_use)
         try:
-            yield shared.line
+            yield shared.connection
         finally:
-            self._leave(shared)
+            self._release(shared)
 
     async def _shared(self, hop: Hop, on_first_use: FirstUse) -> _Shared[L]:
         key = (hop.at, hop.user, hop.identity)
@@ -97,26 +97,29 @@ class Bastions(Generic[L]):
             if self._closed:
                 raise Transient("SSH is being shut down")
             if (shared := self._usable(key, hop)) is not None:
-                self._enter(shared)
+                self._retain(shared)
                 try:
                     if trust.first_use(hop.pins):
-                        await on_first_use(hop.name, shared.line.host_key.fingerprint)
+                        await on_first_use(hop.name, shared.connection.host_key.fingerprint)
                 except BaseException:
-                    self._leave(shared)
+                    self._release(shared)
                     raise
                 return shared
             opening = self._openings.get(key)
             if opening is None:
-                return await self._opened(key, hop, on_first_use)
+                return await self._log_in(key, hop, on_first_use)
             await opening.over.wait()
             if (failed := opening.failed_for(hop)) is not None:
                 raise failed
 
     def _usable(self, key: Key, hop: Hop) -> _Shared[L] | None:
-        lines = self._lines.get(key, ())
-        return next((one for one in lines if not one.line.closed and trust.trusted(hop.pins, one.line.host_key)), None)
+        lines = self._connections.get(key, ())
+        return next(
+            (one for one in lines if not one.connection.closed and trust.trusted(hop.pins, one.connection.host_key)),
+            None,
+        )
 
-    async def _opened(self, key: Key, hop: Hop, on_first_use: FirstUse) -> _Shared[L]:
+    async def _log_in(self, key: Key, hop: Hop, on_first_use: FirstUse) -> _Shared[L]:
         """Log in while other callers wait, so that not all log in at once to a bastion that is down."""
         opening = self._openings[key] = _Opening(hop.pins)
         own: list[Exception] = []
@@ -141,44 +144,44 @@ class Bastions(Generic[L]):
             await line.close()
             raise Transient("SSH is being shut down")
         shared = _Shared(key, line)
-        self._lines.setdefault(key, []).append(shared)
-        self._enter(shared)
+        self._connections.setdefault(key, []).append(shared)
+        self._retain(shared)
         return shared
 
-    def _enter(self, shared: _Shared[L]) -> None:
-        shared.riders += 1
+    def _retain(self, shared: _Shared[L]) -> None:
+        shared.users += 1
         if shared.idle is not None:
             shared.idle.cancel()
             shared.idle = None
 
-    def _leave(self, shared: _Shared[L]) -> None:
-        shared.riders -= 1
-        if shared.riders:
+    def _release(self, shared: _Shared[L]) -> None:
+        shared.users -= 1
+        if shared.users:
             return
-        if self._closed or shared.line.closed:
-            self._drop(shared)
+        if self._closed or shared.connection.closed:
+            self._evict(shared)
         else:
-            shared.idle = asyncio.get_running_loop().call_later(self._idle_s, self._drop, shared)
+            shared.idle = asyncio.get_running_loop().call_later(self._idle_s, self._evict, shared)
 
-    def _drop(self, shared: _Shared[L]) -> None:
+    def _evict(self, shared: _Shared[L]) -> None:
         """Remove a connection from the pool and close it."""
         if shared.idle is not None:
             shared.idle.cancel()
-        lines = self._lines.get(shared.key, [])
+        lines = self._connections.get(shared.key, [])
         if shared not in lines:
             return
         lines.remove(shared)
         if not lines:
-            del self._lines[shared.key]
-        task = asyncio.get_running_loop().create_task(shared.line.close(), name="close a bastion's connection")
+            del self._connections[shared.key]
+        task = asyncio.get_running_loop().create_task(shared.connection.close(), name="close a bastion's connection")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close all connections, also those in use."""
         self._closed = True
-        for lines in list(self._lines.values()):
+        for lines in list(self._connections.values()):
             for shared in list(lines):
-                self._drop(shared)
+                self._evict(shared)
         if self._closing:
             await asyncio.wait(set(self._closing))

@@ -10,44 +10,44 @@ import asyncssh
 from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting
 
 
-class Listener(asyncio.Protocol, asyncssh.SSHTCPSession[bytes]):
+class GreetingReceiver(asyncio.Protocol, asyncssh.SSHTCPSession[bytes]):
     """Receiver of a server's greeting over a connection of its own or of a bastion.
 
     Attributes:
-        heard: completes when the server has sent enough or closed the connection.
+        completed: completes when the server has sent enough or closed the connection.
     """
 
     def __init__(self) -> None:
-        self.said = b""
+        self.received = b""
         self.closed = False
-        self.heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
 
     @property
     def is_ssh(self) -> bool:
-        return greeting(self.said) is Greeting.SSH
+        return greeting(self.received) is Greeting.SSH
 
     def connection_made(self, transport: object) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes, datatype: int | None = None) -> None:  # noqa: ARG002
-        self.said = (self.said + data)[:GREETING_BYTES]
-        if greeting(self.said) is not Greeting.UNFINISHED:
-            self._end()
+        self.received = (self.received + data)[:GREETING_BYTES]
+        if greeting(self.received) is not Greeting.UNFINISHED:
+            self._complete()
 
     def eof_received(self) -> bool:
         self.closed = True
-        self._end()
+        self._complete()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.closed = True
-        self._end()
+        self._complete()
 
     def hang_up(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    def _end(self) -> None:
-        if not self.heard.done():
-            self.heard.set_result(None)
+    def _complete(self) -> None:
+        if not self.completed.done():
+            self.completed.set_result(None)

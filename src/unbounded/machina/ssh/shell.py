@@ -11,15 +11,15 @@ from typing import Final, cast
 import asyncssh
 
 from unbounded.machina.ssh import failures
-from unbounded.machina.ssh.greeting import plain
-from unbounded.machina.ssh.handshake import Line
-from unbounded.machina.ssh.model import Ended, SshUncertain, Trouble
+from unbounded.machina.ssh.greeting import printable
+from unbounded.machina.ssh.handshake import SshConnection
+from unbounded.machina.ssh.model import CommandResult, SshReason, SshUncertain
 
 LINE_BYTES: Final = 4096
-PIECE_BYTES: Final = 65536  # of stdin, per write
+WRITE_BYTES: Final = 65536  # of stdin, per write
 WINDOW_BYTES: Final = 262144  # of output that the host may send before the client reads it
 # of lines that the caller has not read; beyond that the client stops reading from the host
-WAITING_BYTES: Final = 65536
+QUEUE_BYTES: Final = 65536
 OPEN_S: Final = 30.0
 
 
@@ -46,7 +46,7 @@ class Tail:
         return bytes(self._bytes), self._dropped
 
 
-class Lines:
+class LineBuffer:
     """A stream cut into lines. A line that is too long is cut into pieces."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ def _pieces(line: bytes) -> list[bytes]:
     return [line[at : at + LINE_BYTES] for at in range(0, len(line), LINE_BYTES)] or [b""]
 
 
-class _Session(asyncssh.SSHClientSession[bytes]):
+class _CommandSession(asyncssh.SSHClientSession[bytes]):
     """Session of one command. `over` is set when its channel closes."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         return self.status is not None or self.signal is not None
 
 
-class _Kept(_Session):
+class _TailSession(_CommandSession):
     """Session that retains the last bytes of the command's output."""
 
     def __init__(self, keep: int) -> None:
@@ -119,12 +119,12 @@ class _Kept(_Session):
         (self.stdout if datatype is None else self.stderr).add(data)
 
 
-class Followed(_Session):
+class FollowSession(_CommandSession):
     """Session that queues lines of stdout and pauses the host while too many are queued."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines = Lines()
+        self._lines = LineBuffer()
         self._bytes = 0
         self.waiting: deque[bytes] = deque()
         self.news = asyncio.Event()
@@ -133,7 +133,7 @@ class Followed(_Session):
         if datatype is not None:
             return
         self._add(self._lines.add(data))
-        if self._bytes > WAITING_BYTES and self.channel is not None:
+        if self._bytes > QUEUE_BYTES and self.channel is not None:
             self.channel.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -150,7 +150,7 @@ class Followed(_Session):
     def take(self) -> bytes:
         line = self.waiting.popleft()
         self._bytes -= len(line) + 1
-        if self._bytes <= WAITING_BYTES // 2 and self.channel is not None:
+        if self._bytes <= QUEUE_BYTES // 2 and self.channel is not None:
             self.channel.resume_reading()
         return line
 
@@ -158,14 +158,14 @@ class Followed(_Session):
 class RemoteShell:
     """Implementation of `Shell` over a line."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, line: SshConnection) -> None:
+        self._connection = line
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_s
-        session = _Kept(keep)
-        async with self._sent(command, session, limit_s) as channel:
+        session = _TailSession(keep)
+        async with self._started(command, session, limit_s) as channel:
             try:
                 async with asyncio.timeout_at(end):
                     await _write(channel, session, stdin)
@@ -174,13 +174,13 @@ class RemoteShell:
                 raise SshUncertain(f"{self._place}: the command did not end within {limit_s:g} s") from None
             self._check(session)
         (stdout, before), (stderr, before_stderr) = session.stdout.end(), session.stderr.end()
-        return Ended(session.status, stdout, stderr, before + before_stderr)
+        return CommandResult(session.status, stdout, stderr, before + before_stderr)
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_s
-        session = Followed()
-        async with self._sent(command, session, limit_s) as channel:
+        session = FollowSession()
+        async with self._started(command, session, limit_s) as channel:
             with suppress(OSError):
                 channel.write_eof()
             while session.waiting or not session.over.is_set():
@@ -202,8 +202,8 @@ class RemoteShell:
             raise SshUncertain(f"{self._place}: the command {what}") from None
 
     @asynccontextmanager
-    async def _sent(
-        self, command: str, session: _Session, limit_s: float
+    async def _started(
+        self, command: str, session: _CommandSession, limit_s: float
     ) -> AsyncIterator[asyncssh.SSHClientChannel[bytes]]:
         """Run a command on the host; terminate it if the block ends earlier."""
         try:
@@ -214,18 +214,18 @@ class RemoteShell:
                     session.channel.terminate()
                 session.channel.abort()
 
-    async def _open(self, command: str, session: _Session, limit_s: float) -> asyncssh.SSHClientChannel[bytes]:
+    async def _open(self, command: str, session: _CommandSession, limit_s: float) -> asyncssh.SSHClientChannel[bytes]:
         """Open the channel of a command.
 
         Raises:
             SshTransient: the host has not received the command.
             SshUncertain: the host may have received the command.
         """
-        if self._line.closed:
+        if self._connection.closed:
             raise self._lost()
         try:
             async with asyncio.timeout(limit_s):
-                channel, _ = await self._line.connection.create_session(
+                channel, _ = await self._connection.connection.create_session(
                     lambda: session, command, encoding=None, window=WINDOW_BYTES, request_pty=False
                 )
         except TimeoutError:
@@ -238,12 +238,12 @@ class RemoteShell:
 
     def _not_opened(self, error: asyncssh.ChannelOpenError) -> Exception:
         refused = error.code == failures.SESSION_REFUSED
-        if self._line.closed:
+        if self._connection.closed:
             return self._broke("while a command was sent") if refused else self._lost()
-        what = "does not start a command" if refused else f"opens no further session ({plain(error.reason)})"
-        return failures.failure(Trouble.TOO_MANY, self._line.hop.name, f"{self._place}: {what}")
+        what = "does not start a command" if refused else f"opens no further session ({printable(error.reason)})"
+        return failures.failure(SshReason.TOO_MANY, self._connection.hop.name, f"{self._place}: {what}")
 
-    def _check(self, session: _Session) -> None:
+    def _check(self, session: _CommandSession) -> None:
         """Check that the command has ended.
 
         Raises:
@@ -251,28 +251,28 @@ class RemoteShell:
         """
         if session.ended:
             return
-        if self._line.closed:
+        if self._connection.closed:
             raise self._broke("while a command ran")
         raise SshUncertain(f"{self._place}: the host did not say how the command ended")
 
     def _lost(self) -> failures.SshFailure:
         """Return the failure of a connection that broke before the command was sent."""
-        return failures.broken(self._line.lost_at)
+        return failures.broken(self._connection.lost_at)
 
     def _broke(self, when: str) -> SshUncertain:
-        return SshUncertain(f"{failures.broken(self._line.lost_at)} {when}")
+        return SshUncertain(f"{failures.broken(self._connection.lost_at)} {when}")
 
     @property
     def _place(self) -> str:
-        return failures.who(self._line.hop.name, self._line.hop.at)
+        return failures.hop_text(self._connection.hop.name, self._connection.hop.at)
 
 
-async def _write(channel: asyncssh.SSHClientChannel[bytes], session: _Session, stdin: bytes) -> None:
+async def _write(channel: asyncssh.SSHClientChannel[bytes], session: _CommandSession, stdin: bytes) -> None:
     """Write stdin in pieces, each after the previous one was sent. A command may end without reading it."""
     try:
-        for at in range(0, len(stdin), PIECE_BYTES):
+        for at in range(0, len(stdin), WRITE_BYTES):
             await session.writable.wait()
-            channel.write(stdin[at : at + PIECE_BYTES])
+            channel.write(stdin[at : at + WRITE_BYTES])
         channel.write_eof()
     except OSError:
         return

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 
-class Threads:
+class DaemonThreads:
     """Pool of daemon threads.
 
     Python joins the threads of an executor at exit. A resolver that hangs would keep the process for minutes, and the
@@ -29,16 +29,16 @@ class Threads:
         """Run the call; return its result or raise its exception. A cancelled call runs on in its thread."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[T] = loop.create_future()
+        outcome: asyncio.Future[T] = loop.create_future()
 
-        def tell(result: Any, error: Exception | None) -> None:
+        def deliver(result: Any, error: Exception | None) -> None:
             self._free.release()
-            if told.done():
+            if outcome.done():
                 return
             if error is None:
-                told.set_result(result)
+                outcome.set_result(result)
             else:
-                told.set_exception(error)
+                outcome.set_exception(error)
 
         def body() -> None:
             result, error = None, None
@@ -47,11 +47,11 @@ class Threads:
             except Exception as raised:  # re-raised to the caller of `run`
                 error = raised
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(tell, result, error)
+                loop.call_soon_threadsafe(deliver, result, error)
 
         try:
             threading.Thread(target=body, name=self._name, daemon=True).start()
         except RuntimeError:  # no thread can be had
             self._free.release()
             raise
-        return await told
+        return await outcome

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.machina.ssh.model import Pins
+from unbounded.machina.ssh.model import HostKeyPins
 
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ssh-ed25519": ("ssh-ed25519",),
@@ -48,17 +48,17 @@ def host_key(line: str) -> HostKey | None:
         blob = base64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), validate=True)
     except (binascii.Error, ValueError):
         return None
-    return HostKey(parts[0], blob) if kind_in(blob) == parts[0] else None
+    return HostKey(parts[0], blob) if key_type(blob) == parts[0] else None
 
 
-def kind_in(blob: bytes) -> str | None:
+def key_type(blob: bytes) -> str | None:
     """Return the type inside the key, its first string (RFC 4253, section 6.6)."""
     length = int.from_bytes(blob[:4], "big")
     name = blob[4 : 4 + length]
     return name.decode("ascii", errors="replace") if len(name) == length and name else None
 
 
-def trusted(pins: Pins, shown: HostKey) -> bool:
+def trusted(pins: HostKeyPins, shown: HostKey) -> bool:
     """Return whether the pins allow the key. Without pins (first use) every key is allowed."""
     if pins.keys:
         return shown in pinned_keys(pins)
@@ -67,23 +67,23 @@ def trusted(pins: Pins, shown: HostKey) -> bool:
     return True
 
 
-def first_use(pins: Pins) -> bool:
+def first_use(pins: HostKeyPins) -> bool:
     """Return whether nothing is pinned yet."""
     return not pins.keys and not pins.fingerprint
 
 
-def pinned_keys(pins: Pins) -> tuple[HostKey, ...]:
+def pinned_keys(pins: HostKeyPins) -> tuple[HostKey, ...]:
     return tuple(key for key in map(host_key, pins.keys) if key is not None)
 
 
-def wanted(pins: Pins) -> str:
+def pinned_text(pins: HostKeyPins) -> str:
     """Return the pinned keys for a message."""
     if pins.keys:
         return ", ".join(key.fingerprint for key in pinned_keys(pins)) or "no key that can be read"
     return pins.fingerprint or ""
 
 
-def algorithms(pins: Pins, *, known_kind: str | None = None) -> tuple[str, ...]:
+def algorithms(pins: HostKeyPins, *, known_kind: str | None = None) -> tuple[str, ...]:
     """Return the algorithms of the first attempt, the preferred ones first.
 
     All algorithms are on the list: a server without a key of a pinned type then shows a key that it has.
@@ -95,7 +95,7 @@ def algorithms(pins: Pins, *, known_kind: str | None = None) -> tuple[str, ...]:
     return _algorithms([*first, *KINDS])
 
 
-def other_algorithms(pins: Pins, *, shown: Collection[str], has: Collection[str] | None) -> tuple[str, ...]:
+def other_algorithms(pins: HostKeyPins, *, shown: Collection[str], has: Collection[str] | None) -> tuple[str, ...]:
     """Return the algorithms for a server whose keys so far are not trusted; none if it cannot have a trusted key.
 
     Args:

@@ -18,7 +18,7 @@ def is_refused(machine: Machine, hop: SSHHop, version: str) -> bool:
     )
 
 
-def refused_words(hop: str) -> str:
+def refused_message(hop: str) -> str:
     until = "they are not offered again before the Secret or the Machine's spec changes"
     return f"the {hop} refused user name and key; {until}"
 

@@ -21,16 +21,16 @@ _FROM_AN_IMAGE: Final = frozenset(
 )
 
 
-def is_open(provisioning: ProvisioningStatus | None) -> bool:
+def is_attempt_open(provisioning: ProvisioningStatus | None) -> bool:
     """Return whether a recorded attempt has no recorded end."""
     return provisioning is not None and provisioning.ended_at is None
 
 
-def why_not(machine: Machine, node: Node | None) -> str | None:
+def reason_against(machine: Machine, node: Node | None) -> str | None:
     """Return why the host is not to be provisioned over SSH; None if it is."""
     before = machine.status.provisioning
-    allowed = is_allowed(machine)
-    if made_by_an_image(machine):
+    allowed = is_join_allowed(machine)
+    if is_image_based(machine):
         return "the host is set up by its image, not over SSH"
     if before is None:
         return _never_tried(machine, node, allowed=allowed)
@@ -40,7 +40,7 @@ def why_not(machine: Machine, node: Node | None) -> str | None:
         return "an AgentReset has taken the host back"
     if before.failure is None:
         return "the host was set up"
-    return joined_since(machine, node)
+    return join_evidence(machine, node)
 
 
 def is_set_up_by_join(machine: Machine, node: Node | None, counter: int) -> bool:
@@ -48,10 +48,10 @@ def is_set_up_by_join(machine: Machine, node: Node | None, counter: int) -> bool
     if machine.spec.ssh is None or machine.spec.kubernetes is None or counter <= joins_counted(machine):
         return False
     allowed = replace(machine, spec=replace(machine.spec, join_counter=counter))
-    return why_not(allowed, node) is None
+    return reason_against(allowed, node) is None
 
 
-def joined_since(machine: Machine, node: Node | None) -> str | None:
+def join_evidence(machine: Machine, node: Node | None) -> str | None:
     """Return the evidence that a failed attempt has succeeded after all: its Node is Ready; None without evidence.
 
     A Node that was Ready before the attempt is no evidence.
@@ -62,19 +62,19 @@ def joined_since(machine: Machine, node: Node | None) -> str | None:
     return None if before.node == PreviousNode.READY else f"Node {node.metadata.name} has joined since"
 
 
-def is_asked_anew(machine: Machine, node: Node | None) -> bool:
+def is_requested_again(machine: Machine, node: Node | None) -> bool:
     """Return whether a user has requested something since the last attempt.
 
     machina itself names a new Node in the spec. Once the Node exists, other edits concern the agent.
     """
     before = machine.status.provisioning
-    if before is None or is_allowed(machine):
+    if before is None or is_join_allowed(machine):
         return True
     came_since = node is not None and before.node is None
     return before.generation != machine.metadata.generation and not came_since
 
 
-def is_allowed(machine: Machine) -> bool:
+def is_join_allowed(machine: Machine) -> bool:
     """Return whether a join is allowed again and was not used yet."""
     return machine.spec.join_counter > joins_counted(machine)
 
@@ -82,7 +82,7 @@ def is_allowed(machine: Machine) -> bool:
 def next_attempt(machine: Machine, node: Node | None, fresh: str) -> str:
     """Return the name of the next attempt: a retry has the first attempt's name with a number."""
     before = machine.status.provisioning
-    if before is None or before.failure is None or is_asked_anew(machine, node):
+    if before is None or before.failure is None or is_requested_again(machine, node):
         return fresh
     first, _, number = before.attempt.partition(_NUMBER)
     return f"{first}{_NUMBER}{int(number) + 1 if number.isdecimal() else 2}"
@@ -109,7 +109,7 @@ def address_of(machine: Machine) -> str | None:
         return None
 
 
-def moved(machine: Machine) -> str | None:
+def moved_message(machine: Machine) -> str | None:
     """Return the message about an attempt on another host than that of spec.ssh; None if the host is the same."""
     before = machine.status.provisioning
     if before is None or before.host is None or before.host == address_of(machine):
@@ -141,7 +141,7 @@ def joins_counted(machine: Machine) -> int:
     return max(before.join_counter if before else 0, last_allowed(machine, JoinPurpose.AGENT))
 
 
-def made_by_an_image(machine: Machine) -> bool:
+def is_image_based(machine: Machine) -> bool:
     """Return whether metalman or a cloud provides the host's system with its agent, and has done so once."""
     if machine.spec.pxe is None and not machine.provider:
         return False

@@ -16,12 +16,12 @@ FAILED: Final = Backoff(0.5, 60.0)
 
 
 @dataclass(frozen=True)
-class _Asked(Generic[T]):
+class _Read(Generic[T]):
     about: object
     task: asyncio.Task[T]
 
 
-class Readings(Generic[T]):
+class BackgroundReads(Generic[T]):
     """One read for each Machine, running or completed. `close` cancels all.
 
     Args:
@@ -30,10 +30,10 @@ class Readings(Generic[T]):
 
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
-        self._asked: dict[str, _Asked[T]] = {}
+        self._reads: dict[str, _Read[T]] = {}
         self._failures: dict[str, int] = {}  # in a row
 
-    async def ask(self, machine: str, about: object, read: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+    async def get(self, machine: str, about: object, read: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
         """Return the result of a read, or None while it runs; the next call after its end returns it.
 
         Args:
@@ -41,18 +41,18 @@ class Readings(Generic[T]):
         Raises:
             Exception: what the read raised.
         """
-        asked = self._asked.get(machine)
+        asked = self._reads.get(machine)
         if asked is None or asked.about != about:
             self._drop(machine)
             reads = self._after_failures(self._failures.get(machine, 0), read)
-            asked = _Asked(about, asyncio.create_task(reads, name=f"{machine}: reads what it needs"))
-            self._asked[machine] = asked
+            asked = _Read(about, asyncio.create_task(reads, name=f"{machine}: reads what it needs"))
+            self._reads[machine] = asked
             await asyncio.wait({asked.task}, timeout=0)  # one turn of the loop suffices for a read that need not wait
             if not asked.task.done():
                 asked.task.add_done_callback(lambda _: self._wake(machine))
         if not asked.task.done():
             return None
-        del self._asked[machine]
+        del self._reads[machine]
         try:
             answer = asked.task.result()
         except Exception:
@@ -72,20 +72,20 @@ class Readings(Generic[T]):
         return await read()
 
     def _drop(self, machine: str) -> None:
-        asked = self._asked.pop(machine, None)
+        asked = self._reads.pop(machine, None)
         if asked is not None:
             asked.task.cancel()
-            asked.task.add_done_callback(_looked_at)
+            asked.task.add_done_callback(_retrieve_exception)
 
     async def close(self) -> None:
-        tasks = {asked.task for asked in self._asked.values()}
-        for machine in tuple(self._asked):
+        tasks = {asked.task for asked in self._reads.values()}
+        for machine in tuple(self._reads):
             self._drop(machine)
         if tasks:
             await asyncio.wait(tasks)
 
 
-def _looked_at(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     """Retrieve the exception of a cancelled read, as asyncio logs exceptions that were never retrieved."""
     if not task.cancelled():
         task.exception()

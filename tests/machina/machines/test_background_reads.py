@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Transient
-from unbounded.machina.machines.readings import Readings
+from unbounded.machina.machines.background_reads import BackgroundReads
 
 
 async def at_hand() -> str:
@@ -27,16 +27,16 @@ async def broken() -> str:
 def test_what_is_at_hand_is_had_at_once_and_the_rest_after_a_wake() -> None:
     async def story() -> None:
         woken: list[str] = []
-        readings: Readings[str] = Readings(woken.append)
+        readings: BackgroundReads[str] = BackgroundReads(woken.append)
         loop = asyncio.get_running_loop()
-        assert await readings.ask("m1", 1, at_hand) == "at hand"
-        assert await readings.ask("m1", 1, slow) is None
-        assert await readings.ask("m1", 1, at_hand) is None  # the one that is on its way counts
+        assert await readings.get("m1", 1, at_hand) == "at hand"
+        assert await readings.get("m1", 1, slow) is None
+        assert await readings.get("m1", 1, at_hand) is None  # the one that is on its way counts
         assert (loop.time(), woken) == (0.0, [])
         await asyncio.sleep(6)
         assert woken == ["m1"]
-        assert await readings.ask("m1", 1, at_hand) == "slow"
-        assert await readings.ask("m1", 1, at_hand) == "at hand"
+        assert await readings.get("m1", 1, at_hand) == "slow"
+        assert await readings.get("m1", 1, at_hand) == "at hand"
         assert woken == ["m1"]
 
     run_virtual(story())
@@ -44,17 +44,17 @@ def test_what_is_at_hand_is_had_at_once_and_the_rest_after_a_wake() -> None:
 
 def test_an_answer_about_something_else_and_one_that_nobody_wants_do_not_count() -> None:
     async def story() -> None:
-        readings: Readings[str] = Readings(lambda _: None)
-        assert await readings.ask("m1", 1, slow) is None
+        readings: BackgroundReads[str] = BackgroundReads(lambda _: None)
+        assert await readings.get("m1", 1, slow) is None
         await asyncio.sleep(6)
-        assert await readings.ask("m1", 2, at_hand) == "at hand"
-        assert await readings.ask("m1", 2, slow) is None
+        assert await readings.get("m1", 2, at_hand) == "at hand"
+        assert await readings.get("m1", 2, slow) is None
         await asyncio.sleep(6)
         readings.forget("m1")
-        assert await readings.ask("m1", 2, lambda: slow("new")) is None
+        assert await readings.get("m1", 2, lambda: slow("new")) is None
         await asyncio.sleep(6)
-        assert await readings.ask("m1", 2, at_hand) == "new"
-        assert await readings.ask("m1", 2, slow) is None
+        assert await readings.get("m1", 2, at_hand) == "new"
+        assert await readings.get("m1", 2, slow) is None
         await readings.close()
         assert len(asyncio.all_tasks()) == 1
 
@@ -64,17 +64,17 @@ def test_an_answer_about_something_else_and_one_that_nobody_wants_do_not_count()
 def test_who_could_not_be_answered_is_told_and_asks_ever_more_rarely() -> None:
     async def story() -> None:
         woken: list[str] = []
-        readings: Readings[str] = Readings(woken.append)
+        readings: BackgroundReads[str] = BackgroundReads(woken.append)
         with pytest.raises(Transient):
-            await readings.ask("m1", 1, broken)
-        assert await readings.ask("m1", 1, broken) is None
+            await readings.get("m1", 1, broken)
+        assert await readings.get("m1", 1, broken) is None
         await asyncio.sleep(0.5)
         assert woken == ["m1"]
         with pytest.raises(Transient):
-            await readings.ask("m1", 1, at_hand)
-        assert await readings.ask("m1", 1, at_hand) is None
+            await readings.get("m1", 1, at_hand)
+        assert await readings.get("m1", 1, at_hand) is None
         await asyncio.sleep(1)
-        assert await readings.ask("m1", 1, slow) == "at hand"
-        assert await readings.ask("m1", 1, at_hand) == "at hand"
+        assert await readings.get("m1", 1, slow) == "at hand"
+        assert await readings.get("m1", 1, at_hand) == "at hand"
 
     run_virtual(story())

@@ -9,22 +9,22 @@ from functools import partial
 
 from unbounded.api.machine import SSHHop
 from unbounded.machina.machines.outcome import OutOfTime
-from unbounded.machina.machines.runs import Run
+from unbounded.machina.machines.runs import HostRun
 from unbounded.machina.provisioning.model import Finished, Installer
-from unbounded.machina.ssh.model import FirstUse, Route, Ssh, SshRejected
+from unbounded.machina.ssh.model import FirstUse, Ssh, SshRejected, SshRoute
 
 
 async def reset_over_ssh(
-    run: Run,
+    run: HostRun,
     *,
     machine: str,
     uid: str,
     generation: int,
-    route: Callable[[], Awaitable[Route]],
+    route: Callable[[], Awaitable[SshRoute]],
     first_use: FirstUse,
     ssh: Ssh,
     installer: Installer,
-    tell: Callable[[Run, str], None],
+    tell: Callable[[HostRun, str], None],
     limit_s: float,
 ) -> Finished:
     """Reset a host and return the result.
@@ -37,7 +37,7 @@ async def reset_over_ssh(
         async with asyncio.timeout(limit_s):
             way = await route()
             run.version, run.generation = way.host.identity.version, generation
-            with _noting_who_refused(run, way):
+            with _recording_refused_key(run, way):
                 async with ssh.login(way, on_first_use=first_use) as shell:
                     run.step = "resetting the host"
                     told = partial(tell, run)
@@ -47,7 +47,7 @@ async def reset_over_ssh(
 
 
 @contextmanager
-def _noting_who_refused(run: Run, way: Route) -> Iterator[None]:
+def _recording_refused_key(run: HostRun, way: SshRoute) -> Iterator[None]:
     """Record the version of the key that was refused as that of the run."""
     try:
         yield

@@ -9,12 +9,12 @@ from datetime import timedelta
 from unbounded.api.machine import Machine, ProvisioningStatus
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.machina.machines.model import Needs, Probe
+from unbounded.machina.machines.model import Prerequisites, Probe
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 
 
 @dataclass(frozen=True)
-class Tried:
+class AttemptCredentials:
     """Credentials of an attempt. If one of them changes, a failed attempt is retried at once."""
 
     pins: tuple[str | None, ...]
@@ -24,7 +24,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProbeInput:
     """Input of a probe: the generation of the Machine, and the Secret of the bastion's key; empty without one."""
 
     generation: int
@@ -32,16 +32,15 @@ class Asked:
 
 
 @dataclass
-class Memory:
+class MachineState:
     """State of one Machine.
 
     Args:
         probing: input of the running probe.
         probed: input of the last completed probe.
         failed: name of the failed attempt that `retry_at` and `tried` belong to.
-        retry_told: `retry_at` by the wall clock, for display only.
+        retry_at_text: `retry_at` by the wall clock, for display only.
         own: the last attempt that this process has started.
-        told_at: time of the last write of progress.
         deleted_at: time of the first observation of the deletion, delayed by the time that the reset was queued.
         queued_at: start of the wait in that queue.
     """
@@ -49,15 +48,14 @@ class Memory:
     uid: str
     probed_at: float | None = None
     probe_error: SshTransient | SshRejected | None = None
-    probed: Asked = Asked(0)
-    probing: Asked | None = None
+    probed: ProbeInput = ProbeInput(0)
+    probing: ProbeInput | None = None
     probe_task: asyncio.Task[None] | None = None
     failed: str = ""
     retry_at: float = 0.0
-    retry_told: str = ""
-    tried: Tried | None = None
+    retry_at_text: str = ""
+    tried: AttemptCredentials | None = None
     own: str = ""
-    told_at: float = float("-inf")
     deleted_at: float | None = None
     queued_at: float | None = None
 
@@ -106,24 +104,24 @@ class Memory:
             known = before.attempt == self.own
             self.tried = self.tried if known else None
             after_s = retry.after(before.failures if known else 1)
-            self.retry_at, self.retry_told = now + after_s, rfc3339(wall() + timedelta(seconds=after_s))
+            self.retry_at, self.retry_at_text = now + after_s, rfc3339(wall() + timedelta(seconds=after_s))
         return self.retry_at - now
 
-    def changed_since(self, machine: Machine, needs: Needs | None) -> bool:
+    def changed_since(self, machine: Machine, needs: Prerequisites | None) -> bool:
         """Return whether a possible cause of the failure has changed since."""
         before = machine.status.provisioning
         if before is None or before.failure is None or needs is None:
             return False
         if before.generation != machine.metadata.generation:
             return True
-        now = tried_with(machine, needs)
+        now = credentials_used(machine, needs)
         if self.tried is None or _first_used(self.tried, now):
             self.tried = now
         return now != self.tried
 
 
-def tried_with(machine: Machine, needs: Needs) -> Tried:
-    return Tried(_pins(machine), needs.key_version, needs.bastion_version, needs.token_id)
+def credentials_used(machine: Machine, needs: Prerequisites) -> AttemptCredentials:
+    return AttemptCredentials(_pins(machine), needs.key_version, needs.bastion_version, needs.token_id)
 
 
 def _pins(machine: Machine) -> tuple[str | None, ...]:
@@ -132,7 +130,7 @@ def _pins(machine: Machine) -> tuple[str | None, ...]:
     return (ssh.fingerprint, ssh.bastion_fingerprint) if ssh is not None else (None, None)
 
 
-def _first_used(before: Tried, now: Tried) -> bool:
+def _first_used(before: AttemptCredentials, now: AttemptCredentials) -> bool:
     """Return whether the only change is that keys were trusted on first use, which is not a change by a user."""
     kept = all(old in (None, new) for old, new in zip(before.pins, now.pins, strict=True))
     return kept and replace(before, pins=now.pins) == now

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from unbounded.machina.ssh.model import FirstUse, Route, Shell, Ssh
+from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRoute
 
 
-class SshWhenUsed:
+class LazySshClient:
     """An `Ssh` that imports asyncssh on the first login. The import takes as long as all others of machina."""
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class SshWhenUsed:
         if self._client is not None:
             await self._client.close()
 
-    async def probe(self, route: Route, *, on_first_use: FirstUse) -> None:
+    async def probe(self, route: SshRoute, *, on_first_use: FirstUse) -> None:
         client = await self._ready()
         await client.probe(route, on_first_use=on_first_use)
 
     @asynccontextmanager
-    async def login(self, route: Route, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
+    async def login(self, route: SshRoute, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
         client = await self._ready()
         async with client.login(route, on_first_use=on_first_use) as shell:
             yield shell

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 
-class Turns:
+class HandshakeLimit:
     """Limit in total and per address. Handshakes that wait for a busy address do not block others."""
 
     def __init__(self, in_all: int, at_one: int) -> None:
@@ -19,7 +19,7 @@ class Turns:
         self._at: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def of(self, address: Hashable) -> AsyncIterator[None]:
+    async def acquire(self, address: Hashable) -> AsyncIterator[None]:
         """Acquire a turn for the duration of the block."""
         at = self._at.get(address)
         if at is None:
