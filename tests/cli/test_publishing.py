@@ -74,7 +74,7 @@ def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
     assert [one.name for one in fields(hosts) if getattr(hosts, one.name) == ""] == []
     parser = argparse.ArgumentParser()
     machineops_settings.add_arguments(parser, {})
-    told, _ = machineops_settings.told(parser.parse_args(provider_processes._host_flags(hosts)), {})
+    told, _ = machineops_settings.parse_settings(parser.parse_args(provider_processes._host_flags(hosts)), {})
     assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url, "a" * 64)
     assert told.agent_public_key == PUBLIC_KEY
     assert (told.agent_image, told.artifact_mirror) == (hosts.agent_image, hosts.artifact_mirror)

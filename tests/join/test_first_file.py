@@ -37,7 +37,7 @@ from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machina.provisioning.payload import payload
-from unbounded.machineops.joining import Joining, PlainSecrets
+from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
 from unbounded.metalman.netboot.ports import FactUnknown
 from unbounded.metalman.template_context import ClusterTemplateContext
 from unbounded.operations.ports import Refusal
@@ -80,8 +80,8 @@ class Place:
 
     async def user_data(self, of: Machine) -> dict[str, Any]:
         """What a cloud's host is given: its files by their paths."""
-        tokens = TokenFinder(self.api, PlainSecrets(self.api))
-        text = await Joining(self.api, self.facts, tokens, HostDefaults(AgentOrigin())).user_data(of)
+        tokens = TokenFinder(self.api, UncachedSecrets(self.api))
+        text = await UserDataBuilder(self.api, self.facts, tokens, HostDefaults(AgentOrigin())).build(of)
         return {file["path"]: file["content"] for file in yaml.safe_load(text)["write_files"]}
 
     async def template_data(self, of: Machine, *, private: bool = True) -> dict[str, Any]:

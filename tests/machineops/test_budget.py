@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Transient
-from unbounded.machineops.budget import LONGEST_PAUSE_S, PATIENCE_S, ScopeBudget
+from unbounded.machineops.budget import MAX_PAUSE_S, MAX_READ_WAIT_S, ScopeBudget
 from unbounded.machineops.provider import Rate, Rates
 
 RATES = Rates(reads=Rate(20, 10), writes=Rate(5, 2))
@@ -65,11 +65,11 @@ def test_a_scope_that_is_throttled_waits_and_another_one_does_not() -> None:
         assert _now() == pytest.approx(15)
         budget.throttled("a", 3600.0)
         with pytest.raises(Transient, match="reads of a"):
-            await budget.read("a")  # longer than PATIENCE_S is said, and not waited for
+            await budget.read("a")  # longer than MAX_READ_WAIT_S is said, and not waited for
         assert _now() == pytest.approx(15)
-        await asyncio.sleep(LONGEST_PAUSE_S - PATIENCE_S / 2)
+        await asyncio.sleep(MAX_PAUSE_S - MAX_READ_WAIT_S / 2)
         await budget.read("a")
-        assert _now() == pytest.approx(15 + LONGEST_PAUSE_S)
+        assert _now() == pytest.approx(15 + MAX_PAUSE_S)
 
     _told(story)
 

@@ -31,7 +31,7 @@ from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
 from unbounded.machineops.settings import add_arguments
-from unbounded.machineops.settings import told as settings_of
+from unbounded.machineops.settings import parse_settings as settings_of
 from unbounded.operations.absences import Absence, Absences
 
 

@@ -37,8 +37,8 @@ def _evidence(operation: MachineOperation) -> list[str]:
     return [evidence.what for evidence in operation.status.evidence]
 
 
-OFF = [power.SEEN_OFF, power.SEEN_OFF_AGAIN]
-ON = [power.SEEN_ON, power.SEEN_ON_AGAIN]
+OFF = [power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN]
+ON = [power.EVIDENCE_ON, power.EVIDENCE_ON_AGAIN]
 RELEASE = {"deallocate": "true"}
 
 
@@ -46,7 +46,7 @@ RELEASE = {"deallocate": "true"}
 @pytest.mark.parametrize(
     ("kind", "now", "parameters", "asked", "evidence"),
     [
-        ("HostReboot", Power.RUNNING, {}, ["Restart"], [power.SEEN_RESTARTED]),
+        ("HostReboot", Power.RUNNING, {}, ["Restart"], [power.EVIDENCE_RESTARTED]),
         ("HostPowerOff", Power.RUNNING, {}, ["PowerOff"], OFF),
         ("HostPowerOff", Power.STOPPED, {}, [], OFF),
         ("HostPowerOff", Power.RELEASED, {}, [], OFF),
@@ -135,7 +135,7 @@ async def test_a_restart_that_nothing_shows_is_not_taken_for_proven(world: Cloud
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
     assert "it was accepted, and whether it was restarted cannot be seen" in (ended.status.message or "")
-    assert _evidence(ended) == [power.SEEN_ACCEPTED]
+    assert _evidence(ended) == [power.EVIDENCE_ACCEPTED]
     assert _asked(world) == ["Restart"]
 
 
@@ -158,7 +158,7 @@ async def test_a_restart_that_the_cloud_does_not_show_is_proven_by_the_boot_id_o
     await _boots(world, "after")
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Complete", "Succeeded")
-    assert _evidence(ended) == [power.SEEN_ACCEPTED, power.SEEN_RESTARTED]
+    assert _evidence(ended) == [power.EVIDENCE_ACCEPTED, power.EVIDENCE_RESTARTED]
     assert ended.status.evidence[-1].where == "Machine m1 status.agent.hostBootID"
     assert _asked(world) == ["Restart"]
 
@@ -237,7 +237,7 @@ async def test_a_restart_with_a_key_is_asked_for_until_it_is_answered_and_is_don
         await _changed_by_somebody_else(world)
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Complete", "Succeeded")
-    assert _evidence(ended) == [power.SEEN_RESTARTED]
+    assert _evidence(ended) == [power.EVIDENCE_RESTARTED]
     assert vm.restarts == 1
     assert vm.power_at(world.cloud.now()) is Power.RUNNING
     assert not any((world.cloud.raises, world.cloud.loses))

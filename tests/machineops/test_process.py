@@ -33,8 +33,8 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder, object_reference
-from unbounded.machineops.joining import PlainSecrets
-from unbounded.machineops.keeping import SecretKeep
+from unbounded.machineops.replacement_state import ReplacementSecret
+from unbounded.machineops.user_data import UncachedSecrets
 
 pytestmark = pytest.mark.slow
 
@@ -201,15 +201,15 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
     async with as_account(server, COMPONENT) as api:
         # what a replacement could not go on without
         machine = await api.get(MACHINES, "m1")
-        keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"), machine, "instance:0")
+        keep = ReplacementSecret(api, await api.get(MACHINE_OPERATIONS, "op"), machine, "instance:0")
         await keep.store(b"one")
         await keep.store(b"two")
         assert await keep.load() == b"two"
-        await keep.drop()
+        await keep.delete()
         # a Machine of the newest version of a configuration
         assert (await bound_version(api, ConfigurationRef(name="edge"))).spec.version == 1
         # a Machine that names its token
-        assert (await TokenFinder(api, PlainSecrets(api)).find(machine)).token is not None
+        assert (await TokenFinder(api, UncachedSecrets(api)).find(machine)).token is not None
         # the same that is told a second time
         recorder = EventRecorder(api, COMPONENT)
         writing = asyncio.create_task(recorder.run())
@@ -254,16 +254,16 @@ async def test_it_writes_no_secret_but_what_replacements_keep(served: Served, tm
     await admin.create(SECRETS_PATH.format("unbounded-kube"), login)
     async with as_account(server, COMPONENT) as api:
         machine = await api.get(MACHINES, "m1")
-        lasting = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "failed"), machine, "instance:1")
+        lasting = ReplacementSecret(api, await api.get(MACHINE_OPERATIONS, "failed"), machine, "instance:1")
         await lasting.store(b"all there is")
-        await lasting.hold()
-        keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"), machine, "instance:0")
+        await lasting.outlive_operation()
+        keep = ReplacementSecret(api, await api.get(MACHINE_OPERATIONS, "op"), machine, "instance:0")
         await keep.store(b"one")
         for name in ("op", "failed"):
             assert (await admin.ask("DELETE", f"{OPERATIONS}/{name}")).status == 200
         await eventually(lambda: _is_gone(keep))
         assert await lasting.load() == b"all there is"
-        await lasting.drop()
+        await lasting.delete()
         assert await lasting.load() is None
         with pytest.raises(Forbidden, match=r"type unbounded-cloud.io/replacement only"):
             await api.patch(SECRETS, "replacement-login", {"data": {}}, namespace="unbounded-kube")
@@ -280,7 +280,7 @@ async def test_it_writes_no_secret_but_what_replacements_keep(served: Served, tm
             await api.list(SECRETS, namespace="unbounded-kube")
 
 
-async def _is_gone(keep: SecretKeep) -> bool:
+async def _is_gone(keep: ReplacementSecret) -> bool:
     return await keep.load() is None
 
 

@@ -19,8 +19,8 @@ from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import Forbidden, NotFound, ResponseLost
 from unbounded.machineops import reasons, replacement
-from unbounded.machineops.keeping import MAX_BYTES, SecretKeep
 from unbounded.machineops.provider import NotDone, Power, Refusal, Throttled, Transient, Uncertain
+from unbounded.machineops.replacement_state import MAX_BYTES, ReplacementSecret
 from unbounded.operations import reasons as common
 
 T = TypeVar("T")
@@ -316,25 +316,25 @@ async def test_a_cancel_at_the_check_leaves_all_as_it_was(world: CloudWorld) -> 
 async def test_a_cancel_while_a_model_is_kept_leaves_nothing_of_it(
     world: CloudWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SecretKeep.store
+    store = ReplacementSecret.store
 
-    async def slowly(keep: SecretKeep, content: bytes) -> None:
+    async def slowly(keep: ReplacementSecret, content: bytes) -> None:
         await store(keep, content)
         await asyncio.sleep(5)
 
-    monkeypatch.setattr(SecretKeep, "store", slowly)
+    monkeypatch.setattr(ReplacementSecret, "store", slowly)
     await _start(world)
     await in_stage(world, "op", "Saving")
     await world.cancel("op")
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Failed", common.CANCELLED)
-    assert ended.status.evidence[-1].what == replacement.SEEN_NOTHING_KEPT
+    assert ended.status.evidence[-1].what == replacement.EVIDENCE_NO_STATE
     assert _asked(world) == []
     assert not (await world.api.list(SECRETS, namespace=NAMESPACE)).items
 
 
-def _keep(world: CloudWorld, operation: MachineOperation, machine: Machine) -> SecretKeep:
-    return SecretKeep(world.api, operation, machine, "instance:0123")
+def _keep(world: CloudWorld, operation: MachineOperation, machine: Machine) -> ReplacementSecret:
+    return ReplacementSecret(world.api, operation, machine, "instance:0123")
 
 
 @cloud_story()
@@ -343,14 +343,14 @@ async def test_what_is_kept_can_be_replaced_and_is_bounded(world: CloudWorld) ->
     keep = _keep(world, await world.operation("op", "HostReplace", "m1"), await world.api.get(MACHINES, "m1"))
     assert await keep.load() is None
     with pytest.raises(Transient, match="Secret unbounded-kube/replacement-0123 is not there"):
-        await keep.hold()
+        await keep.outlive_operation()
     await keep.store(b"one")
     await keep.store(b"two")
     assert await keep.load() == b"two"
     with pytest.raises(ValueError, match="900001 bytes are more than the 900000"):
         await keep.store(b"x" * (MAX_BYTES + 1))
-    await keep.drop()
-    await keep.drop()
+    await keep.delete()
+    await keep.delete()
     with pytest.raises(NotFound):
         await world.api.get(SECRETS, keep.name, namespace=NAMESPACE)
 
@@ -358,27 +358,29 @@ async def test_what_is_kept_can_be_replaced_and_is_bounded(world: CloudWorld) ->
 async def test_what_is_kept_of_an_instance_is_of_one_operation_at_a_time() -> None:
     api = MemoryApi()
 
-    async def keep(operation: str, machine: str) -> SecretKeep:
+    async def keep(operation: str, machine: str) -> ReplacementSecret:
         spec = {"machineRef": machine, "operationKind": "HostReplace"}
         asked = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": operation}, "spec": spec})
-        return SecretKeep(api, asked, await api.create(MACHINES, {"metadata": {"name": machine}}), "instance:0123")
+        return ReplacementSecret(
+            api, asked, await api.create(MACHINES, {"metadata": {"name": machine}}), "instance:0123"
+        )
 
     async def ends(operation: str, phase: str) -> None:
         await api.patch(MACHINE_OPERATIONS, operation, {"status": {"phase": phase}}, subresource="status")
 
     one, two = await keep("first", "m1"), await keep("second", "m2")
     await one.store(b"one")
-    await one.hold()
+    await one.outlive_operation()
     assert await two.load() is None
     for take in (two.former(), two.store(b"two")):
         with pytest.raises(Transient, match="HostReplace first of Machine m1 is at work on the same instance"):
             await take
     with pytest.raises(Transient, match="another operation's"):
-        await two.hold()
+        await two.outlive_operation()
     await ends("first", "Failed")
     assert await two.former() == b"one"
     await two.store(b"two")
-    await one.drop()
+    await one.delete()
     kept = await api.get(SECRETS, one.name, namespace=NAMESPACE)
     owners = [(owner.kind, owner.name) for owner in kept.metadata.owner_references]
     assert owners == [("MachineOperation", "second"), ("Machine", "m2")]
@@ -405,19 +407,19 @@ class CollectedApi(MemoryApi):
 @pytest.mark.parametrize(
     ("change", "left"),
     [
-        (SecretKeep.drop, None),
-        (SecretKeep.hold, ["MachineOperation", "Machine"]),
+        (ReplacementSecret.delete, None),
+        (ReplacementSecret.outlive_operation, ["MachineOperation", "Machine"]),
         (lambda keep: keep.store(b"two"), ["MachineOperation"]),
     ],
     ids=["drop", "hold", "store"],
 )
 async def test_the_garbage_collector_may_come_between(
-    change: Callable[[SecretKeep], Awaitable[None]], left: list[str] | None
+    change: Callable[[ReplacementSecret], Awaitable[None]], left: list[str] | None
 ) -> None:
     api = CollectedApi()
     spec = {"machineRef": "m1", "operationKind": "HostReplace"}
     asked = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
-    keep = SecretKeep(api, asked, await api.create(MACHINES, {"metadata": {"name": "m1"}}), "instance:0123")
+    keep = ReplacementSecret(api, asked, await api.create(MACHINES, {"metadata": {"name": "m1"}}), "instance:0123")
     await keep.store(b"one")
     await change(keep)
     there = (await api.list(SECRETS)).items

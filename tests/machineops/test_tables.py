@@ -17,7 +17,7 @@ from unbounded.kube.logs import FIELDS
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import power, registry, replacement
 from unbounded.machineops.main import main as machine_ops_controller
-from unbounded.machineops.power import Seen
+from unbounded.machineops.power import PowerFact
 from unbounded.machineops.provider import (
     API_VERSION,
     GROUP,
@@ -72,20 +72,20 @@ def test_nothing_but_off_is_off_and_only_released_is_released() -> None:
         name: {fact for (_stage, fact), step in procedure.table.items() if step.stage == COMPLETE}
         for name, procedure in (("off", off), ("released", released))
     }
-    assert ends == {"off": {Seen.STOPPED, Seen.RELEASED}, "released": {Seen.RELEASED}}
+    assert ends == {"off": {PowerFact.STOPPED, PowerFact.RELEASED}, "released": {PowerFact.RELEASED}}
     asked = {step.ask for step in released.table.values()} - {None}
     assert asked == {Action.DEALLOCATE}
 
 
 @pytest.mark.parametrize("steps", [BESIDE, ANEW])
 def test_a_replacement_goes_forward_alone_and_asks_for_the_step_it_is_in(steps: tuple[ReplaceStep, ...]) -> None:
-    removing = {replacement.CLEARING, replacement.REMOVING_KEPT}
+    removing = {replacement.CLEARING, replacement.REMOVING_STATE}
     order = [replacement.CHECKING, *(step.stage for step in steps), replacement.CLEARING, COMPLETE]
-    order.append(replacement.REMOVING_KEPT)  # to which an aftermath leads, and no row
+    order.append(replacement.REMOVING_STATE)  # to which an aftermath leads, and no row
     asks = {step.stage: step.action for step in steps} | dict.fromkeys(removing, replacement.CLEAR)
     for (stage, fact), step in replacement.replace(steps).table.items():
         assert order.index(step.stage) >= order.index(stage)
-        assert (step.stage == replacement.REMOVING_KEPT) == (stage == replacement.REMOVING_KEPT)
+        assert (step.stage == replacement.REMOVING_STATE) == (stage == replacement.REMOVING_STATE)
         if step.ask is not None:
             assert step.ask == asks[step.stage]
             assert fact == step.stage or step.stage in removing
@@ -205,9 +205,9 @@ def test_a_provider_that_declares_no_version_is_served_with_a_warning(
 ) -> None:
     entry = EntryPoint("Sim", "tests.machineops.test_tables:UNDECLARED", GROUP)
     monkeypatch.setattr(registry, "installed", lambda: {"Sim": [entry]})
-    served = registry.to_serve("")
+    served = registry.load_served("")
     assert served.providers == {"Sim": UNDECLARED}
-    served.say()
+    served.log_unserved()
     (record,) = caplog.records
     assert (record.getMessage(), getattr(record, FIELDS)["provider"]) == ("a provider declares no api_version", "Sim")
     assert "counts as 'v1'" in getattr(record, FIELDS)["why"]
@@ -239,11 +239,11 @@ def test_a_provider_that_is_broken_does_not_keep_the_others_from_being_served(
         )
     }
     monkeypatch.setattr(registry, "installed", lambda: entries)
-    served = registry.to_serve("")
+    served = registry.load_served("")
     assert served.providers == {"Sim": PROVIDER}
     assert served.unserved.keys() == {"Broken"}
     assert caplog.records == []
-    served.say()
+    served.log_unserved()
     (record,) = caplog.records
     said_of = getattr(record, FIELDS)
     assert (record.getMessage(), said_of["provider"]) == ("a provider is not served", "Broken")

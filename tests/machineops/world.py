@@ -25,16 +25,16 @@ from unbounded.kube.port import Api
 from unbounded.machineops import power
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.controller import BRIEF_S
-from unbounded.machineops.credentials import Logins
+from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
 from unbounded.operations.ports import Refusal
 
 PROOF = {
-    "HostReboot": {power.SEEN_RESTARTED},
-    "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
-    "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
+    "HostReboot": {power.EVIDENCE_RESTARTED},
+    "HostPowerOff": {power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN},
+    "HostPowerOn": {power.EVIDENCE_ON, power.EVIDENCE_ON_AGAIN},
     "HostReplace": {BESIDE[-1].seen, ANEW[-1].seen},
 }
 SITE = "lab"
@@ -123,7 +123,7 @@ class CloudWorld(World):
         budget = budget or ScopeBudget(provider.rates)
         credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
         machines = Cache(api, MACHINES, indexes={INDEX_INSTANCE: by_instance({provider.name: provider})})
-        logins = Logins(api, credentials, provider, namespace=NAMESPACE)
+        logins = SiteLogins(api, credentials, provider, namespace=NAMESPACE)
         executor = CloudExecutor(api, machines, provider, site, logins=logins, budget=budget, user_data=self._user_data)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(credentials.run())

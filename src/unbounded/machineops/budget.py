@@ -15,37 +15,37 @@ from typing import Final
 from unbounded.api.failures import Transient
 from unbounded.machineops.provider import Rate, Rates
 
-LONGEST_PAUSE_S: Final = 300.0
-PATIENCE_S: Final = 20.0  # longest wait of a read; a longer one fails with a message
+MAX_PAUSE_S: Final = 300.0
+MAX_READ_WAIT_S: Final = 20.0  # longest wait of a read; a longer one fails with a message
 
 
 @dataclass
-class Held:
+class BudgetWait:
     """Wait of one task in the budget.
 
     Args:
-        back: such as `reads of sub-1`; empty while the task does not wait here.
+        waits_for: such as `reads of sub-1`; empty while the task does not wait here.
     """
 
-    back: str = ""
+    waits_for: str = ""
 
 
-_HELD: Final[ContextVar[Held | None]] = ContextVar("held", default=None)
+_WAIT: Final[ContextVar[BudgetWait | None]] = ContextVar("budget wait", default=None)
 
 
 @contextmanager
-def held() -> Iterator[Held]:
+def track_wait() -> Iterator[BudgetWait]:
     """Report the wait of the block, and of tasks that start in it."""
-    told = Held()
-    token = _HELD.set(told)
+    wait = BudgetWait()
+    token = _WAIT.set(wait)
     try:
-        yield told
+        yield wait
     finally:
-        _HELD.reset(token)
+        _WAIT.reset(token)
 
 
 @dataclass
-class Bucket:
+class TokenBucket:
     """Token bucket that serves calls in order."""
 
     rate: Rate
@@ -56,23 +56,23 @@ class Bucket:
     def __post_init__(self) -> None:
         self.tokens = self.rate.burst
 
-    def turn(self, now: float) -> float:
+    def take_turn(self, now: float) -> float:
         """Take a turn, and return the time at which the call may be sent."""
         self._fill(now)
         self.tokens -= 1
         owed_s = max(-self.tokens, 0.0) / self.rate.per_s
         return max(now + owed_s, self.closed_until)
 
-    def give_back(self) -> None:
+    def return_turn(self) -> None:
         """Return an unused turn."""
         self.tokens = min(self.tokens + 1, self.rate.burst)
 
     def close(self, now: float, until: float) -> None:
         """Send nothing until then, and not everything at once after it."""
-        self.left(0.0, now)
+        self.limit_to(0.0, now)
         self.closed_until = max(self.closed_until, until)
 
-    def left(self, count: float, now: float) -> None:
+    def limit_to(self, count: float, now: float) -> None:
         """Apply the remainder that the cloud reports; other clients may use the same account."""
         self._fill(now)
         self.tokens = min(self.tokens, count)
@@ -87,8 +87,8 @@ class ScopeBudget:
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
-        self._reads: dict[str, Bucket] = {}
-        self._writes: dict[str, Bucket] = {}
+        self._reads: dict[str, TokenBucket] = {}
+        self._writes: dict[str, TokenBucket] = {}
 
     async def read(self, scope: str) -> None:
         """Wait until a read may be sent.
@@ -96,8 +96,8 @@ class ScopeBudget:
         Raises:
             Transient: the wait would be too long; nothing was sent.
         """
-        before = _loop_time() + PATIENCE_S
-        await _pass(self._bucket(self._reads, self._rates.reads, scope), f"reads of {scope}", before)
+        before = _loop_time() + MAX_READ_WAIT_S
+        await _wait_turn(self._bucket(self._reads, self._rates.reads, scope), f"reads of {scope}", before)
 
     async def write(self, scope: str, *, before: float) -> None:
         """Wait until a write may be sent.
@@ -105,7 +105,7 @@ class ScopeBudget:
         Raises:
             Transient: the wait would exceed this time of the loop; nothing was sent.
         """
-        await _pass(self._bucket(self._writes, self._rates.writes, scope), f"writes of {scope}", before)
+        await _wait_turn(self._bucket(self._writes, self._rates.writes, scope), f"writes of {scope}", before)
 
     def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
         """Apply the remainders of a response."""
@@ -115,33 +115,33 @@ class ScopeBudget:
             (self._writes, self._rates.writes, writes),
         ):
             if count is not None:
-                self._bucket(buckets, rate, scope).left(count, now)
+                self._bucket(buckets, rate, scope).limit_to(count, now)
 
     def throttled(self, scope: str, after_s: float) -> None:
         """Send nothing for so many seconds."""
         now = _loop_time()
-        until = now + min(max(after_s, 1.0), LONGEST_PAUSE_S)
+        until = now + min(max(after_s, 1.0), MAX_PAUSE_S)
         self._bucket(self._reads, self._rates.reads, scope).close(now, until)
         self._bucket(self._writes, self._rates.writes, scope).close(now, until)
 
-    def _bucket(self, buckets: dict[str, Bucket], rate: Rate, scope: str) -> Bucket:
-        return buckets.setdefault(scope, Bucket(rate))
+    def _bucket(self, buckets: dict[str, TokenBucket], rate: Rate, scope: str) -> TokenBucket:
+        return buckets.setdefault(scope, TokenBucket(rate))
 
 
-async def _pass(bucket: Bucket, what: str, before: float) -> None:
+async def _wait_turn(bucket: TokenBucket, what: str, before: float) -> None:
     """Wait for a turn; return it if it does not come in time."""
-    turn, used, told = bucket.turn(_loop_time()), False, _HELD.get() or Held()
+    turn, used, wait = bucket.take_turn(_loop_time()), False, _WAIT.get() or BudgetWait()
     try:
         while (left_s := max(turn, bucket.closed_until) - _loop_time()) > 0:
             if _loop_time() + left_s > before:
                 raise Transient(f"the rate limits hold {what} back for {left_s:.0f} s; nothing was sent")
-            told.back = what
+            wait.waits_for = what
             await asyncio.sleep(left_s)
         used = True
     finally:
-        told.back = ""
+        wait.waits_for = ""
         if not used:
-            bucket.give_back()
+            bucket.return_turn()
 
 
 def _loop_time() -> float:

@@ -26,12 +26,12 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.machineops.budget import ScopeBudget
-from unbounded.machineops.credentials import Logins
+from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
-from unbounded.machineops.joining import Joining, PlainSecrets
 from unbounded.machineops.provider import Provider
 from unbounded.machineops.settings import Settings
+from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
@@ -44,25 +44,25 @@ FACTS_S: Final = 4.0
 # longest hold of a worker: a wait for the rate limits of one account must not delay other accounts
 BRIEF_S: Final = 0.3
 
-Place = tuple[str, str]
+SiteProvider = tuple[str, str]
 """(site, provider)"""
 
 
 @dataclass(frozen=True)
-class Reading:
+class MachineOpsCaches:
     """Caches of one process."""
 
     caches: Caches
     credentials: Cache[MachineOperationCredential]
 
 
-def reading_of(api: Api, providers: Mapping[str, Provider]) -> Reading:
+def create_caches(api: Api, providers: Mapping[str, Provider]) -> MachineOpsCaches:
     """Create the caches of the controller.
 
     They include Machines of other sites: a label can change during an operation, and two Machines may have one
     instance.
     """
-    return Reading(
+    return MachineOpsCaches(
         Caches(
             operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
             machines=Cache(api, MACHINES, indexes={INDEX_INSTANCE: by_instance(providers)}),
@@ -80,21 +80,21 @@ async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Prov
     """
     if settings.epoch is not None:
         runtime = replace(runtime, epoch=ProcessEpoch(settings.epoch))
-    reading = reading_of(runtime.api, providers)
+    reading = create_caches(runtime.api, providers)
     metrics = OperationMetrics(runtime.metrics.registry)
     async with running_caches(runtime, *reading.caches.followed, reading.credentials):
-        term = Term(runtime, settings, providers, reading, metrics)
+        term = MachineOpsTerm(runtime, settings, providers, reading, metrics)
         await runtime.lead(settings.lease, term.run, settings.election, namespace=settings.lease_namespace)
 
 
 @dataclass(frozen=True)
-class Term:
+class MachineOpsTerm:
     """Engines of one leadership term. Each term starts with empty state."""
 
     runtime: Runtime
     settings: Settings
     providers: Mapping[str, Provider]
-    reading: Reading
+    caches: MachineOpsCaches
     metrics: OperationMetrics
 
     async def run(self, epoch: ProcessEpoch) -> None:
@@ -108,50 +108,50 @@ class Term:
             release_key=settings.agent_public_key,
             root_ca_namespace="kube-public",
         )
-        tokens = TokenFinder(api, PlainSecrets(api))
+        tokens = TokenFinder(api, UncachedSecrets(api))
         defaults = HostDefaults(settings.origin, settings.artifact_mirror, settings.agent_image)
-        joining = Joining(api, facts, tokens, defaults)
+        builder = UserDataBuilder(api, facts, tokens, defaults)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(facts.run(), name="cluster facts")
-            await _known(facts)
-            tasks.create_task(self._engines(joining, epoch), name="engines")
+            await _wait_facts(facts)
+            tasks.create_task(self._engines(builder, epoch), name="engines")
 
-    async def _engines(self, joining: Joining, epoch: ProcessEpoch) -> None:
+    async def _engines(self, builder: UserDataBuilder, epoch: ProcessEpoch) -> None:
         """Run an engine for each site and provider, from the first Machine or running operation of both."""
         budgets = {name: ScopeBudget(provider.rates) for name, provider in self.providers.items()}
-        places: set[Place] = set()
+        places: set[SiteProvider] = set()
 
-        def seen(place: Place | None) -> None:
+        def seen(place: SiteProvider | None) -> None:
             if place is not None and place not in places and self._is_ours(place):
                 places.add(place)
-                work = self._engine(place, joining, budgets[place[1]], epoch)
+                work = self._engine(place, builder, budgets[place[1]], epoch)
                 engines.create_task(work, name=f"engine of {place}")
 
-        caches = self.reading.caches
+        caches = self.caches.caches
         async with asyncio.TaskGroup() as engines:
             with (
-                caches.machines.subscribed(lambda _old, new: seen(_place_of_machine(new))),
-                caches.operations.subscribed(lambda _old, new: seen(_place_of_operation(new))),
+                caches.machines.subscribed(lambda _old, new: seen(_key_of_machine(new))),
+                caches.operations.subscribed(lambda _old, new: seen(_key_of_operation(new))),
             ):
                 self.runtime.serving()
                 await asyncio.Event().wait()
 
-    def _is_ours(self, place: Place) -> bool:
+    def _is_ours(self, place: SiteProvider) -> bool:
         site, provider = place
         return provider in self.providers and self.settings.site in ("", site)
 
-    async def _engine(self, place: Place, joining: Joining, budget: ScopeBudget, epoch: ProcessEpoch) -> None:
+    async def _engine(
+        self, place: SiteProvider, builder: UserDataBuilder, budget: ScopeBudget, epoch: ProcessEpoch
+    ) -> None:
         site, provider = place[0], self.providers[place[1]]
         api = self.runtime.api
-        logins = Logins(api, self.reading.credentials, provider, namespace=self.settings.secret_namespace)
-        machines = self.reading.caches.machines
-        executor = CloudExecutor(
-            api, machines, provider, site, logins=logins, budget=budget, user_data=joining.user_data
-        )
+        logins = SiteLogins(api, self.caches.credentials, provider, namespace=self.settings.secret_namespace)
+        machines = self.caches.caches.machines
+        executor = CloudExecutor(api, machines, provider, site, logins=logins, budget=budget, user_data=builder.build)
         engine = Engine(
             api,
             executor,
-            self.reading.caches,
+            self.caches.caches,
             epoch=epoch,
             concurrent=self.settings.concurrent,
             brief_s=BRIEF_S,
@@ -167,7 +167,7 @@ class Term:
             await executor.close()
 
 
-async def _known(facts: FactsFollower) -> None:
+async def _wait_facts(facts: FactsFollower) -> None:
     """Wait until the facts have been read: facts that were not read yet must not be reported as missing."""
     known = asyncio.Event()
     unsubscribe = facts.subscribe(known.set)
@@ -177,13 +177,13 @@ async def _known(facts: FactsFollower) -> None:
     unsubscribe()
 
 
-def _place_of_machine(machine: Machine | None) -> Place | None:
+def _key_of_machine(machine: Machine | None) -> SiteProvider | None:
     if machine is None or machine.provider is None:
         return None
     return machine.site, machine.provider
 
 
-def _place_of_operation(operation: MachineOperation | None) -> Place | None:
+def _key_of_operation(operation: MachineOperation | None) -> SiteProvider | None:
     """Return site and provider of the controller that claimed an operation; its Machine may be gone, or have moved
     since.
     """

@@ -19,11 +19,11 @@ from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import Login, Provider
 from unbounded.operations.ports import Refusal
 
-SECRET_FOR_S: Final = 30.0  # longest use of a Secret before it is read again
+SECRET_MAX_AGE_S: Final = 30.0  # longest use of a Secret before it is read again
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedLogin:
     """A login, and the objects that it was made of. A change of one of these needs another session.
 
     Args:
@@ -35,7 +35,9 @@ class Chosen:
     secret: str = ""
 
 
-def select(credentials: Iterable[MachineOperationCredential], site: str, provider: str) -> MachineOperationCredential:
+def select_credential(
+    credentials: Iterable[MachineOperationCredential], site: str, provider: str
+) -> MachineOperationCredential:
     """Select the credential for a site and provider.
 
     Raises:
@@ -100,13 +102,13 @@ def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretR
     return reference
 
 
-class Credentials(Protocol):
+class CredentialSource(Protocol):
     """Source of all credentials, such as their cache."""
 
     def all(self) -> Iterable[MachineOperationCredential]: ...
 
 
-class Logins:
+class SiteLogins:
     """Logins of one provider.
 
     Args:
@@ -116,7 +118,7 @@ class Logins:
     def __init__(
         self,
         api: Api,
-        credentials: Credentials,
+        credentials: CredentialSource,
         provider: Provider,
         *,
         namespace: str,
@@ -129,24 +131,24 @@ class Logins:
         self._loop_time = loop_time or (lambda: asyncio.get_running_loop().time())
         self._read: dict[str, tuple[float, core.Secret]] = {}
 
-    async def of(self, site: str) -> Chosen:
+    async def login_for(self, site: str) -> SelectedLogin:
         """Return the login for Machines of a site.
 
         Raises:
             Refusal: there is no usable one; the reasons are part of the API.
         """
-        credential = select(self._credentials.all(), site, self._provider.name)
+        credential = select_credential(self._credentials.all(), site, self._provider.name)
         mode = mode_of(credential, self._provider)
         made_of = (credential.metadata.uid, str(credential.metadata.generation))
         if mode is not AuthMode.EXTERNAL_PLUGIN:
-            return Chosen(Login(credential.metadata.name, mode), made_of)
+            return SelectedLogin(Login(credential.metadata.name, mode), made_of)
         reference = secret_of(credential, self._namespace)
         secret = await self._secret(reference, credential.metadata.name)
         held = self._held(secret, reference)
         version = (secret.metadata.uid, secret.metadata.resource_version or "")
-        return Chosen(Login(credential.metadata.name, mode, held), made_of + version, _place(reference))
+        return SelectedLogin(Login(credential.metadata.name, mode, held), made_of + version, _place(reference))
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Drop cached Secrets: the user may have corrected a refused one."""
         self._read.clear()
 
@@ -165,7 +167,7 @@ class Logins:
     async def _secret(self, reference: SecretReference, credential: str) -> core.Secret:
         now = self._loop_time()
         at, there = self._read.get(reference.name, (0.0, None))
-        if there is not None and now - at < SECRET_FOR_S:
+        if there is not None and now - at < SECRET_MAX_AGE_S:
             return there
         told = f"Secret {_place(reference)} (spec.auth.secretRef of MachineOperationCredential {credential})"
         try:

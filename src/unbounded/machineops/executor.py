@@ -22,12 +22,10 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machineops import causes, power, reasons, replacement
-from unbounded.machineops.budget import Held, ScopeBudget, held
-from unbounded.machineops.credentials import Logins
-from unbounded.machineops.foreign import as_told, fit, fit_trouble, instance_of
-from unbounded.machineops.foreseen import checked_id, procedure_of, unreadable
+from unbounded.machineops.budget import BudgetWait, ScopeBudget, track_wait
+from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.instances import others_bound_to
-from unbounded.machineops.keeping import SecretKeep
+from unbounded.machineops.preflight import invalid_provider_id, procedure_of, provider_id_of
 from unbounded.machineops.provider import (
     PUT_BACK,
     Action,
@@ -43,13 +41,15 @@ from unbounded.machineops.provider import (
     Throttled,
     check_losses,
 )
+from unbounded.machineops.replacement_state import ReplacementSecret
+from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_loss
 from unbounded.machineops.sessions import Sessions
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
-LONGEST_REST_S: Final = 300.0  # whatever a cloud requests
+MAX_POLL_PAUSE_S: Final = 300.0  # whatever a cloud requests
 RESOLUTION_S: Final = 0.05  # of the engine's timers, which may fire a little early
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
 INSTANCES: Final = 4096  # cached ids: each event of a Machine needs its target digest
@@ -66,7 +66,7 @@ log = Log("machine-ops-controller")
 
 
 @dataclass(frozen=True)
-class _Rest:
+class _PollPause:
     """Last observation, which is reused until the cloud wants to be polled again.
 
     Args:
@@ -95,7 +95,7 @@ class CloudExecutor:
         provider: Provider,
         site: str,
         *,
-        logins: Logins,
+        logins: SiteLogins,
         budget: ScopeBudget,
         user_data: UserData,
     ) -> None:
@@ -107,10 +107,10 @@ class CloudExecutor:
         self._sessions = Sessions(provider, site, logins, budget)
         self._budget = budget
         self._user_data = user_data
-        self._instance_of = functools.lru_cache(INSTANCES)(functools.partial(instance_of, provider))
-        self._rests: dict[str, _Rest] = {}
+        self._instance_of = functools.lru_cache(INSTANCES)(functools.partial(parse_instance, provider))
+        self._poll_pauses: dict[str, _PollPause] = {}
         self._losses: dict[str, tuple[Loss, ...]] = {}  # of replacements that are about to start
-        self._held: dict[str, Held] = {}
+        self._waits: dict[str, BudgetWait] = {}
 
     @property
     def name(self) -> str:
@@ -127,8 +127,12 @@ class CloudExecutor:
         return procedure_of(self._provider, operation)
 
     def place(self, machine: Machine) -> str:
-        told = self._held.get(machine.name)
-        why = f", as its rate limits hold {told.back} back: nothing was sent" if told is not None and told.back else ""
+        told = self._waits.get(machine.name)
+        why = (
+            f", as its rate limits hold {told.waits_for} back: nothing was sent"
+            if told is not None and told.waits_for
+            else ""
+        )
         return f"{self._provider.name} {machine.spec.provider_id or 'without spec.providerID'}{why}"
 
     def lane(self, machine: Machine) -> str:
@@ -151,25 +155,25 @@ class CloudExecutor:
         return None
 
     async def observe(self, target: Target) -> Sight:
-        with held() as told:
-            self._held[target.machine.name] = told
+        with track_wait() as told:
+            self._waits[target.machine.name] = told
             try:
-                sight = fit(await self._observe(target))
+                sight = sanitize_observation(await self._observe(target))
                 is_reboot = target.operation.spec.operation_kind == OperationKind.HOST_REBOOT
                 return replace(sight, boot_id=_boots(target).before) if is_reboot else sight
             finally:
-                self._held.pop(target.machine.name, None)
+                self._waits.pop(target.machine.name, None)
 
     async def _observe(self, target: Target) -> Sight:
-        rest, now = self._rest(target), _loop_time()
+        rest, now = self._poll_pause(target), _loop_time()
         if rest is not None and rest.until > now and target.ends_at > now:
             return replace(rest.sight, again_s=rest.until + RESOLUTION_S - now)
         job = self._job(target)
         if target.run.stage in UNTOUCHED:
-            self._make_sure_it_is_alone(target.machine, job.instance)
+            self._check_exclusive(target.machine, job.instance)
         if target.run.stage == replacement.CLEARING:
-            return await self._observe_kept(target)
-        if target.run.stage == replacement.REMOVING_KEPT:
+            return await self._observe_clearing(target)
+        if target.run.stage == replacement.REMOVING_STATE:
             return await self._observe_removing(target, job)
         async with self._sessions.use() as session:
             if target.run.stage == replacement.PUTTING_BACK:
@@ -180,28 +184,28 @@ class CloudExecutor:
                 progress = await self._bounded(job, session.follow(job, target.run.handle))
                 if progress.state in (State.FORGOTTEN, State.ACCEPTED):
                     record = await self._bounded(job, session.look(job.instance))
-                    return power.unshown(progress, record, job.kind, _boots(target))
+                    return power.call_unknown(progress, record, job.kind, _boots(target))
                 if progress.state is not State.DONE or job.kind is OperationKind.HOST_REBOOT:
-                    return self._rested(target, power.followed(progress), progress.again_s)
+                    return self._pause_polls(target, power.call_progress(progress), progress.again_s)
             record = await self._bounded(job, session.look(job.instance))
             if target.run.stage == power.AWAITING_HOST:
-                return power.host_shown(record, _boots(target))
-            return power.shown(record, accepted=target.run.handle is not None)
+                return power.host_fact(record, _boots(target))
+            return power.record_fact(record, accepted=target.run.handle is not None)
 
     async def _observe_replace(self, target: Target, session: Session, job: Job) -> Sight:
         steps = self._provider.replacement
-        found = await self._look_replace(target, session, job)
+        found = await self._read_replacement(target, session, job)
         checking = target.run.stage in ("", replacement.CHECKING)
-        await self._judge_losses(target, job, found.losses)
+        await self._check_losses(target, job, found.losses)
         if replacement.needs_user_data(steps, found, checking=checking):
             await self._fitting_user_data(
                 target.machine, found.most_user_data
             )  # a replacement does not start unless it can complete
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
-        sight = replacement.sight(steps, found, binding)
-        return self._rested(target, sight, self._again_s(target, found))
+        sight = replacement.step_fact(steps, found, binding)
+        return self._pause_polls(target, sight, self._again_s(target, found))
 
-    async def _judge_losses(self, target: Target, job: Job, losses: Sequence[Loss]) -> None:
+    async def _check_losses(self, target: Target, job: Job, losses: Sequence[Loss]) -> None:
         """Check the losses, and remember them for the status write before the first step.
 
         Raises:
@@ -210,17 +214,17 @@ class CloudExecutor:
         try:
             check_losses(losses, job.parameters, job.instance.name)
         except Refusal:
-            await self._tell_losses(target, losses)
+            await self._write_losses(target, losses)
             raise
         if losses:
             self._losses[job.uid] = tuple(losses)
             while len(self._losses) > INSTANCES:
                 del self._losses[next(iter(self._losses))]
 
-    async def _tell_losses(self, target: Target, losses: Sequence[Loss]) -> None:
+    async def _write_losses(self, target: Target, losses: Sequence[Loss]) -> None:
         """Write the losses to the status if they differ."""
         operation = target.operation
-        told = {one.field: as_told(one) for one in losses[:MOST_LOSSES]}
+        told = {one.field: status_loss(one) for one in losses[:MOST_LOSSES]}
         if not told or list(told.values()) == list(operation.status.losses):
             return
         losses_told = {"losses": msgspec.to_builtins([*told.values()])}
@@ -229,67 +233,71 @@ class CloudExecutor:
         except ApiError as error:
             raise Transient(f"what would be lost cannot be written to its status: {error}") from error
 
-    async def _look_replace(self, target: Target, session: Session, job: Job) -> Next:
+    async def _read_replacement(self, target: Target, session: Session, job: Job) -> Next:
         """Observe a replacement; raise Refusal if the stored state, on which it depends, is gone."""
-        steps, keep, stage = self._provider.replacement, self._keep(target), target.run.stage
+        steps, keep, stage = self._provider.replacement, self._state(target), target.run.stage
         try:
             found = await self._bounded(job, session.look_replace(job, keep))
         except Refusal:
-            if replacement.rests_on_what_is_kept(steps, stage) and await keep.load() is None:
-                raise _is_gone(keep) from None
+            if replacement.depends_on_state(steps, stage) and await keep.load() is None:
+                raise _state_is_gone(keep) from None
             raise
-        begins_anew = found.step == steps[0].stage and replacement.rests_on_what_is_kept(steps, stage)
+        begins_anew = found.step == steps[0].stage and replacement.depends_on_state(steps, stage)
         if begins_anew and await keep.load() is None:
-            raise _is_gone(keep)
+            raise _state_is_gone(keep)
         return found
 
     async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Sight:
-        found = await self._bounded(job, session.look_replace(job, self._keep(target)))
-        sight = replacement.putting_back(self._provider.replacement, found)
-        return self._rested(target, sight, self._again_s(target, found))
+        found = await self._bounded(job, session.look_replace(job, self._state(target)))
+        sight = replacement.restore_fact(self._provider.replacement, found)
+        return self._pause_polls(target, sight, self._again_s(target, found))
 
     async def _observe_removing(self, target: Target, job: Job) -> Sight:
-        steps, keep = self._provider.replacement, self._keep(target)
+        steps, keep = self._provider.replacement, self._state(target)
         if await keep.load() is None:
-            return replacement.removing(steps, target.run, None, keep.place)
+            return replacement.removal_fact(steps, target.run, None, keep.place)
         async with self._sessions.use() as session:
             found = await self._bounded(job, session.look_replace(job, keep))
-        return replacement.removing(steps, target.run, found, keep.place)
+        return replacement.removal_fact(steps, target.run, found, keep.place)
 
-    async def _observe_kept(self, target: Target) -> Sight:
+    async def _observe_clearing(self, target: Target) -> Sight:
         """Observe the removal of the stored state, the last step. The provider's final message stays."""
-        keep = self._keep(target)
+        keep = self._state(target)
         left = f"; {keep.place} is left"
         told = target.run.standing.removesuffix(left)
         try:
             is_clear = await keep.load() is None
         except Failure:  # the request for its removal reports the cause
             is_clear = False
-        return replacement.cleared(self._provider.replacement, is_clear, told if is_clear else told + left, keep.place)
+        return replacement.clearing_fact(
+            self._provider.replacement, is_clear, told if is_clear else told + left, keep.place
+        )
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         job = self._job(target)
-        if target.run.stage in (replacement.CLEARING, replacement.REMOVING_KEPT):
-            await self._keep(target).drop()
+        if target.run.stage in (replacement.CLEARING, replacement.REMOVING_STATE):
+            await self._state(target).delete()
             return None
         async with self._sessions.use() as session:
             if job.kind is OperationKind.HOST_REPLACE:
                 taken = await self._act_replace(target, session, job, before)
                 again_s = taken.again_s if isinstance(taken, Handle) else taken
-                self._rested(target, replacement.accepted(self._provider.replacement, target.run.standing), again_s)
+                self._pause_polls(
+                    target, replacement.step_accepted(self._provider.replacement, target.run.standing), again_s
+                )
                 return _storable(taken) if isinstance(taken, Handle) else None
-            _in_time(before)
+            _check_deadline(before)
             handle = await self._bounded(job, session.ask(job, Action(action), before=before), asks=True)
         stored = None if handle is None else _storable(handle)
         if stored is None:
             return ACCEPTED
         if isinstance(handle, Handle):
-            self._rested(target, power.accepted(target.run.standing), handle.again_s)
+            self._pause_polls(target, power.call_accepted(target.run.standing), handle.again_s)
         return stored
 
     async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> Taken:
         """Request a step; return the time until the next poll and the handle of a long call."""
-        keep = self._keep(target)
+        keep = self._state(target)
         if target.run.stage == replacement.PUTTING_BACK:
             return await self._bounded(job, session.act_replace(job, PUT_BACK, keep, "", before=before), asks=True)
         step = replacement.step_of(self._provider.replacement, target.run.stage)
@@ -299,10 +307,10 @@ class CloudExecutor:
             return None
         user_data = await self._user_data_now(target.machine) if step.needs_user_data else ""
         if step.needs_what_is_kept:
-            await keep.hold()
-        await self._tell_losses(target, self._losses.get(job.uid, ()))
+            await keep.outlive_operation()
+        await self._write_losses(target, self._losses.get(job.uid, ()))
         self._losses.pop(job.uid, None)
-        _in_time(before)
+        _check_deadline(before)
         call = session.act_replace(job, step.stage, keep, user_data, before=before)
         return await self._bounded(job, call, asks=True)
 
@@ -327,7 +335,7 @@ class CloudExecutor:
         machine = await self._api.get(MACHINES, name)  # read live: agents write its status all the time
         if machine.metadata.uid != job.machine_uid or self.binding(machine) != job.instance.binding:
             raise Stale(f"Machine {name} has changed")
-        _in_time(before)
+        _check_deadline(before)
         meta = {"uid": machine.metadata.uid, "resourceVersion": machine.metadata.resource_version}
         await self._api.patch(MACHINES, name, {"metadata": meta, "spec": {"providerID": provider_id}})
         log.info("machine handed over", machine=name, instance=provider_id)
@@ -336,11 +344,11 @@ class CloudExecutor:
 
     def _instance(self, machine: Machine) -> Instance:
         try:
-            return self._instance_of(checked_id(machine))
+            return self._instance_of(provider_id_of(machine))
         except ValueError as error:
-            raise unreadable(machine, error) from error
+            raise invalid_provider_id(machine, error) from error
 
-    def _make_sure_it_is_alone(self, machine: Machine, instance: Instance) -> None:
+    def _check_exclusive(self, machine: Machine, instance: Instance) -> None:
         """Raise Refusal if other Machines have the same instance: a Machine's lock does not protect its instance from
         them.
         """
@@ -366,36 +374,36 @@ class CloudExecutor:
             handle=(target.run.handle or None) if target.run.action is not None else None,
         )
 
-    def _keep(self, target: Target) -> SecretKeep:
-        return SecretKeep(self._api, target.operation, target.machine, target.run.binding)
+    def _state(self, target: Target) -> ReplacementSecret:
+        return ReplacementSecret(self._api, target.operation, target.machine, target.run.binding)
 
-    def _rest(self, target: Target) -> _Rest | None:
-        rest = self._rests.get(target.operation.metadata.uid)
-        return rest if rest is not None and rest.on == _ordered(target) else None
+    def _poll_pause(self, target: Target) -> _PollPause | None:
+        rest = self._poll_pauses.get(target.operation.metadata.uid)
+        return rest if rest is not None and rest.on == _request_key(target) else None
 
     def _again_s(self, target: Target, found: Next) -> float | None:
         """Return the time until the next poll: the last that the cloud has named, perhaps at the acceptance."""
         if not found.under_way or found.again_s is not None:
             return found.again_s if found.under_way else None
-        rest = self._rest(target)
+        rest = self._poll_pause(target)
         return rest.again_s if rest is not None else None
 
-    def _rested(self, target: Target, sight: Sight, again_s: float | None) -> Sight:
+    def _pause_polls(self, target: Target, sight: Sight, again_s: float | None) -> Sight:
         """Store an observation until the cloud wants to be polled again."""
         uid, now = target.operation.metadata.uid, _loop_time()
-        past = now - LONGEST_REST_S
-        self._rests = {key: rest for key, rest in self._rests.items() if rest.until > past and key != uid}
+        past = now - MAX_POLL_PAUSE_S
+        self._poll_pauses = {key: rest for key, rest in self._poll_pauses.items() if rest.until > past and key != uid}
         if again_s is None:
             return sight
-        again_s = min(again_s, LONGEST_REST_S)
-        self._rests[uid] = _Rest(now + again_s, _ordered(target), sight, again_s)
+        again_s = min(again_s, MAX_POLL_PAUSE_S)
+        self._poll_pauses[uid] = _PollPause(now + again_s, _request_key(target), sight, again_s)
         return replace(sight, again_s=again_s + RESOLUTION_S)
 
     async def _bounded(self, job: Job, call: Awaitable[T], *, asks: bool = False) -> T:
         """Make a call within the provider's limit, and return its result. A throttled call closes its scope."""
         limit_s = self._provider.call_limit_s
         try:
-            with fit_trouble():
+            with sanitize_failures():
                 async with asyncio.timeout(limit_s):
                     return await call
         except TimeoutError as error:
@@ -406,7 +414,7 @@ class CloudExecutor:
             raise
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:
-                refusal.cause = causes.of_credential(causes.CREDENTIAL_REFUSED, self._sessions.refused())
+                refusal.cause = causes.of_credential(causes.CREDENTIAL_REFUSED, self._sessions.invalidate_login())
             raise
 
     async def close(self) -> None:
@@ -414,15 +422,15 @@ class CloudExecutor:
         await self._sessions.close()
 
 
-def _boots(target: Target) -> power.Boots:
+def _boots(target: Target) -> power.BootIDs:
     """Return the boot IDs of the host: the current one, and the one at the first request; equal before a request."""
     agent, run = target.machine.status.agent, target.run
     now = agent.host_boot_id if agent is not None else None
     before = now if run.asked_at is None else run.boot_id
-    return power.Boots(before, now, f"Machine {target.machine.name} status.agent.hostBootID")
+    return power.BootIDs(before, now, f"Machine {target.machine.name} status.agent.hostBootID")
 
 
-def _ordered(target: Target) -> tuple[object, ...]:
+def _request_key(target: Target) -> tuple[object, ...]:
     """Return the requested action and the version of the user's request."""
     of = target.operation.metadata
     return (target.run.intent, of.generation, of.deletion_timestamp)
@@ -436,13 +444,13 @@ def _storable(handle: str) -> str | None:
     return str(handle) or None
 
 
-def _is_gone(keep: SecretKeep) -> Refusal:
+def _state_is_gone(keep: ReplacementSecret) -> Refusal:
     words = f"{keep.place} is gone, and what the replacement cannot go on without was in it alone: put it back, or make"
     cause = causes.of_secret(causes.SECRET_MISSING, keep.secret)
-    return Refusal(reasons.KEPT_IS_GONE, f"{words} the instance by hand", cause)
+    return Refusal(reasons.STATE_IS_GONE, f"{words} the instance by hand", cause)
 
 
-def _in_time(before: float) -> None:
+def _check_deadline(before: float) -> None:
     if _loop_time() > before:
         raise Transient("the time in which it could be asked for is over")
 

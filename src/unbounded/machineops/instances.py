@@ -7,8 +7,8 @@ from typing import Final
 
 from unbounded.api.machine import Machine
 from unbounded.kube.cache import Cache
-from unbounded.machineops.foreign import instance_of
 from unbounded.machineops.provider import Instance, Provider
+from unbounded.machineops.sanitize import parse_instance
 
 INDEX_INSTANCE: Final = "instance"
 
@@ -21,7 +21,7 @@ def by_instance(providers: Mapping[str, Provider]) -> Callable[[Machine], tuple[
         if provider is None or machine.spec.provider_id is None:
             return ()
         try:
-            return (_key(provider, instance_of(provider, machine.spec.provider_id)),)
+            return (_key(provider, parse_instance(provider, machine.spec.provider_id)),)
         except ValueError:  # an operation on the Machine reports the fault
             return ()
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.options import SettingsError
 from unbounded.kube.version_flag import add_version
-from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, told
+from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, parse_settings
 
 DESCRIPTION = "Host operations on cloud VMs, for the Machines of sites and providers."
 
@@ -30,14 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _version()
         if args.command == "providers":
             return _providers()
-        settings, process = told(args, environ)
+        settings, process = parse_settings(args, environ)
     except ValueError as error:
         parser.error(str(error))
     try:
         with freeze_imports():  # only after the arguments were validated: SDKs are imported as well
-            from unbounded.machineops.registry import to_serve  # noqa: PLC0415
+            from unbounded.machineops.registry import load_served  # noqa: PLC0415
 
-            served = to_serve(settings.provider)
+            served = load_served(settings.provider)
             from unbounded.kube.process import Runtime, run_process  # noqa: PLC0415
             from unbounded.machineops.controller import run  # noqa: PLC0415
     except SettingsError as error:
@@ -45,16 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CANNOT_SERVE
 
     async def main_of(runtime: Runtime) -> None:
-        served.say()
+        served.log_unserved()
         await run(runtime, settings, served.providers)
 
     return run_process(process, environ, main_of)
 
 
 def _providers() -> int:
-    from unbounded.machineops.registry import all_installed, installed  # noqa: PLC0415
+    from unbounded.machineops.registry import installed, load_all  # noqa: PLC0415
 
-    unserved = all_installed().unserved
+    unserved = load_all().unserved
     for name, entries in installed().items():
         why = f": not served, as {unserved[name]}" if name in unserved else ""
         print(f"{name} ({', '.join(sorted({one.value for one in entries}))}){why}")

@@ -39,15 +39,15 @@ SETTLE_LIMIT_S: Final = 300.0
 CONFIRM_LIMIT_S: Final = 120.0  # enough for a record that lags
 ATTEMPTS: Final = 10  # a throttled request counts as an attempt
 
-SEEN_ACCEPTED: Final = "the provider accepted the restart, and shows no more of it"
-SEEN_RESTARTED: Final = "the restart was seen"  # in the provider's record, or by the host's boot ID
-SEEN_OFF: Final = "the provider's record shows the instance off"
-SEEN_OFF_AGAIN: Final = f"the provider's record shows the instance off again, {CONFIRM_S:.0f} s later"
-SEEN_ON: Final = "the provider's record shows the instance running"
-SEEN_ON_AGAIN: Final = f"the provider's record shows the instance running again, {CONFIRM_S:.0f} s later"
+EVIDENCE_ACCEPTED: Final = "the provider accepted the restart, and shows no more of it"
+EVIDENCE_RESTARTED: Final = "the restart was seen"  # in the provider's record, or by the host's boot ID
+EVIDENCE_OFF: Final = "the provider's record shows the instance off"
+EVIDENCE_OFF_AGAIN: Final = f"the provider's record shows the instance off again, {CONFIRM_S:.0f} s later"
+EVIDENCE_ON: Final = "the provider's record shows the instance running"
+EVIDENCE_ON_AGAIN: Final = f"the provider's record shows the instance running again, {CONFIRM_S:.0f} s later"
 
 
-class Seen(StrEnum):
+class PowerFact(StrEnum):
     """Result of one observation: the instance's power, or the progress of the long call."""
 
     RUNNING = "Running"
@@ -75,27 +75,27 @@ Table = Mapping[tuple[str, StrEnum], Step]
 
 def _rows(stage: str, **steps: Step) -> Table:
     """Return the rows of a stage, by fact. Other facts stay in the stage, except those that waiting cannot change."""
-    named = {Seen[name.upper()]: step for name, step in steps.items()}
+    named = {PowerFact[name.upper()]: step for name, step in steps.items()}
     always = {
-        Seen.GONE: Step(stage, fail=reasons.INSTANCE_NOT_FOUND),
-        Seen.BROKEN: Step(stage, fail=reasons.PROVIDER_OPERATION_FAILED),
+        PowerFact.GONE: Step(stage, fail=reasons.INSTANCE_NOT_FOUND),
+        PowerFact.BROKEN: Step(stage, fail=reasons.PROVIDER_OPERATION_FAILED),
     }
-    return {(stage, fact): ({fact: Step(stage)} | always | named)[fact] for fact in Seen}
+    return {(stage, fact): ({fact: Step(stage)} | always | named)[fact] for fact in PowerFact}
 
 
 @functools.cache  # cached, as every pass needs it
 def reboot() -> Procedure:
     off = Step(STARTING, fail=reasons.INSTANCE_NOT_RUNNING)
-    done = Step(COMPLETE, seen=SEEN_RESTARTED)
+    done = Step(COMPLETE, seen=EVIDENCE_RESTARTED)
     unknown = Step(
         RESTARTING,
         fail=common.OUTCOME_UNKNOWN,
-        seen=SEEN_ACCEPTED,
+        seen=EVIDENCE_ACCEPTED,
         words="it was accepted, and whether it was restarted cannot be seen: no agent on the host reports its boot ID",
     )
     return Procedure(
         start=STARTING,
-        facts=Seen,
+        facts=PowerFact,
         stages={
             STARTING: _start(),
             RESTARTING: _changing("the provider to record the restart"),
@@ -109,14 +109,14 @@ def reboot() -> Procedure:
                 running=Step(RESTARTING, ask=Action.RESTART),
                 following=Step(COMING_BACK),
                 done=done,
-                unshown=Step(AWAITING_HOST, seen=SEEN_ACCEPTED),
+                unshown=Step(AWAITING_HOST, seen=EVIDENCE_ACCEPTED),
                 unprovable=unknown,
             ),
             **_rows(COMING_BACK, running=done, done=done, unshown=done, unprovable=done),
             **_rows(AWAITING_HOST, following=Step(COMING_BACK), done=done),
         },
         actions=ACTIONS,
-        proof=frozenset({SEEN_RESTARTED}),
+        proof=frozenset({EVIDENCE_RESTARTED}),
     )
 
 
@@ -128,12 +128,12 @@ def power_off(*, release: bool) -> Procedure:
         release: the hardware is released, too.
     """
     ask = Step(STOPPING, ask=Action.DEALLOCATE if release else Action.POWER_OFF)
-    confirm, done = Step(CONFIRMING_OFF, seen=SEEN_OFF), Step(COMPLETE, seen=SEEN_OFF_AGAIN)
+    confirm, done = Step(CONFIRMING_OFF, seen=EVIDENCE_OFF), Step(COMPLETE, seen=EVIDENCE_OFF_AGAIN)
     stopped = ask if release else confirm  # off is not enough if the hardware must be released
     came_back = Step(CONFIRMING_OFF, fail=reasons.DOES_NOT_STAY_OFF, words="it did not stay off")
     return Procedure(
         start=STARTING,
-        facts=Seen,
+        facts=PowerFact,
         stages={
             STARTING: _start(),
             STOPPING: _changing("the instance to be off", OFF_LIMIT_S),
@@ -145,7 +145,7 @@ def power_off(*, release: bool) -> Procedure:
             **_rows(CONFIRMING_OFF, stopped=Step(CONFIRMING_OFF) if release else done, released=done),
         },
         actions=ACTIONS,
-        proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
+        proof=frozenset({EVIDENCE_OFF, EVIDENCE_OFF_AGAIN}),
         final=frozenset({Action.DEALLOCATE if release else Action.POWER_OFF}),
     )
 
@@ -153,11 +153,11 @@ def power_off(*, release: bool) -> Procedure:
 @functools.cache
 def power_on() -> Procedure:
     ask = Step(POWERING_ON, ask=Action.POWER_ON)
-    confirm, done = Step(CONFIRMING_ON, seen=SEEN_ON), Step(COMPLETE, seen=SEEN_ON_AGAIN)
+    confirm, done = Step(CONFIRMING_ON, seen=EVIDENCE_ON), Step(COMPLETE, seen=EVIDENCE_ON_AGAIN)
     went_off = Step(CONFIRMING_ON, fail=reasons.DOES_NOT_STAY_ON, words="it did not stay on")
     return Procedure(
         start=STARTING,
-        facts=Seen,
+        facts=PowerFact,
         stages={
             STARTING: _start(),
             POWERING_ON: _changing("the instance to be running"),
@@ -169,7 +169,7 @@ def power_on() -> Procedure:
             **_rows(CONFIRMING_ON, running=done),
         },
         actions=ACTIONS,
-        proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
+        proof=frozenset({EVIDENCE_ON, EVIDENCE_ON_AGAIN}),
         final=frozenset({Action.POWER_ON}),
     )
 
@@ -197,32 +197,32 @@ def _confirming(state: str, otherwise: Step) -> Stage:
     return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise, idles=True)
 
 
-def accepted(standing: str) -> Sight:
+def call_accepted(standing: str) -> Sight:
     """Return the observation of a long call that the cloud has just accepted.
 
     Args:
         standing: message of the previous observation.
     """
-    return Sight(Seen.WORKING, standing)
+    return Sight(PowerFact.WORKING, standing)
 
 
-def followed(progress: Progress) -> Sight:
+def call_progress(progress: Progress) -> Sight:
     """Convert the progress of a long call to a fact of the procedures."""
     return Sight(_FACT_OF[progress.state], progress.detail, progress.where, progress=progress.detail)
 
 
-def shown(record: Record, *, accepted: bool) -> Sight:
+def record_fact(record: Record, *, accepted: bool) -> Sight:
     """Convert a record to a fact of the procedures.
 
     Args:
         accepted: the cloud has accepted the last action.
     """
-    fact = Seen(record.power.value)
-    return Sight(Seen.FOLLOWING if accepted and fact is Seen.CHANGING else fact, record.detail, record.where)
+    fact = PowerFact(record.power.value)
+    return Sight(PowerFact.FOLLOWING if accepted and fact is PowerFact.CHANGING else fact, record.detail, record.where)
 
 
 @dataclass(frozen=True)
-class Boots:
+class BootIDs:
     """Boot IDs that the agent of a host reports.
 
     Args:
@@ -240,22 +240,22 @@ class Boots:
         return self.before is not None and self.now not in (None, self.before)
 
 
-def unshown(progress: Progress, record: Record, kind: OperationKind, boots: Boots) -> Sight:
+def call_unknown(progress: Progress, record: Record, kind: OperationKind, boots: BootIDs) -> Sight:
     """Return the observation where the cloud shows no long call (any more): only the host can prove a restart."""
     unknown = kind is OperationKind.HOST_REBOOT and record.power is Power.RUNNING
     if unknown and boots.differ:
-        return host_shown(record, boots)
-    fact = Seen.UNPROVABLE if boots.before is None else Seen.UNSHOWN
-    sight = Sight(fact) if unknown else shown(record, accepted=True)
+        return host_fact(record, boots)
+    fact = PowerFact.UNPROVABLE if boots.before is None else PowerFact.UNSHOWN
+    sight = Sight(fact) if unknown else record_fact(record, accepted=True)
     return replace(sight, detail=f"{progress.detail}; {record.detail}", where=record.where)
 
 
-def host_shown(record: Record, boots: Boots) -> Sight:
+def host_fact(record: Record, boots: BootIDs) -> Sight:
     """Return the observation of an accepted restart, from the host's boot ID and the record."""
     if record.power is Power.RUNNING and boots.differ:
         told = f"the host's boot ID was {boots.before} and is {boots.now}"
-        return Sight(Seen.DONE, f"{told}; {record.detail}", boots.where)
-    return shown(record, accepted=True)
+        return Sight(PowerFact.DONE, f"{told}; {record.detail}", boots.where)
+    return record_fact(record, accepted=True)
 
 
 def procedure(operation: MachineOperation, kind: OperationKind, *, restarts_once: bool) -> Procedure:
@@ -273,10 +273,10 @@ def procedure(operation: MachineOperation, kind: OperationKind, *, restarts_once
 
 
 _FACT_OF: Final = {
-    State.RUNNING: Seen.WORKING,
-    State.ON_ITS_WAY: Seen.FOLLOWING,
-    State.DONE: Seen.DONE,
-    State.FAILED: Seen.BROKEN,
+    State.RUNNING: PowerFact.WORKING,
+    State.ON_ITS_WAY: PowerFact.FOLLOWING,
+    State.DONE: PowerFact.DONE,
+    State.FAILED: PowerFact.BROKEN,
 }
 
 PROCEDURES: Final[Mapping[OperationKind, Callable[[MachineOperation], Procedure]]] = {

@@ -15,8 +15,8 @@ DOES_NOT_STAY_ON: Final = "InstanceDoesNotStayOn"
 INSTANCE_NOT_FOUND: Final = "InstanceNotFound"
 INSTANCE_NOT_RUNNING: Final = "InstanceNotRunning"
 INVALID_PROVIDER_ID: Final = "InvalidProviderID"
-KEEPING_FAILED: Final = "KeepingFailed"
-KEPT_IS_GONE: Final = "KeptIsGone"
+STATE_NOT_STORED: Final = "KeepingFailed"
+STATE_IS_GONE: Final = "KeptIsGone"
 NO_CAPACITY: Final = "NoCapacity"
 PROVIDER_ID_SHARED: Final = "ProviderIDShared"
 PROVIDER_OPERATION_FAILED: Final = "ProviderOperationFailed"
@@ -37,8 +37,8 @@ MEANING: Final[Mapping[str, str]] = {
     INSTANCE_NOT_FOUND: "The cloud knows no instance of that id.",
     INSTANCE_NOT_RUNNING: "A reboot was asked for of an instance that is off: HostPowerOn starts it.",
     INVALID_PROVIDER_ID: "spec.providerID of the Machine names no instance of its provider.",
-    KEEPING_FAILED: "What a replacement keeps in a Secret cannot be written, read or removed.",
-    KEPT_IS_GONE: "Somebody has removed the Secret that a replacement cannot go on without.",
+    STATE_NOT_STORED: "What a replacement keeps in a Secret cannot be written, read or removed.",
+    STATE_IS_GONE: "Somebody has removed the Secret that a replacement cannot go on without.",
     NO_CAPACITY: "The cloud has no room for an instance of this size there, now.",
     PROVIDER_ID_SHARED: "Another Machine is bound to the same instance; nothing was asked for.",
     PROVIDER_OPERATION_FAILED: "The cloud took the request on, and reported its failure later.",

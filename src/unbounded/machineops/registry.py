@@ -119,13 +119,13 @@ def _other_version(provider: Provider) -> str:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedProviders:
     """Providers by name, and the reasons why other installed ones are not served."""
 
     providers: Mapping[str, Provider]
     unserved: Mapping[str, str]
 
-    def say(self) -> None:
+    def log_unserved(self) -> None:
         """Log, once, the providers that are not served now, and those that a later release refuses."""
         for name, why in self.unserved.items():
             log.warning("a provider is not served", provider=name, why=why)
@@ -135,7 +135,7 @@ class Served:
                 log.warning("a provider declares no api_version", provider=name, why=counts_as)
 
 
-def all_installed() -> Served:
+def load_all() -> ServedProviders:
     """Load all installed providers."""
     found: dict[str, Provider] = {}
     unserved: dict[str, str] = {}
@@ -144,18 +144,18 @@ def all_installed() -> Served:
             found[name] = load(name)
         except SettingsError as error:
             unserved[name] = str(error)
-    return Served(found, unserved)
+    return ServedProviders(found, unserved)
 
 
-def to_serve(name: str) -> Served:
+def load_served(name: str) -> ServedProviders:
     """Load the named provider, else all installed ones with complete dependencies.
 
     Raises:
         SettingsError: there is none.
     """
     if name:
-        return Served({name: load(name)}, {})
-    served = all_installed()
+        return ServedProviders({name: load(name)}, {})
+    served = load_all()
     if not served.providers:
         raise SettingsError(
             "; ".join(served.unserved.values()) or f"no provider is installed (entry points of {GROUP})"

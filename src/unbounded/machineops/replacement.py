@@ -22,7 +22,7 @@ CLEARING: Final = "Clearing"
 CLEAR: Final = "Clear"
 PUTTING_BACK: Final = "PuttingBack"
 PUT_BACK_LIMIT_S: Final = 900.0
-REMOVING_KEPT: Final = "RemovingKept"
+REMOVING_STATE: Final = "RemovingKept"
 REPLACED: Final = "Replaced"
 UNDER_WAY: Final = "UnderWay"
 AS_IT_WAS: Final = "AsItWas"
@@ -30,12 +30,12 @@ PAST: Final = "Past"
 NEEDED: Final = "Needed"
 NOTHING_KEPT: Final = "NothingKept"
 OTHER_FACTS: Final = (REPLACED, UNDER_WAY, AS_IT_WAS, PAST, NEEDED, NOTHING_KEPT)
-RESERVED: Final = frozenset({CHECKING, CLEARING, PUTTING_BACK, REMOVING_KEPT, *OTHER_FACTS})
-SEEN_AS_IT_WAS: Final = "the instance is as it was before"
-SEEN_PAST: Final = "the instance cannot be put back as it was"
-SEEN_NOTHING_KEPT: Final = "nothing is kept of it"
-SEEN_WHOLE: Final = f"{SEEN_AS_IT_WAS}, and {SEEN_NOTHING_KEPT}"
-SEEN_NEEDED: Final = "what is kept of it stays, as its next replacement needs that"
+RESERVED: Final = frozenset({CHECKING, CLEARING, PUTTING_BACK, REMOVING_STATE, *OTHER_FACTS})
+EVIDENCE_RESTORED: Final = "the instance is as it was before"
+EVIDENCE_NOT_RESTORABLE: Final = "the instance cannot be put back as it was"
+EVIDENCE_NO_STATE: Final = "nothing is kept of it"
+EVIDENCE_RESTORED_NO_STATE: Final = f"{EVIDENCE_RESTORED}, and {EVIDENCE_NO_STATE}"
+EVIDENCE_STATE_NEEDED: Final = "what is kept of it stays, as its next replacement needs that"
 # for a failure without a recorded cause, which no run has shown so far
 UNKNOWN_FAILURE: Final = "what failed was not noted"
 ATTEMPTS: Final = 10  # a throttled request counts as an attempt
@@ -67,9 +67,9 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
             table[here.stage, facts(later[0].stage)] = Step(later[0].stage, ask=later[0].action, seen=here.seen)
     table |= {(CLEARING, fact): Step(CLEARING, ask=CLEAR) for fact in facts}
     table[CLEARING, facts(REPLACED)] = Step(COMPLETE)
-    if _undone(steps):
+    if _undoable(steps):
         table |= _put_back_rows(steps)
-    if _kept_in_vain(steps):
+    if _can_leave_state(steps):
         table |= _removing_rows(steps)
     return Procedure(
         start=CHECKING,
@@ -86,37 +86,37 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
 
 def _put_back_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
     facts = _facts(steps)
-    past = Step(PUTTING_BACK, fail=reasons.OUTCOME_UNKNOWN, seen=SEEN_PAST, words=UNKNOWN_FAILURE)
+    past = Step(PUTTING_BACK, fail=reasons.OUTCOME_UNKNOWN, seen=EVIDENCE_NOT_RESTORABLE, words=UNKNOWN_FAILURE)
     rows = dict.fromkeys(((PUTTING_BACK, fact) for fact in facts), past)
-    rows |= {(PUTTING_BACK, facts(step.stage)): Step(PUTTING_BACK, ask=PUT_BACK) for step in _undone(steps)}
+    rows |= {(PUTTING_BACK, facts(step.stage)): Step(PUTTING_BACK, ask=PUT_BACK) for step in _undoable(steps)}
     rows[PUTTING_BACK, facts(UNDER_WAY)] = Step(PUTTING_BACK)
-    rows[PUTTING_BACK, facts(AS_IT_WAS)] = Step(REMOVING_KEPT, seen=SEEN_AS_IT_WAS)
+    rows[PUTTING_BACK, facts(AS_IT_WAS)] = Step(REMOVING_STATE, seen=EVIDENCE_RESTORED)
     return rows
 
 
 def _removing_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
     facts = _facts(steps)
-    rows = {(REMOVING_KEPT, fact): Step(REMOVING_KEPT, ask=CLEAR) for fact in facts}
-    ends = {AS_IT_WAS: SEEN_WHOLE, NOTHING_KEPT: SEEN_NOTHING_KEPT, NEEDED: SEEN_NEEDED}
+    rows = {(REMOVING_STATE, fact): Step(REMOVING_STATE, ask=CLEAR) for fact in facts}
+    ends = {AS_IT_WAS: EVIDENCE_RESTORED_NO_STATE, NOTHING_KEPT: EVIDENCE_NO_STATE, NEEDED: EVIDENCE_STATE_NEEDED}
     for fact, seen in ends.items():
-        rows[REMOVING_KEPT, facts(fact)] = Step(
-            REMOVING_KEPT, fail=reasons.OUTCOME_UNKNOWN, seen=seen, words=UNKNOWN_FAILURE
+        rows[REMOVING_STATE, facts(fact)] = Step(
+            REMOVING_STATE, fail=reasons.OUTCOME_UNKNOWN, seen=seen, words=UNKNOWN_FAILURE
         )
     return rows
 
 
-def _kept_in_vain(steps: Sequence[ReplaceStep]) -> bool:
+def _can_leave_state(steps: Sequence[ReplaceStep]) -> bool:
     """Return whether a failed replacement can leave a state that is not needed any more."""
-    return any(_aftermath(step) for step in steps)
+    return any(_cleanup_stage(step) for step in steps)
 
 
-def _aftermath(step: ReplaceStep) -> str | None:
+def _cleanup_stage(step: ReplaceStep) -> str | None:
     if step.undo:
         return PUTTING_BACK
-    return REMOVING_KEPT if step.cancel is Cancel.AT_ONCE else None
+    return REMOVING_STATE if step.cancel is Cancel.AT_ONCE else None
 
 
-def _undone(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
+def _undoable(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
     return [step for step in steps if step.undo]
 
 
@@ -130,8 +130,8 @@ def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
         "what was kept of the instance to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, idles=True, last=True
     )
     between = {step.stage: _stage(step) for step in steps}
-    ending = {PUTTING_BACK: back} if _undone(steps) else {}
-    ending |= {REMOVING_KEPT: removing} if _kept_in_vain(steps) else {}
+    ending = {PUTTING_BACK: back} if _undoable(steps) else {}
+    ending |= {REMOVING_STATE: removing} if _can_leave_state(steps) else {}
     return {CHECKING: checking, **between, CLEARING: clearing, **ending}
 
 
@@ -143,7 +143,7 @@ def _stage(step: ReplaceStep) -> Stage:
         ask_again_s=60.0,
         cancel=Cancel.UNDO if step.cancel is Cancel.AT_ONCE else step.cancel,
         idles=True,
-        aftermath=_aftermath(step),
+        aftermath=_cleanup_stage(step),
         late_s=step.late_s,
     )
 
@@ -191,13 +191,13 @@ def needs_user_data(steps: Sequence[ReplaceStep], found: Next, *, checking: bool
     return any(step.needs_user_data for step in (steps[here:] if checking else steps[here : here + 1]))
 
 
-def rests_on_what_is_kept(steps: Sequence[ReplaceStep], stage: str) -> bool:
+def depends_on_state(steps: Sequence[ReplaceStep], stage: str) -> bool:
     """Return whether a replacement in this stage cannot resume without its stored state."""
     later = [step.stage for step in steps[1:]]
     return stage in later and any(step.needs_what_is_kept for step in steps)
 
 
-def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sight:
+def step_fact(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sight:
     """Convert an observation to a fact of the procedure.
 
     Args:
@@ -217,7 +217,7 @@ def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sig
     )
 
 
-def accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:
+def step_accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:
     """Return the observation of a step that the cloud has just accepted.
 
     Args:
@@ -226,10 +226,10 @@ def accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:
     return Sight(_facts(steps)(UNDER_WAY), standing)
 
 
-def putting_back(steps: Sequence[ReplaceStep], found: Next) -> Sight:
+def restore_fact(steps: Sequence[ReplaceStep], found: Next) -> Sight:
     """Convert an observation of an instance that is being restored."""
     facts = _facts(steps)
-    here = next((step for step in _undone(steps) if step.stage == found.step), None)
+    here = next((step for step in _undoable(steps) if step.stage == found.step), None)
     if found.is_as_it_was:
         fact = AS_IT_WAS
     elif here is None or (found.under_way and here.cancel is not Cancel.AT_ONCE):
@@ -239,23 +239,23 @@ def putting_back(steps: Sequence[ReplaceStep], found: Next) -> Sight:
     return Sight(facts(fact), found.detail, found.where)
 
 
-def cleared(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: str) -> Sight:
+def clearing_fact(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: str) -> Sight:
     """Convert an observation of the stored state's removal."""
     facts = _facts(steps)
     return Sight(facts(REPLACED if is_clear else UNDER_WAY), detail, where)
 
 
-def removing(steps: Sequence[ReplaceStep], run: Run, found: Next | None, place: str) -> Sight:
+def removal_fact(steps: Sequence[ReplaceStep], run: Run, found: Next | None, place: str) -> Sight:
     """Convert an observation of the state of a failed replacement.
 
     Args:
         found: observation of the replacement; None if the state is gone.
         place: reference to the state.
     """
-    facts, was_put_back = _facts(steps), any(evidence.what == SEEN_AS_IT_WAS for evidence in run.evidence)
+    facts, was_put_back = _facts(steps), any(evidence.what == EVIDENCE_RESTORED for evidence in run.evidence)
     if found is None:
         return Sight(facts(AS_IT_WAS if was_put_back else NOTHING_KEPT), where=place)
-    left = f"{SEEN_AS_IT_WAS}; {place} is left" if was_put_back else f"{place} is left"
+    left = f"{EVIDENCE_RESTORED}; {place} is left" if was_put_back else f"{place} is left"
     return Sight(facts(NEEDED if found.still_needed else PAST), left, place)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from unbounded.kube.logs import Log
 from unbounded.machineops import causes, reasons
-from unbounded.machineops.credentials import Chosen, Logins
+from unbounded.machineops.credentials import SelectedLogin, SiteLogins
 from unbounded.machineops.provider import Budget, Provider, Session
 from unbounded.operations.ports import Refusal
 
@@ -31,7 +31,7 @@ class _Open:
 class Sessions:
     """One session at a time. After a change of the credential, the old session closes once its calls have ended."""
 
-    def __init__(self, provider: Provider, site: str, logins: Logins, budget: Budget) -> None:
+    def __init__(self, provider: Provider, site: str, logins: SiteLogins, budget: Budget) -> None:
         self._provider = provider
         self._site = site
         self._logins = logins
@@ -46,12 +46,12 @@ class Sessions:
             Refusal: there is no usable credential.
         """
         try:
-            chosen = await self._logins.of(self._site)
+            chosen = await self._logins.login_for(self._site)
             before = used = self._open
             if used is None or used.made_of != chosen.made_of:
                 used = self._open = _Open(chosen.made_of, self._connect(chosen), chosen.login.name)
         except Refusal:
-            self._logins.forget()  # the user may have corrected the Secret before the next attempt
+            self._logins.invalidate()  # the user may have corrected the Secret before the next attempt
             raise
         used.calls += 1
         try:
@@ -63,13 +63,13 @@ class Sessions:
             if used.calls == 0 and used is not self._open:
                 await _closed(used.session)
 
-    def refused(self) -> str:
+    def invalidate_login(self) -> str:
         """Drop the cached Secret of a refused login: the user may have corrected it.
 
         Returns:
             The MachineOperationCredential of the login.
         """
-        self._logins.forget()
+        self._logins.invalidate()
         return self._open.credential if self._open is not None else ""
 
     async def close(self) -> None:
@@ -78,14 +78,14 @@ class Sessions:
         if used is not None:
             await _closed(used.session)
 
-    def _connect(self, chosen: Chosen) -> Session:
+    def _connect(self, chosen: SelectedLogin) -> Session:
         try:
             return self._provider.connect(chosen.login, self._budget)
         except ValueError as error:
             raise _unusable(chosen, str(error)) from error
 
 
-def _unusable(chosen: Chosen, said: str) -> Refusal:
+def _unusable(chosen: SelectedLogin, said: str) -> Refusal:
     """Return the refusal of a login that the provider cannot use; names the keys of the Secret in the message."""
     name = chosen.login.name
     if not chosen.secret:

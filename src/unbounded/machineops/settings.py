@@ -161,7 +161,7 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
     )
 
 
-def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, ProcessSettings]:
+def parse_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, ProcessSettings]:
     """Merge flags, environment and file.
 
     Raises:

@@ -285,7 +285,7 @@ def test_machine_ops_controller_understands_what_its_deployment_and_its_configur
     parser = argparse.ArgumentParser(exit_on_error=False)
     machineops_settings.add_arguments(parser, {})
     given = parser.parse_args([args[1], str(tmp_path / "config.yaml"), *args[3:]])
-    settings, process = machineops_settings.told(given, {})
+    settings, process = machineops_settings.parse_settings(given, {})
     assert (settings.site, settings.provider, settings.concurrent) == ("west", "AzureVM", 3)
     assert settings.secret_namespace == NAMESPACE
     assert (settings.api_server_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")

@@ -15,7 +15,7 @@ from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import OPERATION, fixes_for
 from unbounded.machineops import causes, reasons
 from unbounded.machineops.causes import of_credential, of_secret
-from unbounded.machineops.credentials import select
+from unbounded.machineops.credentials import select_credential
 from unbounded.operations import reasons as common
 from unbounded.operations.ports import Refusal
 
@@ -204,7 +204,7 @@ def test_a_machine_of_no_site_is_put_into_one() -> None:
     machine = machine_of(provider="Acme", providerID="acme://i-1")
     del machine.metadata.labels[LABEL_SITE]
     with pytest.raises(Refusal) as refused:
-        select((), machine.site, "Acme")
+        select_credential((), machine.site, "Acme")
     status = failed(refused.value.cause)
     fixes = fixes_for(refused.value.reason, machine, operation_of(status=status), ExplainFacts())
     label = "kubectl label machine m1 unbounded-cloud.io/site=SITE"
@@ -348,10 +348,10 @@ def test_what_was_kept_and_is_gone_is_put_back_or_done_without() -> None:
     status = {**claim(executor=EXECUTOR), "phase": "Failed"}
     ended = operation_of("op", "HostReplace", status=status)
     under_way = operation_of("op", "HostReplace", status={**status, "phase": "InProgress"})
-    back, once_more, bound = (fix.command for fix in fixes_for(reasons.KEPT_IS_GONE, MACHINE, ended, ExplainFacts()))
+    back, once_more, bound = (fix.command for fix in fixes_for(reasons.STATE_IS_GONE, MACHINE, ended, ExplainFacts()))
     assert "op-again-1" in once_more
     assert "providerID" in bound
-    assert [fix.command for fix in fixes_for(reasons.KEPT_IS_GONE, MACHINE, under_way, ExplainFacts())] == [back]
+    assert [fix.command for fix in fixes_for(reasons.STATE_IS_GONE, MACHINE, under_way, ExplainFacts())] == [back]
     can_be_typed(back)
 
 

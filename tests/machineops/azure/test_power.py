@@ -64,7 +64,7 @@ async def test_a_restart_takes_few_calls_and_the_polls_that_azure_asks_for() -> 
         world.controller().start()
         await asyncio.sleep(10)  # a new Machine is written to
         ended = await world.carried_out("HostReboot")
-        assert [evidence.what for evidence in ended.status.evidence] == [power.SEEN_RESTARTED]
+        assert [evidence.what for evidence in ended.status.evidence] == [power.EVIDENCE_RESTARTED]
         calls = world.asked(reads=True)
         assert [call for call in calls if call != "Operations.Get"] == ["InstanceView", "Restart"]
         polls = [each.at for each in world.cloud.journal if each.call == "Operations.Get"]

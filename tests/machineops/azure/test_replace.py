@@ -31,8 +31,8 @@ from unbounded.lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
 from unbounded.lab.cloud.azure.updates import update
 from unbounded.machineops import causes, reasons, replacement
 from unbounded.machineops.causes import of_credential
-from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import PUT_BACK
+from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.operations import reasons as common
 
 COMPLETE = ("Complete", "Succeeded")
@@ -281,7 +281,7 @@ async def test_a_kept_model_that_somebody_removes_is_told_with_all_that_is_left(
         gone = f"Secret {NAMESPACE}/{kept.metadata.name} is gone"
         waits = await world.until("op", lambda one: gone in (one.status.message or ""), within_s=60)
         assert waits.status.waiting is not None
-        assert waits.status.waiting.reason == reasons.KEPT_IS_GONE
+        assert waits.status.waiting.reason == reasons.STATE_IS_GONE
         for name in ALL_THERE_IS:
             assert name in (waits.status.message or "")
         await asyncio.sleep(600)
@@ -336,11 +336,12 @@ async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*,
         ended = await world.ended("op", within_s=300)
         assert result(ended) == ("Failed", common.CANCELLED)
         message = ended.status.message or ""
-        by_now = f"by now {replacement.SEEN_WHOLE}; before that: cancelled after Detach was asked for; VM vm-1: "
+        restored = replacement.EVIDENCE_RESTORED_NO_STATE
+        by_now = f"by now {restored}; before that: cancelled after Detach was asked for; VM vm-1: "
         assert message.startswith(by_now)
         assert message.endswith(f"deleteOption is changed, and was {WAS}")
         seen = [evidence.what for evidence in ended.status.evidence[-2:]]
-        assert seen == [replacement.SEEN_AS_IT_WAS, replacement.SEEN_WHOLE]
+        assert seen == [replacement.EVIDENCE_RESTORED, replacement.EVIDENCE_RESTORED_NO_STATE]
         assert world.asked() == ["Update", "Update"]
         assert document(world) == before
         await nothing_is_left(world)
@@ -364,13 +365,13 @@ async def test_what_cannot_be_put_back_is_told() -> None:
 
 async def _cancel_while_saving(world: AzureWorld, name: str, patch: pytest.MonkeyPatch) -> None:
     """A HostReplace that is cancelled when its model has been stored and that is not known yet."""
-    store = SecretKeep.store
+    store = ReplacementSecret.store
 
-    async def slowly(keep: SecretKeep, content: bytes) -> None:
+    async def slowly(keep: ReplacementSecret, content: bytes) -> None:
         await store(keep, content)
         await asyncio.sleep(5)
 
-    patch.setattr(SecretKeep, "store", slowly)
+    patch.setattr(ReplacementSecret, "store", slowly)
     await world.operation(name, "HostReplace", "m1")
     await in_stage(world, name, "Saving")
     await world.cancel(name)
@@ -385,12 +386,12 @@ async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, m
         controller, before = world.controller().start(), document(world)
         await _cancel_while_saving(world, "op", monkeypatch)
         if crash:
-            await in_stage(world, "op", replacement.REMOVING_KEPT)
+            await in_stage(world, "op", replacement.REMOVING_STATE)
             await controller.stop()
             world.controller().start()
         ended = await world.ended("op", within_s=300)
         assert result(ended) == ("Failed", common.CANCELLED)
-        by_now = f"by now {replacement.SEEN_NOTHING_KEPT}; before that: cancelled after Save was asked for"
+        by_now = f"by now {replacement.EVIDENCE_NO_STATE}; before that: cancelled after Save was asked for"
         assert (ended.status.message or "").startswith(by_now)
         assert (world.asked(), document(world)) == ([], before)
         await nothing_is_left(world)
@@ -407,7 +408,7 @@ async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_no
         world.cloud.set_dials(hanging=())
         await _cancel_while_saving(world, "second", monkeypatch)
         second = await world.ended("second", within_s=300)
-        stays = f"by now {replacement.SEEN_NEEDED}; Secret {NAMESPACE}/replacement-"
+        stays = f"by now {replacement.EVIDENCE_STATE_NEEDED}; Secret {NAMESPACE}/replacement-"
         assert (second.status.message or "").startswith(stays)
         for name in ("op", "second"):
             await world.api.delete(MACHINE_OPERATIONS, name)
@@ -436,7 +437,7 @@ async def test_what_is_kept_and_cannot_be_removed_is_told_after_a_put_back(monke
         place = f"Secret {NAMESPACE}/{kept.metadata.name}"
         assert message.startswith("cancelled after Detach was asked for; ")
         assert f"; after that, Clear was asked 10 times, the last one failed: {place} cannot be removed" in message
-        assert message.endswith(f"; {replacement.SEEN_AS_IT_WAS}; {place} is left")
+        assert message.endswith(f"; {replacement.EVIDENCE_RESTORED}; {place} is left")
         assert document(world) == before
 
 
@@ -761,7 +762,9 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
         assert "ScopeLocked" in (ended.status.message or "")
         assert "new OS disk" not in (ended.status.message or "")
-        assert (ended.status.message or "").startswith(f"by now {replacement.SEEN_WHOLE}; before that: ")
+        assert (ended.status.message or "").startswith(
+            f"by now {replacement.EVIDENCE_RESTORED_NO_STATE}; before that: "
+        )
         assert (ended.status.message or "").endswith(f"deleteOption is changed, and was {WAS}")
         assert document(world) == before
         assert world.asked() == ["Update", "Delete", "Update"]
@@ -787,7 +790,8 @@ async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_ba
         second = await world.carried_out("HostReplace", name="second")
         assert second.status.phase == "Failed"
         assert (second.status.message or "").startswith(
-            f"by now {replacement.SEEN_NEEDED}; {replacement.SEEN_AS_IT_WAS}; Secret {NAMESPACE}/replacement-"
+            f"by now {replacement.EVIDENCE_STATE_NEEDED}; {replacement.EVIDENCE_RESTORED}; "
+            f"Secret {NAMESPACE}/replacement-"
         )
         assert len(await of_replacements(world)) == 1
         world.cloud.set_dials(locked=())

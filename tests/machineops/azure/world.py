@@ -26,7 +26,7 @@ from unbounded.kube.tls import client_context
 from unbounded.lab.cloud.azure import LabAzure, VmShape
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.controller import BRIEF_S
-from unbounded.machineops.credentials import Logins
+from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider, Rates
@@ -88,7 +88,7 @@ class AzureWorld(World):
     async def _live_as(self, life: Incarnation, api: Api, provider: Provider) -> None:
         credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
         machines = Cache(api, MACHINES, indexes={INDEX_INSTANCE: by_instance({provider.name: provider})})
-        logins = Logins(api, credentials, provider, namespace=NAMESPACE)
+        logins = SiteLogins(api, credentials, provider, namespace=NAMESPACE)
         budget = LifeBudget(provider.rates, life)
 
         async def user_data(_machine: Machine) -> str:

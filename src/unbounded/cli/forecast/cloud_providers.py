@@ -77,13 +77,13 @@ async def _with_losses(
     provider = providers.get(_provider(one) or "")
     if provider is None or isinstance(provider, str) or one.fails_at_once:
         return one, ""
-    from unbounded.machineops.looking import losses_of  # noqa: PLC0415  # only for operations of its own
+    from unbounded.machineops.loss_preview import preview_losses  # noqa: PLC0415  # only for operations of its own
     from unbounded.machineops.provider import check_losses  # noqa: PLC0415  # as above
 
     losses: tuple[Loss, ...] = ()
     machine = facts.machines[one.machine]
     try:
-        losses = await losses_of(api, provider, operation, machine)
+        losses = await preview_losses(api, provider, operation, machine)
         check_losses(losses, operation.spec.parameters, one.machine)
     except Refusal as refusal:
         fixes = fixes_for(refusal.reason, machine, operation, facts)
@@ -102,13 +102,13 @@ def _provider(one: MachineForecast) -> str | None:
 def _with_refusal(
     one: MachineForecast, operation: MachineOperation, facts: ExplainFacts, providers: Providers
 ) -> MachineForecast:
-    from unbounded.machineops.foreseen import refusal_of  # noqa: PLC0415  # only for operations of its own
+    from unbounded.machineops.preflight import preflight_refusal  # noqa: PLC0415  # only for operations of its own
 
     provider = providers.get(_provider(one) or "")
     if provider is None or isinstance(provider, str):
         return one
     machine = facts.machines[one.machine]
-    refusal = refusal_of(provider, operation, machine)
+    refusal = preflight_refusal(provider, operation, machine)
     if refusal is None:
         return one
     asks_for_it_otherwise = refusal.reason == reasons.INVALID_PARAMETERS  # the message explains the parameters, too
@@ -120,7 +120,7 @@ def _with_refusal(
 
 def _stages(operation: MachineOperation, providers: Sequence[Provider | str]) -> tuple[StageLine, ...]:
     """Return the stages of the one provider; none where there are several, as they differ."""
-    from unbounded.machineops.foreseen import procedure_of  # noqa: PLC0415  # as above
+    from unbounded.machineops.preflight import procedure_of  # noqa: PLC0415  # as above
 
     if len(providers) != 1 or isinstance(providers[0], str):
         return ()

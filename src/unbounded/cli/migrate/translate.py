@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from unbounded.machineops.keeping import UID as REPLACEMENT_UID
+from unbounded.machineops.replacement_state import UID as REPLACEMENT_UID
 
 Raw = dict[str, Any]
 

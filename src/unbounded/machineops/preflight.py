@@ -5,8 +5,8 @@ from __future__ import annotations
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.machineops import power, reasons, replacement
-from unbounded.machineops.foreign import instance_of
 from unbounded.machineops.provider import Provider
+from unbounded.machineops.sanitize import parse_instance
 from unbounded.operations import reasons as common
 from unbounded.operations.ownership import Executor
 from unbounded.operations.parameters import invalid
@@ -32,25 +32,25 @@ def _check_parameters(provider: Provider, operation: MachineOperation, kind: Ope
         raise Refusal(common.INVALID_PARAMETERS, f"{wrong} (provider {provider.name})")
 
 
-def checked_id(machine: Machine) -> str:
+def provider_id_of(machine: Machine) -> str:
     """Return `spec.providerID`; raise Refusal if it is not set."""
     if not machine.spec.provider_id:
         raise Refusal(reasons.INVALID_PROVIDER_ID, f"Machine {machine.name} has no spec.providerID")
     return machine.spec.provider_id
 
 
-def unreadable(machine: Machine, error: ValueError) -> Refusal:
+def invalid_provider_id(machine: Machine, error: ValueError) -> Refusal:
     """Return the refusal for an invalid `spec.providerID`."""
     return Refusal(reasons.INVALID_PROVIDER_ID, f"spec.providerID of Machine {machine.name}: {error}")
 
 
-def refusal_of(provider: Provider, operation: MachineOperation, machine: Machine) -> Refusal | None:
+def preflight_refusal(provider: Provider, operation: MachineOperation, machine: Machine) -> Refusal | None:
     """Return the refusal that would end an operation at once; None if only the cloud can tell."""
     try:
         procedure_of(provider, operation)
-        instance_of(provider, checked_id(machine))
+        parse_instance(provider, provider_id_of(machine))
     except ValueError as error:
-        return unreadable(machine, error)
+        return invalid_provider_id(machine, error)
     except Refusal as refusal:
         return refusal
     return None

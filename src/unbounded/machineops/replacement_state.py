@@ -31,7 +31,7 @@ MAX_BYTES: Final = 900_000  # of a Secret's 1 MiB, without the overhead of the o
 _TRIES: Final = 10  # of a write that conflicts each time
 
 
-class SecretKeep:
+class ReplacementSecret:
     """Replacement state of one operation. A forbidden request raises NotDone, as rights can be granted.
 
     Args:
@@ -55,7 +55,7 @@ class SecretKeep:
 
     async def load(self) -> bytes | None:
         """Return the last stored state of this operation; None if it has stored nothing."""
-        with self._told("read"):
+        with self._translating("read"):
             secret = await self._read()
         return secret.value(KEY) if secret is not None and self._is_mine(secret) else None
 
@@ -65,11 +65,11 @@ class SecretKeep:
         Raises:
             Transient: that replacement is running, for another Machine with the same instance.
         """
-        with self._told("read"):
+        with self._translating("read"):
             secret = await self._read()
             if secret is None or self._is_mine(secret):
                 return None
-            keeper = await self._ended_keeper(secret)
+            keeper = await self._ended_owner(secret)
         is_done = keeper is not None and keeper.status.phase == OperationPhase.COMPLETE
         return None if is_done else secret.value(KEY)
 
@@ -82,40 +82,40 @@ class SecretKeep:
         """
         if len(content) > MAX_BYTES:
             raise ValueError(f"{len(content)} bytes are more than the {MAX_BYTES} that a Secret holds")
-        with self._told("written"):
+        with self._translating("written"):
             try:
                 await self._api.create(SECRETS, self._body(content), namespace=NAMESPACE)
             except AlreadyExists:
-                await _unhindered(lambda: self._store_anew(content))
+                await _retry_conflicts(lambda: self._overwrite(content))
 
-    async def _store_anew(self, content: bytes) -> None:
+    async def _overwrite(self, content: bytes) -> None:
         there = await self._api.get(SECRETS, self.name, namespace=NAMESPACE)
         if not self._is_mine(there):
-            await self._ended_keeper(there)
-        await self._patch(there, {"data": self._data(content)}, held=_is_held(there))
+            await self._ended_owner(there)
+        await self._patch(there, {"data": self._data(content)}, held=_outlives_operation(there))
 
-    async def hold(self) -> None:
+    async def outlive_operation(self) -> None:
         """Let the state outlive the operation, as long as the Machine exists.
 
         Raises:
             Transient: this operation has no stored state.
         """
-        with self._told("written"):
-            await _unhindered(self._hold)
+        with self._translating("written"):
+            await _retry_conflicts(self._add_machine_owner)
 
-    async def _hold(self) -> None:
+    async def _add_machine_owner(self) -> None:
         there = await self._read()
         if there is None or not self._is_mine(there):
             raise Transient(f"{self.place} is not there, or another operation's")
-        if not _is_held(there):
+        if not _outlives_operation(there):
             await self._patch(there, {}, held=True)
 
-    async def drop(self) -> None:
+    async def delete(self) -> None:
         """Delete the state."""
-        with self._told("removed", ApiError):
-            await _unhindered(self._drop)
+        with self._translating("removed", ApiError):
+            await _retry_conflicts(self._delete_once)
 
-    async def _drop(self) -> None:
+    async def _delete_once(self) -> None:
         secret = await self._read()
         if secret is None or not self._is_mine(secret):
             return
@@ -126,11 +126,11 @@ class SecretKeep:
             return
 
     @contextmanager
-    def _told(self, what: str, trouble: type[Failure] = Rejected) -> Iterator[None]:
+    def _translating(self, what: str, trouble: type[Failure] = Rejected) -> Iterator[None]:
         try:
             yield
         except trouble as error:
-            raise NotDone(reasons.KEEPING_FAILED, f"{self.place} cannot be {what}: {error}") from error
+            raise NotDone(reasons.STATE_NOT_STORED, f"{self.place} cannot be {what}: {error}") from error
 
     async def _read(self) -> Secret | None:
         try:
@@ -141,7 +141,7 @@ class SecretKeep:
     def _is_mine(self, secret: Secret) -> bool:
         return secret.value(UID) == self._operation.metadata.uid.encode()
 
-    async def _ended_keeper(self, secret: Secret) -> MachineOperation | None:
+    async def _ended_owner(self, secret: Secret) -> MachineOperation | None:
         """Return the ended operation that stored the state; None if it is gone."""
         name = (secret.value(OPERATION) or b"").decode()
         try:
@@ -177,7 +177,7 @@ class SecretKeep:
         return [*owners, _reference(MACHINES, self._machine)] if held else owners
 
 
-async def _unhindered(write: Callable[[], Awaitable[None]]) -> None:
+async def _retry_conflicts(write: Callable[[], Awaitable[None]]) -> None:
     """Repeat a read and write after a conflict, for example with the garbage collector."""
     for _ in range(_TRIES - 1):
         with suppress(Conflict):
@@ -190,5 +190,5 @@ def _reference(kind: Kind[Any], owner: Object) -> dict[str, str]:
     return {"apiVersion": kind.api_version, "kind": kind.kind, **named}
 
 
-def _is_held(secret: Secret) -> bool:
+def _outlives_operation(secret: Secret) -> bool:
     return any(owner.kind == MACHINES.kind for owner in secret.metadata.owner_references)

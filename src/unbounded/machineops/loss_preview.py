@@ -13,17 +13,17 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.errors import ApiError
 from unbounded.kube.port import Api
 from unbounded.machineops.budget import ScopeBudget
-from unbounded.machineops.credentials import Logins, mode_of, select
-from unbounded.machineops.foreign import instance_of
-from unbounded.machineops.foreseen import checked_id
-from unbounded.machineops.keeping import SecretKeep
+from unbounded.machineops.credentials import SiteLogins, mode_of, select_credential
+from unbounded.machineops.preflight import provider_id_of
 from unbounded.machineops.provider import Job, Loss, Provider, Transient
+from unbounded.machineops.replacement_state import ReplacementSecret
+from unbounded.machineops.sanitize import parse_instance
 from unbounded.machineops.sessions import Sessions
 from unbounded.operations.ports import Refusal
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _CredentialList:
     """Credentials with the interface of their cache."""
 
     items: tuple[MachineOperationCredential, ...]
@@ -32,14 +32,16 @@ class _Listed:
         return self.items
 
 
-async def losses_of(api: Api, provider: Provider, operation: MachineOperation, machine: Machine) -> tuple[Loss, ...]:
+async def preview_losses(
+    api: Api, provider: Provider, operation: MachineOperation, machine: Machine
+) -> tuple[Loss, ...]:
     """Return the losses of a HostReplace; reads from the cloud and changes nothing.
 
     Raises:
         Refusal: the replacement would be refused.
         Transient: the preview is impossible from here; the message names the cause.
     """
-    instance = instance_of(provider, checked_id(machine))
+    instance = parse_instance(provider, provider_id_of(machine))
     job = Job(
         operation=operation.name,
         uid=operation.metadata.uid,
@@ -52,7 +54,7 @@ async def losses_of(api: Api, provider: Provider, operation: MachineOperation, m
     sessions = await _sessions(api, provider, machine)
     try:
         async with sessions.use() as session, asyncio.timeout(provider.call_limit_s):
-            keep = SecretKeep(api, operation, machine, instance.binding)
+            keep = ReplacementSecret(api, operation, machine, instance.binding)
             return (await session.look_replace(job, keep)).losses
     except TimeoutError as error:
         raise Transient(f"{provider.name} gave no answer within {provider.call_limit_s:.0f} s") from error
@@ -68,11 +70,11 @@ async def _sessions(api: Api, provider: Provider, machine: Machine) -> Sessions:
     """
     site = machine.site or ""
     try:
-        credentials = _Listed(tuple((await api.list(MACHINE_OPERATION_CREDENTIALS)).items))
-        if mode_of(select(credentials.all(), site, provider.name), provider) is not AuthMode.EXTERNAL_PLUGIN:
+        credentials = _CredentialList(tuple((await api.list(MACHINE_OPERATION_CREDENTIALS)).items))
+        if mode_of(select_credential(credentials.all(), site, provider.name), provider) is not AuthMode.EXTERNAL_PLUGIN:
             raise Transient("its controller logs in as what it runs as, which nobody else can")
-        logins = Logins(api, credentials, provider, namespace=NAMESPACE)
-        await logins.of(site)
+        logins = SiteLogins(api, credentials, provider, namespace=NAMESPACE)
+        await logins.login_for(site)
     except (Refusal, ApiError) as error:
         raise Transient(str(error)) from error
     return Sessions(provider, site, logins, ScopeBudget(provider.rates))

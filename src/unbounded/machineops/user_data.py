@@ -21,7 +21,7 @@ from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.operations.ports import Refusal
 
 
-class PlainSecrets:
+class UncachedSecrets:
     """Uncached reader of Secrets: replacements are rare and read one or two."""
 
     def __init__(self, api: Api) -> None:
@@ -38,7 +38,7 @@ class PlainSecrets:
 
 
 @dataclass(frozen=True)
-class Joining:
+class UserDataBuilder:
     """Builder of user data.
 
     Args:
@@ -50,7 +50,7 @@ class Joining:
     tokens: TokenFinder
     defaults: HostDefaults
 
-    async def user_data(self, machine: Machine) -> str:
+    async def build(self, machine: Machine) -> str:
         """Return `#cloud-config` for a new host of this Machine; it contains a token.
 
         Raises:

@@ -22,7 +22,7 @@ ABOUT_KINDS: Final = 16
 REASON: Final = re.compile(CONDITION_REASON)
 
 
-def instance_of(provider: Provider, provider_id: str) -> Instance:
+def parse_instance(provider: Provider, provider_id: str) -> Instance:
     """Parse a providerID.
 
     Raises:
@@ -36,7 +36,7 @@ def instance_of(provider: Provider, provider_id: str) -> Instance:
         raise ValueError(f"provider {provider.name} cannot read it ({type(error).__name__})") from error
 
 
-def fit(sight: Sight) -> Sight:
+def sanitize_observation(sight: Sight) -> Sight:
     """Sanitize an observation."""
     return replace(
         sight,
@@ -46,7 +46,7 @@ def fit(sight: Sight) -> Sight:
     )
 
 
-def as_told(loss: Loss) -> operation.Loss:
+def status_loss(loss: Loss) -> operation.Loss:
     """Convert a loss to its form in a status."""
     return operation.Loss(
         field=one_line(loss.field, FIELD_CHARS) or "?",
@@ -55,7 +55,7 @@ def as_told(loss: Loss) -> operation.Loss:
     )
 
 
-def _fit_cause(cause: operation.Cause) -> operation.Cause | None:
+def _sanitize_cause(cause: operation.Cause) -> operation.Cause | None:
     if not REASON.match(cause.code):
         return None
     about = list(cause.about.items())[:ABOUT_KINDS]
@@ -64,7 +64,7 @@ def _fit_cause(cause: operation.Cause) -> operation.Cause | None:
 
 
 @contextmanager
-def fit_trouble() -> Iterator[None]:
+def sanitize_failures() -> Iterator[None]:
     """Sanitize the message and reason of failures in the block: otherwise the final status could not be written."""
     try:
         yield
@@ -74,5 +74,5 @@ def fit_trouble() -> Iterator[None]:
             words, failure.reason = f"{failure.reason}: {words}", reasons.PROVIDER_REFUSED
         failure.args = (one_line(words, DETAIL_CHARS),)
         if isinstance(failure, Refusal | NotDone) and failure.cause is not None:
-            failure.cause = _fit_cause(failure.cause)
+            failure.cause = _sanitize_cause(failure.cause)
         raise
