@@ -59,6 +59,7 @@ __all__ = [
     "Record",
     "Refusal",
     "ReplaceStep",
+    "Secret",
     "SecretStr",
     "Session",
     "State",
@@ -71,6 +72,7 @@ __all__ = [
 
 API_VERSION: Final = "v1"
 GROUP: Final = "unbounded.providers"
+Secret = SecretStr  # its name in packages that are written for v1
 PUT_BACK: Final = "PutBack"
 SAID_CHARS: Final = 512
 _HIDDEN: Final = "***"
