@@ -208,6 +208,7 @@ def assemble(work: Path, base: Path, version: str) -> Path:
             doraise=True,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
+    shutil.copy(TOP / "LICENSE", release)
     (release / STAMP_FILE).write_text(json.dumps({"version": version, "build": sources_digest()[:12]}) + "\n")
     return release
 

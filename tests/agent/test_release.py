@@ -37,8 +37,8 @@ def test_the_archive_holds_one_directory_and_belongs_to_root(release: AgentRelea
     assert {each.name.partition("/")[0] for each in members} == {"unbounded-agent"}
     assert {(each.uid, each.gid, each.mtime) for each in members} == {(0, 0, 0)}
     assert all(each.isdir() or each.isreg() or each.issym() for each in members)
-    executable = next(each for each in members if each.name == "unbounded-agent/unbounded-agent")
-    assert executable.mode == 0o755
+    modes = {each.name.removeprefix("unbounded-agent/"): each.mode for each in members}
+    assert (modes["unbounded-agent"], modes["LICENSE"]) == (0o755, 0o644)
     packages = {
         each.name.split("/")[3] for each in members if each.name.startswith("unbounded-agent/_internal/unbounded/")
     }
