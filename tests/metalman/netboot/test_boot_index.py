@@ -42,7 +42,7 @@ def test_after_any_changes_it_says_what_a_register_of_all_says(steps: list[tuple
     for name, have in steps:
         before = {each: made.findings(each) for each in ("m1", "m2", "m3")}
         there[name] = have
-        changed = made.enrol(name, have)
+        changed = made.set_leases(name, have)
         assert changed == {each for each in before if made.findings(each) != before[each]}
     whole = index_reservations(there.items())
     for mac in map(str.lower, MACS):
@@ -59,7 +59,7 @@ def test_an_address_belongs_to_one_machine_or_to_none(steps: list[tuple[str, tup
     made, there = roll(), dict[str, tuple[DHCPLease, ...]]()
     for name, have in steps:
         there[name] = have
-        made.enrol(name, have)
+        made.set_leases(name, have)
     for address in ADDRESSES:
         owners = {name for name, have in there.items() if any(each.ipv4 == address for each in have)}
         owner = made.by_address(address)
@@ -68,13 +68,13 @@ def test_an_address_belongs_to_one_machine_or_to_none(steps: list[tuple[str, tup
 
 def test_a_duplicate_is_served_to_neither_and_the_rest_is_served_when_one_goes() -> None:
     made = roll()
-    made.enrol("m1", (lease(MACS[0], ADDRESSES[0]),))
+    made.set_leases("m1", (lease(MACS[0], ADDRESSES[0]),))
     assert made.by_address(ADDRESSES[0]) == "m1"
-    assert made.enrol("m2", (lease(MACS[1], ADDRESSES[0]),)) == {"m1", "m2"}
+    assert made.set_leases("m2", (lease(MACS[1], ADDRESSES[0]),)) == {"m1", "m2"}
     assert made.by_address(ADDRESSES[0]) is None
     assert isinstance(made.by_mac(MACS[0].lower()), WithheldReservation)
     assert "m2" in made.findings("m1")[0].text
-    assert made.enrol("m2", ()) == {"m1", "m2"}
+    assert made.set_leases("m2", ()) == {"m1", "m2"}
     assert made.by_address(ADDRESSES[0]) == "m1"
     assert not made.findings("m1")
 
@@ -82,16 +82,16 @@ def test_a_duplicate_is_served_to_neither_and_the_rest_is_served_when_one_goes()
 def test_a_prefix_finds_its_boot_and_nothing_else_does() -> None:
     made = roll()
     one = BootRequest("m1", "uid-1", "boot-1", BootWindow.INSTALLING)
-    made.want("m1", one)
+    made.set_request("m1", one)
     prefix = made.prefix("m1")
     assert made.by_prefix(prefix) == one
     for wrong in ("", prefix[:-1], prefix + "a", prefix[:8], prefix[:-1] + "é", prefix.upper()):
         assert made.by_prefix(wrong) is None
-    made.want("m1", BootRequest("m1", "uid-1", "boot-2", BootWindow.INSTALLING))
+    made.set_request("m1", BootRequest("m1", "uid-1", "boot-2", BootWindow.INSTALLING))
     assert made.by_prefix(prefix) is None
-    made.want("m1", None)
-    assert made.wanted("m1") is None
-    assert not made.all_wanted()
+    made.set_request("m1", None)
+    assert made.request_of("m1") is None
+    assert not made.all_requests()
 
 
 def test_a_prefix_stays_the_same_over_restarts_and_differs_between_boots_machines_and_keys() -> None:
@@ -112,14 +112,14 @@ def test_one_change_among_ten_thousand_machines_costs_what_it_costs_among_ten() 
     def filled(count: int) -> BootIndex:
         made = roll()
         for n in range(count):
-            made.enrol(f"m{n}", (lease(f"52:54:00:00:{n >> 8:02x}:{n & 255:02x}", f"10.1.{n >> 8}.{n & 255}"),))
+            made.set_leases(f"m{n}", (lease(f"52:54:00:00:{n >> 8:02x}:{n & 255:02x}", f"10.1.{n >> 8}.{n & 255}"),))
         return made
 
     def seconds(made: BootIndex) -> float:
         best = 1.0
         for n in range(50):
             began = time.perf_counter()
-            made.enrol("extra", (lease(f"52:54:01:00:00:{n:02x}", f"10.2.0.{n + 1}"),))
+            made.set_leases("extra", (lease(f"52:54:01:00:00:{n:02x}", f"10.2.0.{n + 1}"),))
             best = min(best, time.perf_counter() - began)
         return best
 

@@ -30,17 +30,17 @@ def test_an_installed_system_that_never_reports_loses_its_prefix_after_a_while_a
         async with netboot_site(folder, api=MemoryApi(now=virtual_now)) as world:
             body = machine_body(spec={"operations": {"repaveCounter": 1}})
             await world.machine(body | {"status": FINISHING})
-            assert [wanted.window for wanted in world.site.wanted] == [BootWindow.FINISHING]
+            assert [wanted.window for wanted in world.site.requests] == [BootWindow.FINISHING]
             await asyncio.sleep(FINISH_S - 1)
-            assert world.site.wanted
+            assert world.site.requests
             await asyncio.sleep(2)
-            assert not world.site.wanted
+            assert not world.site.requests
             await world.api.patch(MACHINES, "m1", {"status": {"message": "something else"}}, subresource="status")
             await world.caught_up()
-            assert not world.site.wanted
+            assert not world.site.requests
             await world.api.patch(MACHINES, "m1", {"spec": {"operations": {"repaveCounter": 2}}})
             await world.caught_up()
-            assert [(wanted.boot, wanted.window) for wanted in world.site.wanted] == [
+            assert [(wanted.boot, wanted.window) for wanted in world.site.requests] == [
                 ("repave-2", BootWindow.INSTALLING)
             ]
 
@@ -56,7 +56,7 @@ def test_a_restart_opens_nothing_anew() -> None:
                 at = rfc3339(virtual_now() - timedelta(seconds=age_s))
                 status = {**FINISHING, "netboot": {**FINISHING["netboot"], "at": at}}
                 await world.machine(body | {"metadata": {"name": f"m{age_s:g}"}, "status": status})
-                assert [wanted.window for wanted in world.site.wanted] == windows
+                assert [wanted.window for wanted in world.site.requests] == windows
 
     with TemporaryDirectory() as folder:
         run_virtual(main(Path(folder)))
@@ -73,7 +73,7 @@ def test_a_repave_of_a_host_that_nobody_starts_is_not_pending_for_ever() -> None
             assert await is_pending(world)
             await asyncio.sleep(120)
             assert not await is_pending(world)
-            assert [wanted.window for wanted in world.site.wanted] == [BootWindow.INSTALLING]
+            assert [wanted.window for wanted in world.site.requests] == [BootWindow.INSTALLING]
             async with netboot_site(folder / "b", api=world.api) as restarted:
                 await restarted.site.flush("m1")
                 assert not await is_pending(world)

@@ -266,7 +266,7 @@ async def test_a_second_client_ends_the_boot_with_an_event_and_everything_is_clo
         assert [(name, reason) for name, reason, _ in world.told] == [("m1", "BootContested")]
         assert prefix not in str(world.told) + str(await world.status())
         await world.caught_up()
-        assert not world.site.wanted
+        assert not world.site.requests
 
 
 async def test_another_mac_behind_the_address_gets_nothing_of_the_boot(tmp_path: Path) -> None:
@@ -568,11 +568,11 @@ async def test_machines_of_another_site_are_not_served(tmp_path: Path) -> None:
         await world.machine(body)
         await asyncio.sleep(0)
         assert world.site.book.client(MAC) is None
-        assert not world.site.wanted
+        assert not world.site.requests
         await world.api.patch(MACHINES, "m1", {"metadata": {"labels": {"unbounded-cloud.io/site": "lab"}}})
-        await eventually(lambda: world.site.wanted)
+        await eventually(lambda: world.site.requests)
         await world.api.patch(MACHINES, "m1", {"metadata": {"labels": {"unbounded-cloud.io/site": "far"}}})
-        await eventually(lambda: not world.site.wanted)
+        await eventually(lambda: not world.site.requests)
         assert world.site.book.client(MAC) is None
 
 
@@ -599,7 +599,7 @@ async def test_a_second_replica_and_one_after_a_restart_serve_the_same_boot(tmp_
         await first.machine(machine_body(**WITH_BMC))
         await first.replace()
         async with netboot_site(tmp_path / "b", api=first.api) as second:
-            await eventually(lambda: second.site.wanted)
+            await eventually(lambda: second.site.requests)
             assert second.prefix() == first.prefix()
             await fetched(first, "shimx64.efi")
             await fetched(second, "shimx64.efi")

@@ -109,7 +109,7 @@ async def obeying(api: MemoryApi, operations: Cache[MachineOperation], uid: str,
         async with asyncio.timeout(10):
             while not _is_in(operations.get("replace"), stage):  # noqa: ASYNC110 - a cache has no event for it
                 await asyncio.sleep(0.005)
-        say("stage", [stage, [each.window.value for each in site.wanted]])
+        say("stage", [stage, [each.window.value for each in site.requests]])
     raise SystemExit
 
 

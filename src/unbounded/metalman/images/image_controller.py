@@ -264,7 +264,7 @@ class ImageController:
     def _is_lost(self, want: ImageReference) -> bool:
         """Return whether the files of a served image are gone; if so, pull the image again."""
         held = self._held.get(want)
-        if held is None or held.stored is None or _image(held.stored).is_there:
+        if held is None or held.stored is None or _image(held.stored).is_on_disk:
             return False
         log.warning("image has disappeared from the cache", image=want.reference, folder=str(held.stored.root))
         held.stored, held.read, held.problem = None, {}, ImageProblem(LOST)

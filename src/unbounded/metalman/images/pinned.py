@@ -58,7 +58,7 @@ class PinnedImages:
             self.forget(machine.name)
             return now
         began = self._began.get(machine.name)
-        if began is not None and began[:2] == (uid, boot) and began[2].is_there:
+        if began is not None and began[:2] == (uid, boot) and began[2].is_on_disk:
             return began[2]
         earlier = self._earlier(machine, now)
         served = now if earlier is None else earlier
@@ -93,7 +93,7 @@ class PinnedImages:
         ):  # the status has only the digest of the disk image, which is the larger one
             return None
         read = self._read.get(told)
-        if told in self._read and (read is None or read.is_there):
+        if told in self._read and (read is None or read.is_on_disk):
             return read
         if self._store.at(Digest.parse(told)) is None:
             return None

@@ -49,7 +49,7 @@ class BootTracker:
     def __init__(
         self,
         machines: Cache[Machine],
-        roll: BootIndex,
+        index: BootIndex,
         images: BootImageSource,
         *,
         note: Callable[[str, BootObservation], None],
@@ -58,100 +58,102 @@ class BootTracker:
         neighbours: MacLookup,
     ) -> None:
         self._machines = machines
-        self._roll = roll
+        self._index = index
         self._images = images
         self._note, self._close, self._announce = note, close, announce
         self._neighbours = neighbours
-        self._sights: dict[str, TrackedBoot] = {}
+        self._boots: dict[str, TrackedBoot] = {}
 
-    def began(self, machine: Machine, wanted: BootRequest) -> None:
+    def start_boot(self, machine: Machine, request: BootRequest) -> None:
         """Start a requested boot. The executor of an operation reports the boot itself; for a counter this method does.
 
-        After a restart, the condition that `nothing_came` removed is not set again.
+        After a restart, the condition that `expire_repave` removed is not set again.
         """
-        log.info("boot from the network wanted", machine=wanted.machine, boot=wanted.boot)
-        is_new = wanted.window is BootWindow.INSTALLING and boot_record(machine, wanted.boot) is None
-        if wanted.repave is not None and is_new and machine.spec.pxe is not None:
+        log.info("boot from the network wanted", machine=request.machine, boot=request.boot)
+        is_new = request.window is BootWindow.INSTALLING and boot_record(machine, request.boot) is None
+        if request.repave is not None and is_new and machine.spec.pxe is not None:
             pending = repaved_condition(machine.spec.pxe.image, done=False)
-            self._note(wanted.machine, BootObservation(boot=wanted.boot, conditions={ConditionType.REPAVED: pending}))
+            self._note(request.machine, BootObservation(boot=request.boot, conditions={ConditionType.REPAVED: pending}))
 
-    def nothing_came(self, machine: str) -> None:
+    def expire_repave(self, machine: str) -> None:
         """Remove the condition of a repave whose host was not started for long."""
         log.info("nothing came of a repave", machine=machine)
         self._note(machine, BootObservation(conditions={ConditionType.REPAVED: None}))
 
-    def ended(self, wanted: BootRequest) -> None:
+    def forget(self, request: BootRequest) -> None:
         """Forget a boot that is not requested any more."""
-        log.info("boot from the network over", machine=wanted.machine, boot=wanted.boot)
-        self._sights.pop(wanted.machine, None)
+        log.info("boot from the network over", machine=request.machine, boot=request.boot)
+        self._boots.pop(request.machine, None)
 
-    def served(self, wanted: BootRequest) -> BootImages | None:
+    def served(self, request: BootRequest) -> BootImages | None:
         """Return the images of a boot; None if they are not on disk."""
-        machine = self._machines.get(wanted.machine)
+        machine = self._machines.get(request.machine)
         images = None if machine is None else self._images.of(machine)
         return None if images is None or isinstance(images, NotReadyYet) else images
 
     # ---- DHCP
 
-    def identified(self, wanted: BootRequest, machine_id: bytes) -> None:
+    def record_machine_id(self, request: BootRequest, machine_id: bytes) -> None:
         """Record the machine id in a packet from the boot's MAC; ignored once a kernel was sent, as it proves nothing
         then.
         """
-        machine = self._machines.get(wanted.machine)
-        known = None if machine is None else boot_record(machine, wanted.boot)
+        machine = self._machines.get(request.machine)
+        known = None if machine is None else boot_record(machine, request.boot)
         if known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.KERNEL_FETCHED):
-            self._saw(wanted, duplicate_host.MachineIdSent(machine_id))
+            self._detect(request, duplicate_host.MachineIdSent(machine_id))
 
-    def offered(self, wanted: BootRequest) -> None:
+    def record_offer(self, request: BootRequest) -> None:
         """Record that a boot file was offered. Hosts repeat requests, so only a new milestone is queued."""
-        machine, served = self._machines.get(wanted.machine), self.served(wanted)
+        machine, served = self._machines.get(request.machine), self.served(request)
         if machine is None or served is None:
             return
-        known = boot_record(machine, wanted.boot)
+        known = boot_record(machine, request.boot)
         trouble = unserved_reason(machine)
         # an address in use shows only after the offer
         mends = trouble is not None and trouble != ConditionReason.ADDRESS_IN_USE
         if mends or known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.OFFERED):
             conditions = {ConditionType.NETBOOT_SERVED: SERVED} if mends or trouble is None else {}
-            self._tell(wanted, NetbootMilestone.OFFERED, image_digest=served.disk.digest, conditions=conditions)
+            self._note_milestone(
+                request, NetbootMilestone.OFFERED, image_digest=served.disk.digest, conditions=conditions
+            )
 
     # ---- files
 
-    def asked(self, wanted: BootRequest, client: str, *, by_prefix: bool) -> bool:
+    def check_request(self, request: BootRequest, client: str, *, by_prefix: bool) -> bool:
         """Check a request for a second host; False if it shows one, which ends the boot."""
-        if by_prefix and not self._saw(wanted, duplicate_host.PrefixUsed(client, wanted.window)):
+        if by_prefix and not self._detect(request, duplicate_host.PrefixUsed(client, request.window)):
             return False
-        if wanted.window is not BootWindow.INSTALLING:
+        if request.window is not BootWindow.INSTALLING:
             return True
         mac = self._neighbours(client)
-        return mac is None or self._saw(wanted, duplicate_host.NeighbourFound(client, mac))
+        return mac is None or self._detect(request, duplicate_host.NeighbourFound(client, mac))
 
-    def image_asked_for(self, wanted: BootRequest) -> None:
+    def record_image_request(self, request: BootRequest) -> None:
         """Record a request for the disk image, which only an installer sends."""
-        machine = self._machines.get(wanted.machine)
-        known = None if machine is None else boot_record(machine, wanted.boot)
+        machine = self._machines.get(request.machine)
+        known = None if machine is None else boot_record(machine, request.boot)
         if known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.INSTALLER_STARTED):
-            self._tell(wanted, NetbootMilestone.INSTALLER_STARTED)
+            self._note_milestone(request, NetbootMilestone.INSTALLER_STARTED)
 
-    def went_out(self, wanted: BootRequest, client: str, path: str, kind: FileRole) -> None:
+    def record_sent_file(self, request: BootRequest, client: str, path: str, kind: FileRole) -> None:
         """Record that a file of the first stages was sent to its end."""
-        installing = wanted.window is BootWindow.INSTALLING and kind in FIRST_STAGES
+        installing = request.window is BootWindow.INSTALLING and kind in FIRST_STAGES
         # by now the kernel's table has the client's MAC for certain
-        if not installing or not self.asked(wanted, client, by_prefix=False):
+        if not installing or not self.check_request(request, client, by_prefix=False):
             return
-        if not self._saw(wanted, duplicate_host.BootFileSent(path, kernel=kind is FileRole.KERNEL)):
+        if not self._detect(request, duplicate_host.BootFileSent(path, kernel=kind is FileRole.KERNEL)):
             return
         milestone = MILESTONES.get(kind)
         if milestone is None:
             return
         loads = 0
         if kind is FileRole.LOADER:
-            sight = self._sight(wanted)
+            sight = self._tracked(request)
             sight.loader = sight.loader or path
             loads = int(path == sight.loader)
-        served = self.served(wanted)
-        self._tell(
-            wanted,
+        served = self.served(request)
+        self._note_milestone(
+            request,
             milestone,
             loads=loads,
             image_digest=None if served is None else served.disk.digest,
@@ -160,12 +162,12 @@ class BootTracker:
 
     # ---- reports
 
-    def progress(self, wanted: BootRequest, report: ProgressReport) -> bool:
+    def progress(self, request: BootRequest, report: ProgressReport) -> bool:
         """Record a progress report of the installer; False if it shows a second host."""
         percent = None if report.percent is None else min(max(report.percent, 0), 100)
-        if not self._saw(wanted, duplicate_host.ProgressReported(percent)):
+        if not self._detect(request, duplicate_host.ProgressReported(percent)):
             return False
-        stage, said = (self._roll.without_prefix(each, wanted.machine) for each in (report.stage, report.message))
+        stage, said = (self._index.without_prefix(each, request.machine) for each in (report.stage, report.message))
         stage = stage[:LONGEST_STAGE]
         text = ": ".join(part for part in (stage, said) if part)
         if report.failed:
@@ -174,14 +176,14 @@ class BootTracker:
             milestone = NetbootMilestone.IMAGE_WRITING
         else:
             milestone, percent = NetbootMilestone.INSTALLER_STARTED, None
-        self._tell(wanted, milestone, percent=percent, message=text, disk=report.disk or None)
+        self._note_milestone(request, milestone, percent=percent, message=text, disk=report.disk or None)
         return True
 
     # ---- inside
 
-    def _tell(
+    def _note_milestone(
         self,
-        wanted: BootRequest,
+        request: BootRequest,
         milestone: NetbootMilestone,
         *,
         percent: int | None = None,
@@ -191,31 +193,31 @@ class BootTracker:
         conditions: Mapping[ConditionType, ConditionState | None] | None = None,
         disk: str | None = None,
     ) -> None:
-        log.debug("seen of a boot", machine=wanted.machine, boot=wanted.boot, milestone=str(milestone))
+        log.debug("seen of a boot", machine=request.machine, boot=request.boot, milestone=str(milestone))
         seen = BootObservation(
-            wanted.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk
+            request.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk
         )
-        self._note(wanted.machine, seen)
+        self._note(request.machine, seen)
 
-    def _sight(self, wanted: BootRequest) -> TrackedBoot:
-        sight, boot = self._sights.get(wanted.machine), (wanted.uid, wanted.boot)
+    def _tracked(self, request: BootRequest) -> TrackedBoot:
+        sight, boot = self._boots.get(request.machine), (request.uid, request.boot)
         if sight is None or sight.boot != boot:
-            sight = self._sights[wanted.machine] = TrackedBoot(boot, duplicate_host.BootTrace())
+            sight = self._boots[request.machine] = TrackedBoot(boot, duplicate_host.BootTrace())
         return sight
 
-    def _saw(self, wanted: BootRequest, event: duplicate_host.BootEvent) -> bool:
+    def _detect(self, request: BootRequest, event: duplicate_host.BootEvent) -> bool:
         """Return whether the event fits one host; end the boot if it shows two."""
-        sight = self._sight(wanted)
-        result = duplicate_host.detect(sight.trace, event, self._roll.known(wanted.machine))
+        sight = self._tracked(request)
+        result = duplicate_host.detect(sight.trace, event, self._index.identity_of(request.machine))
         if not isinstance(result, duplicate_host.DuplicateHost):
             sight.trace = result
             return True
-        log.warning("boot contested", machine=wanted.machine, boot=wanted.boot, why=result.why)
-        self._tell(wanted, NetbootMilestone.CONTESTED, message=result.why)
-        machine = self._machines.get(wanted.machine)
+        log.warning("boot contested", machine=request.machine, boot=request.boot, why=result.why)
+        self._note_milestone(request, NetbootMilestone.CONTESTED, message=result.why)
+        machine = self._machines.get(request.machine)
         if machine is not None:
-            again = "ask for another HostReplace" if wanted.operation else "raise spec.operations.repaveCounter"
+            again = "ask for another HostReplace" if request.operation else "raise spec.operations.repaveCounter"
             text = f"the boot from the network was ended, as two hosts take part in it: {result.why}"
             self._announce(machine, "Warning", BOOT_CONTESTED, f"{text}; to try again, {again}")
-        self._close(wanted)
+        self._close(request)
         return False

@@ -41,13 +41,13 @@ def requested_boot(machine: Machine, operations: Iterable[MachineOperation]) -> 
     return _by_counter(machine)
 
 
-def with_counter_ahead(machine: Machine, wanted: BootRequest) -> Machine:
+def with_counter_ahead(machine: Machine, request: BootRequest) -> Machine:
     """Return the Machine as templates should see it: its repave counter is ahead during the install.
 
     Templates decide by the counters between installing and booting from disk. A HostReplace of the user changes no
     counter.
     """
-    if wanted.window is not BootWindow.INSTALLING:
+    if request.window is not BootWindow.INSTALLING:
         return machine
     asked = machine.spec.operations or OperationsStatus()
     reached = machine.status.operations or OperationsStatus()

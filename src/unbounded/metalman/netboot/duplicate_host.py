@@ -128,17 +128,17 @@ def normalized_id(option: bytes) -> bytes | None:
     """Return the id in option 97 in one byte order, independent of the client's; None if there is no id."""
     if len(option) != ID_BYTES or option[0] != 0 or option[1:] in NO_IDS:
         return None
-    told = option[1:]
-    swapped = told[3::-1] + told[5:3:-1] + told[7:5:-1] + told[8:]
-    return min(told, swapped)
+    raw_id = option[1:]
+    swapped = raw_id[3::-1] + raw_id[5:3:-1] + raw_id[7:5:-1] + raw_id[8:]
+    return min(raw_id, swapped)
 
 
 def _on_machine_id(trace: BootTrace, option: bytes) -> BootTrace | DuplicateHost:
-    told = normalized_id(option)
-    if told is None or told == trace.machine_id or trace.loaded:
+    raw_id = normalized_id(option)
+    if raw_id is None or raw_id == trace.machine_id or trace.loaded:
         return trace
     if trace.machine_id is None:
-        return replace(trace, machine_id=told)
+        return replace(trace, machine_id=raw_id)
     return DuplicateHost("two hosts with one MAC ask for a boot: their machine ids (DHCP option 97) differ")
 
 

@@ -117,7 +117,7 @@ class ImageFiles:
             self._found.move_to_end(key)
             return self._found[key]
         found = _resolve(image, path)
-        if found is None and not image.is_there:
+        if found is None and not image.is_on_disk:
             return None  # not cached: the folder may be restored soon
         self._found[key] = found
         if len(self._found) > CACHED_PATHS:
@@ -147,9 +147,9 @@ def _file(root: Path, path: str) -> tuple[Path, int, float] | None:
     try:
         base = root.resolve(strict=True)
         there = (base / path).resolve(strict=True)
-        told = there.stat()
+        facts = there.stat()
     except (OSError, RuntimeError, ValueError):  # a loop of links is a RuntimeError before Python 3.13
         return None
-    if not there.is_relative_to(base) or not stat.S_ISREG(told.st_mode):
+    if not there.is_relative_to(base) or not stat.S_ISREG(facts.st_mode):
         return None
-    return there, told.st_size, told.st_mtime
+    return there, facts.st_size, facts.st_mtime

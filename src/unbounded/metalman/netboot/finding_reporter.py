@@ -57,32 +57,34 @@ class FindingReporter:
     def __init__(
         self,
         machines: Cache[Machine],
-        roll: BootIndex,
+        index: BootIndex,
         note: Callable[[str, BootObservation], None],
         announce: Announce,
     ) -> None:
         self._machines = machines
-        self._roll = roll
+        self._index = index
         self._note = note
         self._announce = announce
 
     def leases_changed(self, machine: Machine) -> None:
         """Update NetbootServed after a change of the leases of a Machine, or of a Machine in conflict with it."""
-        said = lease_condition(machine, self._roll.findings(machine.name))
+        said = lease_condition(machine, self._index.findings(machine.name))
         if said is not None:
             self._note(machine.name, BootObservation(conditions={ConditionType.NETBOOT_SERVED: said}))
 
     def report(self, finding: DhcpFinding) -> None:
         """Report a problem that a DHCP server found."""
         if finding.kind is DhcpFindingKind.FOREIGN_SERVER:
-            self._tell_of_foreign_server(finding)
+            self._announce_foreign_server(finding)
         elif finding.machine:
             said = ConditionState(ConditionStatus.FALSE, REASONS[finding.kind], finding.text)
             self._note(finding.machine, BootObservation(conditions={ConditionType.NETBOOT_SERVED: said}))
 
-    def _tell_of_foreign_server(self, finding: DhcpFinding) -> None:
+    def _announce_foreign_server(self, finding: DhcpFinding) -> None:
         names = (
-            [finding.machine] if finding.machine else [each.machine for each in self._roll.all_wanted()][:MOST_EVENTS]
+            [finding.machine]
+            if finding.machine
+            else [each.machine for each in self._index.all_requests()][:MOST_EVENTS]
         )
         for name in names:
             machine = self._machines.get(name)

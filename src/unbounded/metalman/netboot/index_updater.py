@@ -39,7 +39,7 @@ class BootIndexUpdater:
         self,
         machines: Cache[Machine],
         operations: Cache[MachineOperation],
-        roll: BootIndex,
+        index: BootIndex,
         *,
         site: str | None,
         changed: Changed,
@@ -50,7 +50,7 @@ class BootIndexUpdater:
     ) -> None:
         self._machines = machines
         self._operations = operations
-        self._roll = roll
+        self._index = index
         self._site = site
         self._changed, self._began, self._ended = changed, began, ended
         self._now = now
@@ -66,25 +66,25 @@ class BootIndexUpdater:
         ):
             await asyncio.Event().wait()
 
-    def wants(self, machine: Machine, boot: str) -> bool:
+    def is_requested(self, machine: Machine, boot: str) -> bool:
         """Return whether the boot is the requested one of a Machine as it was read; true also of one that was
         contested.
         """
-        wanted = requested_boot(machine, self._operations.by(INDEX_MACHINE, machine.name))
-        return wanted is not None and wanted.boot == boot
+        request = requested_boot(machine, self._operations.by(INDEX_MACHINE, machine.name))
+        return request is not None and request.boot == boot
 
-    def close(self, wanted: BootRequest) -> None:
+    def close(self, request: BootRequest) -> None:
         """End a boot at once, before the status records it."""
-        self._contested[wanted.machine] = (wanted.uid, wanted.boot)
-        self._want(wanted.machine, None)
+        self._contested[request.machine] = (request.uid, request.boot)
+        self._set_request(request.machine, None)
 
     # ---- inside
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         if new is not None:
-            self._look_at(new)
+            self._update(new)
         elif old is not None:
-            self._leave(old.name)
+            self._remove(old.name)
 
     def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
         operation = new or old
@@ -92,72 +92,72 @@ class BootIndexUpdater:
             return
         machine = self._machines.get(operation.spec.machine_ref or "")
         if machine is not None:
-            self._look_at(machine)
+            self._update(machine)
 
-    def _look_at(self, machine: Machine) -> None:
+    def _update(self, machine: Machine) -> None:
         """Update the index and the pending repaves from a Machine."""
-        wanted = requested_boot(machine, self._operations.by(INDEX_MACHINE, machine.name))
-        if not self._is_ours(machine, wanted):
-            self._leave(machine.name)
+        request = requested_boot(machine, self._operations.by(INDEX_MACHINE, machine.name))
+        if not self._is_ours(machine, request):
+            self._remove(machine.name)
             return
         leases = () if machine.spec.pxe is None else machine.spec.pxe.dhcp_leases
-        self._tell(self._roll.enrol(machine.name, leases) | {machine.name})
-        self._pending.look_at(machine)
-        if wanted is not None and (self._is_contested(wanted) or self._took_too_long(machine, wanted)):
-            wanted = None
-        before = self._roll.wanted(machine.name)
-        self._want(machine.name, wanted)
-        if wanted is not None and not _same(before, wanted):
-            self._began(machine, wanted)
+        self._notify(self._index.set_leases(machine.name, leases) | {machine.name})
+        self._pending.update(machine)
+        if request is not None and (self._is_contested(request) or self._is_overdue(machine, request)):
+            request = None
+        before = self._index.request_of(machine.name)
+        self._set_request(machine.name, request)
+        if request is not None and not _is_same(before, request):
+            self._began(machine, request)
 
-    def _is_ours(self, machine: Machine, wanted: BootRequest | None) -> bool:
+    def _is_ours(self, machine: Machine, request: BootRequest | None) -> bool:
         """Return whether this site serves a Machine: by the executor of the running operation, else by the Machine's
         label.
         """
         if self._site is None:
             return True
-        if wanted is not None and wanted.operation:
-            return wanted.executor == "/".join(part for part in (Executor.METALMAN, self._site) if part)
+        if request is not None and request.operation:
+            return request.executor == "/".join(part for part in (Executor.METALMAN, self._site) if part)
         return machine.site == self._site
 
-    def _leave(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         """Remove a Machine that was deleted or belongs to another site."""
-        self._tell(self._roll.enrol(name, ()) - {name})
-        self._want(name, None)
-        self._pending.leave(name)
+        self._notify(self._index.set_leases(name, ()) - {name})
+        self._set_request(name, None)
+        self._pending.remove(name)
         self._contested.pop(name, None)
         self._finishing.pop(name, None)
 
-    def _tell(self, names: set[str]) -> None:
+    def _notify(self, names: set[str]) -> None:
         for name in names:
             machine = self._machines.get(name)
             if machine is not None:
                 self._changed(machine)
 
-    def _want(self, name: str, wanted: BootRequest | None) -> None:
-        before = self._roll.wanted(name)
-        self._roll.want(name, wanted)
-        if before is not None and not _same(before, wanted):
+    def _set_request(self, name: str, request: BootRequest | None) -> None:
+        before = self._index.request_of(name)
+        self._index.set_request(name, request)
+        if before is not None and not _is_same(before, request):
             self._ended(before)
 
-    def _is_contested(self, wanted: BootRequest) -> bool:
-        return self._contested.get(wanted.machine) == (wanted.uid, wanted.boot)
+    def _is_contested(self, request: BootRequest) -> bool:
+        return self._contested.get(request.machine) == (request.uid, request.boot)
 
-    def _took_too_long(self, machine: Machine, wanted: BootRequest) -> bool:
+    def _is_overdue(self, machine: Machine, request: BootRequest) -> bool:
         """Return whether a counted repave has been finishing for too long; an operation has limits of its own.
 
         This process measures from its own first observation. A restart must not open the window again, so a milestone
         that the status recorded long ago counts, too. This is the only place that compares a time of the status.
         """
-        if wanted.window is not BootWindow.FINISHING or wanted.operation:
+        if request.window is not BootWindow.FINISHING or request.operation:
             return False
         if self._age_s(machine) >= FINISH_S:
             return True
         loop = asyncio.get_running_loop()
-        uid, boot, since = self._finishing.get(wanted.machine, ("", "", 0.0))
-        if (uid, boot) != (wanted.uid, wanted.boot):
-            self._finishing[wanted.machine] = (wanted.uid, wanted.boot, loop.time())
-            loop.call_later(FINISH_S, self._look_again, wanted.machine)
+        uid, boot, since = self._finishing.get(request.machine, ("", "", 0.0))
+        if (uid, boot) != (request.uid, request.boot):
+            self._finishing[request.machine] = (request.uid, request.boot, loop.time())
+            loop.call_later(FINISH_S, self._update_again, request.machine)
             return False
         return loop.time() - since >= FINISH_S
 
@@ -169,11 +169,11 @@ class BootIndexUpdater:
         except (ValueError, TypeError):
             return 0.0
 
-    def _look_again(self, name: str) -> None:
+    def _update_again(self, name: str) -> None:
         machine = self._machines.get(name)
         if machine is not None:
-            self._look_at(machine)
+            self._update(machine)
 
 
-def _same(one: BootRequest | None, other: BootRequest | None) -> bool:
+def _is_same(one: BootRequest | None, other: BootRequest | None) -> bool:
     return one is not None and other is not None and (one.uid, one.boot) == (other.uid, other.boot)

@@ -32,12 +32,12 @@ class NeighbourTable:
 
     def __call__(self, address: str) -> str | None:
         """Return the MAC behind an address, in lower case; None if the kernel has no entry."""
-        asked = ARP_REQUEST.pack(
+        request = ARP_REQUEST.pack(
             socket.AF_INET, 0, socket.inet_aton(address), bytes(8), 0, bytes(14), 0, bytes(16), self._device
         )
         try:
-            told = fcntl.ioctl(self._socket, SIOCGARP, asked)
+            answer = fcntl.ioctl(self._socket, SIOCGARP, request)
         except OSError:  # ENXIO: no entry; ENODEV: the interface is gone
             return None
-        _, _, _, _, kind, hardware, flags, _, _ = ARP_REQUEST.unpack(told)
+        _, _, _, _, kind, hardware, flags, _, _ = ARP_REQUEST.unpack(answer)
         return hardware[:6].hex(":") if kind == ETHERNET and flags & COMPLETE else None

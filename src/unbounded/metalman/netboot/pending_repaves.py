@@ -32,7 +32,7 @@ class PendingRepaves:
         self._since: dict[str, tuple[object, float]] = {}  # {Machine: (state of its boot, time of its last change)}
         self._timed: set[str] = set()
 
-    def look_at(self, machine: Machine) -> None:
+    def update(self, machine: Machine) -> None:
         """Update the timer of a Machine; this process measures from its own first observation."""
         if not _is_pending(machine):
             self._since.pop(machine.name, None)
@@ -45,23 +45,23 @@ class PendingRepaves:
         if now - since >= STALE_S:
             self._stale(machine.name)
         else:
-            self._look_again_in(machine.name, since + STALE_S - now)
+            self._schedule(machine.name, since + STALE_S - now)
 
-    def leave(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Forget a Machine that was deleted or belongs to another site."""
         self._since.pop(name, None)
 
-    def _look_again_in(self, name: str, seconds: float) -> None:
+    def _schedule(self, name: str, seconds: float) -> None:
         """Start a timer, at most one for each Machine, however often its percentage changes."""
         if name not in self._timed:
             self._timed.add(name)
-            asyncio.get_running_loop().call_later(seconds, self._look_again, name)
+            asyncio.get_running_loop().call_later(seconds, self._update_again, name)
 
-    def _look_again(self, name: str) -> None:
+    def _update_again(self, name: str) -> None:
         self._timed.discard(name)
         machine = self._machines.get(name)
         if machine is not None and name in self._since:
-            self.look_at(machine)
+            self.update(machine)
 
 
 def _is_pending(machine: Machine) -> bool:

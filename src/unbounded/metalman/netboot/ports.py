@@ -21,7 +21,7 @@ class NetbootImage:
     digest: str
 
     @property
-    def is_there(self) -> bool:
+    def is_on_disk(self) -> bool:
         """Return whether the files are still on disk; an administrator may have removed the folder."""
         return self.root.is_dir()
 
@@ -41,9 +41,9 @@ class BootImages:
     disk_sha256: str = ""
 
     @property
-    def is_there(self) -> bool:
+    def is_on_disk(self) -> bool:
         """Return whether the files of both images are still on disk."""
-        return self.netboot.is_there and self.disk.is_there
+        return self.netboot.is_on_disk and self.disk.is_on_disk
 
 
 class BootImageSource(Protocol):

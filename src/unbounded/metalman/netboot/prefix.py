@@ -44,8 +44,8 @@ class PrefixKey:
 
     def prefix(self, machine_uid: str, boot: str) -> str:
         """Return 32 letters and digits that identify one boot of one Machine."""
-        told = hmac.new(self._key, f"{machine_uid}/{boot}".encode(), hashlib.sha256).digest()
-        return base64.b32encode(told[:PREFIX_BYTES]).decode().lower()
+        digest = hmac.new(self._key, f"{machine_uid}/{boot}".encode(), hashlib.sha256).digest()
+        return base64.b32encode(digest[:PREFIX_BYTES]).decode().lower()
 
     def derived(self, purpose: str) -> bytes:
         """Return 32 bytes for another purpose that all replicas share; a prefix reveals nothing about them."""

@@ -16,14 +16,14 @@ class DhcpBootObserver(Protocol):
     """Observer of boots that the DHCP server reports to."""
 
     def served(
-        self, wanted: BootRequest
+        self, request: BootRequest
     ) -> BootImages | None: ...  # the images of a boot; None if they are not on disk
 
-    def identified(
-        self, wanted: BootRequest, machine_id: bytes
+    def record_machine_id(
+        self, request: BootRequest, machine_id: bytes
     ) -> None: ...  # option 97 of a packet from the boot's MAC
 
-    def offered(self, wanted: BootRequest) -> None: ...  # the server sends a reply with a boot file
+    def record_offer(self, request: BootRequest) -> None: ...  # the server sends a reply with a boot file
 
 
 class NetbootReservations:
@@ -37,15 +37,15 @@ class NetbootReservations:
         serve_url: URL of the HTTP server, as Machines reach it.
     """
 
-    def __init__(self, roll: BootIndex, boots: DhcpBootObserver, *, server: bytes, serve_url: str) -> None:
+    def __init__(self, index: BootIndex, boots: DhcpBootObserver, *, server: bytes, serve_url: str) -> None:
         self.server = server
-        self._roll = roll
+        self._index = index
         self._boots = boots
         self._serve_url = serve_url
 
     def client(self, mac: str) -> DhcpClient | WithheldReservation | None:
         """Return the Machine with this MAC (lower case, with colons)."""
-        entry = self._roll.by_mac(mac)
+        entry = self._index.by_mac(mac)
         if entry is None or isinstance(entry, WithheldReservation):
             return entry
         return DhcpClient(entry.machine, entry.lease, self._boot(entry.machine))
@@ -55,26 +55,28 @@ class NetbootReservations:
         machine_id = packet.options.get(opt.MACHINE_ID)
         if machine_id is None or packet.op != REQUEST_OP or not arrival.is_from_own_network(packet):
             return
-        wanted = self._of(packet)
-        if wanted is not None:
-            self._boots.identified(wanted, machine_id)
+        request = self._of(packet)
+        if request is not None:
+            self._boots.record_machine_id(request, machine_id)
 
     def reply_sent(self, packet: Packet, reply: DhcpReply) -> None:
         """Record that the server sends a boot file."""
         if opt.BOOT_FILE in reply.packet.options:
-            wanted = self._of(packet)
-            if wanted is not None:
-                self._boots.offered(wanted)
+            request = self._of(packet)
+            if request is not None:
+                self._boots.record_offer(request)
 
     def _of(self, packet: Packet) -> BootRequest | None:
         """Return the boot in window INSTALLING of the Machine with the packet's MAC."""
-        entry = self._roll.by_mac(packet.mac or "")
-        wanted = None if entry is None or isinstance(entry, WithheldReservation) else self._roll.wanted(entry.machine)
-        return wanted if wanted is not None and wanted.window is BootWindow.INSTALLING else None
+        entry = self._index.by_mac(packet.mac or "")
+        request = (
+            None if entry is None or isinstance(entry, WithheldReservation) else self._index.request_of(entry.machine)
+        )
+        return request if request is not None and request.window is BootWindow.INSTALLING else None
 
     def _boot(self, machine: str) -> OfferedBoot | None:
-        wanted = self._roll.wanted(machine)
-        if wanted is None or wanted.window is not BootWindow.INSTALLING:
+        request = self._index.request_of(machine)
+        if request is None or request.window is not BootWindow.INSTALLING:
             return None
-        served = self._boots.served(wanted)
+        served = self._boots.served(request)
         return None if served is None else OfferedBoot(served.loaders, self._serve_url)

@@ -114,7 +114,7 @@ class NetbootDependencies:
 class BootVisit:
     """Request that belongs to a boot."""
 
-    wanted: BootRequest
+    request: BootRequest
     machine: Machine
 
 
@@ -126,47 +126,49 @@ class NetbootSite:
         self._library = ImageFiles()
         self._sizes = UnpackedSizes()
         self._once = RateLimit(asyncio.get_running_loop().time)
-        self._roll = BootIndex(lambda wanted: parts.key.prefix(wanted.uid, wanted.boot))
-        self._writer = BootStatusWriter(parts.api, parts.machines, self._wants, now=parts.now, metrics=parts.metrics)
-        self.findings = FindingReporter(parts.machines, self._roll, self._writer.note, parts.announce)
-        self._sightings = BootTracker(
+        self._index = BootIndex(lambda request: parts.key.prefix(request.uid, request.boot))
+        self._writer = BootStatusWriter(
+            parts.api, parts.machines, self._is_requested, now=parts.now, metrics=parts.metrics
+        )
+        self.findings = FindingReporter(parts.machines, self._index, self._writer.note, parts.announce)
+        self._tracker = BootTracker(
             parts.machines,
-            self._roll,
+            self._index,
             parts.images,
             note=self._writer.note,
             close=self._close,
             announce=parts.announce,
             neighbours=parts.neighbours,
         )
-        self._follower = BootIndexUpdater(
+        self._updater = BootIndexUpdater(
             parts.machines,
             parts.operations,
-            self._roll,
+            self._index,
             site=parts.site,
             changed=self.findings.leases_changed,
-            began=self._sightings.began,
-            ended=self._sightings.ended,
-            stale=self._sightings.nothing_came,
+            began=self._tracker.start_boot,
+            ended=self._tracker.forget,
+            stale=self._tracker.expire_repave,
             now=parts.now,
         )
-        self.book = NetbootReservations(self._roll, self._sightings, server=parts.server, serve_url=parts.serve_url)
+        self.book = NetbootReservations(self._index, self._tracker, server=parts.server, serve_url=parts.serve_url)
 
     async def run(self) -> None:
         """Follow the caches and write observations until cancelled. Before that, no client gets a file."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follower.run(), name="netboot roll")
+            tasks.create_task(self._updater.run(), name="netboot index")
             tasks.create_task(self._writer.run(), name="netboot status")
 
     @property
-    def wanted(self) -> tuple[BootRequest, ...]:
+    def requests(self) -> tuple[BootRequest, ...]:
         """Requested boots."""
-        return self._roll.all_wanted()
+        return self._index.all_requests()
 
     def url(self, machine: str) -> str | None:
         """Return the URL of a Machine's requested boot, which is secret; None if there is no boot."""
-        if self._roll.wanted(machine) is None:
+        if self._index.request_of(machine) is None:
             return None
-        return f"{self._parts.serve_url.rstrip('/')}/boot/{self._roll.prefix(machine)}"
+        return f"{self._parts.serve_url.rstrip('/')}/boot/{self._index.prefix(machine)}"
 
     async def flush(self, machine: str) -> None:
         """Wait until all observations of a Machine up to now are in its status."""
@@ -176,7 +178,7 @@ class NetbootSite:
 
     async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotReadyYet | FileRejected:
         """Return the file of a path for a client."""
-        visit = self._visit(client, prefix)
+        visit = self._identify(client, prefix)
         if not isinstance(visit, BootVisit):
             return visit
         served = self._parts.images.of(visit.machine)
@@ -188,53 +190,53 @@ class NetbootSite:
         kind = file_role(plain, served.loaders)
         if prefix is None and kind not in FIRST_STAGES:
             return FileRejected(404, "it is there under the prefix of the boot only")
-        if kind is FileRole.DISK and visit.wanted.window is BootWindow.INSTALLING:
-            self._sightings.image_asked_for(visit.wanted)
+        if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
+            self._tracker.record_image_request(visit.request)
         own = await self._user_data(visit) if plain == USER_DATA else None
-        return own if own is not None else await self._found(visit, served, plain, private=prefix is not None)
+        return own if own is not None else await self._file(visit, served, plain, private=prefix is not None)
 
     async def served(self, client: str, prefix: str | None, path: str) -> None:
         """Record that a file was sent to its end."""
-        visit = self._visit(client, prefix)
+        visit = self._identify(client, prefix)
         plain = normalized_path(path)
         if isinstance(visit, BootVisit) and plain is not None:
-            self._went_out(visit, client, plain)
+            self._record_sent_file(visit, client, plain)
 
     async def disable(self, client: str, prefix: str) -> ReportAnswer:
         """Record that the image is written, so that the install does not start again. Repeated calls change nothing."""
-        visit = self._reporting(client, prefix)
+        visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        wanted, pxe = visit.wanted, visit.machine.spec.pxe
-        if wanted.window is BootWindow.INSTALLING and pxe is not None:
-            log.info("image written", machine=wanted.machine, boot=wanted.boot)
-            self._writer.note(wanted.machine, replace(image_written(pxe.image, wanted.repave), boot=wanted.boot))
-        return await self._written(wanted.machine)
+        request, pxe = visit.request, visit.machine.spec.pxe
+        if request.window is BootWindow.INSTALLING and pxe is not None:
+            log.info("image written", machine=request.machine, boot=request.boot)
+            self._writer.note(request.machine, replace(image_written(pxe.image, request.repave), boot=request.boot))
+        return await self._flushed(request.machine)
 
     async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> ReportAnswer:
         """Record an event of cloud-init; the status shows only the start and the end of stages."""
-        visit = self._reporting(client, prefix)
+        visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        name, text = (self._roll.without_prefix(each, visit.machine.name) for each in (event.name, event.description))
+        name, text = (self._index.without_prefix(each, visit.machine.name) for each in (event.name, event.description))
         said = cloud_init_condition(event.event_type, name, event.result, text)
         if said is not None:
-            seen = BootObservation(boot=visit.wanted.boot, conditions={ConditionType.CLOUD_INIT_DONE: said})
-            self._writer.note(visit.wanted.machine, seen)
+            seen = BootObservation(boot=visit.request.boot, conditions={ConditionType.CLOUD_INIT_DONE: said})
+            self._writer.note(visit.request.machine, seen)
         return DONE
 
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:
         """Record a progress report of the installer."""
-        visit = self._reporting(client, prefix)
+        visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        if visit.wanted.window is not BootWindow.INSTALLING:
+        if visit.request.window is not BootWindow.INSTALLING:
             return DONE
-        return DONE if self._sightings.progress(visit.wanted, report) else CONTESTED
+        return DONE if self._tracker.progress(visit.request, report) else CONTESTED
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Attest that a host is the Machine, by its TPM."""
-        visit = self._reporting(client, prefix)
+        visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
         return await self._parts.attestation.answer(visit.machine, request)
@@ -250,9 +252,9 @@ class NetbootSite:
             return TftpRejection(ErrorCode.UNDEFINED, found.text)
 
         def sent() -> None:
-            visit = self._visit(client, None)
+            visit = self._identify(client, None)
             if isinstance(visit, BootVisit):
-                self._went_out(visit, client, name)
+                self._record_sent_file(visit, client, name)
 
         if isinstance(found, Rendered):
             return TextContent(found.content, sent)
@@ -263,32 +265,32 @@ class NetbootSite:
 
     # ---- inside
 
-    def _wants(self, machine: Machine, boot: str) -> bool:
-        return self._follower.wants(machine, boot)
+    def _is_requested(self, machine: Machine, boot: str) -> bool:
+        return self._updater.is_requested(machine, boot)
 
-    def _close(self, wanted: BootRequest) -> None:
-        self._follower.close(wanted)
+    def _close(self, request: BootRequest) -> None:
+        self._updater.close(request)
 
-    def _visit(self, client: str, prefix: str | None) -> BootVisit | NotReadyYet | FileRejected:
+    def _identify(self, client: str, prefix: str | None) -> BootVisit | NotReadyYet | FileRejected:
         """Identify the boot of a request: by its prefix, or else by the client's address."""
         if prefix is None:
-            name = self._roll.by_address(client)
-            wanted = None if name is None else self._roll.wanted(name)
-            if wanted is not None and wanted.window is not BootWindow.INSTALLING:
-                wanted = None
+            name = self._index.by_address(client)
+            request = None if name is None else self._index.request_of(name)
+            if request is not None and request.window is not BootWindow.INSTALLING:
+                request = None
         else:
-            wanted = self._roll.by_prefix(prefix)
-        machine = None if wanted is None else self._parts.machines.get(wanted.machine)
-        if wanted is None or machine is None or machine.metadata.uid != wanted.uid:
+            request = self._index.by_prefix(prefix)
+        machine = None if request is None else self._parts.machines.get(request.machine)
+        if request is None or machine is None or machine.metadata.uid != request.uid:
             return FileRejected(404, "no boot is wanted of who asks")
-        if not self._sightings.asked(wanted, client, by_prefix=prefix is not None):
+        if not self._tracker.check_request(request, client, by_prefix=prefix is not None):
             return FileRejected(409, "this boot was ended, as two hosts take part in it")
-        if wanted.window is BootWindow.SUSPENDED:
+        if request.window is BootWindow.SUSPENDED:
             return NotReadyYet(RETRY_S, "the operation that wants this boot is being undone, or goes on soon")
-        return BootVisit(wanted, machine)
+        return BootVisit(request, machine)
 
-    def _reporting(self, client: str, prefix: str) -> BootVisit | ReportAnswer:
-        visit = self._visit(client, prefix)
+    def _identify_report(self, client: str, prefix: str) -> BootVisit | ReportAnswer:
+        visit = self._identify(client, prefix)
         match visit:
             case FileRejected(code=code):
                 return CONTESTED if code == 409 else UNKNOWN
@@ -297,12 +299,12 @@ class NetbootSite:
             case BootVisit():
                 return visit
 
-    def _went_out(self, visit: BootVisit, client: str, path: str) -> None:
-        served = self._sightings.served(visit.wanted)
+    def _record_sent_file(self, visit: BootVisit, client: str, path: str) -> None:
+        served = self._tracker.served(visit.request)
         if served is not None:
-            self._sightings.went_out(visit.wanted, client, path, file_role(path, served.loaders))
+            self._tracker.record_sent_file(visit.request, client, path, file_role(path, served.loaders))
 
-    async def _written(self, machine: str) -> ReportAnswer:
+    async def _flushed(self, machine: str) -> ReportAnswer:
         """Wait for the status write of a report, and return the answer to the report."""
         try:
             async with asyncio.timeout(WRITE_S):
@@ -311,15 +313,15 @@ class NetbootSite:
             return ReportAnswer(503, {"error": "it cannot be written down now"}, RETRY_S)
         return DONE
 
-    def _tell(self, visit: BootVisit, reason: str, text: str) -> None:
+    def _report_obstacle(self, visit: BootVisit, reason: str, text: str) -> None:
         """Report an obstacle that the user has to correct.
 
         The message goes into the status of the boot and into an Event. Hosts repeat their requests, so the Event is
         emitted only once in a while.
         """
         machine = visit.machine
-        text = self._roll.without_prefix(text, machine.name)
-        self._writer.note(machine.name, BootObservation(boot=visit.wanted.boot, message=text))
+        text = self._index.without_prefix(text, machine.name)
+        self._writer.note(machine.name, BootObservation(boot=visit.request.boot, message=text))
         if self._once.new((machine.metadata.uid, reason, text)):
             log.warning("not served as it should be", machine=machine.name, reason=reason, why=text)
             self._parts.announce(machine, "Warning", reason, text)
@@ -330,19 +332,19 @@ class NetbootSite:
         try:
             content, trouble = await user_data(self._parts.api, machine)
         except UserDataMissing as error:
-            self._tell(visit, USER_DATA_MISSING, str(error))
+            self._report_obstacle(visit, USER_DATA_MISSING, str(error))
             return FileRejected(404, str(error))
         except UserDataForbidden as error:
-            self._tell(visit, USER_DATA_MISSING, str(error))
+            self._report_obstacle(visit, USER_DATA_MISSING, str(error))
             return NotReadyYet(RETRY_S, "user-data may not be read")
         except ApiError as error:
             log.warning("user-data not read", error=error, machine=machine.name)
             return NotReadyYet(RETRY_S, "user-data cannot be read now")
         if trouble:
-            self._tell(visit, USER_DATA_MISSING, trouble)
+            self._report_obstacle(visit, USER_DATA_MISSING, trouble)
         return None if content is None else Rendered(content, content_etag(content), TEXT)
 
-    async def _found(
+    async def _file(
         self, visit: BootVisit, served: BootImages, path: str, *, private: bool
     ) -> OnDisk | Rendered | NotReadyYet | FileRejected:
         found = self._library.find(image_of(path, served), path)
@@ -352,7 +354,7 @@ class NetbootSite:
             return found
         if (disk := path.removesuffix(SIZE)) != path and file_role(disk, served.loaders) is FileRole.DISK:
             return await self._size(served, disk)
-        made = self._made_up(served, path)
+        made = self._generated(served, path)
         return (
             FileRejected(404, "the image has no such file")
             if made is None
@@ -373,7 +375,7 @@ class NetbootSite:
         content = f"{found}\n".encode()
         return Rendered(content, content_etag(content), TEXT)
 
-    def _made_up(self, served: BootImages, path: str) -> bytes | None:
+    def _generated(self, served: BootImages, path: str) -> bytes | None:
         """Return generated content for a path that the image does not have; None if there is none."""
         if path == USER_DATA:
             return EMPTY_USER_DATA
@@ -392,12 +394,12 @@ class NetbootSite:
             return NotReadyYet(RETRY_S, "no boot is wanted any more")
         try:
             around = await self._parts.facts.surroundings(machine, url, private=private)
-            content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.wanted), around)
+            content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.request), around)
         except FactUnknown as error:
             if isinstance(error.__cause__, Rejected):  # the user has to correct something, such as a Role
-                self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
+                self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return NotReadyYet(RETRY_S, str(error))
         except (TemplateError, OSError, Rejected) as error:
-            self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
+            self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return FileRejected(500, str(error))
         return Rendered(content, content_etag(content), TEXT)

@@ -38,15 +38,15 @@ class BootStatusWriter:
     """Writes observations of boots.
 
     Args:
-        wants: returns whether a boot is still the requested one of a Machine as it was read; observations of other
-            boots are dropped.
+        is_requested: returns whether a boot is still the requested one of a Machine as it was read. Observations of
+            other boots are dropped.
     """
 
     def __init__(
         self,
         api: Api,
         machines: Cache[Machine],
-        wants: IsRequested,
+        is_requested: IsRequested,
         *,
         now: WallClock = utc_now,
         metrics: ControllerMetrics | None = None,
@@ -64,7 +64,7 @@ class BootStatusWriter:
             ),
             cache=machines,
         )
-        self._wants = wants
+        self._is_requested = is_requested
         self._now = now
         self._waiting: dict[str, BootObservation] = {}
         self._flushed: dict[str, list[asyncio.Future[None]]] = {}
@@ -129,7 +129,7 @@ class BootStatusWriter:
             try:
                 if machine is None:
                     machine = await self._api.get(MACHINES, name)
-                if seen.boot and not self._wants(machine, seen.boot):
+                if seen.boot and not self._is_requested(machine, seen.boot):
                     log.info("seen of a boot that is not wanted any more", machine=name, milestone=seen.milestone or "")
                     return False
                 if await self._status.write(machine, status_change(machine, seen, rfc3339(self._now()))) is None:
