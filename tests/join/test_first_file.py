@@ -87,7 +87,7 @@ class Place:
     async def template_data(self, of: Machine, *, private: bool = True) -> dict[str, Any]:
         """The agent's file as metalman's templates have it."""
         given = ClusterTemplateContext(self.api, self.facts)
-        around = await given.surroundings(of, BOOT_URL, private=private)
+        around = await given.template_context(of, BOOT_URL, private=private)
         found: dict[str, Any] = json.loads(around.agent_config_json)
         return found
 

@@ -195,13 +195,13 @@ class Sharing(RuleBasedStateMachine):
     def enter(self, client: str) -> None:
         self.count += 1
         self.of[self.count] = client
-        if self.turns.enter(client, self.count):
+        if self.turns.add(client, self.count):
             self.place(self.count)
 
     def place(self, item: int) -> None:
         self.placed.add(item)
         self.ready.add(item)
-        self.turns.ready(self.of[item], item)
+        self.turns.mark_ready(self.of[item], item)
 
     @rule(data=st.data(), again=st.booleans())
     def serve(self, data: st.DataObject, again: bool) -> None:
@@ -211,13 +211,13 @@ class Sharing(RuleBasedStateMachine):
             self.ready.remove(item)
             if again:
                 self.ready.add(item)
-                self.turns.ready(self.of[item], item)
+                self.turns.mark_ready(self.of[item], item)
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         if self.of:
             item = data.draw(st.sampled_from(sorted(self.of)))
-            following = self.turns.leave(self.of.pop(item), item)
+            following = self.turns.remove(self.of.pop(item), item)
             self.placed.discard(item)
             self.ready.discard(item)
             if following is not None:
@@ -242,14 +242,14 @@ def test_a_client_with_many_transfers_gets_no_more_turns_than_one_with_a_single_
     turns: FairQueue[tuple[str, int]] = FairQueue(50)
     for client, many in (("greedy", 50), ("modest", 1), ("other", 1)):
         for number in range(many):
-            assert turns.enter(client, (client, number))
-            turns.ready(client, (client, number))
+            assert turns.add(client, (client, number))
+            turns.mark_ready(client, (client, number))
     served = []
     for _ in range(300):
         item = turns.next()
         assert item is not None
         served.append(item[0])
-        turns.ready(item[0], item)
+        turns.mark_ready(item[0], item)
     assert [served.count(client) for client in ("greedy", "modest", "other")] == [100, 100, 100]
 
 

@@ -23,24 +23,24 @@ def test_a_pause_is_bounded_needs_silences_and_always_ends_in_one_probe(steps: l
             assert pause.since <= now <= pause.until <= now + LONGEST_PAUSE_S
             now = pause.until
         assert breaker.pause(now) is None
-        breaker.asking()
+        breaker.call_started()
         if in_a_row >= SILENCES:
             assert breaker.pause(now) is not None, "a second caller must not probe as well"
         match outcome:
             case "silent":
                 in_a_row += 1
-                breaker.silent(now, "no answer", jitter)
+                breaker.call_unanswered(now, "no answer", jitter)
             case "answered":
                 in_a_row = 0
-                breaker.answered()
+                breaker.call_answered()
             case _:
-                breaker.abandoned()
+                breaker.call_abandoned()
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
     breaker, pauses = CircuitBreaker(), []
     for _ in range(SILENCES + 8):
-        breaker.silent(0.0, "no answer", jitter=0.0)
+        breaker.call_unanswered(0.0, "no answer", jitter=0.0)
         pauses.append(breaker.retry_at)
     opened = pauses[SILENCES - 1 :]
     assert opened[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]

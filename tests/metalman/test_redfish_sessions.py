@@ -51,9 +51,9 @@ async def test_a_session_is_given_back_soon_after_parting_over_the_same_connecti
 
     bmc.once("POST", SESSIONS, noted)
     bmc.once("DELETE", f"{SESSIONS}/1", noted)
-    async with BmcPool(BmcLimits(part_s=0.2)) as pool:
+    async with BmcPool(BmcLimits(release_s=0.2)) as pool:
         await pool.bmc(bmc.access()).system()
-        pool.part(f"{bmc.access().url}/redfish/v1")
+        pool.release_soon(f"{bmc.access().url}/redfish/v1")
         await eventually(lambda: not bmc.tokens)
     assert len(peers) == 2
     assert len(set(peers)) == 1
@@ -61,9 +61,9 @@ async def test_a_session_is_given_back_soon_after_parting_over_the_same_connecti
 
 @pytest.mark.slow
 async def test_a_session_that_is_used_after_parting_stays(bmc: FakeBmc) -> None:
-    async with BmcPool(BmcLimits(part_s=0.5)) as pool:
+    async with BmcPool(BmcLimits(release_s=0.5)) as pool:
         await pool.bmc(bmc.access()).system()
-        pool.part(bmc.access().url)
+        pool.release_soon(bmc.access().url)
         until = asyncio.get_running_loop().time() + 1.0
         while asyncio.get_running_loop().time() < until:
             await pool.bmc(bmc.access()).system()
@@ -71,7 +71,7 @@ async def test_a_session_that_is_used_after_parting_stays(bmc: FakeBmc) -> None:
 
 
 async def test_parting_from_a_bmc_that_nobody_knows_is_nothing(bmc: FakeBmc, pool: BmcPool) -> None:
-    pool.part("https://127.0.0.1:9")
+    pool.release_soon("https://127.0.0.1:9")
     assert (await pool.bmc(bmc.access()).system()).device_id == "1"
 
 

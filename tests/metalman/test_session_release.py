@@ -46,7 +46,7 @@ async def operation_on(bmc: FakeBmc, api: MemoryApi, pool: BmcPool) -> AsyncIter
 @pytest.mark.parametrize("end", [{"status": {"phase": "Complete"}}, {"status": {"phase": "Failed"}}, None])
 async def test_a_session_ends_with_the_operation(bmc: FakeBmc, end: dict[str, Any] | None) -> None:
     api = MemoryApi()
-    async with BmcPool(BmcLimits(part_s=0.1)) as pool, operation_on(bmc, api, pool):
+    async with BmcPool(BmcLimits(release_s=0.1)) as pool, operation_on(bmc, api, pool):
         if end is None:
             await api.delete(MACHINE_OPERATIONS, "op")
         else:
@@ -56,7 +56,7 @@ async def test_a_session_ends_with_the_operation(bmc: FakeBmc, end: dict[str, An
 
 async def test_a_session_stays_as_long_as_the_operation_goes_on(bmc: FakeBmc) -> None:
     api = MemoryApi()
-    async with BmcPool(BmcLimits(part_s=0.0)) as pool, operation_on(bmc, api, pool):
+    async with BmcPool(BmcLimits(release_s=0.0)) as pool, operation_on(bmc, api, pool):
         for text in ("a", "b", "c"):
             await api.patch(MACHINE_OPERATIONS, "op", {"status": {"message": text}}, subresource="status")
             await pool.bmc(bmc.access()).system()

@@ -83,19 +83,19 @@ class CounterController:
     async def run(self) -> None:
         """Work until cancelled."""
         with (
-            self._machines.subscribed(lambda _old, new: self._look_at(new)),
+            self._machines.subscribed(lambda _old, new: self._enqueue(new)),
             self._operations.subscribed(self._operation_changed),
         ):
             await self._controller.run()
 
-    def _look_at(self, machine: Machine | None) -> None:
+    def _enqueue(self, machine: Machine | None) -> None:
         if machine is not None and due(machine) is not None:
             self._controller.enqueue(machine.name)
 
     def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
         operation = new or old
         if operation is not None and operation.spec.machine_ref and (new is None or new.terminal):
-            self._look_at(self._machines.get(operation.spec.machine_ref))
+            self._enqueue(self._machines.get(operation.spec.machine_ref))
 
     async def _count(self, name: str) -> None:
         machine = self._machines.get(name)

@@ -172,30 +172,30 @@ class RedfishExecutor:
         """Observe a HostReplace: the servers' reports of the boot decide first; the BMC is read only if its power
         matters.
         """
-        told = self._told(target)
+        snapshot = self._snapshot(target)
         # undoing must not be reported complete on outdated data
-        if replace.fact_source(told.stage) is replace.FactSource.UNDOING:
-            told = dataclasses.replace(told, machine=await self._api.get(MACHINES, target.machine.name))
-        fact, words = boot_fact(told), boot_text(told)
-        boot_id = node_identity(told.node) if replace.is_before_boot(told.stage) else target.run.boot_id
-        if fact is not None and not replace.needs_power(told.stage, fact):
-            return Sight(fact, words, boot_evidence(told), boot_id=boot_id, progress=progress_of(told))
+        if replace.fact_source(snapshot.stage) is replace.FactSource.UNDOING:
+            snapshot = dataclasses.replace(snapshot, machine=await self._api.get(MACHINES, target.machine.name))
+        fact, words = boot_fact(snapshot), boot_text(snapshot)
+        boot_id = node_identity(snapshot.node) if replace.is_before_boot(snapshot.stage) else target.run.boot_id
+        if fact is not None and not replace.needs_power(snapshot.stage, fact):
+            return Sight(fact, words, boot_evidence(snapshot), boot_id=boot_id, progress=progress_of(snapshot))
         try:
             state = await self._system(target.machine)
         except Failure as error:
-            if not replace.is_independent_of_power(told.stage):
+            if not replace.is_independent_of_power(snapshot.stage):
                 raise
-            return Sight(fact or ReplaceFact.UNSETTLED, f"{error}; {words}", boot_evidence(told), boot_id=boot_id)
+            return Sight(fact or ReplaceFact.UNSETTLED, f"{error}; {words}", boot_evidence(snapshot), boot_id=boot_id)
         where = _system_path(target.machine, state)
         if fact is None:
-            fact = power_fact(told.stage, state.power, armed=is_armed(told, state.boot, state.boot_targets))
+            fact = power_fact(snapshot.stage, state.power, armed=is_armed(snapshot, state.boot, state.boot_targets))
         elif state.power is BmcPowerState.OFF:
             fact = ReplaceFact.WRITTEN_OFF
         shown = f"{_power_text(where, state)}, {_override_text(state)}; {words}"
-        aside = "" if replace.is_clearing(told.stage) else missing_target(told.machine, state.boot_targets)
-        return Sight(fact, shown, where, boot_id=boot_id, progress=progress_of(told) or aside)
+        aside = "" if replace.is_clearing(snapshot.stage) else missing_target(snapshot.machine, state.boot_targets)
+        return Sight(fact, shown, where, boot_id=boot_id, progress=progress_of(snapshot) or aside)
 
-    def _told(self, target: Target) -> ReplaceState:
+    def _snapshot(self, target: Target) -> ReplaceState:
         machine, run = target.machine, target.run
         node = self._nodes.get(node_name(machine)) if self._nodes is not None else None
         return ReplaceState(

@@ -96,7 +96,7 @@ class NetbootProcess:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             tasks.create_task(self._facts.run(), name="cluster facts")
             neighbours = self._neighbours(stack)
-            images = self._keeper(store)
+            images = self._image_controller(store)
             tasks.create_task(images.run(), name="images")
             site = self._site_of(await self._key(), images, neighbours)
             tasks.create_task(site.run(), name="netboot")
@@ -151,7 +151,7 @@ class NetbootProcess:
         interface = self._reached.interface
         return (lambda _address: None) if interface is None else stack.enter_context(NeighbourTable(interface))
 
-    def _keeper(self, store: ImageStore) -> ImageController:
+    def _image_controller(self, store: ImageStore) -> ImageController:
         wanted = self._wanted
         return ImageController(
             self._runtime.api,

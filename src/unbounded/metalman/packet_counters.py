@@ -24,16 +24,16 @@ class PacketCounters:
         self._log = log
         self._text = text
         self._clock = clock
-        self._told: dict[str, tuple[float, int]] = {}  # {reason: (time of the last log, count at that time)}
+        self._last_logs: dict[str, tuple[float, int]] = {}  # {reason: (time of the last log, count at that time)}
 
     def count(self, reason: str, **facts: object) -> None:
         """Count a packet; `facts` are for the log."""
         self.counts[reason] += 1
         now, seen = self._clock(), self.counts[reason]
-        when, before = self._told.get(reason, (None, 0))
+        when, before = self._last_logs.get(reason, (None, 0))
         if when is not None and now - when < LOG_EVERY_S:
             return
-        self._told[reason] = (now, seen)
+        self._last_logs[reason] = (now, seen)
         self._log.info(self._text, reason=reason, times=seen - before, **facts)
 
 
@@ -45,7 +45,7 @@ class RateLimit:
         self._again_after_s = again_after_s
         self._last: OrderedDict[Hashable, float] = OrderedDict()
 
-    def new(self, thing: Hashable) -> bool:
+    def allows(self, thing: Hashable) -> bool:
         """Return whether to pass the thing on now."""
         now = self._clock()
         last = self._last.get(thing)

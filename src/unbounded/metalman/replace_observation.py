@@ -68,50 +68,50 @@ def observed_parts(machine: Machine) -> object:
     return machine.status.netboot, tuple(one for one in machine.status.conditions if one.type in _OBSERVED_CONDITIONS)
 
 
-def is_image_ready(told: ReplaceState) -> bool:
+def is_image_ready(snapshot: ReplaceState) -> bool:
     """Return whether the Machine's present images are on disk; the condition may still be about earlier ones."""
-    condition, generation = told.condition(ConditionType.NETBOOT_IMAGE_READY), told.machine.metadata.generation
+    condition, generation = snapshot.condition(ConditionType.NETBOOT_IMAGE_READY), snapshot.machine.metadata.generation
     if condition is None or condition.status != "True":
         return False
     seen = condition.observed_generation
     return seen is None or generation is None or seen >= generation
 
 
-def boot_fact(told: ReplaceState) -> ReplaceFact | None:
+def boot_fact(snapshot: ReplaceState) -> ReplaceFact | None:
     """Return the fact that needs no reading of the BMC; None if the power decides."""
-    match fact_source(told.stage):
+    match fact_source(snapshot.stage):
         case FactSource.IMAGE:
-            return None if is_image_ready(told) else ReplaceFact.NO_IMAGE
+            return None if is_image_ready(snapshot) else ReplaceFact.NO_IMAGE
         case FactSource.POWER:
             return None
         case FactSource.BOOT | FactSource.UNDOING:
-            return _boot(told)
+            return _boot(snapshot)
 
 
-def _boot(told: ReplaceState) -> ReplaceFact | None:
-    milestone = told.milestone
+def _boot(snapshot: ReplaceState) -> ReplaceFact | None:
+    milestone = snapshot.milestone
     if milestone == NetbootMilestone.CONTESTED:
         return ReplaceFact.CONTESTED
     if milestone == NetbootMilestone.FAILED:
         return ReplaceFact.INSTALL_FAILED
     if milestone == NetbootMilestone.IMAGE_WRITTEN:
-        return _after_image(told)
+        return _after_image(snapshot)
     if milestone not in _LOADED | _INSTALLING:
         return None
-    if told.netboot is not None and (told.netboot.loads or 0) > LOADS_MAX:
+    if snapshot.netboot is not None and (snapshot.netboot.loads or 0) > LOADS_MAX:
         return ReplaceFact.LOOPING
     return ReplaceFact.LOADED if milestone in _LOADED else ReplaceFact.INSTALLING
 
 
-def _after_image(told: ReplaceState) -> ReplaceFact:
-    done = told.condition(ConditionType.CLOUD_INIT_DONE)
+def _after_image(snapshot: ReplaceState) -> ReplaceFact:
+    done = snapshot.condition(ConditionType.CLOUD_INIT_DONE)
     if done is None:
         return ReplaceFact.WRITTEN
     if done.status != "True":
         return ReplaceFact.CLOUD_INIT_FAILED if done.reason == ConditionReason.FAILED else ReplaceFact.BOOTED
-    if told.machine.spec.kubernetes is None:
+    if snapshot.machine.spec.kubernetes is None:
         return ReplaceFact.FINISHED
-    return ReplaceFact.JOINED if node_trouble(told) is None else ReplaceFact.CONFIGURED
+    return ReplaceFact.JOINED if node_trouble(snapshot) is None else ReplaceFact.CONFIGURED
 
 
 def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
@@ -134,11 +134,11 @@ def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
 # Boot override
 
 
-def is_armed(told: ReplaceState, boot: BootOverride | None, targets: Targets = None) -> bool:
+def is_armed(snapshot: ReplaceState, boot: BootOverride | None, targets: Targets = None) -> bool:
     """Return whether the boot override is set as the stage requires, or still present in a stage that clears it."""
-    if is_clearing(told.stage):
+    if is_clearing(snapshot.stage):
         return not boots_from_disk(boot)
-    return sends_to_network(told.machine, boot, targets)
+    return sends_to_network(snapshot.machine, boot, targets)
 
 
 # Node
@@ -159,12 +159,12 @@ def node_identity(node: Node | None) -> str:
     return f"{node.metadata.uid}/{boot_id or ''}/{heartbeat or ''}"[:128]
 
 
-def node_trouble(told: ReplaceState) -> str | None:
+def node_trouble(snapshot: ReplaceState) -> str | None:
     """Return a text why the Node does not prove the new boot yet; None if it does."""
-    name, node = node_name(told.machine), told.node
+    name, node = node_name(snapshot.machine), snapshot.node
     if node is None:
         return f"there is no Node {name}"
-    if node_identity(node) == told.node_before:
+    if node_identity(node) == snapshot.node_before:
         return f"Node {name} has not reported since the boot"
     if not node.ready:
         ready = node.ready_condition
@@ -176,63 +176,63 @@ def node_trouble(told: ReplaceState) -> str | None:
 # Words
 
 
-def progress_of(told: ReplaceState) -> str:
+def progress_of(snapshot: ReplaceState) -> str:
     """Return the progress for the operation's message; empty if nothing is known beyond the stage."""
-    if told.stage == WAITING_IMAGE:
-        return _condition_text(told, ConditionType.NETBOOT_IMAGE_READY)
-    if told.stage == WAITING_NODE:
-        return node_trouble(told) or ""
-    if fact_source(told.stage) is not FactSource.BOOT:
+    if snapshot.stage == WAITING_IMAGE:
+        return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY)
+    if snapshot.stage == WAITING_NODE:
+        return node_trouble(snapshot) or ""
+    if fact_source(snapshot.stage) is not FactSource.BOOT:
         return ""
-    if told.milestone == NetbootMilestone.IMAGE_WRITTEN:
-        return _condition_text(told, ConditionType.CLOUD_INIT_DONE)
-    return _installing(told)
+    if snapshot.milestone == NetbootMilestone.IMAGE_WRITTEN:
+        return _condition_text(snapshot, ConditionType.CLOUD_INIT_DONE)
+    return _installing(snapshot)
 
 
-def _installing(told: ReplaceState) -> str:
-    seen = told.netboot
+def _installing(snapshot: ReplaceState) -> str:
+    seen = snapshot.netboot
     if seen is None:
         return ""
     percent = f"{seen.percent} % written" if seen.percent is not None else ""
     return ", ".join(part for part in (percent, seen.message or "") if part)
 
 
-def _condition_text(told: ReplaceState, kind: ConditionType) -> str:
-    condition = told.condition(kind)
+def _condition_text(snapshot: ReplaceState, kind: ConditionType) -> str:
+    condition = snapshot.condition(kind)
     return "" if condition is None else condition.message or condition.reason or ""
 
 
-def boot_text(told: ReplaceState) -> str:
+def boot_text(snapshot: ReplaceState) -> str:
     """Return the known state of the boot, for the message at an end."""
-    if told.stage == WAITING_IMAGE:
-        return _condition_text(told, ConditionType.NETBOOT_IMAGE_READY) or "nobody has told of the image"
-    if told.stage == WAITING_NODE:
-        return f"{node_trouble(told) or f'Node {node_name(told.machine)} is Ready'}; {_boot_text(told)}"
-    return _boot_text(told)
+    if snapshot.stage == WAITING_IMAGE:
+        return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY) or "nobody has snapshot of the image"
+    if snapshot.stage == WAITING_NODE:
+        return f"{node_trouble(snapshot) or f'Node {node_name(snapshot.machine)} is Ready'}; {_boot_text(snapshot)}"
+    return _boot_text(snapshot)
 
 
-def _boot_text(told: ReplaceState) -> str:
-    seen = told.netboot
+def _boot_text(snapshot: ReplaceState) -> str:
+    seen = snapshot.netboot
     if seen is None or seen.milestone is None:
         message = seen.message if seen is not None else ""
-        words = ("nothing was seen of a boot from the network", message or "", _boot_order_text(told))
+        words = ("nothing was seen of a boot from the network", message or "", _boot_order_text(snapshot))
         return "; ".join(filter(None, words))
     loads = f"the loader was fetched {seen.loads} times" if (seen.loads or 0) > 1 else ""
     percent = f"{seen.percent} % written" if seen.percent is not None else ""
     image = f"image {seen.image_digest}" if seen.image_digest else ""
-    said = _condition_text(told, ConditionType.CLOUD_INIT_DONE)
+    said = _condition_text(snapshot, ConditionType.CLOUD_INIT_DONE)
     cloud_init = f"cloud-init: {said}" if said and seen.milestone == NetbootMilestone.IMAGE_WRITTEN else ""
     return "; ".join(filter(None, (f"boot {seen.milestone}", loads, percent, seen.message or "", image, cloud_init)))
 
 
-def _boot_order_text(told: ReplaceState) -> str:
-    condition = told.condition(ConditionType.BOOT_ORDER_CONFIG_SUPPORTED)
+def _boot_order_text(snapshot: ReplaceState) -> str:
+    condition = snapshot.condition(ConditionType.BOOT_ORDER_CONFIG_SUPPORTED)
     return "" if condition is None or condition.status == "True" else f"its boot order: {condition.message}"
 
 
-def boot_evidence(told: ReplaceState) -> str:
+def boot_evidence(snapshot: ReplaceState) -> str:
     """Return the place of the boot's record, for evidence."""
-    if told.stage == WAITING_NODE:
-        return f"Node {node_name(told.machine)}"
-    digest = told.netboot.image_digest if told.netboot is not None else None
-    return f"status.netboot of Machine {told.machine.name}" + (f", image {digest}" if digest else "")
+    if snapshot.stage == WAITING_NODE:
+        return f"Node {node_name(snapshot.machine)}"
+    digest = snapshot.netboot.image_digest if snapshot.netboot is not None else None
+    return f"status.netboot of Machine {snapshot.machine.name}" + (f", image {digest}" if digest else "")

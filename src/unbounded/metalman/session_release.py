@@ -26,7 +26,7 @@ def release_sessions(pool: BmcPool, operations: Cache[MachineOperation], machine
         machine = machines.get(old.spec.machine_ref or "")
         if machine is not None and machine.spec.pxe is not None and machine.spec.pxe.redfish is not None:
             with contextlib.suppress(Rejected):  # invalid address, so there is no session
-                pool.part(machine.spec.pxe.redfish.url)
+                pool.release_soon(machine.spec.pxe.redfish.url)
 
     unsubscribe = operations.subscribe(changed)
     try:

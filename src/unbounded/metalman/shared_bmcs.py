@@ -125,7 +125,7 @@ class SharedBmcController:
         self._status = StatusWriter(runtime.api, MACHINES, fields=("conditions",), cache=machines)
         self._site = site
         self._now = now
-        self._controller: Controller[str] = Controller("shared BMCs", self._tell, workers=4, metrics=runtime.metrics)
+        self._controller: Controller[str] = Controller("shared BMCs", self._update, workers=4, metrics=runtime.metrics)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -142,7 +142,7 @@ class SharedBmcController:
             for other in self._machines.by(INDEX_BMC, bmc or ""):
                 self._controller.enqueue(other.name)
 
-    async def _tell(self, name: str) -> None:
+    async def _update(self, name: str) -> None:
         machine = self._machines.get(name)
         if machine is None or self._site not in (None, machine.site):
             return

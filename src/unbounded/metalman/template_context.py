@@ -32,7 +32,7 @@ class ClusterTemplateContext:
         self._api = api
         self._follower = follower
 
-    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
+    async def template_context(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         """Return the context.
 
         Args:

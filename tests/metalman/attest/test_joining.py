@@ -149,7 +149,7 @@ async def test_the_token_that_a_machine_names_stands_in_its_file_once_metalman_m
 
         async def told() -> str | None:
             with suppress(FactUnknown):
-                return (await lab.files.surroundings(machine, lab.url, private=True)).agent_config_json
+                return (await lab.files.template_context(machine, lab.url, private=True)).agent_config_json
             return None
 
         with pytest.raises(Rejected, match="may not be read by metalman") as refused:

@@ -190,6 +190,6 @@ def test_what_images_are_used_for() -> None:
     one, two = ImageReferences(DISK, DISK), ImageReferences(ImageReference("r/net:1", AMD64), DISK)
     assert one.uses(DISK) == (ImageUse.NETBOOT, ImageUse.DISK)
     assert (two.uses(two.netboot), two.uses(DISK)) == ((ImageUse.NETBOOT,), (ImageUse.DISK_ALONE,))
-    assert ImageReference("r/a@sha256:" + DIGEST, AMD64).lasting
-    assert not ImageReference("r/a:1", AMD64).lasting
-    assert not ImageReference("r/a:%", AMD64).lasting
+    assert ImageReference("r/a@sha256:" + DIGEST, AMD64).is_immutable
+    assert not ImageReference("r/a:1", AMD64).is_immutable
+    assert not ImageReference("r/a:%", AMD64).is_immutable

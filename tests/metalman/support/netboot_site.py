@@ -65,7 +65,7 @@ class FixedImages:
 class FixedFacts:
     known: bool = True
 
-    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
+    async def template_context(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         if not self.known:
             raise FactUnknown("the cluster's address and certificates are not known yet")
         return self.now(serve_url)

@@ -175,7 +175,7 @@ class DhcpServer:
 
     def _report_findings(self, findings: tuple[DhcpFinding, ...]) -> None:
         for finding in findings:
-            if self._once.new(finding):
+            if self._once.allows(finding):
                 log.warning("trouble on the network", machine=finding.machine, reason=finding.kind.value)
                 self._report(finding)
 

@@ -22,8 +22,8 @@ class FairQueue(Generic[T]):
     A client has a limited number of places; its further transfers wait until a place is free.
     """
 
-    def __init__(self, places_of_one: int) -> None:
-        self._places_of_one = places_of_one
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._clients: dict[str, _Client[T]] = {}
         self._ring: deque[str] = deque()  # clients with a ready transfer, each once
 
@@ -31,47 +31,47 @@ class FairQueue(Generic[T]):
         """Number of clients with a ready transfer."""
         return len(self._ring)
 
-    def enter(self, client: str, item: T) -> bool:
-        """Add a transfer, and return whether it has a place at once. It becomes ready by `ready`."""
-        its = self._clients.setdefault(client, _Client())
-        if its.places >= self._places_of_one:
-            its.waiting.append(item)
+    def add(self, client: str, item: T) -> bool:
+        """Add a transfer, and return whether it has a place at once. It becomes ready by `mark_ready`."""
+        state = self._clients.setdefault(client, _Client())
+        if state.places >= self._limit:
+            state.waiting.append(item)
             return False
-        its.places += 1
+        state.places += 1
         return True
 
-    def ready(self, client: str, item: T) -> None:
+    def mark_ready(self, client: str, item: T) -> None:
         """Mark a transfer ready that has a place and is not ready yet."""
-        its = self._clients[client]
-        if not its.ready:
+        state = self._clients[client]
+        if not state.ready:
             self._ring.append(client)
-        its.ready.append(item)
+        state.ready.append(item)
 
     def next(self) -> T | None:
         """Take the next ready transfer, which is no longer ready then; None if there is none."""
         if not self._ring:
             return None
         client = self._ring.popleft()
-        its = self._clients[client]
-        item = its.ready.popleft()
-        if its.ready:
+        state = self._clients[client]
+        item = state.ready.popleft()
+        if state.ready:
             self._ring.append(client)
         return item
 
-    def leave(self, client: str, item: T) -> T | None:
+    def remove(self, client: str, item: T) -> T | None:
         """Remove a transfer in any state; return the waiting one that gets its place, if there is one."""
-        its = self._clients[client]
-        if item in its.waiting:
-            its.waiting.remove(item)
+        state = self._clients[client]
+        if item in state.waiting:
+            state.waiting.remove(item)
             return None
-        if item in its.ready:
-            its.ready.remove(item)
-            if not its.ready:
+        if item in state.ready:
+            state.ready.remove(item)
+            if not state.ready:
                 self._ring.remove(client)
-        its.places -= 1
-        if its.waiting:
-            its.places += 1
-            return its.waiting.popleft()
-        if not its.places:
+        state.places -= 1
+        if state.waiting:
+            state.places += 1
+            return state.waiting.popleft()
+        if not state.places:
             del self._clients[client]
         return None

@@ -53,7 +53,7 @@ class SendOutcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class FileTransfer:
-    """Transfer of a part of a file. The pump owns its socket and file, and closes them."""
+    """Transfer of a part of a file. The sender owns its socket and file, and closes them."""
 
     client: str
     sock: socket.socket
@@ -77,13 +77,13 @@ class FileSender:
     def __init__(self, *, places_of_one: int = TRANSFERS_OF_ONE, least: MinimumRate = MINIMUM_RATE) -> None:
         self._least = least
         self._loop = asyncio.get_running_loop()
-        self._turns: FairQueue[FileTransfer] = FairQueue(places_of_one)
+        self._queue: FairQueue[FileTransfer] = FairQueue(places_of_one)
         self._open: dict[int, FileTransfer] = {}  # by socket number; only transfers with a place
         self._new: deque[FileTransfer] = deque()
         self._dropped: deque[FileTransfer] = deque()
         self._stopping = False
         self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="http pump", daemon=True)
 
     @property
@@ -99,7 +99,7 @@ class FileSender:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[FileSender]:
         """Send inside of the context; its end aborts open transfers."""
-        self._epoll.register(self._bell, select.EPOLLIN)
+        self._epoll.register(self._wakeup, select.EPOLLIN)
         self._thread.start()
         try:
             yield self
@@ -107,7 +107,7 @@ class FileSender:
             self.stop()
             await asyncio.shield(asyncio.to_thread(self._thread.join))
             self._epoll.close()
-            os.close(self._bell)
+            os.close(self._wakeup)
             for transfer in self._new:  # queued after the thread had checked the queue
                 transfer.sock.close()
                 os.close(transfer.file)
@@ -129,22 +129,22 @@ class FileSender:
             return SendOutcome.STOPPED, 0
         transfer = FileTransfer(client, own, file, start, stop, self._loop.create_future(), start)
         self._new.append(transfer)
-        self._ring()
+        self._wake()
         try:
             return await transfer.ended
         except asyncio.CancelledError:
             self._dropped.append(transfer)
-            self._ring()
+            self._wake()
             raise
 
     def stop(self) -> None:
         """Abort all present and future transfers."""
         self._stopping = True
-        self._ring()
+        self._wake()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_write(self._bell, 1)
+            os.eventfd_write(self._wakeup, 1)
 
     # In the thread
 
@@ -155,41 +155,41 @@ class FileSender:
         except Exception:  # our bug: abort running transfers and reject new ones
             log.exception("sending files has failed")
         self._stopping = True
-        self._take_in()
+        self._accept_new()
         while self._open:  # waiting transfers get the places of others, and end like them
             self._end(next(iter(self._open.values())), SendOutcome.STOPPED)
 
     def _serve(self) -> None:
         look_at = 0.0
         while not self._stopping:
-            self._take_in()
-            for _ in range(len(self._turns)):  # one round; then epoll reports which sockets can take more
+            self._accept_new()
+            for _ in range(len(self._queue)):  # one round; then epoll reports which sockets can take more
                 self._serve_next()
             now = time.monotonic()
             if now >= look_at:
                 look_at = now + CHECK_EVERY_S
                 self._cut_slow(now)
-            self._wait(0.0 if len(self._turns) else CHECK_EVERY_S)
+            self._wait(0.0 if len(self._queue) else CHECK_EVERY_S)
 
     def _wait(self, within_s: float) -> None:
         for number, _ in self._epoll.poll(within_s):
-            if number == self._bell:
+            if number == self._wakeup:
                 with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._bell)
+                    os.eventfd_read(self._wakeup)
             elif not (transfer := self._open[number]).ready:  # also if the client has gone: the next send fails then
                 self._make_ready(transfer)
 
-    def _take_in(self) -> None:
+    def _accept_new(self) -> None:
         while self._new:
             transfer = self._new.popleft()
-            if self._turns.enter(transfer.client, transfer):
-                self._place(transfer)
+            if self._queue.add(transfer.client, transfer):
+                self._start(transfer)
         while self._dropped:
             transfer = self._dropped.popleft()
             if not transfer.over:
                 self._end(transfer, SendOutcome.STOPPED)
 
-    def _place(self, transfer: FileTransfer) -> None:
+    def _start(self, transfer: FileTransfer) -> None:
         transfer.pace = RateCheck(self._least, time.monotonic())
         self._open[transfer.sock.fileno()] = transfer
         try:
@@ -202,10 +202,10 @@ class FileSender:
 
     def _make_ready(self, transfer: FileTransfer) -> None:
         transfer.ready = True
-        self._turns.ready(transfer.client, transfer)
+        self._queue.mark_ready(transfer.client, transfer)
 
     def _serve_next(self) -> None:
-        if (transfer := self._turns.next()) is None:
+        if (transfer := self._queue.next()) is None:
             return
         transfer.ready = False
         count = min(CHUNK_BYTES, transfer.stop - transfer.at)
@@ -238,8 +238,8 @@ class FileSender:
         transfer.sock.close()
         os.close(transfer.file)
         self._loop.call_soon_threadsafe(_resolve, transfer, end)
-        if (following := self._turns.leave(transfer.client, transfer)) is not None:
-            self._place(following)
+        if (following := self._queue.remove(transfer.client, transfer)) is not None:
+            self._start(following)
 
 
 def _resolve(transfer: FileTransfer, end: SendOutcome) -> None:

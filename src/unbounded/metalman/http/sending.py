@@ -22,8 +22,8 @@ RETRY_AFTER_S: Final = 5
 class Sender:
     """Sender of answers; `within_s` is the time that a client has to receive a short one."""
 
-    def __init__(self, pump: FileSender, metrics: HttpMetrics, tally: PacketCounters, within_s: float) -> None:
-        self._pump = pump
+    def __init__(self, file_sender: FileSender, metrics: HttpMetrics, tally: PacketCounters, within_s: float) -> None:
+        self._file_sender = file_sender
         self._metrics = metrics
         self._tally = tally
         self._within_s = within_s
@@ -80,7 +80,7 @@ class Sender:
             async with asyncio.timeout(self._within_s):
                 writer = await response.prepare(request)
                 if writer is not None:
-                    await writer.drain()  # from here on only the pump writes to the socket
+                    await writer.drain()  # from here on only the file_sender writes to the socket
         except BaseException as error:
             os.close(file)
             if isinstance(error, TimeoutError):
@@ -95,7 +95,7 @@ class Sender:
             raise ConnectionResetError("the client has gone")
         else:
             sock = request.transport.get_extra_info("socket")
-            end, sent = await self._pump.send(client, sock, file, start, stop)
+            end, sent = await self._file_sender.send(client, sock, file, start, stop)
             self._metrics.sent_bytes.inc(sent)
             if end is not SendOutcome.DONE:
                 self._cut(request, end, source=client)

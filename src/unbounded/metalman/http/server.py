@@ -61,9 +61,9 @@ class HttpServer:
         self._tally = PacketCounters(log, clock, "request not served")
         self._once = RateLimit(clock)
         self._metrics = HttpMetrics(registry)
-        self._pump = FileSender(places_of_one=settings.most_transfers_of_one, least=settings.least)
-        self._sender = Sender(self._pump, self._metrics, self._tally, settings.body_s)
-        self._telling: set[asyncio.Task[None]] = set()
+        self._file_sender = FileSender(places_of_one=settings.most_transfers_of_one, least=settings.least)
+        self._sender = Sender(self._file_sender, self._metrics, self._tally, settings.body_s)
+        self._notifications: set[asyncio.Task[None]] = set()
         self.port = settings.port
 
     @property
@@ -73,7 +73,7 @@ class HttpServer:
 
     def check(self) -> str | None:
         """Return the error for the process's readiness; None if there is none."""
-        return "sending files has failed" if self._pump.broken else None
+        return "sending files has failed" if self._file_sender.broken else None
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[HttpServer]:
@@ -84,7 +84,7 @@ class HttpServer:
         """
         wanted = self._settings
         room = open_files(wanted.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
-        door = LimitedListener(
+        connections = LimitedListener(
             self._handle,
             self._tally,
             most=min(wanted.most_connections, room // FILES_OF_ONE),
@@ -94,20 +94,20 @@ class HttpServer:
             lingering_time=min(wanted.body_s, 5.0),
             auto_decompress=False,
         )
-        self._metrics.watch(lambda: self._pump.open, lambda: door.count)
+        self._metrics.watch(lambda: self._file_sender.open, lambda: connections.count)
         loop = asyncio.get_running_loop()
-        async with self._pump.running():
-            listener = await loop.create_server(door, wanted.bind_address, wanted.port, backlog=BACKLOG)
+        async with self._file_sender.running():
+            listener = await loop.create_server(connections, wanted.bind_address, wanted.port, backlog=BACKLOG)
             self.port = listener.sockets[0].getsockname()[1]
             log.info("serving HTTP", port=self.port)
             try:
                 yield self
             finally:
                 listener.close()
-                door.pre_shutdown()
-                self._pump.stop()
-                await door.shutdown(STOP_S)
-                await self._told()
+                connections.pre_shutdown()
+                self._file_sender.stop()
+                await connections.shutdown(STOP_S)
+                await self._finish_notifications()
 
     def _is_trusted(self, peer: str) -> bool:
         found = address(peer)
@@ -131,7 +131,7 @@ class HttpServer:
             return await self._sender.short(request, refusal)
         if asked.route is HttpRoute.FILE:
             return await self._file(request, client, asked)
-        return await self._sender.short(request, await self._reported(request, client, asked))
+        return await self._sender.short(request, await self._handle_report(request, client, asked))
 
     async def _file(self, request: web.BaseRequest, client: str, asked: HttpTarget) -> web.StreamResponse:
         try:
@@ -140,7 +140,7 @@ class HttpServer:
         except TimeoutError:
             found = NotReadyYet(RETRY_AFTER_S, "not there yet")
         except Exception:
-            return await self._sender.short(request, self._failed(client, asked))
+            return await self._sender.short(request, self._internal_error(client, asked))
         if isinstance(found, NotReadyYet):
             return await self._sender.short(request, responses.retry_later(found.retry_after_s, found.text))
         if isinstance(found, FileRejected):
@@ -148,25 +148,25 @@ class HttpServer:
             return await self._sender.short(request, responses.rejected(found))
         response, to_its_end = await self._sender.file(request, client, found)
         if to_its_end:  # in a task, so that the client's next request does not wait for the status write
-            task = asyncio.create_task(self._tell(client, asked))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            task = asyncio.create_task(self._notify_sent(client, asked))
+            self._notifications.add(task)
+            task.add_done_callback(self._notifications.discard)
         return response
 
-    async def _tell(self, client: str, asked: HttpTarget) -> None:
+    async def _notify_sent(self, client: str, asked: HttpTarget) -> None:
         try:
             async with asyncio.timeout(REPORT_S):
                 await self._boots.served(client, asked.prefix, asked.path)
         except Exception:
-            self._failed(client, asked)
+            self._internal_error(client, asked)
 
-    async def _told(self) -> None:
-        if self._telling:
-            _, late = await asyncio.wait(self._telling, timeout=STOP_S)
+    async def _finish_notifications(self) -> None:
+        if self._notifications:
+            _, late = await asyncio.wait(self._notifications, timeout=STOP_S)
             for task in late:
                 task.cancel()
 
-    async def _reported(self, request: web.BaseRequest, client: str, asked: HttpTarget) -> web.Response:
+    async def _handle_report(self, request: web.BaseRequest, client: str, asked: HttpTarget) -> web.Response:
         """Pass a report on, and return its answer."""
         body = await body_of(request, self._settings.body_s)
         if isinstance(body, web.Response):
@@ -177,7 +177,7 @@ class HttpServer:
         except TimeoutError:
             return responses.retry_later(RETRY_AFTER_S, "not done in time")
         except Exception:
-            return self._failed(client, asked)
+            return self._internal_error(client, asked)
 
     async def _pass_on(self, client: str, asked: HttpTarget, body: bytes) -> web.Response:
         prefix = asked.prefix or ""
@@ -201,10 +201,10 @@ class HttpServer:
             case HttpRoute.FILE:
                 raise ValueError("a file is not posted to")
 
-    def _failed(self, client: str, asked: HttpTarget) -> web.Response:
+    def _internal_error(self, client: str, asked: HttpTarget) -> web.Response:
         """Return the answer to a bug, ours or of `boots`; called while the exception is handled."""
         self._tally.counts["failed"] += 1
-        if self._once.new((asked.route, asked.path)):  # many hosts request the same path
+        if self._once.allows((asked.route, asked.path)):  # many hosts request the same path
             log.exception("a request failed", source=client, path=asked.path)
         return responses.text_response(500, "internal error\n")
 

@@ -39,7 +39,7 @@ class ImageConditionState:
     text: str
 
     @property
-    def goes_on(self) -> bool:
+    def is_pulling(self) -> bool:
         return self.reason is ConditionReason.PULLING
 
 
@@ -90,7 +90,7 @@ class ImageConditions:
         self,
         api: Api,
         machines: Cache[Machine],
-        keeper: ImageController,
+        images: ImageController,
         *,
         site: str | None,
         metrics: ControllerMetrics | None = None,
@@ -99,15 +99,17 @@ class ImageConditions:
     ) -> None:
         self._status = StatusWriter(api, MACHINES, fields=("conditions",), cache=machines)
         self._machines = machines
-        self._keeper = keeper
+        self._images = images
         self._site = site
         self._now = now
         self._progress_s = progress_s
-        self._controller: Controller[str] = Controller("image conditions", self._tell, workers=WORKERS, metrics=metrics)
+        self._controller: Controller[str] = Controller(
+            "image conditions", self._update, workers=WORKERS, metrics=metrics
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
-        stop = (self._machines.subscribe(self._machine_changed), self._keeper.listen(self._controller.enqueue))
+        stop = (self._machines.subscribe(self._machine_changed), self._images.subscribe(self._controller.enqueue))
         try:
             await self._controller.run()
         finally:
@@ -119,16 +121,16 @@ class ImageConditions:
         if new is not None and (old is None or old.spec != new.spec or old.site != new.site):
             self._controller.enqueue(new.name)
 
-    async def _tell(self, name: str) -> float | None:
+    async def _update(self, name: str) -> float | None:
         machine = self._machines.get(name)
         if machine is None or self._site not in (None, machine.site):
             return None
-        states = self._keeper.states(machine)
+        states = self._images.states(machine)
         said = image_condition(states) if states else None
         known = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
         if self._changed(known, said, machine) is not None:
             await self._write(machine, said)
-        return self._progress_s if said is not None and said.goes_on else None
+        return self._progress_s if said is not None and said.is_pulling else None
 
     async def _write(self, machine: Machine, said: ImageConditionState | None) -> None:
         """Write from a live read, as a patch replaces lists as a whole."""

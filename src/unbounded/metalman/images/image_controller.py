@@ -80,20 +80,20 @@ class ImageController:
         self._defaults = defaults or NetbootImageDefaults()
         self._logins = logins or RegistryLogins()
         self._pace = pace
-        self._held: dict[ImageReference, ImageEntry] = {}
-        self._named_by: dict[ImageReference, set[str]] = {}
-        self._wants: dict[str, ImageReferences] = {}
-        self._begun = PinnedImages(store, metrics)
+        self._entries: dict[ImageReference, ImageEntry] = {}
+        self._referenced_by: dict[ImageReference, set[str]] = {}
+        self._references: dict[str, ImageReferences] = {}
+        self._pinned = PinnedImages(store, metrics)
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[str], None]] = []
         self._controller: Controller[ImageReference] = Controller(
-            "images", self._look, workers=PULLS_AT_ONCE, metrics=metrics
+            "images", self._sync, workers=PULLS_AT_ONCE, metrics=metrics
         )
 
-    def listen(self, told: Callable[[str], None]) -> Callable[[], None]:
-        """Call `told` with the name of each Machine whose images change; the returned function unsubscribes."""
-        self._listeners.append(told)
-        return lambda: self._listeners.remove(told)
+    def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener` with the name of each Machine whose images change; the returned function unsubscribes."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def run(self) -> None:
         """Pull, resolve and remove images until cancelled."""
@@ -101,7 +101,7 @@ class ImageController:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._controller.run(), name="images")
-                tasks.create_task(self._begun.run(), name="images of boots")
+                tasks.create_task(self._pinned.run(), name="images of boots")
                 tasks.create_task(self._collect(), name="unused images")
                 tasks.create_task(self._check(), name="lost images")
         finally:
@@ -111,7 +111,7 @@ class ImageController:
 
     def of(self, machine: Machine) -> BootImages | NotReadyYet:
         """Return the images of a Machine: those that its running boot began with, else the present ones."""
-        return self._begun.of(machine, self._now(machine))
+        return self._pinned.of(machine, self._now(machine))
 
     def states(self, machine: Machine) -> tuple[ImageState, ...]:
         """Return the state of each image of a Machine."""
@@ -122,7 +122,7 @@ class ImageController:
         wants = references_of(machine, self._defaults)
         if wants is None:
             return NotReadyYet(RETRY_S, f"Machine {machine.name} has no spec.pxe")
-        netboot, disk = self._held.get(wants.netboot), self._held.get(wants.disk)
+        netboot, disk = self._entries.get(wants.netboot), self._entries.get(wants.disk)
         metadata = netboot.read.get(ImageUse.NETBOOT) if netboot is not None else None
         digest = disk.read.get(wants.disk_use) if disk is not None else None
         if not isinstance(metadata, Metadata) or netboot is None or netboot.stored is None:
@@ -143,7 +143,7 @@ class ImageController:
         return NotReadyYet(RETRY_S, f"image {want.reference}: it is being looked up")
 
     def _state(self, want: ImageReference, wants: ImageReferences) -> ImageState:
-        held = self._held.get(want, ImageEntry())
+        held = self._entries.get(want, ImageEntry())
         progress = next((one for one in self._store.pulls() if one.reference == _full(want.reference)), None)
         wrong = next((one for use in wants.uses(want) if isinstance(one := held.read.get(use), ImageProblem)), None)
         served = held.stored is not None and wrong is None
@@ -160,9 +160,9 @@ class ImageController:
         name = changed.name
         ours = new is not None and self._site in (None, new.site)
         wants = references_of(new, self._defaults) if new is not None and ours else None
-        before = self._wants.get(name)
+        before = self._references.get(name)
         if wants is None:
-            self._begun.forget(name)
+            self._pinned.forget(name)
         if old is not None and running_boot(old) and new is not None and running_boot(new) != running_boot(old):
             self._changed.set()  # its pinned images may be removed
         if wants == before:
@@ -170,40 +170,40 @@ class ImageController:
         kept = wants.both() if wants else ()
         for want in before.both() if before else ():
             if want not in kept:
-                self._unname(want, name)
+                self._unreference(want, name)
         if wants is None:
-            self._wants.pop(name, None)
+            self._references.pop(name, None)
         else:
-            self._wants[name] = wants
+            self._references[name] = wants
             for want in kept:
-                self._named_by.setdefault(want, set()).add(name)
+                self._referenced_by.setdefault(want, set()).add(name)
                 self._controller.enqueue(want)
         self._changed.set()
-        self._tell({name})
+        self._notify({name})
 
-    def _unname(self, want: ImageReference, name: str) -> None:
-        names = self._named_by.get(want, set())
+    def _unreference(self, want: ImageReference, name: str) -> None:
+        names = self._referenced_by.get(want, set())
         names.discard(name)
         if not names:
-            self._named_by.pop(want, None)
-            if (held := self._held.pop(want, None)) is not None:
+            self._referenced_by.pop(want, None)
+            if (held := self._entries.pop(want, None)) is not None:
                 held.dropped.set()
 
-    def _tell(self, names: set[str]) -> None:
+    def _notify(self, names: set[str]) -> None:
         for name in names:
-            for told in self._listeners:
-                told(name)
+            for listener in self._listeners:
+                listener(name)
 
     # ---- one image
 
-    async def _look(self, want: ImageReference) -> float | None:
+    async def _sync(self, want: ImageReference) -> float | None:
         """Pull the image that the reference resolves to now; return the seconds until the next time."""
-        if want not in self._named_by:
+        if want not in self._referenced_by:
             return None
-        held = self._held.setdefault(want, ImageEntry())
+        held = self._entries.setdefault(want, ImageEntry())
         before = (held.stored, held.problem)
         try:
-            return await self._have(want, held)
+            return await self._pull(want, held)
         except Failure as failure:
             return self._failed(want, held, failure)
         except _UnreferencedError:
@@ -211,26 +211,26 @@ class ImageController:
             return None
         finally:
             if before != (held.stored, held.problem):
-                self._tell(set(self._named_by.get(want, ())))
+                self._notify(set(self._referenced_by.get(want, ())))
 
-    async def _have(self, want: ImageReference, held: ImageEntry) -> float | None:
+    async def _pull(self, want: ImageReference, held: ImageEntry) -> float | None:
         """Take the image on disk first, then the registry's; return the seconds until the next time."""
         if held.stored is None and (found := self._store.find(want.reference, want.platform)) is not None:
-            await self._take(want, held, found)
+            await self._serve(want, held, found)
         logins = await logins_of(self._api, want.secret, self._logins)
         stored = await _unless_dropped(held.dropped, self._store.ensure(want.reference, want.platform, logins))
-        await self._take(want, held, stored)
+        await self._serve(want, held, stored)
         held.failures = 0
         held.problem = (
             ImageProblem("its registry does not answer; what it meant last is used") if stored.stale else None
         )
         if stored.stale:
             return self._pace.after_failure.max_s
-        return None if want.lasting else self._pace.look_up_s
+        return None if want.is_immutable else self._pace.look_up_s
 
-    async def _take(self, want: ImageReference, held: ImageEntry, stored: Stored) -> None:
+    async def _serve(self, want: ImageReference, held: ImageEntry, stored: Stored) -> None:
         """Serve the stored image from now on, and read it for the uses that Machines have for it."""
-        wanted = {use for name in self._named_by.get(want, ()) for use in self._wants[name].uses(want)}
+        wanted = {use for name in self._referenced_by.get(want, ()) for use in self._references[name].uses(want)}
         known = held.read if held.stored is not None and held.stored.digest == stored.digest else {}
         root = stored.root / FOLDER
         read = dict(known)
@@ -258,18 +258,18 @@ class ImageController:
         """Check images without a running boot too, so that conditions are true and the next boot finds its image."""
         while True:
             await asyncio.sleep(self._pace.check_s)
-            for want in tuple(self._held):
+            for want in tuple(self._entries):
                 self._is_lost(want)
 
     def _is_lost(self, want: ImageReference) -> bool:
         """Return whether the files of a served image are gone; if so, pull the image again."""
-        held = self._held.get(want)
+        held = self._entries.get(want)
         if held is None or held.stored is None or _image(held.stored).is_on_disk:
             return False
         log.warning("image has disappeared from the cache", image=want.reference, folder=str(held.stored.root))
         held.stored, held.read, held.problem = None, {}, ImageProblem(LOST)
         self._controller.enqueue(want)
-        self._tell(set(self._named_by.get(want, ())))
+        self._notify(set(self._referenced_by.get(want, ())))
         return True
 
     # ---- letting go
@@ -288,10 +288,10 @@ class ImageController:
                 log.warning("unused images not removed", error=error)
 
     def _used(self) -> set[Digest]:
-        machines = filter(None, map(self._machines.get, self._wants))
-        used = self._begun.used(machines)
-        for want in self._named_by:
-            held = self._held.get(want)
+        machines = filter(None, map(self._machines.get, self._references))
+        used = self._pinned.used(machines)
+        for want in self._referenced_by:
+            held = self._entries.get(want)
             if held is not None and held.stored is not None:
                 used.add(held.stored.digest)
             try:

@@ -43,9 +43,9 @@ class PinnedImages:
 
     def __init__(self, store: ImageStore, metrics: ControllerMetrics | None = None) -> None:
         self._store = store
-        self._began: dict[str, tuple[str, str, BootImages]] = {}  # {Machine: (its UID, boot, images)}
+        self._by_machine: dict[str, tuple[str, str, BootImages]] = {}  # {Machine: (its UID, boot, images)}
         self._read: dict[str, BootImages | None] = {}  # by digest of the disk image, for images that contain everything
-        self._controller: Controller[str] = Controller("images of boots", self._look, workers=1, metrics=metrics)
+        self._controller: Controller[str] = Controller("images of boots", self._read_image, workers=1, metrics=metrics)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -57,64 +57,64 @@ class PinnedImages:
         if not boot:
             self.forget(machine.name)
             return now
-        began = self._began.get(machine.name)
+        began = self._by_machine.get(machine.name)
         if began is not None and began[:2] == (uid, boot) and began[2].is_on_disk:
             return began[2]
         earlier = self._earlier(machine, now)
         served = now if earlier is None else earlier
         if isinstance(served, BootImages):
-            self._began[machine.name] = (uid, boot, served)
+            self._by_machine[machine.name] = (uid, boot, served)
         return served
 
     def forget(self, name: str) -> None:
         """Forget the boot of a Machine that has ended or was deleted."""
-        self._began.pop(name, None)
+        self._by_machine.pop(name, None)
 
     def used(self, machines: Iterable[Machine]) -> set[Digest]:
         """Return the images of running boots."""
         under_way = {machine.name: machine for machine in machines if running_boot(machine)}
-        self._began = {
+        self._by_machine = {
             name: began
-            for name, began in self._began.items()
+            for name, began in self._by_machine.items()
             if name in under_way and began[:2] == (under_way[name].metadata.uid, running_boot(under_way[name]))
         }
-        digests = {image.digest for _, _, one in self._began.values() for image in (one.netboot, one.disk)}
+        digests = {image.digest for _, _, one in self._by_machine.values() for image in (one.netboot, one.disk)}
         digests |= {_recorded_digest(machine) for machine in under_way.values()}
         self._read.clear()  # images that are still needed are read again
         return {Digest.parse(digest) for digest in digests if digest}
 
     def _earlier(self, machine: Machine, now: BootImages | NotReadyYet) -> BootImages | NotReadyYet | None:
         """Return the images that this boot got before this process knew it; None if they are the present ones."""
-        told = _recorded_digest(machine)
-        if not told or (isinstance(now, BootImages) and now.disk.digest == told):
+        recorded = _recorded_digest(machine)
+        if not recorded or (isinstance(now, BootImages) and now.disk.digest == recorded):
             return None
         if (
             isinstance(now, BootImages) and now.netboot != now.disk
         ):  # the status has only the digest of the disk image, which is the larger one
             return None
-        read = self._read.get(told)
-        if told in self._read and (read is None or read.is_on_disk):
+        read = self._read.get(recorded)
+        if recorded in self._read and (read is None or read.is_on_disk):
             return read
-        if self._store.at(Digest.parse(told)) is None:
+        if self._store.at(Digest.parse(recorded)) is None:
             return None
-        self._controller.enqueue(told)
-        return NotReadyYet(SOON_S, f"image {told}, with which this boot began, is being read")
+        self._controller.enqueue(recorded)
+        return NotReadyYet(SOON_S, f"image {recorded}, with which this boot began, is being read")
 
-    async def _look(self, told: str) -> None:
-        root = self._store.at(Digest.parse(told))
+    async def _read_image(self, recorded: str) -> None:
+        root = self._store.at(Digest.parse(recorded))
         if root is None:
-            self._read[told] = None
+            self._read[recorded] = None
             return
         folder = root / FOLDER
         try:
             metadata = await asyncio.to_thread(read_netboot, folder)
             digest = await asyncio.to_thread(partial(read_disk, folder, alone=False))
         except (Failure, OSError) as error:
-            log.warning("image of a boot cannot be read", error=error, digest=told)
-            self._read[told] = None
+            log.warning("image of a boot cannot be read", error=error, digest=recorded)
+            self._read[recorded] = None
             return
-        image = NetbootImage(folder, told)
-        self._read[told] = BootImages(image, image, metadata.loaders, digest)
+        image = NetbootImage(folder, recorded)
+        self._read[recorded] = BootImages(image, image, metadata.loaders, digest)
 
 
 def _recorded_digest(machine: Machine) -> str:

@@ -45,7 +45,7 @@ class ImageReference:
     secret: PullSecret | None = None
 
     @property
-    def lasting(self) -> bool:
+    def is_immutable(self) -> bool:
         """Return whether the reference always resolves to the same image."""
         try:
             return Reference.parse(self.reference).digest is not None

@@ -57,7 +57,7 @@ class FactUnknown(Exception):
 
 
 class TemplateContextSource(Protocol):
-    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
+    async def template_context(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         """Return the values that templates get besides the Machine.
 
         Args:

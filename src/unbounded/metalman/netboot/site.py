@@ -322,7 +322,7 @@ class NetbootSite:
         machine = visit.machine
         text = self._index.without_prefix(text, machine.name)
         self._writer.note(machine.name, BootObservation(boot=visit.request.boot, message=text))
-        if self._once.new((machine.metadata.uid, reason, text)):
+        if self._once.allows((machine.metadata.uid, reason, text)):
             log.warning("not served as it should be", machine=machine.name, reason=reason, why=text)
             self._parts.announce(machine, "Warning", reason, text)
 
@@ -393,7 +393,7 @@ class NetbootSite:
         if url is None:
             return NotReadyYet(RETRY_S, "no boot is wanted any more")
         try:
-            around = await self._parts.facts.surroundings(machine, url, private=private)
+            around = await self._parts.facts.template_context(machine, url, private=private)
             content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.request), around)
         except FactUnknown as error:
             if isinstance(error.__cause__, Rejected):  # the user has to correct something, such as a Role

@@ -37,19 +37,19 @@ class CircuitBreaker:
             return None
         return Pause(self.opened_at, max(now, self.retry_at), self.silences, self.why)
 
-    def asking(self) -> None:
+    def call_started(self) -> None:
         """Record that an allowed call is made. If the circuit is open, the call is the probe."""
         self.probing = self.silences >= SILENCES
 
-    def answered(self) -> None:
+    def call_answered(self) -> None:
         """Record that the BMC answered, with any content."""
         self.silences, self.probing = 0, False
 
-    def abandoned(self) -> None:
+    def call_abandoned(self) -> None:
         """Record that the caller was cancelled before the result was known."""
         self.probing = False
 
-    def silent(self, now: float, why: str, jitter: float | None = None) -> None:
+    def call_unanswered(self, now: float, why: str, jitter: float | None = None) -> None:
         """Record that there was no answer. `jitter` in 0..1 shortens the pause by up to half, so that probes do not
         coincide.
         """

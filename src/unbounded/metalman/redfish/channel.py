@@ -51,9 +51,9 @@ class BmcChannel:
         return _now() + self._limits.start_s
 
     async def get(self, reference: str) -> BmcResponse:
-        return await self.ask("GET", reference)
+        return await self.send("GET", reference)
 
-    async def ask(
+    async def send(
         self,
         method: str,
         reference: str,
@@ -69,7 +69,7 @@ class BmcChannel:
         """
         self.last_used = _now()
         changes = leave_by is not None
-        async with self._gate.turn(within_s=self._limits.queue_s if leave_by is None else _left(leave_by)):
+        async with self._gate.call(within_s=self._limits.queue_s if leave_by is None else _left(leave_by)):
             deadline = _now() + self._limits.call_s
             for last in (False, True):
                 credentials = await self._auth.headers(within_s=_left(deadline))
@@ -90,24 +90,24 @@ class BmcChannel:
         self.last_used = _now()
         return answer
 
-    async def hang_up(self, *, unused_s: float = 0.0, in_a_hurry: bool = True) -> None:
+    async def delete_session(self, *, unused_s: float = 0.0, is_urgent: bool = True) -> None:
         """Delete the session, unless it was used within `unused_s` or the BMC is known to be dead.
 
         Args:
-            in_a_hurry: a caller waits, so the limit is `BmcLimits.close_s`, else `BmcLimits.part_call_s`.
+            is_urgent: a caller waits, so the limit is `BmcLimits.close_s`, else `BmcLimits.release_call_s`.
         """
         if not self.has_session:
             return
         try:
-            limit_s = self._limits.close_s if in_a_hurry else self._limits.part_call_s
-            await complete_despite_cancel(self._hang_up(unused_s, limit_s), within_s=self._limits.close_s)
+            limit_s = self._limits.close_s if is_urgent else self._limits.release_call_s
+            await complete_despite_cancel(self._delete_session(unused_s, limit_s), within_s=self._limits.close_s)
         except CircuitOpen:
             return
         except (Failure, TimeoutError) as error:
             log.warning("redfish session not deleted", error=error, bmc=self.where)
 
-    async def _hang_up(self, unused_s: float, limit_s: float) -> None:
-        async with asyncio.timeout(limit_s), self._gate.turn(within_s=limit_s):
+    async def _delete_session(self, unused_s: float, limit_s: float) -> None:
+        async with asyncio.timeout(limit_s), self._gate.call(within_s=limit_s):
             if _now() - self.last_used >= unused_s:
                 await self._auth.end(within_s=limit_s)
 

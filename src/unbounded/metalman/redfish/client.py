@@ -55,8 +55,8 @@ class KnownSystem:
 class RedfishClient:
     """Calls by the device id as the user wrote it; the client finds and remembers the system of each id."""
 
-    def __init__(self, line: BmcChannel, limits: BmcLimits) -> None:
-        self.line = line
+    def __init__(self, channel: BmcChannel, limits: BmcLimits) -> None:
+        self.channel = channel
         self._limits = limits
         self._known: dict[str, KnownSystem] = {}
         self._if_match = 0  # index of the IF_MATCH row that this BMC accepted last
@@ -66,13 +66,13 @@ class RedfishClient:
 
     async def reset(self, device_id: str, wanted: ResetType, leave_by: float | None = None) -> AcceptedReset:
         """See `PowerControl.reset`."""
-        leave_by = self.line.leave_by() if leave_by is None else leave_by
+        leave_by = self.channel.leave_by() if leave_by is None else leave_by
         if device_id not in self._known:
             await self._read(device_id)
         known = self._known[device_id]
         system, allowable = known.system, await self._allowable(known)
         refused: Failure = Unsupported(
-            f"{self.line.where}: system {system.state.device_id} offers nothing for {wanted}; "
+            f"{self.channel.where}: system {system.state.device_id} offers nothing for {wanted}; "
             f"it lists {', '.join(allowable or ()) or 'nothing'}"
         )
         for choice in choices(wanted, allowable):
@@ -92,11 +92,11 @@ class RedfishClient:
             if state.power is BmcPowerState.OFF:
                 return AcceptedReset(sent="", already=True, note=f"nothing was sent: the system is {state.power_text}")
             if state.power is not BmcPowerState.ON:
-                raise Transient(f"{self.line.where}: {choice.value} is not sent while power is {state.power_text!r}")
+                raise Transient(f"{self.channel.where}: {choice.value} is not sent while power is {state.power_text!r}")
         what = f"reset {choice.value}"
         answer = await self._post(system, {"ResetType": choice.value}, leave_by)
         if answer.status == 202:
-            end = await follow(self.line, answer, what=what, limits=self._limits)
+            end = await follow(self.channel, answer, what=what, limits=self._limits)
             return AcceptedReset(choice.value, settled=end.settled, note="; ".join(filter(None, (note, end.said))))
         if answer.ok:
             return AcceptedReset(choice.value, note=note)
@@ -106,11 +106,11 @@ class RedfishClient:
 
     async def _post(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> BmcResponse:
         """Send an action without If-Match, or with it if the BMC requires it (428 and 412: nothing was done)."""
-        answer = await self.line.ask("POST", system.reset_path, body=body, leave_by=leave_by)
+        answer = await self.channel.send("POST", system.reset_path, body=body, leave_by=leave_by)
         if answer.status in PRECONDITION:
             etag = (await self._read_path(system.path, system.state.device_id)).state.etag or "*"
             headers = {"If-Match": etag}
-            answer = await self.line.ask("POST", system.reset_path, body=body, headers=headers, leave_by=leave_by)
+            answer = await self.channel.send("POST", system.reset_path, body=body, headers=headers, leave_by=leave_by)
         return answer
 
     async def _already(
@@ -118,17 +118,17 @@ class RedfishClient:
     ) -> AcceptedReset:
         """Read the system: the answer means that the state is reached, or that the action is impossible now."""
         state = await self.system(device_id)
-        said = clean(error_text(answer.hints()), hide=self.line.secrets)
+        said = clean(error_text(answer.hints()), hide=self.channel.secrets)
         if state.power is _TARGET_POWER[wanted]:
             return AcceptedReset(choice.value, already=True, note=said)
         raise Transient(
-            f"{self.line.where}: reset {choice.value} was refused while power is {state.power_text!r}: {said}"
+            f"{self.channel.where}: reset {choice.value} was refused while power is {state.power_text!r}: {said}"
         )
 
     async def _allowable(self, known: KnownSystem) -> tuple[str, ...] | None:
         """Return the ResetTypes in the system or its ActionInfo; None if neither lists them."""
         if known.allowable is None and known.system.action_info:
-            answer = await self.line.get(known.system.action_info)
+            answer = await self.channel.get(known.system.action_info)
             if answer.ok:
                 known.allowable = documents.action_values(answer.document())
         return known.allowable
@@ -137,10 +137,10 @@ class RedfishClient:
         self, device_id: str, wanted: BootOverride, leave_by: float | None = None
     ) -> BootOverride:
         """See `BootControl.set_boot_override`."""
-        leave_by = self.line.leave_by() if leave_by is None else leave_by
+        leave_by = self.channel.leave_by() if leave_by is None else leave_by
         system = await self._read(device_id)
         if system.state.boot is None:
-            raise Unsupported(f"{self.line.where}: system {system.state.device_id} has no boot override")
+            raise Unsupported(f"{self.channel.where}: system {system.state.device_id} has no boot override")
         mode = wanted.mode or system.state.boot.mode or DEFAULT_BOOT_MODE
         fields = {"Enabled": wanted.enabled, "Target": wanted.target}
         boot = {f"BootSourceOverride{name}": value for name, value in fields.items() if value is not None}
@@ -155,7 +155,7 @@ class RedfishClient:
 
     async def disable_boot_override(self, device_id: str, leave_by: float | None = None) -> BootOverride:
         """See `BootControl.disable_boot_override`."""
-        leave_by = self.line.leave_by() if leave_by is None else leave_by
+        leave_by = self.channel.leave_by() if leave_by is None else leave_by
         refused: Unsupported | None = None
         kept: BootOverride | None = None
         for wanted in BOOT_DISABLE:
@@ -168,7 +168,7 @@ class RedfishClient:
                 return kept
         if kept is not None:
             return kept
-        raise refused or Unsupported(f"{self.line.where}: no way to disable the boot override")
+        raise refused or Unsupported(f"{self.channel.where}: no way to disable the boot override")
 
     async def _patch(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> None:
         """PATCH the system, or its settings object if the system itself rejects changes."""
@@ -178,18 +178,18 @@ class RedfishClient:
                 return await self._patch_path(path, body, leave_by)
             except Unsupported as error:
                 refused = refused or error
-        raise refused or Unsupported(f"{self.line.where}: system {system.state.device_id} takes no changes")
+        raise refused or Unsupported(f"{self.channel.where}: system {system.state.device_id} takes no changes")
 
     async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float) -> None:
         """Try the If-Match rows, from the one that worked last; 412 and 428 mean that nothing was done."""
         rows = range(self._if_match, self._if_match + len(IF_MATCH))
         for row in (row % len(IF_MATCH) for row in rows):
             headers = await self._if_match_header(path, row)
-            answer = await self.line.ask("PATCH", path, body=body, headers=headers, leave_by=leave_by)
+            answer = await self.channel.send("PATCH", path, body=body, headers=headers, leave_by=leave_by)
             if answer.status not in PRECONDITION:
                 break
         if answer.status == 202:
-            await follow(self.line, answer, what="boot override", limits=self._limits)
+            await follow(self.channel, answer, what="boot override", limits=self._limits)
         elif not answer.ok:
             raise self._refusal(answer, "boot override")
         self._if_match = row
@@ -198,7 +198,7 @@ class RedfishClient:
         form = IF_MATCH[row]
         if form is None:
             return {}
-        answer = await self.line.get(path)
+        answer = await self.channel.get(path)
         etag = documents.etag_of(answer.hints(), answer)
         return {"If-Match": form(etag) if etag else "*"}
 
@@ -227,17 +227,17 @@ class RedfishClient:
                 pass
         found = documents.members(await self._document(SYSTEMS, "the list of systems"))
         if not found:
-            raise Transient(f"{self.line.where} lists no systems (a BMC that is starting may not have them yet)")
+            raise Transient(f"{self.channel.where} lists no systems (a BMC that is starting may not have them yet)")
         if device_id in found:
             return await self._read_path(found[device_id], device_id)
         if device_id == DEFAULT_DEVICE and len(found) == 1:
             ((only, path),) = found.items()
             return await self._read_path(path, only)
         listed = clean(", ".join(sorted(found)))
-        raise Rejected(f"{self.line.where} has no system {device_id!r}; set deviceID to one of: {listed}")
+        raise Rejected(f"{self.channel.where} has no system {device_id!r}; set deviceID to one of: {listed}")
 
     async def _read_path(self, path: str, device_id: str) -> SystemReading:
-        answer = await self.line.get(path)
+        answer = await self.channel.get(path)
         if not answer.ok:
             raise self._refusal(answer, f"system {device_id}", changes=False)
         document = answer.document()
@@ -245,10 +245,10 @@ class RedfishClient:
         return documents.system(document, path=path, device_id=device_id, etag=etag)
 
     async def _document(self, path: str, what: str) -> Mapping[str, Any]:
-        answer = await self.line.get(path)
+        answer = await self.channel.get(path)
         if not answer.ok:
             raise self._refusal(answer, what, changes=False)
         return answer.document()
 
     def _refusal(self, answer: BmcResponse, what: str, *, changes: bool = True) -> Failure:
-        return failure_of(answer, what=what, where=self.line.where, changes=changes, hide=self.line.secrets)
+        return failure_of(answer, what=what, where=self.channel.where, changes=changes, hide=self.channel.secrets)

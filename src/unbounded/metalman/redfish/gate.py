@@ -21,14 +21,14 @@ class BmcGate:
         self._breaker = CircuitBreaker()
 
     @asynccontextmanager
-    async def turn(self, *, within_s: float) -> AsyncIterator[None]:
+    async def call(self, *, within_s: float) -> AsyncIterator[None]:
         """Hold the BMC for one call; exceptions inside show whether it answered.
 
         Raises:
             CircuitOpen: at once, also for waiting callers when the circuit opens.
             Busy: the turn did not come within `within_s`.
         """
-        self._admit()
+        self._check_circuit()
         try:
             async with asyncio.timeout(within_s):
                 await self._lock.acquire()
@@ -37,24 +37,24 @@ class BmcGate:
                 f"{self._origin} was busy with other requests for {within_s:g} s; nothing was sent"
             ) from error
         try:
-            self._admit()
-            self._breaker.asking()
+            self._check_circuit()
+            self._breaker.call_started()
             try:
                 yield
             except (BmcUnreachable, BmcAnswerLost) as silence:
-                self._breaker.silent(_now(), str(silence))
+                self._breaker.call_unanswered(_now(), str(silence))
                 raise
             except Failure:
-                self._breaker.answered()
+                self._breaker.call_answered()
                 raise
             except BaseException:
-                self._breaker.abandoned()
+                self._breaker.call_abandoned()
                 raise
-            self._breaker.answered()
+            self._breaker.call_answered()
         finally:
             self._lock.release()
 
-    def _admit(self) -> None:
+    def _check_circuit(self) -> None:
         now = _now()
         pause = self._breaker.pause(now)
         if pause is None:

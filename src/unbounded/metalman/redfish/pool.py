@@ -38,7 +38,7 @@ class PooledClient:
         Raises:
             PasswordRejected: it was rejected, and the Secret is unchanged.
         """
-        refused = self.client.line.refused
+        refused = self.client.channel.refused
         version = self.secrets.setdefault(access.secret, access.secret_version)
         if not refused:
             self.secrets[access.secret] = access.secret_version
@@ -48,7 +48,7 @@ class PooledClient:
         return False
 
     def unused_s(self, now: float) -> float:
-        return now - self.client.line.last_used
+        return now - self.client.channel.last_used
 
 
 def _key(access: BmcAccount) -> Key:
@@ -66,24 +66,24 @@ class BmcPool:
         self._entries: dict[Key, PooledClient] = {}
         self._gates: WeakValueDictionary[str, BmcGate] = WeakValueDictionary()
         self._session: aiohttp.ClientSession | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._cleanup: asyncio.Task[None] | None = None
         self._used = asyncio.Event()
-        self._parting: asyncio.Queue[tuple[float, BmcChannel]] = asyncio.Queue()
+        self._releases: asyncio.Queue[tuple[float, BmcChannel]] = asyncio.Queue()
 
     async def __aenter__(self) -> Self:
         self._session = new_session()
-        self._keeper = asyncio.create_task(self._keep_house(), name="redfish sessions")
+        self._cleanup = asyncio.create_task(self._run_cleanup(), name="redfish sessions")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._keeper is not None:
-                self._keeper.cancel()
-                await asyncio.wait({self._keeper})
-            lines = [entry.client.line for entry in self._entries.values()]
-            await asyncio.gather(*(line.hang_up() for line in lines if line.has_session))
+            if self._cleanup is not None:
+                self._cleanup.cancel()
+                await asyncio.wait({self._cleanup})
+            channels = [entry.client.channel for entry in self._entries.values()]
+            await asyncio.gather(*(channel.delete_session() for channel in channels if channel.has_session))
         finally:
             self._entries.clear()
             if self._session is not None:
@@ -133,65 +133,65 @@ class BmcPool:
             raise RuntimeError("the pool is used outside of `async with`")
         return Http(self._session, endpoint_of(access.url), tls, self.limits)
 
-    async def hang_up(self, access: BmcAccount) -> None:
+    async def delete_session(self, access: BmcAccount) -> None:
         """Delete the session of that account, if there is one."""
         entry = self._entries.get(_key(access))
         if entry is not None:
-            await entry.client.line.hang_up()
+            await entry.client.channel.delete_session()
 
-    def part(self, url: str) -> None:
+    def release_soon(self, url: str) -> None:
         """Delete the sessions of a BMC soon, unless they are used until then; called when a piece of work has ended.
 
         The deletion is soon enough to use the sessions' open connections, so that it needs no new one.
         """
         origin = endpoint_of(url).origin
-        due = asyncio.get_running_loop().time() + self.limits.part_s
+        due = asyncio.get_running_loop().time() + self.limits.release_s
         for (where, *_), entry in self._entries.items():
-            if where == origin and entry.client.line.has_session:
-                self._parting.put_nowait((due, entry.client.line))
+            if where == origin and entry.client.channel.has_session:
+                self._releases.put_nowait((due, entry.client.channel))
 
-    async def _keep_house(self) -> None:
+    async def _run_cleanup(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep())
-            tasks.create_task(self._see_off())
+            tasks.create_task(self._delete_idle())
+            tasks.create_task(self._delete_released())
 
-    async def _see_off(self) -> None:
-        """Delete the sessions of ended work when they are due, in the order of the calls of `part`."""
+    async def _delete_released(self) -> None:
+        """Delete the sessions of ended work when they are due, in the order of the calls of `release_soon`."""
         places = asyncio.Semaphore(CONCURRENT_DELETIONS)
 
-        async def one(line: BmcChannel) -> None:
+        async def one(channel: BmcChannel) -> None:
             async with places:
-                await line.hang_up(unused_s=self.limits.part_s, in_a_hurry=False)
+                await channel.delete_session(unused_s=self.limits.release_s, is_urgent=False)
 
         async with asyncio.TaskGroup() as tasks:
             while True:
-                due, line = await self._parting.get()
+                due, channel = await self._releases.get()
                 await asyncio.sleep(due - asyncio.get_running_loop().time())
-                tasks.create_task(one(line))
+                tasks.create_task(one(channel))
 
-    async def _keep(self) -> None:
+    async def _delete_idle(self) -> None:
         """Delete idle sessions, and forget clients that were not used for long."""
         while True:
             await self._used.wait()
             await asyncio.sleep(self.limits.idle_s / 4)
             now = asyncio.get_running_loop().time()
             idle = [entry for entry in self._entries.values() if entry.unused_s(now) >= self.limits.idle_s]
-            await self._hang_up(idle, unused_s=self.limits.idle_s)
+            await self._delete_sessions(idle, unused_s=self.limits.idle_s)
             for key, entry in list(self._entries.items()):
-                if entry.unused_s(now) >= self.limits.forget_s and not entry.client.line.refused:
+                if entry.unused_s(now) >= self.limits.forget_s and not entry.client.channel.refused:
                     del self._entries[key]
-            if len(idle) == len(self._entries) and not any(entry.client.line.has_session for entry in idle):
+            if len(idle) == len(self._entries) and not any(entry.client.channel.has_session for entry in idle):
                 self._used.clear()
 
-    async def _hang_up(self, entries: list[PooledClient], *, unused_s: float) -> None:
+    async def _delete_sessions(self, entries: list[PooledClient], *, unused_s: float) -> None:
         """Delete the sessions that were not used for `unused_s`, a few at a time."""
         places = asyncio.Semaphore(CONCURRENT_DELETIONS)
 
-        async def one(line: BmcChannel) -> None:
+        async def one(channel: BmcChannel) -> None:
             async with places:
-                await line.hang_up(unused_s=unused_s, in_a_hurry=False)
+                await channel.delete_session(unused_s=unused_s, is_urgent=False)
 
-        await asyncio.gather(*(one(entry.client.line) for entry in entries if entry.client.line.has_session))
+        await asyncio.gather(*(one(entry.client.channel) for entry in entries if entry.client.channel.has_session))
 
 
 class PooledBmc:
@@ -215,4 +215,4 @@ class PooledBmc:
 
     async def close(self) -> None:
         """Delete the session now; other users of the BMC log in again when they need it."""
-        await self._pool.hang_up(self._access)
+        await self._pool.delete_session(self._access)

@@ -154,9 +154,9 @@ class BmcLimits:
     task_poll_s: float = 0.5  # until the first read of a task; later pauses grow to task_poll_max_s
     task_poll_max_s: float = 3.0
     close_s: float = 2.0  # deletion of a session, also after cancellation
-    part_call_s: float = 10.0  # the same if no caller waits
+    release_call_s: float = 10.0  # the same if no caller waits
     # from the end of work to the deletion of its session: longer than most polls, shorter than a keep-alive
-    part_s: float = 2.0
+    release_s: float = 2.0
     idle_s: float = 15.0  # until an unused session is deleted
     forget_s: float = 900.0  # until an unused client is forgotten
 

@@ -21,7 +21,7 @@ class TaskEnd:
     said: str = ""
 
 
-async def follow(line: BmcChannel, accepted: BmcResponse, *, what: str, limits: BmcLimits) -> TaskEnd:
+async def follow(channel: BmcChannel, accepted: BmcResponse, *, what: str, limits: BmcLimits) -> TaskEnd:
     """Poll the task until it ends; between polls the BMC is free for other calls.
 
     Returns:
@@ -43,18 +43,18 @@ async def follow(line: BmcChannel, accepted: BmcResponse, *, what: str, limits: 
         pause_s = min(pause_s * SLOWER, limits.task_poll_max_s)
         try:
             async with asyncio.timeout_at(deadline):
-                answer = await line.get(monitor)
+                answer = await channel.get(monitor)
         except TimeoutError:
             if not told:  # else the task ran at its last answer, and only the limit cuts this poll off
-                trouble = Transient(f"{line.where}: looking at the task took too long")
+                trouble = Transient(f"{channel.where}: looking at the task took too long")
             break
         except Transient as error:
             trouble = error
             continue
         if answer.status in (429, 503):
-            trouble = Transient(f"{line.where}: the task cannot be read ({answer.status})")
+            trouble = Transient(f"{channel.where}: the task cannot be read ({answer.status})")
             continue
-        view, trouble = documents.task(answer, where=line.where, hide=line.secrets), None
+        view, trouble = documents.task(answer, where=channel.where, hide=channel.secrets), None
         said = view.said or said
         if isinstance(view.failure, Uncertain) and resource:
             monitor = resource.pop()  # the monitor cannot report (gone, or an error of its own): the Task may
@@ -65,5 +65,5 @@ async def follow(line: BmcChannel, accepted: BmcResponse, *, what: str, limits: 
             return TaskEnd(settled=True, said=said)
         told = True
     if trouble is not None:
-        raise Uncertain(f"{line.where}: {what} was accepted, and its task could not be followed") from trouble
+        raise Uncertain(f"{channel.where}: {what} was accepted, and its task could not be followed") from trouble
     return TaskEnd(settled=False, said=said or f"its task still ran after {limits.task_s:g} s")
