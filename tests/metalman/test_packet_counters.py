@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from unbounded.kube.logs import Log
-from unbounded.metalman.packet_counters import LOG_EVERY_S, REMEMBERED_THINGS, PacketCounters, RateLimit
+from unbounded.metalman.packet_counters import LOG_EVERY_S, REMEMBERED_THINGS, PacketCounters, RepeatFilter
 
 
 def test_a_flood_is_counted_whole_and_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
@@ -31,14 +31,14 @@ def test_a_flood_is_counted_whole_and_logged_now_and_then(caplog: pytest.LogCapt
 
 def test_a_finding_is_passed_on_once_and_again_later() -> None:
     now = [0.0]
-    once = RateLimit(lambda: now[0], again_after_s=60)
+    once = RepeatFilter(lambda: now[0], again_after_s=60)
     assert [once.allows("a"), once.allows("a"), once.allows("b")] == [True, False, True]
     now[0] = 61
     assert once.allows("a")
 
 
 def test_only_so_many_findings_are_remembered() -> None:
-    once = RateLimit(lambda: 0.0)
+    once = RepeatFilter(lambda: 0.0)
     assert all(once.allows(number) for number in range(REMEMBERED_THINGS + 1))
     assert once.allows(0)
     assert not once.allows(REMEMBERED_THINGS)

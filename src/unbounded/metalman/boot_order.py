@@ -30,7 +30,7 @@ class BootOrder:
         self._read: dict[str, BootOverride | None] = {}  # by UID of the Machine, from the last reading
         self._targets: dict[str, Targets] = {}
 
-    def saw(self, machine: Machine, state: SystemState) -> None:
+    def record(self, machine: Machine, state: SystemState) -> None:
         """Record a reading of the BMC."""
         self._read[machine.metadata.uid] = state.boot
         self._targets[machine.metadata.uid] = state.boot_targets

@@ -151,15 +151,15 @@ class LeaderTerm:
         """Run an engine for each site, from its first Machine or running operation on."""
         sites: set[str] = set()
 
-        def seen(site: str | None) -> None:
+        def run_site(site: str | None) -> None:
             if site is not None and site not in sites:
                 sites.add(site)
                 engines.create_task(self._engine(pool, access, sharing, site, epoch).run(), name=f"site {site}")
 
         async with asyncio.TaskGroup() as engines:
             with (
-                self.caches.machines.subscribed(lambda _old, new: seen(_site_of_machine(new))),
-                self.caches.operations.subscribed(lambda _old, new: seen(_site_of_operation(new))),
+                self.caches.machines.subscribed(lambda _old, new: run_site(_site_of_machine(new))),
+                self.caches.operations.subscribed(lambda _old, new: run_site(_site_of_operation(new))),
             ):
                 await asyncio.Event().wait()
 

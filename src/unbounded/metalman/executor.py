@@ -249,7 +249,7 @@ class RedfishExecutor:
             state = await self._pool.bmc(access).system()
         except Rejected as error:
             raise await self._refusal(machine, access, error) from error
-        self._boot_order.saw(machine, state)
+        self._boot_order.record(machine, state)
         return state
 
     async def _refusal(self, machine: Machine, access: BmcAccount, error: Rejected) -> Refusal | NotDone:

@@ -37,7 +37,7 @@ class PacketCounters:
         self._log.info(self._text, reason=reason, times=seen - before, **facts)
 
 
-class RateLimit:
+class RepeatFilter:
     """Rate limit for each thing, with a limit on the remembered things."""
 
     def __init__(self, clock: Callable[[], float], *, again_after_s: float = 60.0) -> None:

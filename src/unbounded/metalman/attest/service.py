@@ -32,7 +32,7 @@ from unbounded.metalman.attest.chain import TrustedRoots
 from unbounded.metalman.attest.challenge import BadNonce, BadProof, Challenges, ChallengeSubject
 from unbounded.metalman.attest.credential import make_credential
 from unbounded.metalman.attest.messages import AttestationRequest, InvalidAttestationRequest, parse_request, to_json
-from unbounded.metalman.attest.trust import EndorsementKeyRejected, TrustedKey, trust
+from unbounded.metalman.attest.trust import EndorsementKeyRejected, TrustedEndorsementKey, trust
 from unbounded.metalman.http.ports import ReportAnswer
 
 SAME_TOKEN_S: Final = 600.0  # a sixth of the token's lifetime
@@ -148,7 +148,7 @@ class AttestationService:
         return ReportAnswer(200, to_json(_sealed(request, token.text.reveal(), facts.ca_pem)))
 
     async def _token(
-        self, live: Machine, raw: Mapping[str, Any], request: AttestationRequest, trusted: TrustedKey
+        self, live: Machine, raw: Mapping[str, Any], request: AttestationRequest, trusted: TrustedEndorsementKey
     ) -> MachineToken:
         """Return the recently issued token, or issue a new one."""
         uid, at = live.metadata.uid, asyncio.get_running_loop().time()
@@ -168,10 +168,12 @@ class AttestationService:
         self._given[uid] = _IssuedToken(token, trusted.fingerprint, at)
         log.info("machine attested", machine=live.name, key=trusted.fingerprint, proven=bool(request.nonce))
         if trusted.first:
-            self._tell(live, "Normal", PINNED, f"endorsement key {trusted.fingerprint} is trusted from now on")
+            self._emit_event(live, "Normal", PINNED, f"endorsement key {trusted.fingerprint} is trusted from now on")
         return token
 
-    def _status(self, raw: Mapping[str, Any], request: AttestationRequest, trusted: TrustedKey) -> dict[str, Any]:
+    def _status(
+        self, raw: Mapping[str, Any], request: AttestationRequest, trusted: TrustedEndorsementKey
+    ) -> dict[str, Any]:
         """Return the status to write with the id of the token; without a proof it does not mention the TPM."""
         status: dict[str, Any] = {"tpm": {"ekPublicKey": request.ek.pem}} if trusted.first else {}
         if request.nonce:
@@ -190,7 +192,7 @@ class AttestationService:
     async def _refuse(self, live: Machine, refusal: EndorsementKeyRejected) -> None:
         """Report a rejected key on the Machine; an unchanged condition is not written again."""
         log.warning("endorsement key refused", error=refusal, machine=live.name)
-        self._tell(live, "Warning", REFUSED, str(refusal))
+        self._emit_event(live, "Warning", REFUSED, str(refusal))
 
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
             changed = self._condition(raw, ConditionStatus.FALSE, refusal.reason, str(refusal))
@@ -199,7 +201,7 @@ class AttestationService:
         with suppress(Conflict):
             await self._writer.update(live.name, change, uid=live.metadata.uid)
 
-    def _tell(self, machine: Machine, kind: str, reason: str, text: str) -> None:
+    def _emit_event(self, machine: Machine, kind: str, reason: str, text: str) -> None:
         if self._events is not None:
             self._events.event(object_reference(MACHINES, machine), kind, reason, text)
 

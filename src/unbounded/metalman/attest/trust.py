@@ -28,7 +28,7 @@ class EndorsementKeyRejected(Exception):
 
 
 @dataclass(frozen=True)
-class TrustedKey:
+class TrustedEndorsementKey:
     """Trusted key.
 
     Args:
@@ -41,7 +41,9 @@ class TrustedKey:
     maker: str = ""
 
 
-def trust(machine: Machine, request: AttestationRequest, roots: TrustedRoots | None, at: datetime) -> TrustedKey:
+def trust(
+    machine: Machine, request: AttestationRequest, roots: TrustedRoots | None, at: datetime
+) -> TrustedEndorsementKey:
     """Decide about the endorsement key of a request.
 
     Raises:
@@ -61,7 +63,7 @@ def trust(machine: Machine, request: AttestationRequest, roots: TrustedRoots | N
             f"the TPM's endorsement key is {seen}, and {known or 'none that can be read'} is pinned in "
             "status.tpm.ekPublicKey; if the TPM was exchanged on purpose, remove that",
         )
-    return TrustedKey(first=known != seen, fingerprint=seen, maker=_maker(request, roots, at))
+    return TrustedEndorsementKey(first=known != seen, fingerprint=seen, maker=_maker(request, roots, at))
 
 
 def _enrolled(machine: Machine) -> str:

@@ -31,7 +31,7 @@ from unbounded.metalman.dhcp.model import (
 )
 from unbounded.metalman.dhcp.options import MalformedDhcpPacket
 from unbounded.metalman.dhcp.packet import decode
-from unbounded.metalman.packet_counters import PacketCounters, RateLimit
+from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 from unbounded.metalman.sockets import udp_socket
 
 BROADCAST: Final = "255.255.255.255"
@@ -83,7 +83,7 @@ class DhcpServer:
         self._report = report
         self._listener = listener
         self._tally = PacketCounters(log, clock)
-        self._once = RateLimit(clock)
+        self._once = RepeatFilter(clock)
         self._raw: socket.socket | None = None
         self.ports: dict[SocketRole, int] = {}  # filled once the server listens
 

@@ -24,7 +24,7 @@ from unbounded.metalman.http.rate_check import MINIMUM_RATE, MinimumRate
 from unbounded.metalman.http.reports import cloud_init_event, progress_report
 from unbounded.metalman.http.sending import RETRY_AFTER_S, Sender
 from unbounded.metalman.http.targets import HttpRoute, HttpTarget, parse_target
-from unbounded.metalman.packet_counters import PacketCounters, RateLimit
+from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 FILES_OF_ONE: Final = 3  # open files of a connection during a transfer
 SPARE_FILES: Final = 256
@@ -59,7 +59,7 @@ class HttpServer:
         self._boots = boots
         clock = asyncio.get_running_loop().time
         self._tally = PacketCounters(log, clock, "request not served")
-        self._once = RateLimit(clock)
+        self._once = RepeatFilter(clock)
         self._metrics = HttpMetrics(registry)
         self._file_sender = FileSender(places_of_one=settings.most_transfers_of_one, least=settings.least)
         self._sender = Sender(self._file_sender, self._metrics, self._tally, settings.body_s)
@@ -82,22 +82,22 @@ class HttpServer:
         Raises:
             OSError: the port is taken, or the address does not belong to this host.
         """
-        wanted = self._settings
-        room = open_files(wanted.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
+        settings = self._settings
+        room = open_files(settings.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
         connections = LimitedListener(
             self._handle,
             self._tally,
-            most=min(wanted.most_connections, room // FILES_OF_ONE),
-            most_of_one=wanted.most_connections_of_one,
+            most=min(settings.most_connections, room // FILES_OF_ONE),
+            most_of_one=settings.most_connections_of_one,
             is_trusted=self._is_trusted,
-            keepalive_timeout=wanted.idle_s,
-            lingering_time=min(wanted.body_s, 5.0),
+            keepalive_timeout=settings.idle_s,
+            lingering_time=min(settings.body_s, 5.0),
             auto_decompress=False,
         )
         self._metrics.watch(lambda: self._file_sender.open, lambda: connections.count)
         loop = asyncio.get_running_loop()
         async with self._file_sender.running():
-            listener = await loop.create_server(connections, wanted.bind_address, wanted.port, backlog=BACKLOG)
+            listener = await loop.create_server(connections, settings.bind_address, settings.port, backlog=BACKLOG)
             self.port = listener.sockets[0].getsockname()[1]
             log.info("serving HTTP", port=self.port)
             try:
@@ -121,44 +121,44 @@ class HttpServer:
         return response
 
     async def _answer(self, request: web.BaseRequest, client: str) -> web.StreamResponse:
-        asked = parse_target(request.raw_path)
-        if asked is None:
+        target = parse_target(request.raw_path)
+        if target is None:
             self._tally.count("not a name", source=client)
             return await self._sender.short(request, responses.not_found())
-        allowed = ("GET", "HEAD") if asked.route is HttpRoute.FILE else ("POST",)
+        allowed = ("GET", "HEAD") if target.route is HttpRoute.FILE else ("POST",)
         if request.method not in allowed:
             refusal = responses.text_response(405, "method not allowed\n", Allow=", ".join(allowed))
             return await self._sender.short(request, refusal)
-        if asked.route is HttpRoute.FILE:
-            return await self._file(request, client, asked)
-        return await self._sender.short(request, await self._handle_report(request, client, asked))
+        if target.route is HttpRoute.FILE:
+            return await self._file(request, client, target)
+        return await self._sender.short(request, await self._handle_report(request, client, target))
 
-    async def _file(self, request: web.BaseRequest, client: str, asked: HttpTarget) -> web.StreamResponse:
+    async def _file(self, request: web.BaseRequest, client: str, target: HttpTarget) -> web.StreamResponse:
         try:
             async with asyncio.timeout(FIND_S):
-                found = await self._boots.file(client, asked.prefix, asked.path)
+                found = await self._boots.file(client, target.prefix, target.path)
         except TimeoutError:
             found = NotReadyYet(RETRY_AFTER_S, "not there yet")
         except Exception:
-            return await self._sender.short(request, self._internal_error(client, asked))
+            return await self._sender.short(request, self._internal_error(client, target))
         if isinstance(found, NotReadyYet):
             return await self._sender.short(request, responses.retry_later(found.retry_after_s, found.text))
         if isinstance(found, FileRejected):
-            self._tally.count("refused", source=client, path=asked.path, why=found.text)
+            self._tally.count("refused", source=client, path=target.path, why=found.text)
             return await self._sender.short(request, responses.rejected(found))
         response, to_its_end = await self._sender.file(request, client, found)
         if to_its_end:  # in a task, so that the client's next request does not wait for the status write
-            task = asyncio.create_task(self._notify_sent(client, asked))
+            task = asyncio.create_task(self._notify_sent(client, target))
             self._notifications.add(task)
             task.add_done_callback(self._notifications.discard)
         return response
 
-    async def _notify_sent(self, client: str, asked: HttpTarget) -> None:
+    async def _notify_sent(self, client: str, target: HttpTarget) -> None:
         try:
             async with asyncio.timeout(REPORT_S):
-                await self._boots.served(client, asked.prefix, asked.path)
+                await self._boots.served(client, target.prefix, target.path)
         except Exception:
-            self._internal_error(client, asked)
+            self._internal_error(client, target)
 
     async def _finish_notifications(self) -> None:
         if self._notifications:
@@ -166,22 +166,22 @@ class HttpServer:
             for task in late:
                 task.cancel()
 
-    async def _handle_report(self, request: web.BaseRequest, client: str, asked: HttpTarget) -> web.Response:
+    async def _handle_report(self, request: web.BaseRequest, client: str, target: HttpTarget) -> web.Response:
         """Pass a report on, and return its answer."""
         body = await body_of(request, self._settings.body_s)
         if isinstance(body, web.Response):
             return body
         try:
             async with asyncio.timeout(REPORT_S):
-                return await self._pass_on(client, asked, body)
+                return await self._pass_on(client, target, body)
         except TimeoutError:
             return responses.retry_later(RETRY_AFTER_S, "not done in time")
         except Exception:
-            return self._internal_error(client, asked)
+            return self._internal_error(client, target)
 
-    async def _pass_on(self, client: str, asked: HttpTarget, body: bytes) -> web.Response:
-        prefix = asked.prefix or ""
-        match asked.route:
+    async def _pass_on(self, client: str, target: HttpTarget, body: bytes) -> web.Response:
+        prefix = target.prefix or ""
+        match target.route:
             case HttpRoute.ATTEST:
                 return responses.outcome(await self._boots.attest(client, prefix, body))
             case HttpRoute.DISABLE:
@@ -201,11 +201,11 @@ class HttpServer:
             case HttpRoute.FILE:
                 raise ValueError("a file is not posted to")
 
-    def _internal_error(self, client: str, asked: HttpTarget) -> web.Response:
+    def _internal_error(self, client: str, target: HttpTarget) -> web.Response:
         """Return the answer to a bug, ours or of `boots`; called while the exception is handled."""
         self._tally.counts["failed"] += 1
-        if self._once.allows((asked.route, asked.path)):  # many hosts request the same path
-            log.exception("a request failed", source=client, path=asked.path)
+        if self._once.allows((target.route, target.path)):  # many hosts request the same path
+            log.exception("a request failed", source=client, path=target.path)
         return responses.text_response(500, "internal error\n")
 
 

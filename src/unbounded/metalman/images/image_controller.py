@@ -115,40 +115,40 @@ class ImageController:
 
     def states(self, machine: Machine) -> tuple[ImageState, ...]:
         """Return the state of each image of a Machine."""
-        wants = references_of(machine, self._defaults)
-        return () if wants is None else tuple(self._state(want, wants) for want in wants.both())
+        refs = references_of(machine, self._defaults)
+        return () if refs is None else tuple(self._state(ref, refs) for ref in refs.both())
 
     def _now(self, machine: Machine) -> BootImages | NotReadyYet:
-        wants = references_of(machine, self._defaults)
-        if wants is None:
+        refs = references_of(machine, self._defaults)
+        if refs is None:
             return NotReadyYet(RETRY_S, f"Machine {machine.name} has no spec.pxe")
-        netboot, disk = self._entries.get(wants.netboot), self._entries.get(wants.disk)
+        netboot, disk = self._entries.get(refs.netboot), self._entries.get(refs.disk)
         metadata = netboot.read.get(ImageUse.NETBOOT) if netboot is not None else None
-        digest = disk.read.get(wants.disk_use) if disk is not None else None
+        digest = disk.read.get(refs.disk_use) if disk is not None else None
         if not isinstance(metadata, Metadata) or netboot is None or netboot.stored is None:
-            return self._not_yet(wants.netboot, wants)
+            return self._not_yet(refs.netboot, refs)
         if not isinstance(digest, str) or disk is None or disk.stored is None:
-            return self._not_yet(wants.disk, wants)
-        for want in wants.both():
-            if self._is_lost(want):
-                return self._not_yet(want, wants)
+            return self._not_yet(refs.disk, refs)
+        for ref in refs.both():
+            if self._is_lost(ref):
+                return self._not_yet(ref, refs)
         return BootImages(_image(netboot.stored), _image(disk.stored), metadata.loaders, digest)
 
-    def _not_yet(self, want: ImageReference, wants: ImageReferences) -> NotReadyYet:
-        state = self._state(want, wants)
+    def _not_yet(self, ref: ImageReference, refs: ImageReferences) -> NotReadyYet:
+        state = self._state(ref, refs)
         if state.problem is not None:
-            return NotReadyYet(RETRY_S, f"image {want.reference}: {state.problem.text}")
+            return NotReadyYet(RETRY_S, f"image {ref.reference}: {state.problem.text}")
         if state.progress is not None:
-            return NotReadyYet(RETRY_S, f"image {want.reference}: {state.progress.stage} {state.progress.percent} %")
-        return NotReadyYet(RETRY_S, f"image {want.reference}: it is being looked up")
+            return NotReadyYet(RETRY_S, f"image {ref.reference}: {state.progress.stage} {state.progress.percent} %")
+        return NotReadyYet(RETRY_S, f"image {ref.reference}: it is being looked up")
 
-    def _state(self, want: ImageReference, wants: ImageReferences) -> ImageState:
-        held = self._entries.get(want, ImageEntry())
-        progress = next((one for one in self._store.pulls() if one.reference == _full(want.reference)), None)
-        wrong = next((one for use in wants.uses(want) if isinstance(one := held.read.get(use), ImageProblem)), None)
-        served = held.stored is not None and wrong is None
+    def _state(self, ref: ImageReference, refs: ImageReferences) -> ImageState:
+        entry = self._entries.get(ref, ImageEntry())
+        progress = next((one for one in self._store.pulls() if one.reference == _full(ref.reference)), None)
+        wrong = next((one for use in refs.uses(ref) if isinstance(one := entry.read.get(use), ImageProblem)), None)
+        served = entry.stored is not None and wrong is None
         return ImageState(
-            want, str(held.stored.digest) if held.stored and served else "", wrong or held.problem, progress
+            ref, str(entry.stored.digest) if entry.stored and served else "", wrong or entry.problem, progress
         )
 
     # ---- following the Machines
@@ -159,35 +159,35 @@ class ImageController:
             return
         name = changed.name
         ours = new is not None and self._site in (None, new.site)
-        wants = references_of(new, self._defaults) if new is not None and ours else None
+        refs = references_of(new, self._defaults) if new is not None and ours else None
         before = self._references.get(name)
-        if wants is None:
+        if refs is None:
             self._pinned.forget(name)
         if old is not None and running_boot(old) and new is not None and running_boot(new) != running_boot(old):
             self._changed.set()  # its pinned images may be removed
-        if wants == before:
+        if refs == before:
             return
-        kept = wants.both() if wants else ()
-        for want in before.both() if before else ():
-            if want not in kept:
-                self._unreference(want, name)
-        if wants is None:
+        kept = refs.both() if refs else ()
+        for ref in before.both() if before else ():
+            if ref not in kept:
+                self._unreference(ref, name)
+        if refs is None:
             self._references.pop(name, None)
         else:
-            self._references[name] = wants
-            for want in kept:
-                self._referenced_by.setdefault(want, set()).add(name)
-                self._controller.enqueue(want)
+            self._references[name] = refs
+            for ref in kept:
+                self._referenced_by.setdefault(ref, set()).add(name)
+                self._controller.enqueue(ref)
         self._changed.set()
         self._notify({name})
 
-    def _unreference(self, want: ImageReference, name: str) -> None:
-        names = self._referenced_by.get(want, set())
+    def _unreference(self, ref: ImageReference, name: str) -> None:
+        names = self._referenced_by.get(ref, set())
         names.discard(name)
         if not names:
-            self._referenced_by.pop(want, None)
-            if (held := self._entries.pop(want, None)) is not None:
-                held.dropped.set()
+            self._referenced_by.pop(ref, None)
+            if (entry := self._entries.pop(ref, None)) is not None:
+                entry.dropped.set()
 
     def _notify(self, names: set[str]) -> None:
         for name in names:
@@ -196,60 +196,60 @@ class ImageController:
 
     # ---- one image
 
-    async def _sync(self, want: ImageReference) -> float | None:
+    async def _sync(self, ref: ImageReference) -> float | None:
         """Pull the image that the reference resolves to now; return the seconds until the next time."""
-        if want not in self._referenced_by:
+        if ref not in self._referenced_by:
             return None
-        held = self._entries.setdefault(want, ImageEntry())
-        before = (held.stored, held.problem)
+        entry = self._entries.setdefault(ref, ImageEntry())
+        before = (entry.stored, entry.problem)
         try:
-            return await self._pull(want, held)
+            return await self._pull(ref, entry)
         except Failure as failure:
-            return self._failed(want, held, failure)
+            return self._failed(ref, entry, failure)
         except _UnreferencedError:
             self._changed.set()  # the pull may have succeeded in the last moment
             return None
         finally:
-            if before != (held.stored, held.problem):
-                self._notify(set(self._referenced_by.get(want, ())))
+            if before != (entry.stored, entry.problem):
+                self._notify(set(self._referenced_by.get(ref, ())))
 
-    async def _pull(self, want: ImageReference, held: ImageEntry) -> float | None:
+    async def _pull(self, ref: ImageReference, entry: ImageEntry) -> float | None:
         """Take the image on disk first, then the registry's; return the seconds until the next time."""
-        if held.stored is None and (found := self._store.find(want.reference, want.platform)) is not None:
-            await self._serve(want, held, found)
-        logins = await logins_of(self._api, want.secret, self._logins)
-        stored = await _unless_dropped(held.dropped, self._store.ensure(want.reference, want.platform, logins))
-        await self._serve(want, held, stored)
-        held.failures = 0
-        held.problem = (
+        if entry.stored is None and (found := self._store.find(ref.reference, ref.platform)) is not None:
+            await self._serve(ref, entry, found)
+        logins = await logins_of(self._api, ref.secret, self._logins)
+        stored = await _unless_dropped(entry.dropped, self._store.ensure(ref.reference, ref.platform, logins))
+        await self._serve(ref, entry, stored)
+        entry.failures = 0
+        entry.problem = (
             ImageProblem("its registry does not answer; what it meant last is used") if stored.stale else None
         )
         if stored.stale:
             return self._pace.after_failure.max_s
-        return None if want.is_immutable else self._pace.look_up_s
+        return None if ref.is_immutable else self._pace.look_up_s
 
-    async def _serve(self, want: ImageReference, held: ImageEntry, stored: Stored) -> None:
+    async def _serve(self, ref: ImageReference, entry: ImageEntry, stored: Stored) -> None:
         """Serve the stored image from now on, and read it for the uses that Machines have for it."""
-        wanted = {use for name in self._referenced_by.get(want, ()) for use in self._references[name].uses(want)}
-        known = held.read if held.stored is not None and held.stored.digest == stored.digest else {}
+        uses = {use for name in self._referenced_by.get(ref, ()) for use in self._references[name].uses(ref)}
+        known = entry.read if entry.stored is not None and entry.stored.digest == stored.digest else {}
         root = stored.root / FOLDER
         read = dict(known)
-        for use in wanted - read.keys():
+        for use in uses - read.keys():
             read[use] = await asyncio.to_thread(partial(_read, root, use))
-        moved = held.stored is not None and held.stored.digest != stored.digest
-        held.stored, held.read = stored, read
+        moved = entry.stored is not None and entry.stored.digest != stored.digest
+        entry.stored, entry.read = stored, read
         if moved:
-            log.info("image has changed", image=want.reference, digest=str(stored.digest))
+            log.info("image has changed", image=ref.reference, digest=str(stored.digest))
             self._changed.set()
 
-    def _failed(self, want: ImageReference, held: ImageEntry, failure: Failure) -> float:
-        held.failures += 1
+    def _failed(self, ref: ImageReference, entry: ImageEntry, failure: Failure) -> float:
+        entry.failures += 1
         refused = isinstance(failure, _UNUSABLE)
-        again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(held.failures)
+        again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(entry.failures)
         problem = ImageProblem(str(failure), unusable=isinstance(failure, UnusableContent))
-        tell = log.debug if held.problem == problem else log.warning
-        tell("image not pulled", image=want.reference, why=str(failure), again_in_s=round(again_s, 1))
-        held.problem = problem
+        tell = log.debug if entry.problem == problem else log.warning
+        tell("image not pulled", image=ref.reference, why=str(failure), again_in_s=round(again_s, 1))
+        entry.problem = problem
         return again_s
 
     # ---- images whose files disappear
@@ -258,18 +258,18 @@ class ImageController:
         """Check images without a running boot too, so that conditions are true and the next boot finds its image."""
         while True:
             await asyncio.sleep(self._pace.check_s)
-            for want in tuple(self._entries):
-                self._is_lost(want)
+            for ref in tuple(self._entries):
+                self._is_lost(ref)
 
-    def _is_lost(self, want: ImageReference) -> bool:
+    def _is_lost(self, ref: ImageReference) -> bool:
         """Return whether the files of a served image are gone; if so, pull the image again."""
-        held = self._entries.get(want)
-        if held is None or held.stored is None or _image(held.stored).is_on_disk:
+        entry = self._entries.get(ref)
+        if entry is None or entry.stored is None or _image(entry.stored).is_on_disk:
             return False
-        log.warning("image has disappeared from the cache", image=want.reference, folder=str(held.stored.root))
-        held.stored, held.read, held.problem = None, {}, ImageProblem(LOST)
-        self._controller.enqueue(want)
-        self._notify(set(self._referenced_by.get(want, ())))
+        log.warning("image has disappeared from the cache", image=ref.reference, folder=str(entry.stored.root))
+        entry.stored, entry.read, entry.problem = None, {}, ImageProblem(LOST)
+        self._controller.enqueue(ref)
+        self._notify(set(self._referenced_by.get(ref, ())))
         return True
 
     # ---- letting go
@@ -290,12 +290,12 @@ class ImageController:
     def _used(self) -> set[Digest]:
         machines = filter(None, map(self._machines.get, self._references))
         used = self._pinned.used(machines)
-        for want in self._referenced_by:
-            held = self._entries.get(want)
-            if held is not None and held.stored is not None:
-                used.add(held.stored.digest)
+        for ref in self._referenced_by:
+            entry = self._entries.get(ref)
+            if entry is not None and entry.stored is not None:
+                used.add(entry.stored.digest)
             try:
-                found = self._store.find(want.reference, want.platform)
+                found = self._store.find(ref.reference, ref.platform)
             except UnusableContent:
                 continue
             if found is not None:

@@ -67,10 +67,10 @@ class ImageReferences:
     def disk_use(self) -> ImageUse:
         return ImageUse.DISK if self.netboot == self.disk else ImageUse.DISK_ALONE
 
-    def uses(self, want: ImageReference) -> tuple[ImageUse, ...]:
+    def uses(self, ref: ImageReference) -> tuple[ImageUse, ...]:
         """Return the purposes of one of the references."""
-        netboot = (ImageUse.NETBOOT,) if want == self.netboot else ()
-        return (*netboot, self.disk_use) if want == self.disk else netboot
+        netboot = (ImageUse.NETBOOT,) if ref == self.netboot else ()
+        return (*netboot, self.disk_use) if ref == self.disk else netboot
 
 
 @dataclass(frozen=True)

@@ -148,9 +148,9 @@ class BootTracker:
             return
         loads = 0
         if kind is FileRole.LOADER:
-            sight = self._tracked(request)
-            sight.loader = sight.loader or path
-            loads = int(path == sight.loader)
+            tracked = self._tracked(request)
+            tracked.loader = tracked.loader or path
+            loads = int(path == tracked.loader)
         served = self.served(request)
         self._note_milestone(
             request,
@@ -200,17 +200,17 @@ class BootTracker:
         self._note(request.machine, seen)
 
     def _tracked(self, request: BootRequest) -> TrackedBoot:
-        sight, boot = self._boots.get(request.machine), (request.uid, request.boot)
-        if sight is None or sight.boot != boot:
-            sight = self._boots[request.machine] = TrackedBoot(boot, duplicate_host.BootTrace())
-        return sight
+        tracked, boot = self._boots.get(request.machine), (request.uid, request.boot)
+        if tracked is None or tracked.boot != boot:
+            tracked = self._boots[request.machine] = TrackedBoot(boot, duplicate_host.BootTrace())
+        return tracked
 
     def _detect(self, request: BootRequest, event: duplicate_host.BootEvent) -> bool:
         """Return whether the event fits one host; end the boot if it shows two."""
-        sight = self._tracked(request)
-        result = duplicate_host.detect(sight.trace, event, self._index.identity_of(request.machine))
+        tracked = self._tracked(request)
+        result = duplicate_host.detect(tracked.trace, event, self._index.identity_of(request.machine))
         if not isinstance(result, duplicate_host.DuplicateHost):
-            sight.trace = result
+            tracked.trace = result
             return True
         log.warning("boot contested", machine=request.machine, boot=request.boot, why=result.why)
         self._note_milestone(request, NetbootMilestone.CONTESTED, message=result.why)

@@ -62,7 +62,7 @@ from unbounded.metalman.netboot.reservation_source import NetbootReservations
 from unbounded.metalman.netboot.status_writer import BootStatusWriter
 from unbounded.metalman.netboot.unpacked_sizes import UnpackedSizes
 from unbounded.metalman.netboot.user_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
-from unbounded.metalman.packet_counters import RateLimit
+from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 from unbounded.metalman.tftp.packet import ErrorCode
 from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
@@ -125,7 +125,7 @@ class NetbootSite:
         self._parts = parts
         self._library = ImageFiles()
         self._sizes = UnpackedSizes()
-        self._once = RateLimit(asyncio.get_running_loop().time)
+        self._once = RepeatFilter(asyncio.get_running_loop().time)
         self._index = BootIndex(lambda request: parts.key.prefix(request.uid, request.boot))
         self._writer = BootStatusWriter(
             parts.api, parts.machines, self._is_requested, now=parts.now, metrics=parts.metrics

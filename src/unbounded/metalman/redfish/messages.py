@@ -22,7 +22,7 @@ def error_text(document: Mapping[str, Any]) -> str:
     """Return ids and texts of a Redfish error (DSP0266, 8.6): the extended messages, else its code and message."""
     error = document.get("error")
     error = error if isinstance(error, Mapping) else document
-    return "; ".join(dict.fromkeys(extended(error))) or _said(error.get("code"), error.get("message"))
+    return "; ".join(dict.fromkeys(extended(error))) or _id_and_text(error.get("code"), error.get("message"))
 
 
 def extended(holder: Mapping[str, Any]) -> Iterator[str]:
@@ -31,12 +31,12 @@ def extended(holder: Mapping[str, Any]) -> Iterator[str]:
         found = holder.get(key)
         for message in found if isinstance(found, list) else [found]:
             if isinstance(message, Mapping):
-                said = _said(message.get("MessageId"), message.get("Message"))
-                if said:
-                    yield said
+                text = _id_and_text(message.get("MessageId"), message.get("Message"))
+                if text:
+                    yield text
             elif isinstance(message, str):
                 yield message
 
 
-def _said(identity: object, text: object) -> str:
+def _id_and_text(identity: object, text: object) -> str:
     return ": ".join(part for part in (identity, text) if isinstance(part, str) and part)
