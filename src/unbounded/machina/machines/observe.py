@@ -180,7 +180,8 @@ class Observer:
         return credentials, TokenResult(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
 
     def _needs(
-        self, machine: Machine, credentials: SshCredentials, found: TokenResult) -> tuple[Prerequisites, AttemptInputs]:
+        self, machine: Machine, credentials: SshCredentials, found: TokenResult
+    ) -> tuple[Prerequisites, AttemptInputs]:
         facts, token, fault = self._facts.facts, found.token, origin_fault(machine, self._settings)
         needs = Prerequisites(
             facts=None if facts is not None else self._facts.missing or "nothing was read yet",
