@@ -16,15 +16,15 @@ from unbounded.lab.http import LabReply, LabRequest
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
 from unbounded.machineops.providers.azure import AzureVM, flow
-from unbounded.machineops.providers.azure.calls import Calls
+from unbounded.machineops.providers.azure.calls import AzureCalls
 from unbounded.machineops.providers.azure.ids import instance as vm_instance
 from unbounded.machineops.providers.azure.session import AzureSession
-from unbounded.machineops.providers.azure.throttling import Asked
+from unbounded.machineops.providers.azure.throttling import AzureRequest
 
 
 @asynccontextmanager
-async def _calls(cloud: CheckedAzure, endpoint: str = "") -> AsyncIterator[Calls]:
-    calls = Calls(
+async def _calls(cloud: CheckedAzure, endpoint: str = "") -> AsyncIterator[AzureCalls]:
+    calls = AzureCalls(
         "azure",
         lambda _transport: Token(cloud),
         ScopeBudget(AzureVM.rates),
@@ -37,8 +37,8 @@ async def _calls(cloud: CheckedAzure, endpoint: str = "") -> AsyncIterator[Calls
         await calls.close()
 
 
-def _asked(cloud: CheckedAzure) -> Asked:
-    return Asked("look at", "it", Instance(str(cloud.id_of("vm-1")), cloud.subscription, "vm-1"))
+def _asked(cloud: CheckedAzure) -> AzureRequest:
+    return AzureRequest("look at", "it", Instance(str(cloud.id_of("vm-1")), cloud.subscription, "vm-1"))
 
 
 def _noted(world: Scene, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:

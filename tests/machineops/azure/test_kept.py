@@ -85,7 +85,7 @@ OF_THE_DISK: Final[Mapping[str, str]] = {
     "properties.encryption.type": "of the disk encryption set",
     "properties.encryptionSettingsCollection": "told",
     "properties.creationData.performancePlus": "told",
-    **dict.fromkeys((f"properties.{name}" for name in (*osdisk.USUAL, *osdisk.PROVISIONED, "tier")), "told"),
+    **dict.fromkeys((f"properties.{name}" for name in (*osdisk.DEFAULTS, *osdisk.PROVISIONED, "tier")), "told"),
 }
 CREATION_DATA: Final = "properties.creationData."  # all else in it says what image it was once made of
 
@@ -149,7 +149,7 @@ def _is_among(path: str, paths: Mapping[str, str]) -> bool:
 
 def test_all_that_a_virtual_machine_can_have_is_kept_or_accounted_for() -> None:
     vm = _vm()
-    kept = model.kept(vm, {}, "group", "0" * 12)
+    kept = model.build_state(vm, {}, "group", "0" * 12)
     made, paths = model.created(kept, "#cloud-config", "password"), [path for path, _ in _leaves(VIRTUAL_MACHINE, "")]
     assert len(paths) > 150
     unlike = {path for path in paths if _at(made, path) != _at(vm, path)}
@@ -170,7 +170,7 @@ def _without(document: Any, path: str) -> Any:
 
 def test_all_that_an_extension_can_have_is_kept_or_accounted_for() -> None:
     extension = {**_filled(EXTENSION), "name": "Agent"}
-    kept = model.kept({**_vm(), "resources": [extension]}, {}, "group", "0" * 12)
+    kept = model.build_state({**_vm(), "resources": [extension]}, {}, "group", "0" * 12)
     (made,) = kept.extensions.values()
     paths = {path for path, _ in _leaves(EXTENSION, "")}
     unlike = {path for path in paths if _at(made, path) != _at(extension, path)}
@@ -212,7 +212,7 @@ def test_all_that_an_os_disk_can_have_is_kept_told_or_follows_from_the_virtual_m
     vm = _without(vm, f"{STORAGE}.osDisk.managedDisk.diskEncryptionSet")
     base: dict[str, Any] = {"sku": {"name": "PremiumV2_LRS"}, "properties": {"diskSizeGB": 64}}
     disk = _with(base, path, SET.get(path, 7))
-    before, after = (model.kept(vm, each, "group", "0" * 12) for each in (base, disk))
+    before, after = (model.build_state(vm, each, "group", "0" * 12) for each in (base, disk))
     more = [each for each in after.lost if each not in before.lost]
     assert (len(more), after.body != before.body) == (how == "told", how == "kept"), more
     if how == "told":
@@ -236,5 +236,5 @@ def test_a_performance_tier_is_lost_where_it_is_not_that_of_the_size(size: int, 
 
 
 def test_what_azure_does_where_nothing_is_said_is_no_loss() -> None:
-    disk = {"sku": {"name": "Premium_LRS"}, "properties": {**osdisk.USUAL, "diskIOPSReadWrite": 500}}
+    disk = {"sku": {"name": "Premium_LRS"}, "properties": {**osdisk.DEFAULTS, "diskIOPSReadWrite": 500}}
     assert [each.consequence for each in osdisk.losses(disk, encrypted=False)] == []

@@ -27,11 +27,11 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, images, model, states
-from unbounded.machineops.providers.azure.errors import Answered, Closed
-from unbounded.machineops.providers.azure.flow import Do, Seen
-from unbounded.machineops.providers.azure.images import Image
-from unbounded.machineops.providers.azure.model import Kept
-from unbounded.machineops.providers.azure.throttling import Asked, Throttles, used_up
+from unbounded.machineops.providers.azure.errors import AzureErrorResponse, Closed
+from unbounded.machineops.providers.azure.flow import AzureAction, AzureObservation
+from unbounded.machineops.providers.azure.images import VmImage
+from unbounded.machineops.providers.azure.model import VmReplacementState
+from unbounded.machineops.providers.azure.throttling import AzureRequest, Throttles, used_up
 
 ARM = "/subscriptions/0-1/resourceGroups/RG_a.(b)/providers/Microsoft.Compute/virtualMachines/vm-1"
 
@@ -115,7 +115,7 @@ MEANS: dict[str, type[Failure]] = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_each_error_is_told_apart(name: str) -> None:
     problem = AzureProblem(name)
-    answer = Answered(problem.status, problem.code, problem.message, 7.0)
+    answer = AzureErrorResponse(problem.status, problem.code, problem.message, 7.0)
     found = errors.failure(answer, "start VM vm-1", "azure-auth", changes=True)
     assert type(found) is MEANS.get(name, type(found))
     assert "start VM vm-1" in str(found)
@@ -168,11 +168,13 @@ REFUSED: dict[str, tuple[dict[str, str], list[dict[str, str]], str, set[str]]] =
 @pytest.mark.parametrize("about", REFUSED)
 def test_a_limit_holds_back_what_azure_names_and_nothing_else(about: str) -> None:
     headers, details, message, held = REFUSED[about]
-    first, second = (Asked("restart VM", f"vm-{n}", ids.instance(f"{ARM[:-1]}{n}"), changes=True) for n in (1, 2))
+    first, second = (
+        AzureRequest("restart VM", f"vm-{n}", ids.instance(f"{ARM[:-1]}{n}"), changes=True) for n in (1, 2)
+    )
     others = [
-        Asked("start VM", "vm-1", first.instance, changes=True),
-        Asked("look at VM", "vm-1", first.instance),
-        Asked("delete VM", "vm-1", first.instance, changes=True),
+        AzureRequest("start VM", "vm-1", first.instance, changes=True),
+        AzureRequest("look at VM", "vm-1", first.instance),
+        AzureRequest("delete VM", "vm-1", first.instance, changes=True),
     ]
     throttles = Throttles()
     scope = throttles.refused(first, used_up(headers, details), message, until=10.0)
@@ -204,8 +206,8 @@ def _made_of(**reference: str) -> dict[str, Any]:
 def test_a_version_of_an_image_will_do_where_a_vm_can_be_made_of_it(version: str) -> None:
     path, properties, does = VERSIONS[version]
     place = "/subscriptions/0-2/resourceGroups/gold/providers/Microsoft.Compute"
-    image = images.of(_made_of(id=f"{place}{GOLD}{path}"))
-    assert isinstance(image, Image)
+    image = images.image_of(_made_of(id=f"{place}{GOLD}{path}"))
+    assert isinstance(image, VmImage)
     assert (image.place, image.subscription) == (("gold", "g", "gold"), "0-2")
     words = f"there is no version of image {place}{GOLD}{path} that can be had in westeurope"
     assert image.missing([{"properties": properties}]) == ("" if does else words)
@@ -213,7 +215,7 @@ def test_a_version_of_an_image_will_do_where_a_vm_can_be_made_of_it(version: str
 
 
 def test_an_image_in_a_form_that_is_not_known_is_named() -> None:
-    assert images.of(_made_of(id="/clouds/1", exactVersion="1")) == "id /clouds/1"
+    assert images.image_of(_made_of(id="/clouds/1", exactVersion="1")) == "id /clouds/1"
 
 
 def test_a_secret_that_cannot_be_meant_is_named_by_its_key() -> None:
@@ -255,7 +257,7 @@ def test_what_of_a_deallocated_machines_os_disk_only_the_disk_shows_is_kept_or_s
     closed = {"publicNetworkAccess": "Disabled", "dataAccessAuthMode": "AzureActiveDirectory"}
     disk = {"sku": {"name": "Premium_LRS"}, "properties": {**shown, **closed, "diskSizeGB": 64}}
     vm = {"name": "vm-1", "placement": {"zonePlacementPolicy": "Any"}, "properties": properties}
-    kept = model.kept(vm, disk, "group", "uid")
+    kept = model.build_state(vm, disk, "group", "uid")
     attached = {**data, "createOption": "Attach", "managedDisk": {"id": ARM}}
     assert kept.body["properties"]["storageProfile"]["dataDisks"] == [attached]
     made = kept.body["properties"]["storageProfile"]["osDisk"]
@@ -274,16 +276,18 @@ def test_what_of_a_deallocated_machines_os_disk_only_the_disk_shows_is_kept_or_s
 def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     nothing: dict[str, Any] = {"storageProfile": {"dataDisks": []}, "networkProfile": {"networkInterfaces": []}}
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
-    kept = Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": nothing}, {}, [])
+    kept = VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": nothing}, {}, [])
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
     properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
     with pytest.raises(Transient, match="neither the old one nor made by this operation"):
-        flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
-    left = Seen({"id": ARM, "name": "vm-1", "properties": properties}, former=kept, place="Secret replacement-1")
+        flow.decide(AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
+    left = AzureObservation(
+        {"id": ARM, "name": "vm-1", "properties": properties}, former=kept, place="Secret replacement-1"
+    )
     with pytest.raises(
         Refusal, match=r"is not the one whose .* Secret replacement-1, .* OS disk, .* is old$"
     ) as refused:
-        flow.position(left, job)
+        flow.decide(left, job)
     assert refused.value.reason == reasons.WOULD_BE_LOST
 
 
@@ -293,17 +297,21 @@ def _parts(option: str) -> dict[str, Any]:
 
 
 CREATIONS: Final = {
-    "it goes on": (Progress(State.RUNNING, "the long call: InProgress", "w", 7.0), Do.NOTHING, None),
-    "no host": (Progress(State.FAILED, "the long call: Failed, AllocationFailed: x", "w"), Do.CREATE, "NoCapacity"),
+    "it goes on": (Progress(State.RUNNING, "the long call: InProgress", "w", 7.0), AzureAction.NOTHING, None),
+    "no host": (
+        Progress(State.FAILED, "the long call: Failed, AllocationFailed: x", "w"),
+        AzureAction.CREATE,
+        "NoCapacity",
+    ),
     "a quota": (
         Progress(State.FAILED, "the long call: Failed, Other: over the Quota", "w"),
-        Do.CREATE,
+        AzureAction.CREATE,
         "QuotaExceeded",
     ),
-    "another": (Progress(State.FAILED, "Conflict: x", "w"), Do.CREATE, reasons.PROVIDER_OPERATION_FAILED),
-    "it is done": (Progress(State.DONE, "the long call: Succeeded", "w"), Do.CREATE, None),
-    "it is not known any more": (Progress(State.FORGOTTEN, "no status", "w"), Do.CREATE, None),
-    "it was never known": (None, Do.CREATE, None),
+    "another": (Progress(State.FAILED, "Conflict: x", "w"), AzureAction.CREATE, reasons.PROVIDER_OPERATION_FAILED),
+    "it is done": (Progress(State.DONE, "the long call: Succeeded", "w"), AzureAction.CREATE, None),
+    "it is not known any more": (Progress(State.FORGOTTEN, "no status", "w"), AzureAction.CREATE, None),
+    "it was never known": (None, AzureAction.CREATE, None),
 }
 
 
@@ -311,12 +319,12 @@ CREATIONS: Final = {
 def test_where_no_vm_is_the_long_call_of_its_creation_tells_what_became_of_it(case: str) -> None:
     creation, do, reason = CREATIONS[case]
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
-    kept = Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": _parts("Detach")}, {}, [])
+    kept = VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": _parts("Detach")}, {}, [])
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
-    found = flow.position(Seen(None, kept=kept, creation=creation), job)
+    found = flow.decide(AzureObservation(None, kept=kept, creation=creation), job)
     failed = None if found.next.failed is None else found.next.failed.reason
-    assert (found.do, failed, found.next.under_way) == (do, reason, do is Do.NOTHING)
-    assert found.next.again_s == (7.0 if do is Do.NOTHING else None)
+    assert (found.do, failed, found.next.under_way) == (do, reason, do is AzureAction.NOTHING)
+    assert found.next.again_s == (7.0 if do is AzureAction.NOTHING else None)
 
 
 STAYS: Final[Mapping[str, tuple[Mapping[str, Any], str | None, bool]]] = {
@@ -334,29 +342,32 @@ def test_what_is_kept_in_vain_stays_where_the_next_replacement_needs_it(case: st
     changes, state, stays = STAYS[case]
     disk, parts = ARM.replace("virtualMachines/vm-1", "disks/old"), _parts("Delete")
     kept = msgspec.structs.replace(
-        Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": parts}, {}, []), **changes
+        VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": parts}, {}, []), **changes
     )
     properties = {**parts, "vmId": "vm-id-1", "provisioningState": state}
     vm = None if state is None else {"id": ARM, "name": "vm-1", "properties": properties}
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
-    assert flow.position(Seen(vm, kept=kept), job).next.still_needed is stays
+    assert flow.decide(AzureObservation(vm, kept=kept), job).next.still_needed is stays
 
 
 @pytest.mark.parametrize(
-    ("option", "step", "do"), [("Detach", flow.CREATING, Do.NOTHING), ("Delete", flow.RESTORING, Do.RESTORE)]
+    ("option", "step", "do"),
+    [("Detach", flow.CREATING, AzureAction.NOTHING), ("Delete", flow.RESTORING, AzureAction.RESTORE)],
 )
-def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, do: Do) -> None:
+def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, do: AzureAction) -> None:
     disk = {"lun": 0, "managedDisk": {"id": ARM.replace("virtualMachines/vm-1", "disks/data")}, "deleteOption": option}
     os_disk = {"managedDisk": {"id": "os"}, "deleteOption": "Delete"}
     storage: dict[str, Any] = {"osDisk": os_disk, "dataDisks": [disk]}
     nothing: dict[str, Any] = {"networkProfile": {"networkInterfaces": []}}
-    kept = Kept("0" * 8, "vm-1", "RG_a.(b)", "1", "old", {"properties": {**nothing, "storageProfile": storage}}, {}, [])
+    kept = VmReplacementState(
+        "0" * 8, "vm-1", "RG_a.(b)", "1", "old", {"properties": {**nothing, "storageProfile": storage}}, {}, []
+    )
     made = {**storage, "osDisk": {**os_disk, "name": kept.new_disk_name}}
     view = {"statuses": _statuses("failed/InternalOperationError", "running")}
     properties = {**nothing, "storageProfile": made, "provisioningState": "Failed", "instanceView": view}
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
-    found = flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
-    assert (found.next.step, found.next.under_way, found.do) == (step, do is Do.NOTHING, do)
+    found = flow.decide(AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
+    assert (found.next.step, found.next.under_way, found.do) == (step, do is AzureAction.NOTHING, do)
 
 
 @pytest.mark.parametrize(
@@ -372,4 +383,4 @@ def test_what_cannot_be_made_anew_is_refused_before_anything_is_touched(changes:
     vm = {"name": "vm-1", "properties": {"storageProfile": storage, "osProfile": {"adminUsername": "a"}, **changes}}
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
     with pytest.raises(Refusal, match=words):
-        flow.position(Seen(vm), job)
+        flow.decide(AzureObservation(vm), job)

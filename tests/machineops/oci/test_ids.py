@@ -24,10 +24,15 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.providers.oci import errors, ids, launch, logins
-from unbounded.machineops.providers.oci.errors import Answered, NotThere, TokenUsed
-from unbounded.machineops.providers.oci.replacement import TERMINATING_OLD, Kept, Seen, following
-from unbounded.machineops.providers.oci.replacement import words as words_of
-from unbounded.machineops.providers.oci.restarts import Clock
+from unbounded.machineops.providers.oci.errors import OciErrorResponse, OciNotFound, TokenUsed
+from unbounded.machineops.providers.oci.replacement_plan import (
+    TERMINATING_OLD,
+    OciObservation,
+    OciReplacementState,
+    next_step,
+)
+from unbounded.machineops.providers.oci.replacement_plan import describe as words_of
+from unbounded.machineops.providers.oci.restarts import CallTimes
 from unbounded.machineops.providers.oci.states import power
 
 OCID = "ocid1.instance.oc1.phx.anyhqljsc4nqk4qqed4w5ruo57ow5jkyqhubgy2l5g5os4m2nelybcfwmjzq"
@@ -78,26 +83,36 @@ def test_lifecycle_states_are_powers() -> None:
 @pytest.mark.parametrize(
     ("answered", "changes", "kind", "words"),
     [
-        (Answered(401, "NotAuthenticated", "x"), True, Refusal, "MachineOperationCredential site is refused"),
-        (Answered(403, "NotAuthorized", "x"), False, Refusal, "MachineOperationCredential site may not do it"),
-        (Answered(404, "NotAuthorizedOrNotFound", "x"), True, NotThere, "MachineOperationCredential site may not"),
-        (Answered(409, "IncorrectState", "x"), True, errors.WrongState, "call: 409 IncorrectState: x"),
-        (Answered(409, "Conflict", "x"), True, Transient, "call: 409 Conflict: x"),
-        (Answered(409, "InvalidatedRetryToken", "x"), True, TokenUsed, "409 InvalidatedRetryToken"),
-        (Answered(412, "NoEtagMatch", "x"), True, Transient, "412"),
-        (Answered(400, "InvalidParameter", "a\nb\x00"), True, Refusal, "call: 400 InvalidParameter: a b"),
-        (Answered(400, "RelatedResourceNotAuthorizedOrNotFound", "x"), True, Refusal, "site may not use it; call: 400"),
-        (Answered(400, "LimitExceeded", "x"), True, NotDone, "LimitExceeded"),
-        (Answered(400, "QuotaExceeded", "x"), True, NotDone, "QuotaExceeded"),
-        (Answered(500, "InternalError", "Out of host capacity."), True, NotDone, "Out of host capacity"),
-        (Answered(500, "OutOfHostCapacity", "x"), True, NotDone, "OutOfHostCapacity"),
-        (Answered(500, "InternalServerError", "x"), True, Uncertain, "500"),
-        (Answered(500, "InternalServerError", "x"), False, Transient, "500"),
-        (Answered(503, "ServiceUnavailable", "x"), True, Uncertain, "503"),
-        (Answered(504, "InternalError", "Gateway Timeout"), True, Uncertain, "504"),
+        (OciErrorResponse(401, "NotAuthenticated", "x"), True, Refusal, "MachineOperationCredential site is refused"),
+        (OciErrorResponse(403, "NotAuthorized", "x"), False, Refusal, "MachineOperationCredential site may not do it"),
+        (
+            OciErrorResponse(404, "NotAuthorizedOrNotFound", "x"),
+            True,
+            OciNotFound,
+            "MachineOperationCredential site may not",
+        ),
+        (OciErrorResponse(409, "IncorrectState", "x"), True, errors.WrongState, "call: 409 IncorrectState: x"),
+        (OciErrorResponse(409, "Conflict", "x"), True, Transient, "call: 409 Conflict: x"),
+        (OciErrorResponse(409, "InvalidatedRetryToken", "x"), True, TokenUsed, "409 InvalidatedRetryToken"),
+        (OciErrorResponse(412, "NoEtagMatch", "x"), True, Transient, "412"),
+        (OciErrorResponse(400, "InvalidParameter", "a\nb\x00"), True, Refusal, "call: 400 InvalidParameter: a b"),
+        (
+            OciErrorResponse(400, "RelatedResourceNotAuthorizedOrNotFound", "x"),
+            True,
+            Refusal,
+            "site may not use it; call: 400",
+        ),
+        (OciErrorResponse(400, "LimitExceeded", "x"), True, NotDone, "LimitExceeded"),
+        (OciErrorResponse(400, "QuotaExceeded", "x"), True, NotDone, "QuotaExceeded"),
+        (OciErrorResponse(500, "InternalError", "Out of host capacity."), True, NotDone, "Out of host capacity"),
+        (OciErrorResponse(500, "OutOfHostCapacity", "x"), True, NotDone, "OutOfHostCapacity"),
+        (OciErrorResponse(500, "InternalServerError", "x"), True, Uncertain, "500"),
+        (OciErrorResponse(500, "InternalServerError", "x"), False, Transient, "500"),
+        (OciErrorResponse(503, "ServiceUnavailable", "x"), True, Uncertain, "503"),
+        (OciErrorResponse(504, "InternalError", "Gateway Timeout"), True, Uncertain, "504"),
     ],
 )
-def test_each_error_is_a_failure_of_ours(answered: Answered, changes: bool, kind: type, words: str) -> None:
+def test_each_error_is_a_failure_of_ours(answered: OciErrorResponse, changes: bool, kind: type, words: str) -> None:
     failure = errors.failure(answered, call="call", changes=changes, scope="s", credential="site")
     assert type(failure) is kind
     assert words in str(failure)
@@ -105,7 +120,7 @@ def test_each_error_is_a_failure_of_ours(answered: Answered, changes: bool, kind
 
 @pytest.mark.parametrize(("retry_after", "after_s"), [("7", 7.0), ("", 10.0), ("Sun, 22 Nov 2026 20:59:17 GMT", 10.0)])
 def test_throttling_is_of_the_tenancy(retry_after: str, after_s: float) -> None:
-    answered = Answered(429, "TooManyRequests", "x", retry_after)
+    answered = OciErrorResponse(429, "TooManyRequests", "x", retry_after)
     failure = errors.failure(answered, call="call", changes=True, scope="tenancy phx", credential="site")
     assert isinstance(failure, Throttled)
     assert (failure.after_s, failure.scope) == (after_s, "tenancy phx")
@@ -114,7 +129,7 @@ def test_throttling_is_of_the_tenancy(retry_after: str, after_s: float) -> None:
 def test_reasons_of_a_launch_that_finds_no_room() -> None:
     ends = {}
     for code in ("OutOfHostCapacity", "LimitExceeded"):
-        failure = errors.failure(Answered(400, code, ""), call="c", changes=True, scope="s", credential="site")
+        failure = errors.failure(OciErrorResponse(400, code, ""), call="c", changes=True, scope="s", credential="site")
         assert isinstance(failure, NotDone)
         ends[code] = failure.reason
     assert ends == {"OutOfHostCapacity": reasons.NO_CAPACITY, "LimitExceeded": reasons.QUOTA_EXCEEDED}
@@ -207,8 +222,8 @@ def test_what_a_launch_can_ask_for_again_is_kept() -> None:
 def test_a_replacement_ends_with_one_that_runs_and_one_of_which_it_is_known_that_it_is_gone(
     old: str, terminating: bool, new: str, step: str | None, under_way: bool
 ) -> None:
-    seen = Seen(bound="new", old=old, new_id="new", new=new)
-    found = following(seen, Kept("old", {}, terminating=terminating), "")
+    seen = OciObservation(bound="new", old=old, new_id="new", new=new)
+    found = next_step(seen, OciReplacementState("old", {}, terminating=terminating), "")
     assert (found.step, found.under_way) == (step, under_way)
 
 
@@ -233,7 +248,7 @@ def test_what_is_changed_of_an_instance_after_its_details_were_taken_is_seen() -
     assert launch.changes(changed, body, JOB) == ["ipxeScript", "shapeConfig", "metadata"]
 
 
-def _login(**changes: str) -> logins.ApiKey:
+def _login(**changes: str) -> logins.OciApiKey:
     return logins.api_key({name: SecretStr(value) for name, value in (SECRET | changes).items()})
 
 
@@ -299,7 +314,7 @@ def test_successors_are_found_in_their_order_and_once() -> None:
 
 def test_a_further_launch_is_waited_for_as_long_as_the_first_one() -> None:
     async def story() -> list[float]:
-        clock, ages = Clock(), []
+        clock, ages = CallTimes(), []
         for _ in range(2):
             clock.launches("uid")
             await asyncio.sleep(50.0)
@@ -322,8 +337,8 @@ def test_what_there_is_and_what_to_do_stand_before_all_that_a_status_cuts_off(ol
     tags = {launch.TAG_UID: "6f1c0d7e-6f0e-4f6c-9d6e-0a4f2a3b4c5d"}
     body = {"freeformTags": tags, "displayName": "worker-0123456789", "compartmentId": _ocid("compartment")}
     ident, left = _ocid("instance"), (_ocid("bootvolume"),) * 2
-    kept = Kept(ident, body, left, left, LONG_LOST, failed="no host " * 64)
-    seen = Seen(ident, old, _ocid("new") if new else "", new, left, left, orphans=left, hidden=left)
+    kept = OciReplacementState(ident, body, left, left, LONG_LOST, failed="no host " * 64)
+    seen = OciObservation(ident, old, _ocid("new") if new else "", new, left, left, orphans=left, hidden=left)
     told = words_of(seen, kept)
     important = [f"the old instance {ident} is {old}", f"is {new}" if new else "no replacement is there"]
     if old == "STOPPED" and not new:

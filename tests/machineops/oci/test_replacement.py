@@ -26,7 +26,7 @@ from unbounded.lab.cloud.oci.power import terminate
 from unbounded.lab.cloud.oci.seeding import Disks, newest_ubuntu
 from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops import causes, reasons
-from unbounded.machineops.providers.oci import replacement as names
+from unbounded.machineops.providers.oci import replacement_plan as names
 from unbounded.machineops.replacement import PUTTING_BACK
 from unbounded.operations import reasons as common
 

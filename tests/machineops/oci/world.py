@@ -27,7 +27,7 @@ from unbounded.lab.cloud.oci import LabOci, OciTimes
 from unbounded.lab.cloud.oci.model import OciInstance
 from unbounded.machineops.provider import AuthMode, Login
 from unbounded.machineops.providers.oci import calls
-from unbounded.machineops.providers.oci.calls import Calls, Wire
+from unbounded.machineops.providers.oci.calls import OciCalls, Wire
 from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.launch import TAG_UID
 from unbounded.machineops.providers.oci.provider import OciProvider
@@ -48,22 +48,22 @@ class NearOci(LabOci):
 
 
 @cache
-def _identity(*key: str) -> calls.Identity:
+def _identity(*key: str) -> calls.OciIdentity:
     """Loading a key takes longer than a whole operation."""
     tenancy, user, fingerprint, pem, region = key
     signer = Signer(tenancy, user, fingerprint, None, private_key_content=pem)
     config = {"tenancy": tenancy, "user": user, "fingerprint": fingerprint, "region": region, "key_content": pem}
-    return calls.Identity(signer, config, region)
+    return calls.OciIdentity(signer, config, region)
 
 
 @cache
-def _client(kind: Callable[..., Any], identity: calls.Identity) -> Any:
+def _client(kind: Callable[..., Any], identity: calls.OciIdentity) -> Any:
     """One for all worlds, which have the same name and the same keys: making it takes long, too."""
     login = Login("oci", AuthMode.WORKLOAD_IDENTITY)
-    return Calls(login, Wire(endpoint=ENDPOINT))._new_client(kind, identity)
+    return OciCalls(login, Wire(endpoint=ENDPOINT))._new_client(kind, identity)
 
 
-class NearCalls(Calls):
+class NearCalls(OciCalls):
     """Calls of one life: each is a point at which it can be cut off, before and after it has acted."""
 
     def __init__(self, login: Login, cloud: NearOci, life: Incarnation) -> None:
@@ -73,14 +73,14 @@ class NearCalls(Calls):
         self._ways: list[Direct] = []
         self._threads = asyncio.Semaphore(calls.THREADS)  # they are held as long as a call lasts
 
-    def _log_in(self) -> calls.Identity:
+    def _log_in(self) -> calls.OciIdentity:
         config = dict(self._cloud.config)
         if self._key is not None:
             config["user"] = self._key.user
         names = ("tenancy", "user", "fingerprint", "key_content", "region")
         return _identity(*(config[name] for name in names))
 
-    def _new_client(self, kind: Callable[..., Any], identity: calls.Identity) -> Any:
+    def _new_client(self, kind: Callable[..., Any], identity: calls.OciIdentity) -> Any:
         client = _client(kind, identity)
         self._ways.append(connect(client, self._cloud))
         return client

@@ -19,7 +19,7 @@ from unbounded.machineops.provider import (
 from unbounded.machineops.testing.budgets import now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
-    Pace,
+    PollPace,
     assert_fit,
     assert_fit_handle,
     assert_fit_hint,
@@ -52,8 +52,8 @@ class Contract:
     """
 
     @property
-    def pace(self) -> Pace:
-        return Pace(self.within_s, self.poll_s)
+    def pace(self) -> PollPace:
+        return PollPace(self.within_s, self.poll_s)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a test's coroutine to its end."""

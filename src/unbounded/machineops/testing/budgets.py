@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from unbounded.machineops.provider import Transient
 
 
-class Cut(BaseException):
+class ProcessCut(BaseException):
     """The simulated process has ended."""
 
 
 @dataclass
-class Counted:
+class CountingBudget:
     """Budget that counts the provider's calls, and interrupts before one of them."""
 
     cut_at: int | None = None
@@ -47,11 +47,11 @@ class Counted:
         """Count a place at which a process may end, once while a step is under way; end at the chosen place."""
         self.points += self.counting
         if self.cut_at is not None and self.points > self.cut_at:
-            raise Cut
+            raise ProcessCut
 
 
 @dataclass
-class Held(Counted):
+class DelayedBudget(CountingBudget):
     """Budget that delays the first change."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,10 +64,10 @@ class Held(Counted):
 
 
 @dataclass
-class Kept:
+class InMemoryKeep:
     content: bytes | None = None
     place: str = "the tests' own keep"
-    budget: Counted = field(default_factory=Counted)  # of the session that stores the state
+    budget: CountingBudget = field(default_factory=CountingBudget)  # of the session that stores the state
     left: bytes | None = None  # by a failed replacement
 
     async def load(self) -> bytes | None:

@@ -9,7 +9,7 @@ import pytest
 from unbounded.machineops import registry
 from unbounded.machineops.provider import API_VERSION, Instance, Power, SecretStr, Session
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.budgets import Counted
+from unbounded.machineops.testing.budgets import CountingBudget
 from unbounded.machineops.testing.driving import session_of
 from unbounded.machineops.testing.subject import Subject
 
@@ -55,7 +55,7 @@ class Describing(Contract):
 
     def test_connecting_sends_nothing_and_names_the_key_it_cannot_read(self, subject: Subject) -> None:
         async def story() -> None:
-            budget = Counted()
+            budget = CountingBudget()
             session = subject.provider.connect(subject.login, budget)
             await session.close()
             assert budget.calls == 0

@@ -29,7 +29,7 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.replacement import step_of
-from unbounded.machineops.testing.budgets import Counted, Held, Kept, now
+from unbounded.machineops.testing.budgets import CountingBudget, DelayedBudget, InMemoryKeep, now
 from unbounded.machineops.testing.subject import Names, Subject, Trouble, Troubled
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ _OF_LISTS: Final = frozenset({Trouble.LAGGING, Trouble.STALE, Trouble.UNKNOWN})
 
 
 @dataclass(frozen=True)
-class Pace:
+class PollPace:
     """Limit of a wait, and its polling interval."""
 
     within_s: float
@@ -68,7 +68,7 @@ class Pace:
 
 
 @dataclass
-class Driven:
+class DrivenReplacement:
     """A replacement as a controller executes it, without the waits.
 
     Args:
@@ -80,7 +80,7 @@ class Driven:
         handle: of the long call of the last request.
     """
 
-    pace: Pace
+    pace: PollPace
     subject: Subject
     provider_id: str  # of the Machine
     asks: int = 1
@@ -91,7 +91,7 @@ class Driven:
     filled: bool = False
     handle: str | None = None
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
-    keep: Kept = field(default_factory=Kept)
+    keep: InMemoryKeep = field(default_factory=InMemoryKeep)
     stages: list[str] = field(default_factory=list)
     scopes: set[str] = field(default_factory=set)
     points: int = 0
@@ -133,11 +133,11 @@ class Driven:
             self.points = budget.points
             self.scopes |= budget.scopes
 
-    async def go_on(self, session: Session, budget: Counted) -> None:
+    async def go_on(self, session: Session, budget: CountingBudget) -> None:
         """Take all remaining steps in a session that others may use."""
         await self.by_turns((session, budget))
 
-    async def by_turns(self, *sessions: tuple[Session, Counted]) -> None:
+    async def by_turns(self, *sessions: tuple[Session, CountingBudget]) -> None:
         """Take all remaining steps, each in another session than the previous one."""
         for session, budget in itertools.cycle(sessions):
             found = await self._next(session, budget)
@@ -182,13 +182,13 @@ class Driven:
                 await session.act_replace(self.job, PUT_BACK, self.keep, "", before=now() + AHEAD_S)
                 found = await self._next(session, budget)
 
-    def next_one(self, *, is_kept: bool) -> Driven:
+    def next_one(self, *, is_kept: bool) -> DrivenReplacement:
         """Return the replacement after this failed one.
 
         Args:
             is_kept: the state outlives the failure, and the next replacement of the instance finds it.
         """
-        after = Driven(self.pace, self.subject, self.provider_id, told=set(self.told))
+        after = DrivenReplacement(self.pace, self.subject, self.provider_id, told=set(self.told))
         if is_kept and self.began_with == self.subject.provider.instance(self.provider_id).binding:
             after.keep.left = self.keep.content
         return after
@@ -202,12 +202,12 @@ class Driven:
                 await self._take(session, budget, found, found.step)
                 await self._next(session, budget)
 
-    async def _up_to(self, step: ReplaceStep, session: Session, budget: Counted) -> Next:
+    async def _up_to(self, step: ReplaceStep, session: Session, budget: CountingBudget) -> Next:
         while (found := await self._next(session, budget)).step not in (step.stage, None):
             await self._take(session, budget, found, found.step or "")
         return found
 
-    async def _next(self, session: Session, budget: Counted) -> Next:
+    async def _next(self, session: Session, budget: CountingBudget) -> Next:
         await self._new_ones()
 
         async def look() -> Next:
@@ -249,12 +249,12 @@ class Driven:
             self.before = there
         return there - self.before
 
-    def _are_fit(self, found: Next, budget: Counted) -> None:
+    def _are_fit(self, found: Next, budget: CountingBudget) -> None:
         for text in (found.detail, found.where, found.progress):
             assert self.token not in text, f"user data is for its host alone: {text}"
             assert_fit(self.subject, text, known=(self.provider_id, *budget.scopes))
 
-    async def _take(self, session: Session, budget: Counted, found: Next, stage: str) -> None:
+    async def _take(self, session: Session, budget: CountingBudget, found: Next, stage: str) -> None:
         assert self.stages.count(stage) < 10, f"{stage} does not come to its end: {found}"
         self.stages.append(stage)
         step = step_of(self.subject.provider.replacement, stage)
@@ -321,7 +321,7 @@ class Driven:
     @asynccontextmanager
     async def _on_its_way(self, step: ReplaceStep) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
         """Hold the request of another session for a step, and send it on demand."""
-        budget = Held()
+        budget = DelayedBudget()
         session = self.subject.provider.connect(self.subject.login, budget)
         user_data = self.new_user_data() if step.needs_user_data else ""
         before = now() + self.pace.within_s
@@ -384,8 +384,8 @@ class Driven:
 
 
 @asynccontextmanager
-async def session_of(subject: Subject, cut_at: int | None = None) -> AsyncIterator[tuple[Session, Counted]]:
-    budget = Counted(cut_at)
+async def session_of(subject: Subject, cut_at: int | None = None) -> AsyncIterator[tuple[Session, CountingBudget]]:
+    budget = CountingBudget(cut_at)
     session = subject.provider.connect(subject.login, budget)
     try:
         yield session, budget
@@ -401,11 +401,13 @@ async def scope_of(subject: Subject, instance: Instance) -> str:
     return scope
 
 
-def looks_of(subject: Subject, session: Session, instance: Instance) -> list[Callable[[], Coroutine[Any, Any, object]]]:
+def reading_calls(
+    subject: Subject, session: Session, instance: Instance
+) -> list[Callable[[], Coroutine[Any, Any, object]]]:
     """Return the calls of a session that change nothing."""
     looks: list[Callable[[], Coroutine[Any, Any, object]]] = [lambda: session.look(instance)]
     if subject.provider.replacement:
-        looks.append(lambda: session.look_replace(job_of(OperationKind.HOST_REPLACE, instance), Kept()))
+        looks.append(lambda: session.look_replace(job_of(OperationKind.HOST_REPLACE, instance), InMemoryKeep()))
     return looks
 
 

@@ -35,7 +35,7 @@ from unbounded.machineops.provider import (
     Session,
     Taken,
 )
-from unbounded.machineops.testing.budgets import Counted, Kept, now
+from unbounded.machineops.testing.budgets import CountingBudget, InMemoryKeep, now
 from unbounded.machineops.testing.subject import MadeAnew, Subject
 
 MAIN: Final = f"from {__name__} import main; main()"
@@ -68,10 +68,10 @@ class _Answer:
     trouble: str = ""
 
 
-class Elsewhere:
+class OtherProcessSession:
     """Session in the other process. Requests to its budget are served here."""
 
-    def __init__(self, process: asyncio.subprocess.Process, budget: Counted) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, budget: CountingBudget) -> None:
         self._process = process
         self._budget = budget
 
@@ -129,7 +129,7 @@ class Elsewhere:
 
 
 @asynccontextmanager
-async def elsewhere(subject: Subject) -> AsyncIterator[tuple[Session, Counted]]:
+async def other_process_session(subject: Subject) -> AsyncIterator[tuple[Session, CountingBudget]]:
     """Provide a session in another process; skip the test if the subject rules that out."""
     recipe = _recipe(subject)
     process = await asyncio.create_subprocess_exec(
@@ -138,9 +138,9 @@ async def elsewhere(subject: Subject) -> AsyncIterator[tuple[Session, Counted]]:
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": _path(), "TZ": ZONE, "PYTHONHASHSEED": "random"},
     )
-    budget = Counted()
+    budget = CountingBudget()
     try:
-        session = Elsewhere(process, budget)
+        session = OtherProcessSession(process, budget)
         await session.begin(recipe)
         yield session, budget
         await session.close()
@@ -205,7 +205,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of a provider must not mix with responses
     with asyncio.Runner() as runner:
-        served = _Served()
+        served = _ServedSession()
         while (frame := _read(sys.stdin.buffer)) is not None:
             answers.write(_framed(runner.run(served.answer(frame))))
             answers.flush()
@@ -216,11 +216,11 @@ def _read(source: BinaryIO) -> bytes | None:
     return source.read(int.from_bytes(size, "big")) if len(size) == _SIZE else None
 
 
-class _Served:
+class _ServedSession:
     """The session, created by the first request."""
 
     def __init__(self) -> None:
-        self._budget = Counted()
+        self._budget = CountingBudget()
         self._recipe: bytes | None = None
         self._session: Session | None = None
 
@@ -235,7 +235,7 @@ class _Served:
             return _Answer(trouble=traceback.format_exc())
 
     async def _answered(self, session: Session, call: _Call) -> _Answer:
-        keep, since = Kept(call.kept), now()
+        keep, since = InMemoryKeep(call.kept), now()
         self._budget.reads, self._budget.writes = [], []
         named: dict[str, Any] = {} if call.within_s is None else {"before": since + call.within_s}
         arguments = list(call.arguments)
@@ -246,5 +246,5 @@ class _Served:
         return _Answer(outcome, keep.content, self._budget.reads, writes)
 
 
-def _connected(make: Callable[[], Provider], login: Login, budget: Counted) -> Session:
+def _connected(make: Callable[[], Provider], login: Login, budget: CountingBudget) -> Session:
     return make().connect(login, budget)

@@ -41,7 +41,7 @@ def threads() -> dict[object, str]:
     return {("thread", thread.ident): f"thread {thread.name}" for thread in threading.enumerate()}
 
 
-async def beyond(before: dict[object, str]) -> list[str]:
+async def opened_since(before: dict[object, str]) -> list[str]:
     """Return what is open now and was not before, after a time for closing."""
     end = time.monotonic() + CLOSES_IN_S
     while True:

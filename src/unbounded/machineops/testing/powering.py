@@ -6,10 +6,10 @@ import pytest
 
 from unbounded.machineops.provider import Action, Job, OperationKind, Power, Refusal, Transient
 from unbounded.machineops.testing.base import ENDS_IN, Contract
-from unbounded.machineops.testing.budgets import Kept, now
+from unbounded.machineops.testing.budgets import InMemoryKeep, now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
-    Driven,
+    DrivenReplacement,
     assert_fit,
     job_of,
     power_job,
@@ -136,7 +136,7 @@ class Powering(Contract):
                     await self._until_it_shows(subject, session, names[1], {Power.RUNNING})
             assert (await truth_of(subject))[other] == truth[other], f"{one} was meant"
             if subject.provider.replacement:
-                driven = Driven(self.pace, subject, one)
+                driven = DrivenReplacement(self.pace, subject, one)
                 await driven.to_the_end()
                 assert (await truth_of(subject))[other] == truth[other], f"{one} was to be replaced"
 
@@ -164,6 +164,6 @@ class Powering(Contract):
                         await session.ask(power_job(action, missing), action, before=now() + AHEAD_S)
                 if subject.provider.replacement:
                     with pytest.raises(Refusal):
-                        await session.look_replace(job_of(OperationKind.HOST_REPLACE, missing), Kept())
+                        await session.look_replace(job_of(OperationKind.HOST_REPLACE, missing), InMemoryKeep())
 
         self.run(story())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from unbounded.machineops.provider import Cancel, Power, Refusal, ReplaceStep
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.budgets import Cut
-from unbounded.machineops.testing.driving import Driven, alive, scope_of, truth_of
+from unbounded.machineops.testing.budgets import ProcessCut
+from unbounded.machineops.testing.driving import DrivenReplacement, alive, scope_of, truth_of
 from unbounded.machineops.testing.subject import Subject
 
 
@@ -18,7 +18,7 @@ class Replacing(Contract):
             for filled in (False, True):
                 before = await self._others(subject)
                 del before[provider_id]
-                driven = Driven(self.pace, subject, provider_id, filled=filled)
+                driven = DrivenReplacement(self.pace, subject, provider_id, filled=filled)
                 await driven.to_the_end()
                 order = [step.stage for step in subject.provider.replacement]
                 assert driven.stages == sorted(driven.stages, key=order.index)
@@ -33,9 +33,9 @@ class Replacing(Contract):
             for step in subject.provider.replacement:
                 if step.needs_what_is_kept:
                     before = await self._others(subject)
-                    failed = Driven(self.pace, subject, await subject.make())
+                    failed = DrivenReplacement(self.pace, subject, await subject.make())
                     await failed.up_to(step)
-                    again = Driven(self.pace, subject, failed.provider_id)
+                    again = DrivenReplacement(self.pace, subject, failed.provider_id)
                     again.keep.left = failed.keep.content
                     await again.to_the_end()
                     await again.judge(before)
@@ -51,7 +51,7 @@ class Replacing(Contract):
             for step in _that_leave_something(steps):
                 for waits in (True,) if step.hands_over else (True, False):
                     before = await self._others(subject)
-                    failed = Driven(self.pace, subject, await subject.make())
+                    failed = DrivenReplacement(self.pace, subject, await subject.make())
                     await failed.fail_in(step, waits=waits)
                     left = await alive(subject) - before.keys() - {failed.provider_id}
                     again = failed.next_one(is_kept=kept != [] and kept[0] <= steps.index(step))
@@ -64,7 +64,9 @@ class Replacing(Contract):
 
         self.run(story())
 
-    async def _judge_refusal(self, subject: Subject, refused: Driven, left: set[str], refusal: Refusal) -> None:
+    async def _judge_refusal(
+        self, subject: Subject, refused: DrivenReplacement, left: set[str], refusal: Refusal
+    ) -> None:
         """Check a refusal because of the remains of another replacement: others may use them, so it must name them."""
         assert not refused.stages, f"it was refused when something was touched: {refusal}"
         assert left, f"nothing is left of the replacement that failed, and the next one is refused: {refusal}"
@@ -77,7 +79,7 @@ class Replacing(Contract):
     def test_every_step_of_a_replacement_that_is_asked_for_twice_is_done_once(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make(), asks=2)
+            driven = DrivenReplacement(self.pace, subject, await subject.make(), asks=2)
             await driven.to_the_end()
             await driven.judge(before)
 
@@ -91,7 +93,7 @@ class Replacing(Contract):
 
         async def story() -> None:
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make())
+            driven = DrivenReplacement(self.pace, subject, await subject.make())
             await driven.beside_late_ones()
             driven.scopes = {await scope_of(subject, driven.job.instance)}
             await driven.judge(before)
@@ -102,7 +104,7 @@ class Replacing(Contract):
     def test_a_step_of_a_replacement_that_comes_too_late_is_not_sent(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make(), late=True)
+            driven = DrivenReplacement(self.pace, subject, await subject.make(), late=True)
             await driven.to_the_end()
             await driven.judge(before)
 
@@ -114,14 +116,14 @@ class Replacing(Contract):
             for step in subject.provider.replacement:
                 if step.undo or step.cancel is Cancel.AT_ONCE:
                     before = await self._others(subject)
-                    left = Driven(self.pace, subject, await subject.make())
+                    left = DrivenReplacement(self.pace, subject, await subject.make())
                     truth = await truth_of(subject)
                     await left.leave_off(step, asked=step.cancel is Cancel.AT_ONCE)
                     there = await truth_of(subject)
                     if step.undo:  # undoing may have started it again
                         truth[left.provider_id] = (truth[left.provider_id][0], there[left.provider_id][1])
                     assert there == truth, f"when {step.stage} was left off"
-                    again = Driven(self.pace, subject, left.provider_id)
+                    again = DrivenReplacement(self.pace, subject, left.provider_id)
                     await again.to_the_end()
                     await again.judge(before)
 
@@ -129,15 +131,15 @@ class Replacing(Contract):
 
     def test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with(self, subject: Subject) -> None:
         async def story() -> None:
-            whole = Driven(self.pace, subject, await subject.make())
+            whole = DrivenReplacement(self.pace, subject, await subject.make())
             await whole.to_the_end()
             cuts = whole.points if self.cuts is None else min(self.cuts, whole.points)
             for cut_at in sorted({whole.points * n // cuts for n in range(cuts)}):
                 before = await self._others(subject)
-                driven = Driven(self.pace, subject, await subject.make())
+                driven = DrivenReplacement(self.pace, subject, await subject.make())
                 try:
                     await driven.to_the_end(cut_at=cut_at)
-                except Cut:
+                except ProcessCut:
                     await driven.to_the_end()
                 await driven.judge(before)
 

@@ -10,8 +10,15 @@ from unbounded.machineops.provider import Action, Instance, OperationKind, Power
 from unbounded.machineops.testing import left_open
 from unbounded.machineops.testing.base import ENDS_IN, Contract
 from unbounded.machineops.testing.budgets import now
-from unbounded.machineops.testing.driving import AHEAD_S, Driven, looks_of, power_job, session_of, truth_of
-from unbounded.machineops.testing.elsewhere import HINT, elsewhere
+from unbounded.machineops.testing.driving import (
+    AHEAD_S,
+    DrivenReplacement,
+    power_job,
+    reading_calls,
+    session_of,
+    truth_of,
+)
+from unbounded.machineops.testing.elsewhere import HINT, other_process_session
 from unbounded.machineops.testing.subject import Subject
 
 SESSIONS: Final = 8  # one after the other
@@ -30,7 +37,7 @@ class Sharing(Contract):
                     for job in jobs:
                         await self._until_power(subject, job.instance, ENDS_IN[action])
                 if subject.provider.replacement:
-                    fresh = [Driven(self.pace, subject, await subject.make(), shared=True) for _ in range(2)]
+                    fresh = [DrivenReplacement(self.pace, subject, await subject.make(), shared=True) for _ in range(2)]
                     for one in fresh:
                         one.keep.budget = budget
                     await asyncio.gather(*(one.go_on(session, budget) for one in fresh))
@@ -47,7 +54,7 @@ class Sharing(Contract):
             others = await self._others(subject)
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
-            async with elsewhere(subject) as there, session_of(subject) as here:
+            async with other_process_session(subject) as there, session_of(subject) as here:
                 for session, _ in (here, there):
                     record = await session.look(instance)
                     assert record.power is Power.RUNNING, f"{provider_id} is there, and was told to be {record}. {HINT}"
@@ -63,7 +70,7 @@ class Sharing(Contract):
                     for session in (following, asking):
                         await self._until_it_shows(subject, session, instance, ENDS_IN.get(action, {Power.RUNNING}))
                 if subject.provider.replacement:
-                    driven = Driven(self.pace, subject, provider_id)
+                    driven = DrivenReplacement(self.pace, subject, provider_id)
                     await driven.by_turns(here, there)
                     driven.scopes = here[1].scopes | there[1].scopes
                     await driven.judge(others)
@@ -80,7 +87,7 @@ class Sharing(Contract):
             with left_open.unclosed() as thrown_away:
                 for count in range(1, SESSIONS + 1):
                     used.append(await self._used_session(subject, instance))
-                    still = await left_open.beyond(before)
+                    still = await left_open.opened_since(before)
                     told = "; ".join(still)
                     assert not still, f"session.close() has returned ({count} times), and there are still open: {told}"
                 more = [each for key, each in left_open.threads().items() if key not in threads]
@@ -93,5 +100,5 @@ class Sharing(Contract):
     async def _used_session(self, subject: Subject, instance: Instance) -> Session:
         """Return a session that was used and closed."""
         async with session_of(subject) as (session, _):
-            await asyncio.gather(*(look() for look in looks_of(subject, session, instance)))
+            await asyncio.gather(*(look() for look in reading_calls(subject, session, instance)))
         return session

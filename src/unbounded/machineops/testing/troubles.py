@@ -22,14 +22,14 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.budgets import Counted, now
+from unbounded.machineops.testing.budgets import CountingBudget, now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
-    Driven,
+    DrivenReplacement,
     assert_fit,
     assert_fit_hint,
-    looks_of,
     power_job,
+    reading_calls,
     session_of,
     truth_of,
 )
@@ -80,7 +80,7 @@ class Troubles(Contract):
         async with session_of(subject) as (session, _):
             await session.look(instance)  # logs in
             maker = await bring(subject, trouble)
-            for look in looks_of(subject, session, instance):
+            for look in reading_calls(subject, session, instance):
                 looking(await self._trouble_of(subject, instance, look()))
             for action in self._actions(subject):
                 ask = session.ask(power_job(action, instance), action, before=now() + AHEAD_S)
@@ -103,7 +103,7 @@ class Troubles(Contract):
             instance = subject.provider.instance(await subject.make())
             async with session_of(subject) as (session, _):
                 assert (await session.look(instance)).power is Power.RUNNING
-            session = subject.provider.connect(refused, Counted())
+            session = subject.provider.connect(refused, CountingBudget())
             try:
                 with pytest.raises(Refusal) as raised:
                     await session.look(instance)
@@ -193,7 +193,7 @@ class Troubles(Contract):
         async def story() -> None:
             maker = await able(subject, Trouble.DOWN)
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make(), maker=maker, trouble=Trouble.DOWN)
+            driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker, trouble=Trouble.DOWN)
             await driven.to_the_end()
             await driven.judge(before)
 
@@ -203,7 +203,7 @@ class Troubles(Contract):
     def test_a_list_that_comes_in_pages_is_read_to_its_end(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make())
+            driven = DrivenReplacement(self.pace, subject, await subject.make())
             maker = await bring(subject, Trouble.PAGES)
             await driven.to_the_end()
             await maker.set_trouble(None)
@@ -216,7 +216,7 @@ class Troubles(Contract):
         async def story() -> None:
             maker = await able(subject, Trouble.LOST)
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make(), maker=maker)
+            driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker)
             await driven.to_the_end()
             await driven.judge(before)
 
@@ -237,7 +237,7 @@ class Troubles(Contract):
         async def story() -> None:
             maker = await able(subject, trouble)
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make(), maker=maker, trouble=trouble)
+            driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker, trouble=trouble)
             await driven.to_the_end()
             await driven.judge(before)
 
@@ -250,7 +250,7 @@ class Troubles(Contract):
             async with session_of(subject) as (session, _):
                 await session.look(instance)
                 maker = await bring(subject, Trouble.SLOW)
-                looks = looks_of(subject, session, instance)
+                looks = reading_calls(subject, session, instance)
                 held = [await _least_hold(look) for look in looks]
                 await maker.set_trouble(None)
             assert max(held) < _HOLD_S, f"the event loop stood still for {held} s: call the cloud without blocking it"

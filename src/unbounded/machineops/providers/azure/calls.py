@@ -21,8 +21,8 @@ from unbounded.api.failures import Failure
 from unbounded.machineops import causes
 from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
-from unbounded.machineops.providers.azure.errors import Answered
-from unbounded.machineops.providers.azure.throttling import Asked, Throttles, used_up
+from unbounded.machineops.providers.azure.errors import AzureErrorResponse
+from unbounded.machineops.providers.azure.throttling import AzureRequest, Throttles, used_up
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ LEFT_WRITES: Final = "x-ms-ratelimit-remaining-subscription-writes"
 Headers = Mapping[str, str]
 
 
-class Credential(Protocol):
+class AzureCredential(Protocol):
     """Credential of the SDK."""
 
     async def get_token(self, *scopes: str, **options: Any) -> Any: ...
@@ -44,7 +44,7 @@ class Credential(Protocol):
     async def close(self) -> None: ...
 
 
-class AsAnswered:
+class FirstResponsePolling:
     """Polling method of the SDK that returns the first response to a change, without polling and without models."""
 
     def initialize(self, _client: Any, answer: Any, _model_of: Any) -> None:
@@ -57,7 +57,7 @@ class AsAnswered:
         return self._answer
 
 
-class Calls:
+class AzureCalls:
     """Calls of one login.
 
     Args:
@@ -70,7 +70,7 @@ class Calls:
     def __init__(
         self,
         login: str,
-        log_in: Callable[[AioHttpTransport], Credential],
+        log_in: Callable[[AioHttpTransport], AzureCredential],
         budget: Budget,
         *,
         endpoint: str,
@@ -82,11 +82,11 @@ class Calls:
         self._budget = budget
         self._context = context
         self._http: aiohttp.ClientSession | None = None
-        self._credential: Credential | None = None
+        self._credential: AzureCredential | None = None
         self._clients: dict[str, Any] = {}
         self._throttles = Throttles()
 
-    async def read(self, asked: Asked, call: Callable[[Any], Awaitable[T]]) -> T:
+    async def read(self, asked: AzureRequest, call: Callable[[Any], Awaitable[T]]) -> T:
         """Make a call that changes nothing, and return its result.
 
         Args:
@@ -94,7 +94,7 @@ class Calls:
         """
         return await self._answered(asked, call, self._budget.read)
 
-    async def show(self, asked: Asked, resource_id: str, **query: str) -> dict[str, Any]:
+    async def show(self, asked: AzureRequest, resource_id: str, **query: str) -> dict[str, Any]:
         """Return a resource as Azure shows it. Through the SDK's models this takes five times as long.
 
         Args:
@@ -118,7 +118,7 @@ class Calls:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Transient(f"{asked}: the answer is no resource: {said(str(error))}") from error
 
-    async def change(self, asked: Asked, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
+    async def change(self, asked: AzureRequest, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
         """Make a call that changes something, and return its result.
 
         Args:
@@ -126,7 +126,7 @@ class Calls:
         """
         return await self._answered(asked, call, partial(self._budget.write, before=before))
 
-    async def get(self, asked: Asked, url: str) -> tuple[int, Headers, bytes]:
+    async def get(self, asked: AzureRequest, url: str) -> tuple[int, Headers, bytes]:
         """Send a GET to a URL from Resource Manager; return status, headers and content."""
 
         async def call(client: Any) -> tuple[int, Headers, bytes]:
@@ -135,11 +135,11 @@ class Calls:
 
         status, headers, content = await self.read(asked, call)
         if status in (401, 403, 429) or status >= 500:
-            raise self._refused(answered(status, headers, content), asked)
+            raise self._refused(parse_error(status, headers, content), asked)
         return status, headers, content
 
     async def _answered(
-        self, asked: Asked, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
+        self, asked: AzureRequest, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
     ) -> T:
         scope = asked.instance.scope
         try:
@@ -149,30 +149,30 @@ class Calls:
             try:
                 return await call(self._client(scope))
             except HttpResponseError as error:
-                if error.status_code != 401 or not self._has_answered(error):
+                if error.status_code != 401 or not self._is_from_manager(error):
                     raise
-                await self._log_in_anew()  # a token can be revoked, or expire on the way; the request did nothing
+                await self._renew_token()  # a token can be revoked, or expire on the way; the request did nothing
             await turn(scope)
             return await call(self._client(scope))
         except AzureError as error:
             raise self._failure(error, asked) from error
 
-    async def _log_in_anew(self) -> None:
+    async def _renew_token(self) -> None:
         credential, self._credential = self._credential, None
         self._clients.clear()
         if credential is not None:
             await credential.close()
 
-    def _failure(self, error: AzureError, asked: Asked) -> Failure:
-        if isinstance(error, HttpResponseError) and self._has_answered(error):
+    def _failure(self, error: AzureError, asked: AzureRequest) -> Failure:
+        if isinstance(error, HttpResponseError) and self._is_from_manager(error):
             response: Any = error.response
-            return self._refused(answered(response.status_code, response.headers, _content(response)), asked)
+            return self._refused(parse_error(response.status_code, response.headers, _content(response)), asked)
         if isinstance(error, ClientAuthenticationError):
             return errors.login_failure(error.message, self._login)
         words = f"{asked}: {said(str(error)) or type(error).__name__}"
         return Uncertain(words) if asked.changes and not _never_sent(error) else Transient(words)
 
-    def _refused(self, answer: Answered, asked: Asked) -> Failure:
+    def _refused(self, answer: AzureErrorResponse, asked: AzureRequest) -> Failure:
         """Return the failure for an error. An error of a rate limit blocks its scope and no other."""
         failure = errors.failure(answer, str(asked), self._login, changes=asked.changes)
         if isinstance(failure, Throttled):
@@ -180,7 +180,7 @@ class Calls:
             failure.scope = self._throttles.refused(asked, answer.used_up, answer.message, until)
         return failure
 
-    def _has_answered(self, error: HttpResponseError) -> bool:
+    def _is_from_manager(self, error: HttpResponseError) -> bool:
         """Return whether Resource Manager sent the error. Token errors come from elsewhere, and responses can be cut
         off.
         """
@@ -219,7 +219,7 @@ class Calls:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._log_in_anew()
+        await self._renew_token()
         if self._http is not None:
             await self._http.close()
 
@@ -235,7 +235,7 @@ class _ErrorDocument(msgspec.Struct):
     error: _ErrorBody | None = None
 
 
-def answered(status: int, headers: Headers, content: bytes) -> Answered:
+def parse_error(status: int, headers: Headers, content: bytes) -> AzureErrorResponse:
     """Parse an error from its status, headers and content."""
     try:
         found = msgspec.json.decode(content, type=_ErrorDocument).error
@@ -243,7 +243,7 @@ def answered(status: int, headers: Headers, content: bytes) -> Answered:
         found = None
     found = found or _ErrorBody(f"status {status}", said(content.decode("utf-8", "replace")))
     policies = used_up(headers, found.details)
-    return Answered(status, found.code, found.message, retry_after(headers), policies, _policy(found.more))
+    return AzureErrorResponse(status, found.code, found.message, retry_after(headers), policies, _policy(found.more))
 
 
 def _policy(more: list[dict[str, Any]]) -> dict[str, str]:

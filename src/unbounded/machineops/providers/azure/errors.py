@@ -21,7 +21,7 @@ CAPACITY: Final = frozenset(
         "ZonalAllocationFailed",
     }
 )
-LASTING: Final = frozenset({"MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription", "ScopeLocked"})
+PERSISTENT: Final = frozenset({"MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription", "ScopeLocked"})
 """Conflicts that persist until the user acts."""
 PASSING: Final = frozenset({"NicReservedForAnotherVm", "RetryableError"})
 _POLICY: Final = re.compile(r'"policyAssignment":\{"name":"(?P<name>[^"]*)","id":"(?P<id>[^"\']*)"')
@@ -37,7 +37,7 @@ class Closed(Refusal):
 
 
 @dataclass(frozen=True)
-class Answered:
+class AzureErrorResponse:
     """An error response of Azure.
 
     Args:
@@ -53,7 +53,7 @@ class Answered:
     policy: Mapping[str, str] = field(default_factory=dict)
 
 
-def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failure:
+def failure(answer: AzureErrorResponse, what: str, login: str, *, changes: bool) -> Failure:
     """Return the failure for an error.
 
     Args:
@@ -83,7 +83,7 @@ def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failur
             return Refusal(reasons.PROVIDER_REFUSED, words, _cause(answer))
 
 
-def _cause(answer: Answered) -> Cause | None:
+def _cause(answer: AzureErrorResponse) -> Cause | None:
     """Return Azure's code, with the policy that it names."""
     about = dict(answer.policy)
     if not about and (found := _POLICY.search(answer.message)) is not None:
@@ -91,12 +91,12 @@ def _cause(answer: Answered) -> Cause | None:
     return causes.of_cloud(answer.code, about)
 
 
-def _conflict(answer: Answered, words: str) -> Failure:
+def _conflict(answer: AzureErrorResponse, words: str) -> Failure:
     if answer.code in CAPACITY:
         return NotDone(reasons.NO_CAPACITY, words)
     if "quota" in answer.message.lower():
         return NotDone(reasons.QUOTA_EXCEEDED, words)
-    if answer.code in LASTING:
+    if answer.code in PERSISTENT:
         return Closed(reasons.PROVIDER_REFUSED, words, _cause(answer))
     return Transient(words)
 

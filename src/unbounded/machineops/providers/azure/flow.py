@@ -28,7 +28,7 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.providers.azure import model, states
 from unbounded.machineops.providers.azure.errors import CAPACITY
-from unbounded.machineops.providers.azure.model import Document, Kept
+from unbounded.machineops.providers.azure.model import Document, VmReplacementState
 
 SAVING: Final = "Saving"
 DETACHING: Final = "Detaching"
@@ -93,7 +93,7 @@ MAX_WHERE: Final = 2048  # of evidence, by its schema
 _UNDER_WAY: Final = frozenset({"creating", "updating", "deleting", "migrating"})
 
 
-class Do(Enum):
+class AzureAction(Enum):
     """Action of a step in the current situation."""
 
     SAVE = "keep the model"
@@ -109,12 +109,12 @@ class Do(Enum):
 
 
 @dataclass(frozen=True)
-class Seen:
+class AzureObservation:
     """Observation of a replacement: resources in Azure, and the state in the cluster.
 
     Args:
         vm: with its instance view; None if the name does not exist.
-        disks: existing ones of `disks_to_see`, by id.
+        disks: existing ones of `disks_to_read`, by id.
         kept: state of this operation.
         former: state of an earlier replacement that did not complete.
         place: reference to that state, for messages.
@@ -125,8 +125,8 @@ class Seen:
 
     vm: Document | None
     disks: Mapping[str, Document] = field(default_factory=dict)
-    kept: Kept | None = None
-    former: Kept | None = None
+    kept: VmReplacementState | None = None
+    former: VmReplacementState | None = None
     place: str = ""
     missing: str = ""
     unsure: str = ""
@@ -134,7 +134,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Position:
+class StepDecision:
     """Current step of a replacement, and the action to take.
 
     Args:
@@ -142,28 +142,28 @@ class Position:
     """
 
     next: Next
-    do: Do = Do.NOTHING
+    do: AzureAction = AzureAction.NOTHING
     disk: str = ""
 
 
-def disks_to_see(vm: Document | None, kept: Kept | None) -> list[str]:
-    """Return the ids of the disks that `position` needs."""
+def disks_to_read(vm: Document | None, kept: VmReplacementState | None) -> list[str]:
+    """Return the ids of the disks that `decide` needs."""
     if kept is None:
-        unfit = vm is None or any(model.obstacles(vm)) or model.arriving(vm)
+        unfit = vm is None or any(model.obstacles(vm)) or model.pending_disks(vm)
         return [] if vm is None or unfit else [_os_disk(vm)["managedDisk"]["id"]]
     if vm is None:
         return [kept.new_disk]
-    if not model.is_made_by(vm, kept) or model.arriving(vm):
+    if not model.is_made_by(vm, kept) or model.pending_disks(vm):
         return []
-    is_whole = _new(vm, Seen(vm, kept=kept), kept, "", "").next.step is None
+    is_whole = _decide_new(vm, AzureObservation(vm, kept=kept), kept, "", "").next.step is None
     return _to_clear(kept) if is_whole else []
 
 
-def _to_clear(kept: Kept) -> list[str]:
+def _to_clear(kept: VmReplacementState) -> list[str]:
     return [kept.os_disk, *kept.former_disks]
 
 
-def position(seen: Seen, job: Job) -> Position:
+def decide(seen: AzureObservation, job: Job) -> StepDecision:
     """Decide the current step of a replacement.
 
     Raises:
@@ -171,51 +171,55 @@ def position(seen: Seen, job: Job) -> Position:
         Transient: an unrelated virtual machine has the name.
     """
     if seen.kept is None:
-        return _first(seen, job)
-    found = _begun(seen, seen.kept, _where(job.instance))
+        return _decide_first(seen, job)
+    found = _decide_begun(seen, seen.kept, _where(job.instance))
     return replace(found, next=replace(found.next, still_needed=_is_needed(seen.vm, seen.kept)))
 
 
-def _is_needed(vm: Document | None, kept: Kept) -> bool:
+def _is_needed(vm: Document | None, kept: VmReplacementState) -> bool:
     """Return whether the next replacement needs the state, as the virtual machine does not show all of it or soon will
     not.
     """
     if vm is None or not model.is_old(vm, kept) or model.provisioning(vm) == "deleting":
         return True
-    return model.is_of_others(kept) or not model.is_put_back(vm, kept)
+    return model.has_former_parts(kept) or not model.is_put_back(vm, kept)
 
 
-def _begun(seen: Seen, kept: Kept, where: str) -> Position:
+def _decide_begun(seen: AzureObservation, kept: VmReplacementState, where: str) -> StepDecision:
     vm = seen.vm
     again = "a new HostReplace of the Machine with its spec.providerID"
     if vm is None:
         stays = "as long as there is this operation, or that Machine"
         words = f"there is no VM {kept.name}: {again} goes on from its model in {seen.place}, which stays {stays}"
-        words = f"{words}; {_standing(kept, NOT_SEEN)}"
-        return _none(seen, kept, words, where)
+        words = f"{words}; {_describe_resources(kept, NOT_SEEN)}"
+        return _decide_without_vm(seen, kept, words, where)
     is_new = model.is_made_by(vm, kept)
-    standing = _standing(kept, IS_THERE if is_new else NOT_MADE)
-    words = f"VM {kept.name}: {states.described(model.statuses(vm))}; its model is in {seen.place}; {standing}"
+    standing = _describe_resources(kept, IS_THERE if is_new else NOT_MADE)
+    words = f"VM {kept.name}: {states.describe(model.statuses(vm))}; its model is in {seen.place}; {standing}"
     if not is_new and not model.is_old(vm, kept):
         raise Transient(f"there is a VM {kept.name} that is neither the old one nor made by this operation; {words}")
-    if arriving := model.arriving(vm):
+    if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
-        return Position(Next(CREATING if is_new else DETACHING, words, where, under_way=True))
+        return StepDecision(Next(CREATING if is_new else DETACHING, words, where, under_way=True))
     if is_new:
-        return _new(vm, seen, kept, words, where)
-    return _old(vm, kept, f"{words}; {again} begins again", where)
+        return _decide_new(vm, seen, kept, words, where)
+    return _decide_old(vm, kept, f"{words}; {again} begins again", where)
 
 
-def _none(seen: Seen, kept: Kept, words: str, where: str) -> Position:
+def _decide_without_vm(seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide the step while neither the old VM nor the new one exists."""
     creation = seen.creation
     if creation is not None and creation.state is State.RUNNING:
-        return Position(Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
+        return StepDecision(Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
     failed = None
     if creation is not None and creation.state is State.FAILED:
         failed = NotDone(_failure(creation.detail), f"Azure made no VM: {creation.detail}")
     following = Next(CREATING, words, where, failed=failed)
-    return Position(following, Do.DELETE_DISK, kept.new_disk) if seen.disks else Position(following, Do.CREATE)
+    return (
+        StepDecision(following, AzureAction.DELETE_DISK, kept.new_disk)
+        if seen.disks
+        else StepDecision(following, AzureAction.CREATE)
+    )
 
 
 def _failure(told: str) -> str:
@@ -225,12 +229,13 @@ def _failure(told: str) -> str:
     return reasons.QUOTA_EXCEEDED if "quota" in told.lower() else reasons.PROVIDER_OPERATION_FAILED
 
 
-def _first(seen: Seen, job: Job) -> Position:
+def _decide_first(seen: AzureObservation, job: Job) -> StepDecision:
     vm, instance, former = seen.vm, job.instance, seen.former
-    if former is not None and _is_all_there_is(vm, former):
-        words = f"its model is in {seen.place}, where an earlier HostReplace has left it; {_standing(former, NOT_SEEN)}"
-        there = f"VM {instance.name}: {states.described(model.statuses(vm))}" if vm else f"there is no VM {instance.id}"
-        return Position(Next(SAVING, f"{there}; {words}", _where(instance)), Do.TAKE_UP)
+    if former is not None and _is_only_record(vm, former):
+        resources = _describe_resources(former, NOT_SEEN)
+        words = f"its model is in {seen.place}, where an earlier HostReplace has left it; {resources}"
+        there = f"VM {instance.name}: {states.describe(model.statuses(vm))}" if vm else f"there is no VM {instance.id}"
+        return StepDecision(Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
     if vm is None:
         words = f"there is no VM {instance.id}, and no model of it in {seen.place}"
         cause = causes.of_secret(causes.MODEL_MISSING, seen.place.removeprefix("Secret "))
@@ -238,20 +243,20 @@ def _first(seen: Seen, job: Job) -> Position:
     if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
         other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {seen.place}"
         words = "that would be lost: remove what it names and then that Secret, and this one can be replaced"
-        raise Refusal(reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_standing(former, NOT_SEEN)}")
+        raise Refusal(reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_describe_resources(former, NOT_SEEN)}")
     if wrong := [*model.obstacles(vm), *filter(None, [seen.missing])]:
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be made anew: {'; '.join(wrong)}")
-    words = f"VM {instance.name}: {states.described(model.statuses(vm))}"
-    if arriving := model.arriving(vm):
+    words = f"VM {instance.name}: {states.describe(model.statuses(vm))}"
+    if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
-        return Position(Next(SAVING, words, _where(instance), under_way=True))
+        return StepDecision(Next(SAVING, words, _where(instance), under_way=True))
     lost = losses(vm, next(iter(seen.disks.values()), {}), seen.unsure)
-    losing = _losing([each.consequence for each in lost])
+    losing = _describe_losses([each.consequence for each in lost])
     under_way = model.provisioning(vm) in _UNDER_WAY
     step = Next(
         SAVING, f"{words}; {losing}", _where(instance), under_way=under_way, progress=losing, losses=tuple(lost)
     )
-    return Position(step, Do.NOTHING if under_way else Do.SAVE)
+    return StepDecision(step, AzureAction.NOTHING if under_way else AzureAction.SAVE)
 
 
 def losses(vm: Document, os_disk: Document, unsure: str = "") -> list[Loss]:
@@ -263,7 +268,7 @@ def losses(vm: Document, os_disk: Document, unsure: str = "") -> list[Loss]:
     return [*model.losses(vm, os_disk), *([Loss("storageProfile.imageReference", unsure)] if unsure else [])]
 
 
-def _is_all_there_is(vm: Document | None, former: Kept) -> bool:
+def _is_only_record(vm: Document | None, former: VmReplacementState) -> bool:
     """Return whether only the state of an earlier replacement exists, or also a VM that never got a host."""
     return vm is None or (model.is_made_by(vm, former) and _never_ran(vm))
 
@@ -273,43 +278,46 @@ def _never_ran(vm: Document) -> bool:
     return model.provisioning(vm) == "failed" and states.power(model.statuses(vm)) is Power.RELEASED
 
 
-def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
+def _decide_old(vm: Document, kept: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide the step while the old VM exists. The message and the evidence of these steps name all losses."""
-    state, losing = model.provisioning(vm), _losing([*kept.lost, *filter(None, [kept.unsure])])
+    state, losing = model.provisioning(vm), _describe_losses([*kept.lost, *filter(None, [kept.unsure])])
     told = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
-        return Position(Next(DELETING, words, told, under_way=True, progress=losing))
+        return StepDecision(Next(DELETING, words, told, under_way=True, progress=losing))
     if state in _UNDER_WAY or not model.is_put_back(vm, kept):
-        words = f"{words}; deleteOption is changed, and was {model.told_options(kept)}"
+        words = f"{words}; deleteOption is changed, and was {model.describe_options(kept)}"
     if state in _UNDER_WAY:
-        return Position(Next(DETACHING, words, told, under_way=True, progress=losing))
+        return StepDecision(Next(DETACHING, words, told, under_way=True, progress=losing))
     is_as_it_was = state == "succeeded" and model.is_put_back(vm, kept)  # after a failure, its deletion may have begun
     step = DELETING if model.is_detached_as_kept(vm, kept) else DETACHING
     following = Next(step, words, told, progress=losing, is_as_it_was=is_as_it_was)
-    return Position(following, Do.DELETE_OLD if step == DELETING else Do.DETACH)
+    return StepDecision(following, AzureAction.DELETE_OLD if step == DELETING else AzureAction.DETACH)
 
 
-def _losing(lost: Sequence[str]) -> str:
+def _describe_losses(lost: Sequence[str]) -> str:
     return f"what cannot be kept: {'; '.join(lost)}" if lost else "all that its model has can be kept"
 
 
-def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
+def _decide_new(vm: Document, seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
     state = model.provisioning(vm)
     if state in ("creating", "deleting"):
-        return Position(Next(CREATING, words, where, under_way=True))
+        return StepDecision(Next(CREATING, words, where, under_way=True))
     if _never_ran(vm):
-        failed = NotDone(_reason(vm), f"Azure has left it as {states.described(model.statuses(vm))}")
+        failed = NotDone(_reason(vm), f"Azure has left it as {states.describe(model.statuses(vm))}")
         following = Next(CREATING, words, where, failed=failed)
-        return Position(following, Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
+        return StepDecision(following, AzureAction.DELETE_VM if model.is_detached(vm) else AzureAction.DETACH)
     if states.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
-        told = f"{states.described(model.statuses(vm))}: it may report yet; its serial console tells what it does"
-        return Position(Next(CREATING, words, where, under_way=True, progress=told))
+        told = f"{states.describe(model.statuses(vm))}: it may report yet; its serial console tells what it does"
+        return StepDecision(Next(CREATING, words, where, under_way=True, progress=told))
     if not model.is_restored(vm, kept):
         under_way = state in _UNDER_WAY
-        return Position(Next(RESTORING, words, where, under_way=under_way), Do.NOTHING if under_way else Do.RESTORE)
+        return StepDecision(
+            Next(RESTORING, words, where, under_way=under_way),
+            AzureAction.NOTHING if under_way else AzureAction.RESTORE,
+        )
     if state in _UNDER_WAY:
-        return Position(Next(EXTENDING, words, where, under_way=True))
-    trouble = unadded(vm, kept)
+        return StepDecision(Next(EXTENDING, words, where, under_way=True))
+    trouble = extension_faults(vm, kept)
     if state == "failed" and "failed" not in model.extensions(vm).values():
         return _failed_otherwise(kept, words, where)
     if trouble:
@@ -317,7 +325,7 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
     if absent := extensions_to_add(vm, kept):
         progress, more = f"{', '.join(absent)} to come", len(absent) < len(kept.extensions)
         words = f"{words}; without extensions {', '.join(absent)}"
-        return Position(Next(EXTENDING, words, where, progress=progress, more=more), Do.EXTEND)
+        return StepDecision(Next(EXTENDING, words, where, progress=progress, more=more), AzureAction.EXTEND)
     return _clearing(vm, seen, kept, words, where)
 
 
@@ -327,14 +335,14 @@ def _reason(vm: Document) -> str:
     return reasons.NO_CAPACITY if codes & CAPACITY else reasons.PROVIDER_OPERATION_FAILED
 
 
-def _failed_otherwise(kept: Kept, words: str, where: str) -> Position:
+def _failed_otherwise(kept: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide the step for a new VM whose creation, or a later change, has failed. A repeated change shows its state."""
     if model.is_detached(kept.body):
-        return Position(Next(CREATING, words, where, under_way=True))
-    return Position(Next(RESTORING, words, where), Do.RESTORE)
+        return StepDecision(Next(CREATING, words, where, under_way=True))
+    return StepDecision(Next(RESTORING, words, where), AzureAction.RESTORE)
 
 
-def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
+def _clearing(vm: Document, seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide about the OS disks that remain."""
     theirs = []
     for disk_id in _to_clear(kept):
@@ -348,25 +356,25 @@ def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> P
         words = "; ".join((words, *theirs, f"OS disk {name} is there"))
         under_way = str((disk.get("properties") or {}).get("provisioningState")).lower() == "deleting"
         step = Next(CLEARING, words, where, under_way=under_way)
-        return Position(step, Do.NOTHING if under_way else Do.DELETE_DISK, disk_id)
-    return Position(Next(None, "; ".join((_ended(vm, kept), *theirs, *unadded(vm, kept))), where))
+        return StepDecision(step, AzureAction.NOTHING if under_way else AzureAction.DELETE_DISK, disk_id)
+    return StepDecision(Next(None, "; ".join((_final_message(vm, kept), *theirs, *extension_faults(vm, kept))), where))
 
 
-def _ended(vm: Document, kept: Kept) -> str:
+def _final_message(vm: Document, kept: VmReplacementState) -> str:
     """Return the final message of a replacement."""
-    new = f"VM {kept.name} is made anew, with OS disk {kept.new_disk_name}: {states.described(model.statuses(vm))}"
+    new = f"VM {kept.name} is made anew, with OS disk {kept.new_disk_name}: {states.describe(model.statuses(vm))}"
     old = f"the old one is gone, and what was on its OS disk {model.last(kept.os_disk)}"
     lost = f"not kept: {'; '.join(kept.lost)}" if kept.lost else "all that its model had was kept"
     return f"{new}; {old}; {lost}"
 
 
-def unadded(vm: Document, kept: Kept) -> list[str]:
+def extension_faults(vm: Document, kept: VmReplacementState) -> list[str]:
     """Return messages about extensions that the new virtual machine lacks or that have failed."""
     failed = [name for name, state in model.extensions(vm).items() if state == "failed"]
     return [*(f"extension {name} has failed" for name in failed), *kept.refused.values()]
 
 
-def extensions_to_add(vm: Document, kept: Kept) -> list[str]:
+def extensions_to_add(vm: Document, kept: VmReplacementState) -> list[str]:
     """Return the names of the extensions that a virtual machine lacks; a failed one counts as present."""
     there = {name.lower() for name, state in model.extensions(vm).items() if state != "canceled"}
     return [name for name in kept.extensions if name.lower() not in there and name not in kept.refused]
@@ -377,7 +385,7 @@ def _os_disk(vm: Document) -> Document:
     return disk
 
 
-def _standing(kept: Kept, new_disk: str) -> str:
+def _describe_resources(kept: VmReplacementState, new_disk: str) -> str:
     """List all resources of a replacement by name.
 
     Args:
@@ -389,7 +397,7 @@ def _standing(kept: Kept, new_disk: str) -> str:
     parts += [f"{new_disk} {kept.new_disk_name}"] if new_disk != NOT_MADE else []
     parts += [f"{old_disk} {model.last(kept.os_disk)}"]
     parts += [f"OS disk {model.last(disk)} is of an earlier HostReplace" for disk in kept.former_disks]
-    parts += [_losing(kept.lost)] if kept.lost else []
+    parts += [_describe_losses(kept.lost)] if kept.lost else []
     return "; ".join(parts)
 
 

@@ -17,7 +17,7 @@ _GONE: Final = frozenset({"failed", "deleting"})
 
 
 @dataclass(frozen=True)
-class Form:
+class ImageForm:
     """A form of image reference.
 
     Args:
@@ -37,29 +37,29 @@ class Form:
 
 
 FORMS: Final = (
-    Form("id", rf"{_COMPUTE}/images/([^/]+)", "images", is_own=True),
-    Form(
+    ImageForm("id", rf"{_COMPUTE}/images/([^/]+)", "images", is_own=True),
+    ImageForm(
         "id",
         rf"{_COMPUTE}/galleries/([^/]+)/images/([^/]+){_VERSION}",
         "gallery_image_versions",
         "list_by_gallery_image",
         is_own=True,
     ),
-    Form(
+    ImageForm(
         "sharedGalleryImageId",
         rf"/sharedGalleries/([^/]+)/images/([^/]+){_VERSION}",
         "shared_gallery_image_versions",
         "list",
         is_regional=True,
     ),
-    Form(
+    ImageForm(
         "communityGalleryImageId",
         rf"/communityGalleries/([^/]+)/images/([^/]+){_VERSION}",
         "community_gallery_image_versions",
         "list",
         is_regional=True,
     ),
-    Form(
+    ImageForm(
         "urn",
         r"([^:]+):([^:]+):([^:]+):(?P<version>[^:]+)",
         "virtual_machine_images",
@@ -70,7 +70,7 @@ FORMS: Final = (
 
 
 @dataclass(frozen=True)
-class Image:
+class VmImage:
     """Image of a virtual machine.
 
     Args:
@@ -82,7 +82,7 @@ class Image:
     """
 
     name: str
-    form: Form
+    form: ImageForm
     place: tuple[str, ...]
     version: str
     location: str
@@ -111,13 +111,13 @@ class Image:
     def _does(self, version: Document) -> bool:
         publishing: Mapping[str, Any] = version.get("publishingProfile") or version
         regions = publishing.get("targetRegions") or []
-        here = [one for one in regions if _plain(one.get("name")) == _plain(self.location)]
+        here = [one for one in regions if _normalize_location(one.get("name")) == _normalize_location(self.location)]
         is_left_out = any(bool(one.get("excludeFromLatest")) for one in (publishing, *here))
         is_gone = str(version.get("provisioningState")).lower() in _GONE
         return not is_gone and (bool(self.version) or not is_left_out) and (not regions or bool(here))
 
 
-def of(vm: Document) -> Image | str:
+def image_of(vm: Document) -> VmImage | str:
     """Return the image of a virtual machine; a description of its reference if the form is unknown."""
     reference: Document = vm["properties"]["storageProfile"]["imageReference"]
     parts = [str(reference.get(name) or "") for name in ("publisher", "offer", "sku", "version")]
@@ -130,7 +130,7 @@ def of(vm: Document) -> Image | str:
         others = found.re.groupindex.values()
         place = tuple(part for number, part in enumerate(found.groups(), 1) if number not in others)
         version = named.get("version") or ""
-        return Image(
+        return VmImage(
             name=found.string,
             form=form,
             place=(location, *place) if form.is_regional else place,
@@ -141,12 +141,12 @@ def of(vm: Document) -> Image | str:
     return ", ".join(f"{name} {value}" for name, value in sorted(reference.items()) if name != "exactVersion")
 
 
-def unsure(image: str, why: str) -> str:
+def possible_loss(image: str, why: str) -> str:
     """Describe the possible loss of an image that could not be read."""
     return f"whether its image {image} is still to be had is not known ({why}), and without it no VM can be made"
 
 
-def unseen(image: Image, refusal: Refusal) -> str:
+def unreadable_loss(image: VmImage, refusal: Refusal) -> str:
     """Describe the possible loss of an image that the login may not read.
 
     Raises:
@@ -155,9 +155,9 @@ def unseen(image: Image, refusal: Refusal) -> str:
     if image.form.is_own:
         told = f"no VM can be made of image {image.name} by who may not read it, and nothing was touched; {refusal}"
         raise Refusal(reasons.AUTH_REFUSED, told) from refusal
-    return unsure(image.name, str(refusal))
+    return possible_loss(image.name, str(refusal))
 
 
-def _plain(location: object) -> str:
+def _normalize_location(location: object) -> str:
     """Normalize the name or display name of a location: westeurope, West Europe."""
     return str(location).replace(" ", "").lower()

@@ -27,7 +27,7 @@ _DISK: Final = re.compile(
 )
 
 
-class Kept(msgspec.Struct, frozen=True):
+class VmReplacementState(msgspec.Struct, frozen=True):
     """Replacement state: all that re-creating a virtual machine needs, saved before the first change.
 
     Args:
@@ -83,11 +83,11 @@ class Kept(msgspec.Struct, frozen=True):
         return [last(nic["id"]) for nic in self.body["properties"]["networkProfile"]["networkInterfaces"]]
 
 
-def decoded(content: bytes) -> Kept:
-    return msgspec.json.decode(content, type=Kept)
+def decoded(content: bytes) -> VmReplacementState:
+    return msgspec.json.decode(content, type=VmReplacementState)
 
 
-def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
+def build_state(vm: Document, os_disk: Document, group: str, uid: str) -> VmReplacementState:
     """Build the state of a virtual machine that was read with its user data.
 
     Args:
@@ -110,7 +110,7 @@ def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
             "dataDisks": [_data_disk(disk) for disk in storage.get("dataDisks") or []],
         },
     }
-    return Kept(
+    return VmReplacementState(
         uid=uid,
         name=str(vm["name"]),
         group=group,
@@ -123,17 +123,17 @@ def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
     )
 
 
-def taken_up(former: Kept, uid: str) -> Kept:
+def adopted(former: VmReplacementState, uid: str) -> VmReplacementState:
     """Adopt the state of an earlier replacement whose virtual machine does not exist any more."""
     return msgspec.structs.replace(former, uid=uid, former_disks=[*former.former_disks, former.new_disk], refused={})
 
 
-def with_refused(kept: Kept, extension: str, words: str) -> Kept:
+def with_refused_extension(kept: VmReplacementState, extension: str, words: str) -> VmReplacementState:
     """Record that an extension was refused and must not be requested again."""
     return msgspec.structs.replace(kept, refused={**kept.refused, extension: words})
 
 
-def still_needed(former: Kept, vm: Document) -> Kept:
+def reduced_to_missing(former: VmReplacementState, vm: Document) -> VmReplacementState:
     """Reduce the state of an earlier replacement to what this virtual machine lacked before it."""
     is_whole = str(vm["properties"].get("vmId")).lower() == former.vm_id.lower() and provisioning(vm) == "succeeded"
     if not is_whole or former.lacking is None:
@@ -142,12 +142,12 @@ def still_needed(former: Kept, vm: Document) -> Kept:
     return msgspec.structs.replace(former, extensions=lacking)
 
 
-def is_of_others(kept: Kept) -> bool:
+def has_former_parts(kept: VmReplacementState) -> bool:
     """Return whether the state contains something that the VM does not show, as an earlier replacement left it."""
     return bool(kept.former_disks or kept.lacking)
 
 
-def completed(now: Kept, former: Kept) -> Kept:
+def completed_from_former(now: VmReplacementState, former: VmReplacementState) -> VmReplacementState:
     """Complete the state of a half-replaced virtual machine with its properties from before that replacement."""
     names = {name.lower() for name in now.extensions}
     absent = {name: body for name, body in former.extensions.items() if name.lower() not in names}
@@ -157,7 +157,7 @@ def completed(now: Kept, former: Kept) -> Kept:
     return msgspec.structs.replace(now, body=body, extensions=extensions, lacking=sorted(absent), former_disks=disks)
 
 
-def as_it_is_now(now: Kept, kept: Kept) -> Kept | None:
+def updated_state(now: VmReplacementState, kept: VmReplacementState) -> VmReplacementState | None:
     """Update the state after the old virtual machine was changed; return None if it was not.
 
     Args:
@@ -165,11 +165,11 @@ def as_it_is_now(now: Kept, kept: Kept) -> Kept | None:
     """
     body = _with_former_options(now.body, kept.body)
     former = {"former_disks": kept.former_disks, "unsure": kept.unsure}
-    found = msgspec.structs.replace(completed(now, kept), body=body, **former)
+    found = msgspec.structs.replace(completed_from_former(now, kept), body=body, **former)
     return None if _with_all_options(found) == _with_all_options(kept) else found
 
 
-def _with_all_options(kept: Kept) -> Kept:
+def _with_all_options(kept: VmReplacementState) -> VmReplacementState:
     return msgspec.structs.replace(kept, body=_with_former_options(kept.body, kept.body))
 
 
@@ -185,12 +185,12 @@ def _with_former_options(body: Document, former: Document) -> dict[str, Any]:
     return {**body, "properties": {**properties, "storageProfile": {**storage, **disks}, "networkProfile": network}}
 
 
-def is_made_by(vm: Document, kept: Kept) -> bool:
+def is_made_by(vm: Document, kept: VmReplacementState) -> bool:
     """Return whether a virtual machine is the new one of a replacement."""
     return str(vm["properties"]["storageProfile"]["osDisk"].get("name")).lower() == kept.new_disk_name.lower()
 
 
-def is_old(vm: Document, kept: Kept) -> bool:
+def is_old(vm: Document, kept: VmReplacementState) -> bool:
     """Return whether a virtual machine is the one to replace, or a remainder of an earlier replacement."""
     os_disk = vm["properties"]["storageProfile"]["osDisk"]
     leftovers = {last(disk).lower() for disk in kept.former_disks}
@@ -211,7 +211,7 @@ def obstacles(vm: Document) -> Iterator[str]:
             yield f"disk {disk.get('name')} is not a managed one"
 
 
-def arriving(vm: Document) -> list[str]:
+def pending_disks(vm: Document) -> list[str]:
     """Return the names of disks in the model of a virtual machine that are not attached yet."""
     return [
         str(disk.get("name") or f"of LUN {disk.get('lun')}")
@@ -256,35 +256,35 @@ def is_detached(vm: Document) -> bool:
     return os_disk == "Delete" and all(option == DETACH for option in others)
 
 
-def is_detached_as_kept(vm: Document, old: Kept) -> bool:
+def is_detached_as_kept(vm: Document, old: VmReplacementState) -> bool:
     """Return whether this holds for the parts that the virtual machine had when it was saved."""
     kept = _options(old.body["properties"])
     os_disk, *others = (option for name, option in _options(vm["properties"]).items() if name in kept)
     return os_disk == "Delete" and all(option == DETACH for option in others)
 
 
-def restored(vm: Document, old: Kept) -> dict[str, Any]:
+def restored(vm: Document, old: VmReplacementState) -> dict[str, Any]:
     """Return the update after which the new virtual machine has the old one's delete options."""
     return _with_options(vm["properties"], _options(old.body["properties"]))
 
 
-def is_restored(vm: Document, old: Kept) -> bool:
+def is_restored(vm: Document, old: VmReplacementState) -> bool:
     """Return whether the new virtual machine has the old one's delete options."""
     return _options(vm["properties"]) == _options(old.body["properties"])
 
 
-def put_back(vm: Document, old: Kept) -> dict[str, Any]:
+def put_back(vm: Document, old: VmReplacementState) -> dict[str, Any]:
     """Return the update after which the old virtual machine has its original delete options."""
     return _with_options(vm["properties"], {**_options(vm["properties"]), **_options(old.body["properties"])})
 
 
-def is_put_back(vm: Document, old: Kept) -> bool:
+def is_put_back(vm: Document, old: VmReplacementState) -> bool:
     """Return whether the old virtual machine has its original delete options; parts attached since do not count."""
     now = _options(vm["properties"])
     return all(now.get(name, option) == option for name, option in _options(old.body["properties"]).items())
 
 
-def told_options(old: Kept) -> str:
+def describe_options(old: VmReplacementState) -> str:
     """Describe the original delete options of the old virtual machine."""
     options = _options(old.body["properties"])
     return ", ".join(f"{option} of {last(name) or 'its OS disk'}" for name, option in options.items())
@@ -329,7 +329,7 @@ def _options(properties: Document) -> dict[str, str]:
     return {name: part.get("deleteOption") or DETACH for name, part in parts.items()}
 
 
-def created(old: Kept, user_data: str, password: str) -> dict[str, Any]:
+def created(old: VmReplacementState, user_data: str, password: str) -> dict[str, Any]:
     """Return the request that creates the new virtual machine. Its parts survive a failed creation and its deletion.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from unbounded.machineops.provider import Loss
 
-USUAL: Final[Mapping[str, Any]] = {
+DEFAULTS: Final[Mapping[str, Any]] = {
     "availabilityPolicy": None,
     "burstingEnabled": False,
     "dataAccessAuthMode": "None",
@@ -20,7 +20,9 @@ USUAL: Final[Mapping[str, Any]] = {
 """Azure's defaults for settings that the creation of a virtual machine cannot name."""
 PROVISIONED: Final = ("diskIOPSReadWrite", "diskMBpsReadWrite", "diskIOPSReadOnly", "diskMBpsReadOnly")
 """Independent of the size with some types of disks; with the others they follow from it."""
-_HOLDS_OFF: Final = frozenset({"dataAccessAuthMode", "diskAccessId", "networkAccessPolicy", "publicNetworkAccess"})
+_RESTRICTS_ACCESS: Final = frozenset(
+    {"dataAccessAuthMode", "diskAccessId", "networkAccessPolicy", "publicNetworkAccess"}
+)
 """Other values than the defaults restrict the access to the disk."""
 _OF_ITS_OWN: Final = ("premiumv2", "ultrassd")
 _TIERS: Final = {4: 1, 8: 2, 16: 3, 32: 4, 64: 6, 128: 10, 256: 15, 512: 20, 1024: 30, 2048: 40, 4096: 50, 8192: 60}
@@ -40,7 +42,7 @@ def losses(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[Loss]:
         yield Loss("osDisk.encryptionSettings", told, lessens_security=True)
     if disk.get("tags"):
         yield Loss("osDisk.tags", "the tags of its OS disk")
-    for name, usual in USUAL.items():
+    for name, usual in DEFAULTS.items():
         if (value := properties.get(name)) not in (None, usual):
             yield _told(name, value)
     if (properties.get("creationData") or {}).get("performancePlus"):
@@ -53,7 +55,7 @@ def losses(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[Loss]:
 
 def _told(name: str, value: Any) -> Loss:
     shown = str(value).lower() if isinstance(value, bool) else value
-    return Loss(f"osDisk.{name}", f"{name} {shown} of its OS disk", lessens_security=name in _HOLDS_OFF)
+    return Loss(f"osDisk.{name}", f"{name} {shown} of its OS disk", lessens_security=name in _RESTRICTS_ACCESS)
 
 
 def _usual_tier(tier: str, size_gb: Any) -> str:

@@ -26,7 +26,7 @@ from unbounded.machineops.provider import (
     SecretStr,
 )
 from unbounded.machineops.providers.azure import flow, ids
-from unbounded.machineops.providers.azure.calls import Calls, Credential
+from unbounded.machineops.providers.azure.calls import AzureCalls, AzureCredential
 from unbounded.machineops.providers.azure.session import AzureSession
 
 _GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -79,12 +79,12 @@ class AzureVM:
         if login.mode is AuthMode.EXTERNAL_PLUGIN:
             check(login.secret)
 
-        def log_in(transport: AioHttpTransport) -> Credential:
+        def log_in(transport: AioHttpTransport) -> AzureCredential:
             return self.credential(login, transport)
 
-        return AzureSession(Calls(login.name, log_in, budget, endpoint=self._endpoint, context=self._context))
+        return AzureSession(AzureCalls(login.name, log_in, budget, endpoint=self._endpoint, context=self._context))
 
-    def credential(self, login: Login, transport: AioHttpTransport) -> Credential:
+    def credential(self, login: Login, transport: AioHttpTransport) -> AzureCredential:
         """Return the SDK's credential."""
         options: dict[str, Any] = {"transport": transport, "retry_total": 0, "disable_instance_discovery": True}
         if self._authority:

@@ -33,12 +33,12 @@ from unbounded.machineops.provider import (
     said,
 )
 from unbounded.machineops.providers.azure import flow, images, model, states
-from unbounded.machineops.providers.azure.calls import AsAnswered, Calls, answered, retry_after
+from unbounded.machineops.providers.azure.calls import AzureCalls, FirstResponsePolling, parse_error, retry_after
 from unbounded.machineops.providers.azure.errors import Closed
-from unbounded.machineops.providers.azure.flow import Do, Position, Seen
+from unbounded.machineops.providers.azure.flow import AzureAction, AzureObservation, StepDecision
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
-from unbounded.machineops.providers.azure.model import Kept
-from unbounded.machineops.providers.azure.throttling import Asked
+from unbounded.machineops.providers.azure.model import VmReplacementState
+from unbounded.machineops.providers.azure.throttling import AzureRequest
 
 VERBS: Final = {
     Action.RESTART: "restart",
@@ -47,7 +47,7 @@ VERBS: Final = {
     Action.POWER_ON: "start",
 }
 
-MOST_FOUND: Final = 1000  # observations without an action since
+MAX_OBSERVATIONS: Final = 1000  # observations without an action since
 
 
 class _Status(msgspec.Struct):
@@ -58,31 +58,33 @@ class _Status(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ObservedDecision:
     """Result of observing a replacement."""
 
-    position: Position
-    seen: Seen
+    position: StepDecision
+    seen: AzureObservation
 
 
 class AzureSession:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: AzureCalls) -> None:
         self._calls = calls
-        self._found: dict[str, _Found] = {}
+        self._observations: dict[str, _ObservedDecision] = {}
 
     async def look(self, instance: Instance) -> Record:
         where = f"Azure, instance view of {instance.id}"
         try:
-            view = await self._calls.show(Asked("look at VM", instance.name, instance), f"{instance.id}/instanceView")
+            view = await self._calls.show(
+                AzureRequest("look at VM", instance.name, instance), f"{instance.id}/instanceView"
+            )
         except Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise
             return Record(Power.GONE, str(refusal), where)
         statuses = view.get("statuses") or []
-        return Record(states.power(statuses), f"VM {instance.name}: {states.described(statuses)}", where)
+        return Record(states.power(statuses), f"VM {instance.name}: {states.describe(statuses)}", where)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        asked = Asked(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
+        asked = AzureRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
         answer = await self._calls.change(asked, _power_call(job, action, vm_id(job.instance.id)), before=before)
         return _handle(answer.http_response.headers)
 
@@ -91,7 +93,7 @@ class AzureSession:
             raise Transient(
                 f"the place to follow the long call at is not one of {self._calls.endpoint}: {said(handle)}"
             )
-        asked = Asked("follow the long call for VM", job.instance.name, job.instance)
+        asked = AzureRequest("follow the long call for VM", job.instance.name, job.instance)
         where = f"Azure, status of the long call for {job.instance.id}"
         status, headers, content = await self._calls.get(asked, handle)
         again_s = retry_after(headers)
@@ -100,7 +102,7 @@ class AzureSession:
         if status == 202:
             return Progress(State.RUNNING, "the long call is in progress", where, again_s)
         if status >= 400:  # a followed Location answers like the call itself
-            error = answered(status, headers, content)
+            error = parse_error(status, headers, content)
             return Progress(State.FAILED, said(f"{error.code}: {error.message}"), where)
         document = msgspec.json.decode(content, type=_Status) if content else _Status("Succeeded")
         words = f"the long call: {document.status}"
@@ -116,24 +118,24 @@ class AzureSession:
     # Replacement
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
-        found = await self._find(job, keep, self._found.pop(job.uid, None))
-        self._found[job.uid] = found
-        while len(self._found) > MOST_FOUND:
-            del self._found[next(iter(self._found))]
+        found = await self._observe(job, keep, self._observations.pop(job.uid, None))
+        self._observations[job.uid] = found
+        while len(self._observations) > MAX_OBSERVATIONS:
+            del self._observations[next(iter(self._observations))]
         return found.position.next
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> Taken:
         # If Azure is slow, an observation takes longer than a call may wait, so the previous one is used; the etag
         # guards it.
-        found = self._found.pop(job.uid, None)
-        if found is None or found.position.do is Do.NOTHING:
-            found = await self._find(job, keep)
+        found = self._observations.pop(job.uid, None)
+        if found is None or found.position.do is AzureAction.NOTHING:
+            found = await self._observe(job, keep)
         if step == PUT_BACK:
             return await self._put_back(found, job, before)
         if found.position.next.step != step:
             return None  # completed in between
         try:
-            return await self._do(found, job, keep, user_data, before)
+            return await self._execute(found, job, keep, user_data, before)
         except Refusal as refusal:
             if step in (flow.SAVING, flow.DETACHING, flow.DELETING):
                 raise
@@ -142,14 +144,14 @@ class AzureSession:
             reason = reasons.PROVIDER_REFUSED if not_found else refusal.reason
             raise NotDone(reason, str(refusal), refusal.cause) from refusal
 
-    async def _put_back(self, found: _Found, job: Job, before: float) -> float | None:
+    async def _put_back(self, found: _ObservedDecision, job: Job, before: float) -> float | None:
         """Restore the old VM's delete options, unless they are original or a change is in progress."""
         following, vm, kept = found.position.next, found.seen.vm, found.seen.kept
         if vm is None or kept is None or following.under_way or following.is_as_it_was or not model.is_old(vm, kept):
             return None
         return await self._update("put back what is deleted with VM", job, kept, vm, model.put_back(vm, kept), before)
 
-    async def _find(self, job: Job, keep: Keep, before: _Found | None = None) -> _Found:
+    async def _observe(self, job: Job, keep: Keep, before: _ObservedDecision | None = None) -> _ObservedDecision:
         """Observe a replacement.
 
         Args:
@@ -160,76 +162,83 @@ class AzureSession:
         former = _decoded(await keep.former()) if kept is None else None
         vm = await self._vm(job.instance, "instanceView")
         disks = {}
-        for disk_id in flow.disks_to_see(vm, kept):
+        for disk_id in flow.disks_to_read(vm, kept):
             if (disk := await self._disk(job.instance, disk_id)) is not None:
                 disks[disk_id] = disk
         missing = unsure = ""
         if vm is not None and kept is None and not any(model.obstacles(vm)):
             missing, unsure = await self._image(job.instance, vm)
         creation = await self.follow(job, job.handle) if vm is None and kept is not None and job.handle else None
-        seen = Seen(vm, disks, kept, former, keep.place, missing, unsure, creation)
-        found = _Found(flow.position(seen, job), seen)
+        seen = AzureObservation(vm, disks, kept, former, keep.place, missing, unsure, creation)
+        found = _ObservedDecision(flow.decide(seen, job), seen)
         if waiting_with is not None and not found.position.next.under_way and _decoded(await keep.load()) != kept:
-            return await self._find(job, keep)
+            return await self._observe(job, keep)
         return found
 
-    async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> Taken:
+    async def _execute(self, found: _ObservedDecision, job: Job, keep: Keep, user_data: str, before: float) -> Taken:
         """Carry out the action of a position; return when Azure wants to be polled."""
         kept, former, vm = found.seen.kept, found.seen.former, found.seen.vm
         match found.position.do:
-            case Do.SAVE:
+            case AzureAction.SAVE:
                 await self._save(job, keep, found.seen)
-            case Do.TAKE_UP if former is not None:
-                await keep.store(model.taken_up(former, job.uid).encoded())
-            case Do.DELETE_OLD if kept is not None:
+            case AzureAction.TAKE_UP if former is not None:
+                await keep.store(model.adopted(former, job.uid).encoded())
+            case AzureAction.DELETE_OLD if kept is not None:
                 return await self._delete_old(job, keep, kept, before)
-            case Do.EXTEND if kept is not None and vm is not None:
+            case AzureAction.EXTEND if kept is not None and vm is not None:
                 return await self._extend(job, keep, kept, vm, before)
             case do if kept is not None:
                 return await self._change_vm(do, job, kept, vm, found.position.disk, user_data, before)
         return None
 
     async def _change_vm(
-        self, do: Do, job: Job, kept: Kept, vm: model.Document | None, disk: str, user_data: str, before: float
+        self,
+        do: AzureAction,
+        job: Job,
+        kept: VmReplacementState,
+        vm: model.Document | None,
+        disk: str,
+        user_data: str,
+        before: float,
     ) -> Taken:
         match do:
-            case Do.DETACH if vm is not None:
+            case AzureAction.DETACH if vm is not None:
                 return await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
-            case Do.RESTORE if vm is not None:
+            case AzureAction.RESTORE if vm is not None:
                 return await self._update(
                     "restore what is deleted with VM", job, kept, vm, model.restored(vm, kept), before
                 )
-            case Do.DELETE_VM:
+            case AzureAction.DELETE_VM:
                 return await self._delete_vm(job, kept, before)
-            case Do.CREATE:
+            case AzureAction.CREATE:
                 return await self._create(job, kept, user_data, before)
-            case Do.DELETE_DISK:
+            case AzureAction.DELETE_DISK:
                 return await self._delete_disk(job, disk, before)
         return None
 
-    async def _save(self, job: Job, keep: Keep, seen: Seen) -> None:
-        vm, kept, lost = await self._as_it_is(job)
+    async def _save(self, job: Job, keep: Keep, seen: AzureObservation) -> None:
+        vm, kept, lost = await self._current_state(job)
         check_losses(lost, job.parameters, f"VM {kept.name}")
         kept, former = msgspec.structs.replace(kept, unsure=seen.unsure), seen.former
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
-            kept = model.completed(kept, model.still_needed(former, vm))
+            kept = model.completed_from_former(kept, model.reduced_to_missing(former, vm))
         await keep.store(kept.encoded())
 
-    async def _as_it_is(self, job: Job) -> tuple[model.Document, Kept, list[Loss]]:
+    async def _current_state(self, job: Job) -> tuple[model.Document, VmReplacementState, list[Loss]]:
         """Return the virtual machine, its state to save, and the losses."""
         vm = await self._vm(job.instance, "userData")
-        if vm is None or model.arriving(vm):
+        if vm is None or model.pending_disks(vm):
             raise Transient(f"VM {job.instance.name} is gone, or a disk is being attached to it")
         disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
-        return vm, model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid), flow.losses(vm, disk or {})
+        return vm, model.build_state(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid), flow.losses(vm, disk or {})
 
-    async def _delete_old(self, job: Job, keep: Keep, kept: Kept, before: float) -> float | None:
+    async def _delete_old(self, job: Job, keep: Keep, kept: VmReplacementState, before: float) -> float | None:
         """Delete the old VM unless it was changed since its state was saved. Azure checks no etag on deletion."""
-        vm, now, lost = await self._as_it_is(job)
+        vm, now, lost = await self._current_state(job)
         if not model.is_old(vm, kept):
             raise Transient(f"VM {kept.name} is another one by now")
         # A successful change leaves it succeeded. A failed VM may be half deleted and shows less than it had.
-        anew = None if model.provisioning(vm) == "failed" else model.as_it_is_now(now, kept)
+        anew = None if model.provisioning(vm) == "failed" else model.updated_state(now, kept)
         if anew is not None:
             check_losses(lost, job.parameters, f"VM {kept.name}")
         if not model.is_detached(vm):
@@ -240,17 +249,17 @@ class AzureSession:
             raise Transient(f"VM {kept.name} was changed since its model was kept: that is kept and detached first")
         return await self._delete_vm(job, kept, before)
 
-    async def _delete_vm(self, job: Job, kept: Kept, before: float) -> float | None:
+    async def _delete_vm(self, job: Job, kept: VmReplacementState, before: float) -> float | None:
         return await self._change(
             "delete VM",
             kept.name,
             job,
-            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=AsAnswered()),
+            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=FirstResponsePolling()),
             before,
         )
 
     async def _update(
-        self, verb: str, job: Job, kept: Kept, vm: model.Document, body: dict[str, Any], before: float
+        self, verb: str, job: Job, kept: VmReplacementState, vm: model.Document, body: dict[str, Any], before: float
     ) -> float | None:
         unchanged = {"etag": vm["etag"], "match_condition": MatchConditions.IfNotModified}
         return await self._change(
@@ -258,12 +267,12 @@ class AzureSession:
             kept.name,
             job,
             lambda client: client.virtual_machines.begin_update(
-                kept.group, kept.name, body, polling=AsAnswered(), **unchanged
+                kept.group, kept.name, body, polling=FirstResponsePolling(), **unchanged
             ),
             before,
         )
 
-    async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> Taken:
+    async def _create(self, job: Job, kept: VmReplacementState, user_data: str, before: float) -> Taken:
         """Create the VM and follow its long call: if that fails and removes the VM, no other record shows it."""
         # for a login that needs one; Azure requires three kinds of characters
         password = f"aA1-{secrets.token_urlsafe(32)}"
@@ -273,7 +282,7 @@ class AzureSession:
             kept.name,
             job,
             lambda client: client.virtual_machines.begin_create_or_update(
-                kept.group, kept.name, body, polling=AsAnswered(), match_condition=MatchConditions.IfMissing
+                kept.group, kept.name, body, polling=FirstResponsePolling(), match_condition=MatchConditions.IfMissing
             ),
             before,
         )
@@ -281,7 +290,9 @@ class AzureSession:
         followed = handle is not None and self._is_ours(handle, job.instance.scope)
         return handle if followed else retry_after(headers)
 
-    async def _extend(self, job: Job, keep: Keep, kept: Kept, vm: model.Document, before: float) -> float | None:
+    async def _extend(
+        self, job: Job, keep: Keep, kept: VmReplacementState, vm: model.Document, before: float
+    ) -> float | None:
         """Request all missing extensions. Each is a call of its own, and Azure may refuse those after the first for
         now.
         """
@@ -296,17 +307,17 @@ class AzureSession:
             except Refusal as refusal:
                 if refusal.reason == reasons.AUTH_REFUSED or isinstance(refusal, Closed):
                     raise
-                kept = model.with_refused(kept, name, str(refusal))
+                kept = model.with_refused_extension(kept, name, str(refusal))
                 await keep.store(kept.encoded())
         return again_s
 
-    async def _put_extension(self, job: Job, kept: Kept, name: str, before: float) -> float | None:
+    async def _put_extension(self, job: Job, kept: VmReplacementState, name: str, before: float) -> float | None:
         return await self._change(
             f"add extension {name} to VM",
             kept.name,
             job,
             lambda client: client.virtual_machine_extensions.begin_create_or_update(
-                kept.group, kept.name, name, kept.extensions[name], polling=AsAnswered()
+                kept.group, kept.name, name, kept.extensions[name], polling=FirstResponsePolling()
             ),
             before,
         )
@@ -317,7 +328,7 @@ class AzureSession:
             "delete disk",
             name,
             job,
-            lambda client: client.disks.begin_delete(group, name, polling=AsAnswered()),
+            lambda client: client.disks.begin_delete(group, name, polling=FirstResponsePolling()),
             before,
         )
 
@@ -335,18 +346,18 @@ class AzureSession:
         async def accepted(client: Any) -> Any:
             return await (await call(client)).result()
 
-        answer = await self._calls.change(Asked(verb, name, job.instance, changes=True), accepted, before=before)
+        answer = await self._calls.change(AzureRequest(verb, name, job.instance, changes=True), accepted, before=before)
         headers: Mapping[str, str] = answer.http_response.headers
         return headers
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
-        asked = Asked("look at VM", instance.name, instance)
-        return await self._shown(asked, instance.id, {"$expand": expand})
+        asked = AzureRequest("look at VM", instance.name, instance)
+        return await self._get(asked, instance.id, {"$expand": expand})
 
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
         group, name = model.disk_place(disk_id)
         place = f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
-        return await self._shown(Asked("look at disk", name, instance), place, {})
+        return await self._get(AzureRequest("look at disk", name, instance), place, {})
 
     async def _image(self, instance: Instance, vm: model.Document) -> tuple[str, str]:
         """Return why the VM's image is not available, and the possible loss if that is unknown; each may be empty.
@@ -354,18 +365,20 @@ class AzureSession:
         Raises:
             Refusal: this login cannot create a VM from the image.
         """
-        image = images.of(vm)
+        image = images.image_of(vm)
         if isinstance(image, str):
-            return "", images.unsure(image, "it is named in a form that is not known")
+            return "", images.possible_loss(image, "it is named in a form that is not known")
         try:
-            versions = await self._calls.read(Asked("look at image", image.name, image.instance(instance)), image.shown)
+            versions = await self._calls.read(
+                AzureRequest("look at image", image.name, image.instance(instance)), image.shown
+            )
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:
-                return "", images.unseen(image, refusal)
+                return "", images.unreadable_loss(image, refusal)
             return str(refusal), ""
         return image.missing(versions), ""
 
-    async def _shown(self, asked: Asked, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
+    async def _get(self, asked: AzureRequest, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
         """Return a resource; None if it does not exist."""
         try:
             return await self._calls.show(asked, resource_id, **query)
@@ -384,7 +397,7 @@ def _handle(headers: Mapping[str, str]) -> Handle | None:
     return Handle(url, retry_after(headers)) if url else None
 
 
-def _decoded(content: bytes | None) -> Kept | None:
+def _decoded(content: bytes | None) -> VmReplacementState | None:
     return None if content is None else model.decoded(content)
 
 
@@ -395,14 +408,14 @@ def _power_call(job: Job, action: Action, vm: VmId) -> Callable[[Any], Awaitable
         machines = client.virtual_machines
         match action:
             case Action.RESTART:
-                poller = await machines.begin_restart(vm.group, vm.name, polling=AsAnswered())
+                poller = await machines.begin_restart(vm.group, vm.name, polling=FirstResponsePolling())
             case Action.POWER_OFF:
                 skip = {"skip_shutdown": True} if job.says("force") else {}
-                poller = await machines.begin_power_off(vm.group, vm.name, **skip, polling=AsAnswered())
+                poller = await machines.begin_power_off(vm.group, vm.name, **skip, polling=FirstResponsePolling())
             case Action.DEALLOCATE:
-                poller = await machines.begin_deallocate(vm.group, vm.name, polling=AsAnswered())
+                poller = await machines.begin_deallocate(vm.group, vm.name, polling=FirstResponsePolling())
             case Action.POWER_ON:
-                poller = await machines.begin_start(vm.group, vm.name, polling=AsAnswered())
+                poller = await machines.begin_start(vm.group, vm.name, polling=FirstResponsePolling())
         return await poller.result()
 
     return call

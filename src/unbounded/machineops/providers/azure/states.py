@@ -41,7 +41,7 @@ def os_failed(statuses: Iterable[Mapping[str, Any]]) -> bool:
     return _code(statuses, "provisioningstate").startswith("failed/osprovisioning")
 
 
-def described(statuses: Iterable[Mapping[str, Any]]) -> str:
+def describe(statuses: Iterable[Mapping[str, Any]]) -> str:
     """Return the statuses in Azure's words, with the cause of a failure."""
     words = [
         ": ".join(filter(None, (str(one.get("displayStatus") or one.get("code")), str(one.get("message") or ""))))

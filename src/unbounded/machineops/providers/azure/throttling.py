@@ -14,7 +14,7 @@ from typing import Final
 
 from unbounded.machineops.provider import Instance
 
-LEFT_OF_POLICIES: Final = "x-ms-ratelimit-remaining-resource"
+POLICY_REMAINDERS: Final = "x-ms-ratelimit-remaining-resource"
 DETAIL: Final = "TooManyRequests"
 _OF_ONE: Final = "Resource"  # suffix of the names of policies for one resource
 _USED_UP: Final = re.compile(r"[^/,;]+/(?P<policy>[^/,;]+);0\s*(?:,|$)")
@@ -22,7 +22,7 @@ _KIND: Final = re.compile(r"Number of '(?P<kind>read|write|delete)' requests for
 
 
 @dataclass(frozen=True)
-class Asked:
+class AzureRequest:
     """A request, with a description: "look at VM" and "vm-1".
 
     Args:
@@ -55,13 +55,13 @@ class Throttles:
     policies: dict[str, set[str]] = field(default_factory=dict)
     until: dict[str, float] = field(default_factory=dict)
 
-    def scopes(self, asked: Asked, now: float) -> list[str]:
+    def scopes(self, asked: AzureRequest, now: float) -> list[str]:
         """Return the scopes that a request has to wait for."""
         self.until = {scope: until for scope, until in self.until.items() if until > now}
         mine = [_kind_scope(asked), *(_scope(asked, policy) for policy in sorted(self.policies.get(asked.verb, ())))]
         return [scope for scope in mine if scope in self.until]
 
-    def refused(self, asked: Asked, used_up: tuple[str, ...], message: str, until: float) -> str | None:
+    def refused(self, asked: AzureRequest, used_up: tuple[str, ...], message: str, until: float) -> str | None:
         """Record a refusal; return its scope, None for the whole subscription."""
         found = _KIND.search(message)
         if found is not None and found["kind"] == asked.kind:
@@ -79,15 +79,15 @@ class Throttles:
 def used_up(headers: Mapping[str, str], details: list[dict[str, str]]) -> tuple[str, ...]:
     """Return the names of exhausted policies, from the headers, else from the error."""
     every = getattr(headers, "getall", None)  # there may be a header for each policy
-    lines: list[str] = every(LEFT_OF_POLICIES, []) if every is not None else [headers.get(LEFT_OF_POLICIES, "")]
+    lines: list[str] = every(POLICY_REMAINDERS, []) if every is not None else [headers.get(POLICY_REMAINDERS, "")]
     shown = [found["policy"].strip() for line in lines for found in _USED_UP.finditer(line)]
     return tuple(shown or filter(None, (one.get("target") for one in details if one.get("code") == DETAIL)))
 
 
-def _kind_scope(asked: Asked) -> str:
+def _kind_scope(asked: AzureRequest) -> str:
     return f"{asked.instance.scope}: {asked.kind} requests"
 
 
-def _scope(asked: Asked, policy: str) -> str:
+def _scope(asked: AzureRequest, policy: str) -> str:
     whose = f"{asked.name} of {asked.instance.id}" if policy.endswith(_OF_ONE) else asked.instance.scope
     return f"{whose}: {policy}"

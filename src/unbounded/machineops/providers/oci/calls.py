@@ -30,9 +30,9 @@ from urllib3.exceptions import NewConnectionError
 from unbounded.api.failures import Failure
 from unbounded.machineops import causes, reasons
 from unbounded.machineops.provider import Budget, Instance, Login, Refusal, Transient, Uncertain, said
-from unbounded.machineops.providers.oci.errors import Answered, failure
+from unbounded.machineops.providers.oci.errors import OciErrorResponse, failure
 from unbounded.machineops.providers.oci.ids import region_key
-from unbounded.machineops.providers.oci.logins import ApiKey, Principal, api_key, principal
+from unbounded.machineops.providers.oci.logins import OciApiKey, Principal, api_key, principal
 
 THREADS: Final = 16
 CONNECT_S: Final = 5.0
@@ -88,7 +88,7 @@ def wire_of(environ: Mapping[str, str]) -> Wire:
 
 
 @dataclass(frozen=True, eq=False)
-class Identity:
+class OciIdentity:
     """Result of a login.
 
     Args:
@@ -101,7 +101,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Reply:
+class OciReply:
     """Response to a call."""
 
     body: Any
@@ -128,7 +128,7 @@ class Reply:
         return at if at.tzinfo is not None else None
 
 
-class Calls:
+class OciCalls:
     """Calls of one login.
 
     Raises:
@@ -141,14 +141,14 @@ class Calls:
         self._wire = wire
         self._pool = ThreadPoolExecutor(THREADS, "oci")
         self._lock = Lock()
-        self._identity: Identity | None = None
+        self._identity: OciIdentity | None = None
         self._clients: dict[Any, Any] = {}
 
     def scope(self, instance: Instance) -> str:
         """Return the account whose rate limits apply to a call for this instance."""
         return f"{self._key.tenancy if self._key else 'own tenancy'} {instance.scope}"
 
-    async def read(self, instance: Instance, name: str, *args: str, **query: str | int) -> Reply:
+    async def read(self, instance: Instance, name: str, *args: str, **query: str | int) -> OciReply:
         """Make a call that changes nothing, and return its response.
 
         Raises:
@@ -158,7 +158,7 @@ class Calls:
 
     async def write(
         self, instance: Instance, name: str, *args: str | Body, before: float, **options: str | bool
-    ) -> Reply:
+    ) -> OciReply:
         """Make a call that changes something, and return its response.
 
         Args:
@@ -212,7 +212,7 @@ class Calls:
         except ServiceError as error:
             if error.request_endpoint is None:  # the error belongs to a token request before this call
                 raise self._refused_token(name, error) from error
-            told = Answered(
+            told = OciErrorResponse(
                 error.status, str(error.code), str(error.message), str(error.headers.get("retry-after") or "")
             )
             raise failure(
@@ -259,7 +259,7 @@ class Calls:
         finally:
             self._lock.release()
 
-    def _log_in(self) -> Identity:
+    def _log_in(self) -> OciIdentity:
         if self._key is not None:
             return _with_key(self._key)
         kind = principal(self._wire.environ)
@@ -268,9 +268,9 @@ class Calls:
         except Exception as error:  # any error of the SDK in a process without the expected principal
             told = f"MachineOperationCredential {self.credential}: no login as {kind.value}: {said(str(error))}"
             raise Refusal(reasons.AUTH_REFUSED, told) from error
-        return Identity(signer, {}, str(getattr(signer, "region", "") or ""))
+        return OciIdentity(signer, {}, str(getattr(signer, "region", "") or ""))
 
-    def _new_client(self, kind: Callable[..., Any], identity: Identity) -> Any:
+    def _new_client(self, kind: Callable[..., Any], identity: OciIdentity) -> Any:
         client = kind(
             config=dict(identity.config),
             signer=identity.signer,
@@ -296,20 +296,20 @@ class Calls:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _reply(answer: Any) -> Reply:
-    return Reply(answer.data, answer.headers or {})
+def _reply(answer: Any) -> OciReply:
+    return OciReply(answer.data, answer.headers or {})
 
 
 def _never_connected(cause: BaseException | None) -> bool:
     return isinstance(getattr(cause.__context__ if cause else None, "reason", None), NewConnectionError)
 
 
-def _with_key(key: ApiKey) -> Identity:
+def _with_key(key: OciApiKey) -> OciIdentity:
     passphrase = key.passphrase.reveal() if key.passphrase else None
     pem = key.private_key.reveal()
     signer = Signer(key.tenancy, key.user, key.fingerprint, None, passphrase, private_key_content=pem)
     config = {"tenancy": key.tenancy, "user": key.user, "fingerprint": key.fingerprint, "region": key.region}
-    return Identity(signer, {**config, "key_content": pem}, key.region)
+    return OciIdentity(signer, {**config, "key_content": pem}, key.region)
 
 
 def _signer_of(kind: Principal, wire: Wire) -> Any:

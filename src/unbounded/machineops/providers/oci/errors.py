@@ -23,7 +23,7 @@ TOKEN_USED: Final = "InvalidatedRetryToken"  # noqa: S105
 
 
 @dataclass(frozen=True)
-class Answered:
+class OciErrorResponse:
     """An error response of the cloud."""
 
     status: int
@@ -36,7 +36,7 @@ class Answered:
         return said(f"{self.status} {self.code}: {self.message}")
 
 
-class NotThere(Failure):
+class OciNotFound(Failure):
     """404: the resource does not exist, or the login may not see it; the cloud does not distinguish these."""
 
 
@@ -48,7 +48,7 @@ class TokenUsed(Failure):
     """The resource of this retry token was deleted or changed since."""
 
 
-def failure(answered: Answered, *, call: str, changes: bool, scope: str, credential: str) -> Failure:
+def failure(answered: OciErrorResponse, *, call: str, changes: bool, scope: str, credential: str) -> Failure:
     """Return the failure for an error.
 
     Args:
@@ -70,7 +70,7 @@ def failure(answered: Answered, *, call: str, changes: bool, scope: str, credent
             told = f"MachineOperationCredential {credential} may not do it; {words}"
             return Refusal(reasons.AUTH_REFUSED, told)
         case 404:
-            return NotThere(f"not there, or MachineOperationCredential {credential} may not do it; {words}")
+            return OciNotFound(f"not there, or MachineOperationCredential {credential} may not do it; {words}")
         case 429:
             return Throttled(words, _seconds(answered.retry_after), scope=scope)
         case 409 if answered.code == TOKEN_USED:
@@ -79,14 +79,14 @@ def failure(answered: Answered, *, call: str, changes: bool, scope: str, credent
             return WrongState(words)
         case 409 | 412:
             return Transient(words)
-    if (lacking := lack(answered.code, answered.message)) is not None:
+    if (lacking := capacity_reason(answered.code, answered.message)) is not None:
         return NotDone(lacking, words)
     if answered.status >= 500:
         return Uncertain(words) if changes else Transient(words)
     return Refusal(reasons.PROVIDER_REFUSED, words, causes.of_cloud(answered.code))
 
 
-def lack(code: str, message: str) -> str | None:
+def capacity_reason(code: str, message: str) -> str | None:
     """Return the reason of an error about missing capacity; None for others."""
     if code == "OutOfHostCapacity" or CAPACITY in message.lower():
         return reasons.NO_CAPACITY

@@ -166,7 +166,7 @@ def _of_boot_volume(volume: Body) -> dict[str, str]:
     return lost
 
 
-def unaccepted(changed: Sequence[str], job: Job) -> list[str]:
+def unaccepted_changes(changed: Sequence[str], job: Job) -> list[str]:
     """Return the changes since the start that forbid terminating the old instance."""
     strict, accepted = job.parameters.get("keep") == "strict", job.parameters.get("accept", "")
     names = [one.strip() for one in accepted.split(",")]
@@ -222,7 +222,7 @@ def changes(old: Body, body: Body, job: Job) -> list[str]:
     return [name for name in ITS_OWN if now.get(name) != body.get(name)]
 
 
-def room(body: Body) -> int:
+def user_data_room(body: Body) -> int:
     """Return the bytes of user data that fit into details without any."""
     return max(METADATA_BYTES - _metadata_bytes(body), 0) // 4 * 3  # the metadata has it in base64
 

@@ -22,7 +22,7 @@ _FINGERPRINT: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){15}")
 
 
 @dataclass(frozen=True)
-class ApiKey:
+class OciApiKey:
     """A user's API key, in the SDK's form."""
 
     tenancy: str
@@ -33,7 +33,7 @@ class ApiKey:
     passphrase: SecretStr | None
 
 
-def api_key(secret: Mapping[str, SecretStr]) -> ApiKey:
+def api_key(secret: Mapping[str, SecretStr]) -> OciApiKey:
     """Parse a Secret.
 
     Raises:
@@ -51,7 +51,7 @@ def api_key(secret: Mapping[str, SecretStr]) -> ApiKey:
     if _fingerprint(text["privateKey"], text.get(PASSPHRASE)) != fingerprint:
         raise ValueError("fingerprint is not that of privateKey: take both from the same API key")
     passphrase = SecretStr(text[PASSPHRASE]) if text.get(PASSPHRASE) else None
-    return ApiKey(
+    return OciApiKey(
         text["tenancyOCID"], text["userOCID"], text["region"], fingerprint, SecretStr(text["privateKey"]), passphrase
     )
 

@@ -18,10 +18,10 @@ from unbounded.machineops.provider import (
     ReplaceStep,
 )
 from unbounded.machineops.providers.oci import ids
-from unbounded.machineops.providers.oci.calls import Calls, Wire
+from unbounded.machineops.providers.oci.calls import OciCalls, Wire
 from unbounded.machineops.providers.oci.launch import METADATA_BYTES
 from unbounded.machineops.providers.oci.logins import KEYS
-from unbounded.machineops.providers.oci.replacement import STEPS
+from unbounded.machineops.providers.oci.replacement_plan import STEPS
 from unbounded.machineops.providers.oci.session import OciSession
 
 PARAMETERS: Final = MappingProxyType(
@@ -41,7 +41,7 @@ class OciProvider:
         calls: makes the calls of a login; raises ValueError as `connect` does.
     """
 
-    calls: Callable[[Login], Calls] = lambda login: Calls(login, Wire())
+    calls: Callable[[Login], OciCalls] = lambda login: OciCalls(login, Wire())
     name: str = "OCIInstance"
     api_version: str = "v1"
     kinds: frozenset[OperationKind] = frozenset(kind for kind in OperationKind if kind.is_host)

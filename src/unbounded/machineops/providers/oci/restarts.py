@@ -15,9 +15,9 @@ import msgspec
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Job, Progress, Refusal, State
-from unbounded.machineops.providers.oci.calls import Body, Reply
-from unbounded.machineops.providers.oci.states import ON_THEIR_WAY, RUNNING, TERMINATED
-from unbounded.machineops.providers.oci.works import FAILED, SUCCEEDED, Operation, Work, Works
+from unbounded.machineops.providers.oci.calls import Body, OciReply
+from unbounded.machineops.providers.oci.states import RESTARTING, RUNNING, TERMINATED
+from unbounded.machineops.providers.oci.work_requests import FAILED, SUCCEEDED, WorkOperation, WorkRequest, WorkRequests
 
 QUIET_S: Final = 60.0
 """Seconds after which a RUNNING instance will not show the restart any more: no record lags that far."""
@@ -25,7 +25,7 @@ RESOLUTION: Final = timedelta(seconds=2)  # of the time in a response, which is 
 REMEMBERED_S: Final = 3600.0
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class AcceptedReset(msgspec.Struct, frozen=True):
     """Handle of a RESET.
 
     Args:
@@ -43,7 +43,7 @@ class Accepted(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-def accepted(reply: Reply, asked_for_s: float) -> Accepted:
+def accepted(reply: OciReply, asked_for_s: float) -> AcceptedReset:
     """Build the handle of a response.
 
     Args:
@@ -51,23 +51,23 @@ def accepted(reply: Reply, asked_for_s: float) -> Accepted:
     """
     at = reply.at
     since = None if at is None else at - timedelta(seconds=asked_for_s) - RESOLUTION
-    return Accepted(reply.work_request, str(reply.body.get("lifecycleState")), since)
+    return AcceptedReset(reply.work_request, str(reply.body.get("lifecycleState")), since)
 
 
-def of_handle(handle: str) -> Accepted:
+def of_handle(handle: str) -> AcceptedReset:
     """Parse a handle.
 
     Raises:
         Refusal: the handle is not valid.
     """
     try:
-        return msgspec.json.decode(handle, type=Accepted)
+        return msgspec.json.decode(handle, type=AcceptedReset)
     except msgspec.DecodeError as error:
         told = f"OCIInstance gives no such handle: {handle[:64]!r}"
         raise Refusal(reasons.PROVIDER_OPERATION_FAILED, told) from error
 
 
-class Clock:
+class CallTimes:
     """Times of calls by operation, by the time of the loop; a new process starts empty."""
 
     def __init__(self) -> None:
@@ -104,9 +104,9 @@ class Restart:
         quiet_s: least time since it was accepted.
     """
 
-    works: Works
+    works: WorkRequests
     job: Job
-    known: Accepted
+    known: AcceptedReset
     quiet_s: float
 
     async def progress(self, shown: Body, where: str) -> Progress:
@@ -125,13 +125,13 @@ class Restart:
             return Progress(State.ON_ITS_WAY, instance, where)
         if self.quiet_s < QUIET_S:
             return Progress(State.RUNNING, f"RESET was accepted, and nothing is seen of it yet; {instance}", where)
-        if self.known.shown in ON_THEIR_WAY:
+        if self.known.shown in RESTARTING:
             told = f"the answer to RESET showed it {self.known.shown}; {instance}"
             return Progress(State.DONE, told, f"{where}, InstanceAction")
         told = f"RESET was accepted, and in {self.quiet_s:.0f} s nothing has been seen of it"
         return Progress(State.FORGOTTEN, told, where)
 
-    async def _work(self, shown: Body, state: str) -> Work | None:
+    async def _work(self, shown: Body, state: str) -> WorkRequest | None:
         """Return its work request. Without an OCID it is searched once the instance runs, as only then it can have
         ended.
         """
@@ -139,9 +139,9 @@ class Restart:
             return await self.works.get(self.job.instance, self.known.work)
         if state != RUNNING or self.known.since is None:
             return None
-        return await self.works.first_of(self.job.instance, shown, Operation.ACTION, self.known.since)
+        return await self.works.first_of(self.job.instance, shown, WorkOperation.ACTION, self.known.since)
 
-    async def _by_work(self, work: Work, state: str, instance: str, where: str) -> Progress:
+    async def _by_work(self, work: WorkRequest, state: str, instance: str, where: str) -> Progress:
         where = f"{where}, GetWorkRequest {work.id}"
         if work.status in FAILED:
             why = await self.works.why(self.job.instance, work)

@@ -18,12 +18,12 @@ from unbounded.machineops.provider import (
     Refusal,
     State,
 )
-from unbounded.machineops.providers.oci.calls import Body, Calls
-from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed, WrongState
-from unbounded.machineops.providers.oci.replacing import Replacing
-from unbounded.machineops.providers.oci.restarts import Clock, Restart, accepted, of_handle
+from unbounded.machineops.providers.oci.calls import Body, OciCalls
+from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed, WrongState
+from unbounded.machineops.providers.oci.replacement_calls import OciReplacement
+from unbounded.machineops.providers.oci.restarts import CallTimes, Restart, accepted, of_handle
 from unbounded.machineops.providers.oci.states import power
-from unbounded.machineops.providers.oci.works import Works
+from unbounded.machineops.providers.oci.work_requests import WorkRequests
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "SOFTSTOP", Action.POWER_ON: "START"}
@@ -33,16 +33,16 @@ REACHED: Final = {Action.POWER_OFF: Power.STOPPED, Action.POWER_ON: Power.RUNNIN
 
 
 class OciSession:
-    def __init__(self, calls: Calls, budget: Budget) -> None:
+    def __init__(self, calls: OciCalls, budget: Budget) -> None:
         self._calls = calls
         self._budget = budget
-        self._clock = Clock()
+        self._clock = CallTimes()
 
     async def look(self, instance: Instance) -> Record:
         where = _where(instance)
         try:
             state = str((await self._instance(instance)).get("lifecycleState"))
-        except NotThere as error:
+        except OciNotFound as error:
             return Record(Power.GONE, str(error), where)
         return Record(power(state), f"{instance.name} is {state}", where)
 
@@ -50,7 +50,7 @@ class OciSession:
         """Read an instance.
 
         Raises:
-            NotThere
+            OciNotFound
         """
         await self._budget.read(self._calls.scope(instance))
         shown: Body = (await self._calls.read(instance, "get_instance", instance.id)).body
@@ -69,7 +69,7 @@ class OciSession:
         except TokenUsed as error:
             told = f"{wanted} of {job.instance.id} was done, and something else since: {error}"
             raise Refusal(OUTCOME_UNKNOWN, told) from error
-        except NotThere as error:  # the last observation showed it
+        except OciNotFound as error:  # the last observation showed it
             raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error
         except WrongState:
             if action not in REACHED or (await self.look(job.instance)).power is not REACHED[action]:
@@ -84,16 +84,16 @@ class OciSession:
         known, where = of_handle(handle), _where(job.instance)
         try:
             shown = await self._instance(job.instance)
-        except NotThere as error:
+        except OciNotFound as error:
             return Progress(State.FORGOTTEN, str(error), where)
-        restart = Restart(Works(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid))
+        restart = Restart(WorkRequests(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid))
         return await restart.progress(shown, where)
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
-        return await Replacing(self._calls, self._budget, job, keep, self._clock).look()
+        return await OciReplacement(self._calls, self._budget, job, keep, self._clock).look()
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
-        replacing = Replacing(self._calls, self._budget, job, keep, self._clock)
+        replacing = OciReplacement(self._calls, self._budget, job, keep, self._clock)
         await replacing.act(step, user_data, before=before)
 
     async def close(self) -> None:

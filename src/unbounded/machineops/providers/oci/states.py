@@ -15,7 +15,7 @@ STOPPING: Final = "STOPPING"
 TERMINATED: Final = "TERMINATED"
 TERMINATING: Final = "TERMINATING"
 
-ON_THEIR_WAY: Final = frozenset({STOPPING, STARTING})
+RESTARTING: Final = frozenset({STOPPING, STARTING})
 """States during a restart."""
 ENDED: Final = frozenset({TERMINATING, TERMINATED})
 

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Instance, NotDone, Refusal, said
-from unbounded.machineops.providers.oci.calls import Body, Calls
-from unbounded.machineops.providers.oci.errors import NotThere, lack
+from unbounded.machineops.providers.oci.calls import Body, OciCalls
+from unbounded.machineops.providers.oci.errors import OciNotFound, capacity_reason
 
 FAILED: Final = frozenset({"FAILED", "CANCELED"})
 SUCCEEDED: Final = "SUCCEEDED"
 
 
-class Operation(StrEnum):
+class WorkOperation(StrEnum):
     """Operation of a work request, by the name of the call that started it."""
 
     LAUNCH = "LaunchInstance"
@@ -27,7 +27,7 @@ class Operation(StrEnum):
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkRequest:
     """A work request.
 
     Args:
@@ -48,25 +48,25 @@ class Work:
         return f"work request {self.id} is {self.how_far}"
 
 
-class Works:
+class WorkRequests:
     """Reader of one login's work requests."""
 
-    def __init__(self, calls: Calls, budget: Budget) -> None:
+    def __init__(self, calls: OciCalls, budget: Budget) -> None:
         self._calls = calls
         self._budget = budget
 
-    async def get(self, instance: Instance, ident: str) -> Work | None:
+    async def get(self, instance: Instance, ident: str) -> WorkRequest | None:
         """Read a work request; return None if it is not shown."""
         await self._budget.read(self._calls.scope(instance))
         try:
             reply = await self._calls.read(instance, "get_work_request", ident)
-        except (NotThere, Refusal):
+        except (OciNotFound, Refusal):
             return None
         return _work(reply.body, reply.again_s)
 
     async def first_of(
-        self, instance: Instance, shown: Body, operation: Operation, since: datetime | None = None
-    ) -> Work | None:
+        self, instance: Instance, shown: Body, operation: WorkOperation, since: datetime | None = None
+    ) -> WorkRequest | None:
         """Return the first work request for an instance since a time.
 
         Args:
@@ -78,31 +78,33 @@ class Works:
         fitting = [each for each in begun if since is None or _accepted(each) >= since]
         return _work(min(fitting, key=_accepted), None) if fitting else None
 
-    async def why(self, instance: Instance, work: Work) -> NotDone:
+    async def why(self, instance: Instance, work: WorkRequest) -> NotDone:
         """Return the failure of a failed work request."""
         for each in await self._every(instance, "list_work_request_errors", work.id):
             code, message = str(each.get("code")), str(each.get("message"))
-            return NotDone(lack(code, message) or reasons.PROVIDER_OPERATION_FAILED, said(f"{code}: {message}"))
+            return NotDone(
+                capacity_reason(code, message) or reasons.PROVIDER_OPERATION_FAILED, said(f"{code}: {message}")
+            )
         return NotDone(reasons.PROVIDER_OPERATION_FAILED, f"{work.words}, and does not say why")
 
     async def _every(self, instance: Instance, call: str, *args: str, **query: str) -> list[Body]:
         try:
             return await self._calls.every(self._budget, instance, call, *args, **query)
-        except (NotThere, Refusal):
+        except (OciNotFound, Refusal):
             return []
 
 
-def _work(body: Any, again_s: float | None) -> Work:
-    return Work(str(body["id"]), str(body["status"]), float(body.get("percentComplete") or 0), again_s)
+def _work(body: Any, again_s: float | None) -> WorkRequest:
+    return WorkRequest(str(body["id"]), str(body["status"]), float(body.get("percentComplete") or 0), again_s)
 
 
 def _accepted(body: Any) -> datetime:
     return datetime.fromisoformat(str(body["timeAccepted"]))
 
 
-def _begun_by(body: Any, operation: Operation) -> bool:
+def _begun_by(body: Any, operation: WorkOperation) -> bool:
     """Return whether a work request has this operation. No reference lists the names; elsewhere this cloud writes
     blanks.
     """
     written = "".join(filter(str.isalpha, str(body.get("operationType")))).lower()
-    return written == operation.lower() or (operation is Operation.ACTION and "reset" in written)
+    return written == operation.lower() or (operation is WorkOperation.ACTION and "reset" in written)

@@ -66,7 +66,7 @@ STEPS: Final = (
 )
 
 
-class Kept(msgspec.Struct, frozen=True):
+class OciReplacementState(msgspec.Struct, frozen=True):
     """Replacement state: all that a replacement needs to resume.
 
     Args:
@@ -113,12 +113,12 @@ class Kept(msgspec.Struct, frozen=True):
         new = f"its replacement is {self.new}" if self.new else f"a replacement has the freeform tag {TAG_UID}: {uid}"
         parts = [f"the old instance is {self.old}", new]
         parts += [f"its boot volume {each}" for each in self.boot_volumes]
-        parts += _of_nothing(self.orphans)
+        parts += _describe_orphans(self.orphans)
         return f"where it stood: {'; '.join(parts)}"
 
 
 @dataclass(frozen=True)
-class Seen:
+class OciObservation:
     """Observation of a replacement.
 
     Args:
@@ -157,28 +157,28 @@ class Seen:
         return self.new != "" and self.new not in ENDED
 
 
-def following(seen: Seen, kept: Kept, where: str) -> Next:
+def next_step(seen: OciObservation, kept: OciReplacementState, where: str) -> Next:
     """Decide the next step of a replacement."""
-    told = words(seen, kept)
+    told = describe(seen, kept)
     if seen.bound != kept.old:
-        return _ending(seen, kept, told, where)
+        return _final_steps(seen, kept, told, where)
     if seen.new == RUNNING:
         return Next(HANDING_OVER, told, where, new_instance=provider_id(seen.new_id))
     if seen.has_new:
         how_far = f" ({seen.work})" if seen.work else ""
-        parts = (f"the replacement {seen.new_id} is {seen.new}{how_far}", *_earlier(kept), losing(kept.lost))
+        parts = (f"the replacement {seen.new_id} is {seen.new}{how_far}", *_earlier(kept), describe_losses(kept.lost))
         progress = "; ".join(parts)
         under_way = seen.new != STOPPED
         return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=seen.again_s)
     as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING) and not seen.landing
     if kept.may_launch(seen.old):
         return Next(LAUNCHING, told, where, is_as_it_was=as_it_was, failed=seen.failed)
-    progress = f"it is {seen.old}; {losing(kept.lost)}"
+    progress = f"it is {seen.old}; {describe_losses(kept.lost)}"
     under_way = seen.old in (STOPPING, STARTING)
     return Next(STOPPING_OLD, told, where, under_way=under_way, progress=progress, is_as_it_was=as_it_was)
 
 
-def _ending(seen: Seen, kept: Kept, told: str, where: str) -> Next:
+def _final_steps(seen: OciObservation, kept: OciReplacementState, told: str, where: str) -> Next:
     """Decide the last steps, after the Machine names its replacement.
 
     A part that is not shown does not count as deleted by that alone: the login may have lost the right to see it.
@@ -190,18 +190,23 @@ def _ending(seen: Seen, kept: Kept, told: str, where: str) -> Next:
     if seen.new == RUNNING and (seen.is_old_there or (seen.boot_volumes and is_gone(seen, kept))):
         return asked
     is_over = seen.new == RUNNING and is_gone(seen, kept) and not seen.vnics and not seen.hidden
-    return Next(None, ended(seen, kept), where) if is_over else waited_for  # a VNIC cannot be deleted by itself
+    return Next(None, final_message(seen, kept), where) if is_over else waited_for  # a VNIC cannot be deleted by itself
 
 
-def is_gone(seen: Seen, kept: Kept) -> bool:
+def is_gone(seen: OciObservation, kept: OciReplacementState) -> bool:
     """Return whether the old instance has ended. After its termination was requested, a hidden instance counts as
     ended.
     """
     return seen.old == TERMINATED or (seen.old == "" and kept.terminating)
 
 
-def came_between(
-    kept: Kept, *, boot_volumes: Sequence[str], detached: Sequence[str], vnics: Sequence[str], volumes: Sequence[str]
+def changes_since_start(
+    kept: OciReplacementState,
+    *,
+    boot_volumes: Sequence[str],
+    detached: Sequence[str],
+    vnics: Sequence[str],
+    volumes: Sequence[str],
 ) -> list[str]:
     """Return changes on the old instance since the start whose loss, or remainder, its termination would cause.
 
@@ -217,30 +222,30 @@ def came_between(
     return came
 
 
-def losing(lost: Sequence[str]) -> str:
+def describe_losses(lost: Sequence[str]) -> str:
     """Describe the losses, before the old instance is terminated."""
     return f"what cannot be kept: {', '.join(lost)}" if lost else "all can be kept"
 
 
-def ended(seen: Seen, kept: Kept) -> str:
+def final_message(seen: OciObservation, kept: OciReplacementState) -> str:
     """Return the final message of a replacement."""
     if kept.launch is None:  # the losses are unknown
-        return words(seen, kept)
+        return describe(seen, kept)
     gone = f"instance {seen.new_id} runs; the old one {kept.old} is gone, and its boot volume"
     loss = f"not kept: {', '.join(kept.lost)}" if kept.lost else "all else was kept"
-    return "; ".join((gone, loss, *_of_nothing(seen.orphans)))
+    return "; ".join((gone, loss, *_describe_orphans(seen.orphans)))
 
 
-def _of_nothing(orphans: Sequence[str]) -> list[str]:
+def _describe_orphans(orphans: Sequence[str]) -> list[str]:
     """Describe the boot volumes of launches without result. They are not deleted, as others may use them by now."""
     return [f"boot volume {each} may be left of a launch that came to nothing" for each in orphans]
 
 
-def _earlier(kept: Kept) -> list[str]:
+def _earlier(kept: OciReplacementState) -> list[str]:
     return [f"the launch before that came to nothing: {kept.failed}"] if kept.failed else []
 
 
-def _launched(seen: Seen, kept: Kept) -> list[str]:
+def _describe_launched(seen: OciObservation, kept: OciReplacementState) -> list[str]:
     """Describe the launched instances to check before the old instance is started again.
 
     This may be the last observation before a launch.
@@ -258,18 +263,18 @@ def _launched(seen: Seen, kept: Kept) -> list[str]:
     return [f"what is launched has freeform tag {found}{only}"]
 
 
-def words(seen: Seen, kept: Kept) -> str:
+def describe(seen: OciObservation, kept: OciReplacementState) -> str:
     """Describe the resources of this replacement by name, the important ones first, as a status cuts long text."""
     parts = [f"the old instance {kept.old} is {seen.old or 'not shown'}"]
     new = f"its replacement {seen.new_id} is {seen.new or 'not shown'}"
     parts.append(new if seen.new_id else "no replacement is there")
-    parts += _launched(seen, kept)
+    parts += _describe_launched(seen, kept)
     parts += _earlier(kept) if seen.bound == kept.old else []
     parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
-    parts += _of_nothing(seen.orphans)
+    parts += _describe_orphans(seen.orphans)
     parts += [f"VNIC {each} is left" for each in seen.vnics]
     parts += [f"{each} may be left, and is not shown" for each in seen.hidden]
     if kept.launch is None and not kept.terminating and seen.old in ENDED:
         parts.append("what was kept is lost, and with it whether its boot volume is left")
-    parts += [losing(kept.lost)] if kept.lost else []
+    parts += [describe_losses(kept.lost)] if kept.lost else []
     return "; ".join(parts)

@@ -25,23 +25,30 @@ from unbounded.machineops.provider import (
     check_losses,
 )
 from unbounded.machineops.providers.oci import launch
-from unbounded.machineops.providers.oci import replacement as names
-from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
-from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed
+from unbounded.machineops.providers.oci import replacement_plan as plan
+from unbounded.machineops.providers.oci.calls import Body, OciCalls, OciReply
+from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed
 from unbounded.machineops.providers.oci.ids import provider_id
-from unbounded.machineops.providers.oci.replacement import SAVING, Kept, Seen, came_between, following, words
-from unbounded.machineops.providers.oci.restarts import Clock
+from unbounded.machineops.providers.oci.replacement_plan import (
+    SAVING,
+    OciObservation,
+    OciReplacementState,
+    changes_since_start,
+    describe,
+    next_step,
+)
+from unbounded.machineops.providers.oci.restarts import CallTimes
 from unbounded.machineops.providers.oci.states import ENDED, PROVISIONING, RUNNING, STOPPED, STOPPING, TERMINATED
-from unbounded.machineops.providers.oci.works import FAILED, Operation, Works
+from unbounded.machineops.providers.oci.work_requests import FAILED, WorkOperation, WorkRequests
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
 LANDING_S: Final = 60.0  # time until a launched instance must be shown: lists lag
-HELD: Final = frozenset({"ATTACHING", "ATTACHED"})
+ATTACHED: Final = frozenset({"ATTACHING", "ATTACHED"})
 """Active attachments. Lists contain past ones, too, of volumes and VNICs that others use by now."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class PartKind:
     """Kind of parts of an instance: the call and fields of the instance that list them, and the call that reads one."""
 
     what: str
@@ -51,51 +58,53 @@ class Kind:
     read: str = ""
 
 
-BOOT_VOLUMES: Final = Kind(
+BOOT_VOLUMES: Final = PartKind(
     "boot volume",
     "list_boot_volume_attachments",
     ("availabilityDomain", "compartmentId"),
     "bootVolumeId",
     "get_boot_volume",
 )
-VNICS: Final = Kind("VNIC", "list_vnic_attachments", ("compartmentId",), "vnicId", "get_vnic")
-VOLUMES: Final = Kind("volume", "list_volume_attachments", ("compartmentId",), "volumeId")
+VNICS: Final = PartKind("VNIC", "list_vnic_attachments", ("compartmentId",), "vnicId", "get_vnic")
+VOLUMES: Final = PartKind("volume", "list_volume_attachments", ("compartmentId",), "volumeId")
 
 
-class Replacing:
+class OciReplacement:
     """One pass of a replacement: an observation or an action."""
 
-    def __init__(self, calls: Calls, budget: Budget, job: Job, keep: Keep, clock: Clock) -> None:
+    def __init__(self, calls: OciCalls, budget: Budget, job: Job, keep: Keep, clock: CallTimes) -> None:
         self._calls = calls
         self._budget = budget
         self._job = job
         self._keep = keep
         self._clock = clock
-        self._works = Works(calls, budget)
+        self._works = WorkRequests(calls, budget)
         self._old_shown: Body | None = None
         self._where = f"OCI {job.instance.scope} ListInstances, GetInstance {job.instance.id}"
 
     async def look(self) -> Next:
-        kept = await self._kept()
+        kept = await self._load()
         if kept is None:
-            old = await self._old()
-            kept, lost = await self._launch(old, "")
-            losing = names.losing(kept.lost)
+            old = await self._old_instance()
+            kept, lost = await self._build_state(old, "")
+            losing = plan.describe_losses(kept.lost)
             told = f"instance {kept.old}, which is {_state(old)}, can be replaced; {losing}"
-            room = launch.room(kept.launch or {})
+            room = launch.user_data_room(kept.launch or {})
             return Next(SAVING, told, self._where, progress=losing, most_user_data=room, losses=tuple(lost))
         try:
-            seen = await self._seen(kept)
-            return following(await self._launched(seen, kept) if seen.bound == kept.old else seen, kept, self._where)
+            seen = await self._observe(kept)
+            return next_step(
+                await self._with_launch_progress(seen, kept) if seen.bound == kept.old else seen, kept, self._where
+            )
         except Failure as failure:  # this may be the last message about these resources
             failure.args = (f"{failure}; {kept.known(self._job.uid)}",)
             raise
 
     async def act(self, step: str, user_data: str, *, before: float) -> None:
-        kept = await self._kept()
+        kept = await self._load()
         if step == SAVING:
             if kept is None:
-                kept, lost = await self._launch(await self._old(), user_data)
+                kept, lost = await self._build_state(await self._old_instance(), user_data)
                 check_losses(lost, self._job.parameters, f"instance {kept.old}")
                 await self._store(kept)
             return
@@ -104,69 +113,71 @@ class Replacing:
         match step:
             case provider.PUT_BACK:
                 await self._put_back(kept, before)
-            case names.STOPPING_OLD:
+            case plan.STOPPING_OLD:
                 await self._stop(kept, before)
-            case names.LAUNCHING:
+            case plan.LAUNCHING:
                 await self._launch_once(kept, before)
-            case names.TERMINATING_OLD:
+            case plan.TERMINATING_OLD:
                 await self._terminate(kept, before)
 
     # Observation
 
-    async def _kept(self) -> Kept | None:
+    async def _load(self) -> OciReplacementState | None:
         """Return the stored state. If it was lost after the launch, rebuild it from the new instance's tags."""
         content = await self._keep.load()
         if content is not None:
-            return msgspec.json.decode(content, type=Kept)
+            return msgspec.json.decode(content, type=OciReplacementState)
         bound = await self._get("get_instance", self._job.instance.id)
         if bound is None:
             return None
         if launch.operation_of(bound) == self._job.uid:
-            return Kept(launch.predecessor(bound), new=bound["id"])
-        mine = [each for each in await self._made_for(bound) if launch.operation_of(each) == self._job.uid]
-        return Kept(bound["id"], new=mine[0]["id"]) if mine else None
+            return OciReplacementState(launch.predecessor(bound), new=bound["id"])
+        mine = [each for each in await self._replacements_of(bound) if launch.operation_of(each) == self._job.uid]
+        return OciReplacementState(bound["id"], new=mine[0]["id"]) if mine else None
 
-    async def _store(self, kept: Kept) -> None:
+    async def _store(self, kept: OciReplacementState) -> None:
         await self._keep.store(msgspec.json.encode(kept))
 
-    async def _seen(self, kept: Kept) -> Seen:
-        async with _at_once() as calls:
+    async def _observe(self, kept: OciReplacementState) -> OciObservation:
+        async with _concurrently() as calls:
             found, replacement = (
                 calls.create_task(self._get("get_instance", kept.old)),
-                calls.create_task(self._new(kept)),
+                calls.create_task(self._find_replacement(kept)),
             )
         self._old_shown, (new_id, new) = found.result(), replacement.result()
         bound = self._job.instance.id
         landing = kept.launching and not new and self._clock.launched_s(self._job.uid) < LANDING_S
-        seen = Seen(bound, _state(self._old_shown), new_id, _state(new), orphans=kept.orphans, landing=landing)
+        seen = OciObservation(
+            bound, _state(self._old_shown), new_id, _state(new), orphans=kept.orphans, landing=landing
+        )
         if bound == kept.old or seen.is_old_there:
             return seen
-        async with _at_once() as calls:
-            of_volumes = calls.create_task(self._left(BOOT_VOLUMES, kept.boot_volumes, new))
-            of_vnics = calls.create_task(self._left(VNICS, kept.vnics, new))
-            of_orphans = calls.create_task(self._left(BOOT_VOLUMES, kept.orphans, new))
+        async with _concurrently() as calls:
+            of_volumes = calls.create_task(self._remaining(BOOT_VOLUMES, kept.boot_volumes, new))
+            of_vnics = calls.create_task(self._remaining(VNICS, kept.vnics, new))
+            of_orphans = calls.create_task(self._remaining(BOOT_VOLUMES, kept.orphans, new))
         (volumes, unsure), (vnics, unsure_too) = of_volumes.result(), of_vnics.result()
         orphans = of_orphans.result()[0]
         return replace(seen, boot_volumes=volumes, vnics=vnics, orphans=orphans, hidden=unsure + unsure_too)
 
-    async def _new(self, kept: Kept) -> tuple[str, Body | None]:
+    async def _find_replacement(self, kept: OciReplacementState) -> tuple[str, Body | None]:
         """Return the replacement: the known one, else one with the operation's tags."""
         known = self._job.instance.id if self._job.instance.id != kept.old else kept.new
         if known is not None:
             return known, await self._get("get_instance", known)
         assert kept.launch is not None  # noqa: S101  # without it the replacement is known
-        found = await self._made_for({**kept.launch, "id": kept.old})
+        found = await self._replacements_of({**kept.launch, "id": kept.old})
         mine = [each for each in found if launch.operation_of(each) == self._job.uid]
         return (str(mine[0]["id"]), mine[0]) if mine else ("", None)
 
-    async def _made_for(self, old: Body) -> list[Body]:
+    async def _replacements_of(self, old: Body) -> list[Body]:
         """Return instances of this name that any operation launched to replace this one or one of its replacements."""
         place = {"availability_domain": old["availabilityDomain"], "display_name": old["displayName"]}
         found = await self._list("list_instances", old["compartmentId"], **place)
         return [each for each in launch.successors(str(old["id"]), found) if _state(each) not in ENDED]
 
-    async def _left(
-        self, kind: Kind, idents: tuple[str, ...], new: Body | None
+    async def _remaining(
+        self, kind: PartKind, idents: tuple[str, ...], new: Body | None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the existing parts, and descriptions of those that may exist.
 
@@ -175,22 +186,22 @@ class Replacing:
         shown = {ident: await self._get(kind.read, ident) for ident in idents}
         left = tuple(ident for ident, body in shown.items() if body is not None and _state(body) != TERMINATED)
         hidden = tuple(f"{kind.what} {ident}" for ident, body in shown.items() if body is None)
-        return left, hidden if hidden and not await self._shows(kind, new) else ()
+        return left, hidden if hidden and not await self._can_see(kind, new) else ()
 
-    async def _shows(self, kind: Kind, owner: Body | None) -> bool:
+    async def _can_see(self, kind: PartKind, owner: Body | None) -> bool:
         if owner is None:
             return False
         return any([await self._get(kind.read, each) is not None for each in await self._attached(kind, owner)])
 
-    async def _attached(self, kind: Kind, owner: Body, *, held: bool = True) -> tuple[str, ...]:
+    async def _attached(self, kind: PartKind, owner: Body, *, held: bool = True) -> tuple[str, ...]:
         """Return the OCIDs of an instance's parts of a kind; with `held` False also of past ones."""
         found = await self._list(kind.listed, *(owner[name] for name in kind.within), instance_id=owner["id"])
-        there = (each for each in found if not held or each.get("lifecycleState") in HELD)
+        there = (each for each in found if not held or each.get("lifecycleState") in ATTACHED)
         return tuple(each[kind.key] for each in there if each.get(kind.key))
 
     # Checks before the first change
 
-    async def _old(self) -> Body:
+    async def _old_instance(self) -> Body:
         """Return the old instance.
 
         Raises:
@@ -203,7 +214,7 @@ class Replacing:
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         if _state(old) in ENDED:
             told = f"instance {ident} is {_state(old)}"
-            made = await self._made_for(old)
+            made = await self._replacements_of(old)
             for each in made:
                 told += (
                     f"; instance {each['id']}, which is {_state(each)}, was launched in its place by operation "
@@ -213,14 +224,14 @@ class Replacing:
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told, _replaced_by(made))
         return old
 
-    async def _launch(self, old: Body, user_data: str) -> tuple[Kept, list[Loss]]:
+    async def _build_state(self, old: Body, user_data: str) -> tuple[OciReplacementState, list[Loss]]:
         """Return the state to store of the old instance, and the losses.
 
         Raises:
             Refusal: the instance cannot be replaced.
         """
         ident = self._job.instance.id
-        async with _at_once() as calls:
+        async with _concurrently() as calls:
             of_vnics = calls.create_task(self._vnics(old))
             of_volumes = calls.create_task(self._attached(VOLUMES, old))
             of_boot_volumes = calls.create_task(self._attached(BOOT_VOLUMES, old))
@@ -230,19 +241,19 @@ class Replacing:
         primary = next((each for each in vnics if each.get("isPrimary") and each.get("subnetId")), None)
         if primary is None:
             raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
-        launch.check(old, of_volumes.result(), await self._needed("get_subnet", primary["subnetId"]), self._job)
+        launch.check(old, of_volumes.result(), await self._require("get_subnet", primary["subnetId"]), self._job)
         if not boot_volumes:
             told = f"instance {ident} has no boot volume, by which the size of another one would be known: attach one"
             raise Refusal(reasons.PROVIDER_REFUSED, told)
-        boot_volume = await self._needed("get_boot_volume", boot_volumes[0])
+        boot_volume = await self._require("get_boot_volume", boot_volumes[0])
         lost = launch.losses(old, vnics, image, boot_volume)
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
         vnic_ids = tuple(str(each["id"]) for each in vnics)
         in_words = tuple(each.consequence for each in lost)
-        return Kept(ident, body, boot_volumes, vnic_ids, in_words, was_off=_state(old) == STOPPED), lost
+        return OciReplacementState(ident, body, boot_volumes, vnic_ids, in_words, was_off=_state(old) == STOPPED), lost
 
     async def _vnics(self, old: Body) -> list[Body]:
-        return [await self._needed("get_vnic", each) for each in await self._attached(VNICS, old)]
+        return [await self._require("get_vnic", each) for each in await self._attached(VNICS, old)]
 
     async def _check_earlier(self, old: Body) -> None:
         """Check for instances of an earlier replacement.
@@ -250,7 +261,7 @@ class Replacing:
         Raises:
             Refusal: an instance remains. With it there would be two replacements, or a forgotten one.
         """
-        for each in await self._made_for(old):
+        for each in await self._replacements_of(old):
             raise Refusal(
                 reasons.PROVIDER_REFUSED,
                 f"instance {each['id']}, which is {_state(each)}, was launched in place of {old['id']} by "
@@ -293,31 +304,33 @@ class Replacing:
 
     # Steps
 
-    async def _stop(self, kept: Kept, before: float) -> None:
+    async def _stop(self, kept: OciReplacementState, before: float) -> None:
         state = _state(await self._get("get_instance", kept.old))
         if state not in (STOPPED, STOPPING, *ENDED):
             await self._write("instance_action", kept.old, "STOP", before=before)
 
-    async def _put_back(self, kept: Kept, before: float) -> None:
+    async def _put_back(self, kept: OciReplacementState, before: float) -> None:
         """Start the old instance again unless a replacement exists or is being launched."""
-        seen = await self._seen(kept)
+        seen = await self._observe(kept)
         if seen.landing:
             told = f"a launch was sent, and its instance may still come: the old one waits {LANDING_S:.0f} s for that"
-            raise Transient(f"{told}; {words(seen, kept)}")
+            raise Transient(f"{told}; {describe(seen, kept)}")
         if seen.bound == kept.old and not seen.has_new and seen.old == STOPPED and not kept.was_off:
             await self._write("instance_action", kept.old, "START", before=before)
 
-    async def _launch_once(self, kept: Kept, before: float) -> None:
-        seen = await self._seen(kept)
+    async def _launch_once(self, kept: OciReplacementState, before: float) -> None:
+        seen = await self._observe(kept)
         if seen.has_new:
             if seen.new == STOPPED:
                 await self._write("instance_action", seen.new_id, "START", before=before)
             return
         body = kept.launch
         if body is None or not (seen.old and kept.may_launch(seen.old)):
-            raise Transient(f"nothing is launched while it is so: {words(seen, kept)}")
+            raise Transient(f"nothing is launched while it is so: {describe(seen, kept)}")
         if seen.new in ENDED:
-            kept = await self._next_launch(kept, seen.new_id, str(await self._why_lost(kept, seen.new_id, seen.new)))
+            kept = await self._next_launch(
+                kept, seen.new_id, str(await self._launch_failure(kept, seen.new_id, seen.new))
+            )
         if not kept.launching:
             kept = msgspec.structs.replace(kept, launching=True)
             await self._store(kept)
@@ -329,12 +342,12 @@ class Replacing:
         ident, state = str(reply.body["id"]), _state(reply.body)
         kept = msgspec.structs.replace(kept, new=ident, work=reply.work_request)
         if state in ENDED:
-            why = await self._why_lost(kept, ident, state)
+            why = await self._launch_failure(kept, ident, state)
             await self._next_launch(kept, ident, str(why))
             raise why
         await self._store(kept)
 
-    async def _launch_now(self, kept: Kept, body: Body, before: float) -> Reply:
+    async def _launch_now(self, kept: OciReplacementState, body: Body, before: float) -> OciReply:
         self._clock.launches(self._job.uid)
         try:
             token = kept.retry_token(self._job.uid)
@@ -342,22 +355,22 @@ class Replacing:
         finally:
             self._clock.launches(self._job.uid)
 
-    async def _launched(self, seen: Seen, kept: Kept) -> Seen:
+    async def _with_launch_progress(self, seen: OciObservation, kept: OciReplacementState) -> OciObservation:
         """Return the observation with the progress of the last launch, or its failure."""
         if seen.new in ENDED:
-            return replace(seen, failed=await self._why_lost(kept, seen.new_id, seen.new))
+            return replace(seen, failed=await self._launch_failure(kept, seen.new_id, seen.new))
         if seen.new != PROVISIONING or not kept.work:
             return seen
         work = await self._works.get(self._job.instance, kept.work)
         return seen if work is None else replace(seen, work=work.how_far, again_s=work.again_s)
 
-    async def _why_lost(self, kept: Kept, ident: str, state: str) -> NotDone:
+    async def _launch_failure(self, kept: OciReplacementState, ident: str, state: str) -> NotDone:
         """Return the failure of an ended launch, from its work request if one is shown."""
         told = f"instance {ident} was launched and is {state}"
         work = await self._works.get(self._job.instance, kept.work) if kept.work else None
         if work is None:
             place = {"id": ident, "compartmentId": (kept.launch or {}).get("compartmentId")}
-            work = await self._works.first_of(self._job.instance, place, Operation.LAUNCH)
+            work = await self._works.first_of(self._job.instance, place, WorkOperation.LAUNCH)
         if work is None:
             return NotDone(reasons.NO_CAPACITY, f"{told}: there may be no host for it")
         if work.status not in FAILED:
@@ -365,7 +378,7 @@ class Replacing:
         why = await self._works.why(self._job.instance, work)
         return NotDone(why.reason, f"{told}: {why}")
 
-    async def _next_launch(self, kept: Kept, ident: str | None, why: str) -> Kept:
+    async def _next_launch(self, kept: OciReplacementState, ident: str | None, why: str) -> OciReplacementState:
         """Store the state for the next launch, with the remains of the last one's instance, if that is known."""
         orphans = kept.orphans
         if ident is not None:
@@ -375,46 +388,46 @@ class Replacing:
         await self._store(kept)
         return kept
 
-    async def _terminate(self, kept: Kept, before: float) -> None:
-        seen = await self._seen(kept)
+    async def _terminate(self, kept: OciReplacementState, before: float) -> None:
+        seen = await self._observe(kept)
         if seen.new in ENDED:
             told = f"the replacement {seen.new_id} is {seen.new}: what is there of the old instance is left as it is"
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         if seen.bound == kept.old or seen.new != RUNNING:
-            raise Transient(f"nothing is terminated while it is so: {words(seen, kept)}")
+            raise Transient(f"nothing is terminated while it is so: {describe(seen, kept)}")
         if seen.is_old_there:
-            await self._store(await self._as_it_is(kept))
+            await self._store(await self._current_state(kept))
             keeps = {"preserve_boot_volume": False, "preserve_data_volumes_created_at_launch": True}
             await self._write("terminate_instance", kept.old, before=before, **keeps)
             return
         if seen.boot_volumes and not kept.terminating:
             told = f"somebody has terminated {kept.old} and kept its boot volume: delete that if it is not needed"
             raise Refusal(reasons.WOULD_BE_LOST, told)
-        for each in seen.boot_volumes if names.is_gone(seen, kept) else ():
+        for each in seen.boot_volumes if plan.is_gone(seen, kept) else ():
             await self._write("delete_boot_volume", each, before=before)
 
-    async def _as_it_is(self, kept: Kept) -> Kept:
+    async def _current_state(self, kept: OciReplacementState) -> OciReplacementState:
         """Return the state with the parts that the termination of the old instance deletes now.
 
         Raises:
             NotDone: a part would be lost or left behind without notice.
         """
-        old = self._old_shown or await self._needed("get_instance", kept.old)
-        async with _at_once() as calls:
+        old = self._old_shown or await self._require("get_instance", kept.old)
+        async with _concurrently() as calls:
             of_boot_volumes = calls.create_task(self._attached(BOOT_VOLUMES, old))
             of_vnics = calls.create_task(self._attached(VNICS, old))
             of_volumes = calls.create_task(self._attached(VOLUMES, old))
         boot_volumes, vnics, volumes = of_boot_volumes.result(), of_vnics.result(), of_volumes.result()
         away = tuple(each for each in kept.boot_volumes if each not in boot_volumes)
-        came = came_between(
+        came = changes_since_start(
             kept,
             boot_volumes=boot_volumes,
-            detached=(await self._left(BOOT_VOLUMES, away, old))[0],
+            detached=(await self._remaining(BOOT_VOLUMES, away, old))[0],
             vnics=vnics,
             volumes=volumes,
         )
         changes = tuple(launch.changes(old, kept.launch, self._job)) if kept.launch else ()
-        came += [f"{each} was changed" for each in launch.unaccepted(changes, self._job)]
+        came += [f"{each} was changed" for each in launch.unaccepted_changes(changes, self._job)]
         if came:
             told = f"{', '.join(came)} since the replacement of {kept.old} began; it is terminated once that is undone"
             raise NotDone(reasons.WOULD_BE_LOST, told)
@@ -432,27 +445,27 @@ class Replacing:
         """Read a resource; return None if it is not shown."""
         try:
             return await self._read(call, ident)
-        except NotThere:
+        except OciNotFound:
             return None
 
-    async def _needed(self, call: str, ident: str) -> Body:
+    async def _require(self, call: str, ident: str) -> Body:
         """Read a resource; raise Refusal if it is not shown, as the replacement cannot start or end without it."""
         try:
             return await self._read(call, ident)
-        except NotThere as error:
+        except OciNotFound as error:
             raise Refusal(reasons.AUTH_REFUSED, f"{ident}: {error}") from error
 
     async def _list(self, call: str, *args: str, **query: str) -> list[Body]:
         try:
             return await self._calls.every(self._budget, self._job.instance, call, *args, **query)
-        except NotThere as error:
+        except OciNotFound as error:
             raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
 
-    async def _write(self, call: str, *args: str | Body, before: float, **options: Any) -> Reply:
+    async def _write(self, call: str, *args: str | Body, before: float, **options: Any) -> OciReply:
         await self._budget.write(self._calls.scope(self._job.instance), before=before)
         try:
             return await self._calls.write(self._job.instance, call, *args, before=before, **options)
-        except NotThere as error:  # the last observation showed it
+        except OciNotFound as error:  # the last observation showed it
             raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
 
 
@@ -464,7 +477,7 @@ def _replaced_by(made: Sequence[Body]) -> Cause | None:
 
 
 @asynccontextmanager
-async def _at_once() -> AsyncIterator[asyncio.TaskGroup]:
+async def _concurrently() -> AsyncIterator[asyncio.TaskGroup]:
     """Run calls concurrently, as sequential ones take too long in a slow cloud; raise the first failure."""
     try:
         async with asyncio.TaskGroup() as calls:
