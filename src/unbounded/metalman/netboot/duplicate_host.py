@@ -4,7 +4,7 @@ A host on the segment can forge everything that it sends, so the absence of a se
 detects two hosts that both act. Each of these ends the boot:
 
 - **Another machine id** (DHCP option 97) in packets of the boot's MAC. The packets have to come from where the lease is
-  offered (`dhcp.model.Arrival.is_of_segment`), as otherwise two datagrams from elsewhere would end any boot. They
+  offered (`dhcp.model.Arrival.is_from_own_network`), as otherwise two datagrams from elsewhere would end any boot. They
   count until a kernel was sent. Firmware and iPXE write the same id in either byte order; later stages leave it out,
   which proves nothing.
 - **Another MAC behind the boot's address**, in the kernel's table of neighbours, when that address requests a file. All
