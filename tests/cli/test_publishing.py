@@ -55,7 +55,7 @@ async def test_what_hosts_are_told_is_no_controller_and_what_they_were_told_goes
         await components.publish(api, config)
         assert (await components.running(api)).keys() == {"machina", "machine-ops-controller", "metalman"}
         live = await live_machina(api)
-        assert (live.beside, live.config) == (True, config)
+        assert (live.embedded, live.config) == (True, config)
 
 
 def test_providers_tell_new_hosts_what_machina_tells_them() -> None:

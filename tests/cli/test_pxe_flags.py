@@ -83,13 +83,15 @@ def test_an_interface_that_is_not_there_is_refused_before_anything_is_started(
     ],
 )
 def test_an_api_server_that_booted_machines_do_not_reach_is_told_of_with_a_remedy(url: str, warned: bool) -> None:
-    said = pxe.out_of_reach(url, "10.66.0.1")
+    said = pxe.unreachable_warning(url, "10.66.0.1")
     assert bool(said) is warned
     assert not warned or "--bind 0.0.0.0 --advertise-address 10.66.0.1 would let them" in said
 
 
 def test_the_screen_says_where_machines_boot_from() -> None:
     wanted = NetbootSettings(interface="br0")
-    assert pxe.served(wanted, "http://10.66.0.1:8880") == "  netboot     http://10.66.0.1:8880, TFTP and DHCP on br0"
-    beside = pxe.served(NetbootSettings(interface="br0", dhcp_mode=DhcpMode.PROXY), "http://10.66.0.1:8880")
+    assert (
+        pxe.screen_line(wanted, "http://10.66.0.1:8880") == "  netboot     http://10.66.0.1:8880, TFTP and DHCP on br0"
+    )
+    beside = pxe.screen_line(NetbootSettings(interface="br0", dhcp_mode=DhcpMode.PROXY), "http://10.66.0.1:8880")
     assert beside.endswith("on br0, beside another DHCP server")

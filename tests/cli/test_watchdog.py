@@ -14,14 +14,14 @@ IDLE = ProcessState("S", 1.0)
 def _noticed_after(dog: Watchdog, *, state: str = "S", cpu_share: float = 0.0, elapsed_s: float = LOOK_S) -> float:
     """Seconds of silence after which it is taken to hang, which it is some day."""
     for look in range(1, 10_000):
-        if dog.unheard(elapsed_s, ProcessState(state, 1.0 + cpu_share * look * elapsed_s)):
+        if dog.record_silence(elapsed_s, ProcessState(state, 1.0 + cpu_share * look * elapsed_s)):
             return look * elapsed_s
     raise AssertionError("it is never noticed")
 
 
 def _alive() -> Watchdog:
     dog = Watchdog()
-    dog.heard(IDLE)
+    dog.record_heartbeat(IDLE)
     return dog
 
 
@@ -50,23 +50,23 @@ def test_a_large_sdk_may_be_imported_for_long_and_a_process_that_was_stopped_mea
 def test_a_turn_of_the_loop_ends_the_silence_and_what_was_used_before_counts_no_more() -> None:
     dog = _alive()
     for _ in range(9):
-        assert not dog.unheard(LOOK_S, ProcessState("R", 30.0))
-    dog.heard(ProcessState("R", 30.0))
+        assert not dog.record_silence(LOOK_S, ProcessState("R", 30.0))
+    dog.record_heartbeat(ProcessState("R", 30.0))
     assert _noticed_after(dog, state="R") == MOST_S
 
 
 def test_the_hours_of_a_closed_laptop_are_no_silence() -> None:
     dog = _alive()
-    assert not dog.unheard(8 * 3600.0, IDLE)
+    assert not dog.record_silence(8 * 3600.0, IDLE)
     assert dog.silent_s <= 2 * LOOK_S
-    assert not dog.unheard(LOOK_S, IDLE)
+    assert not dog.record_silence(LOOK_S, IDLE)
 
 
 def test_where_the_kernel_does_not_tell_it_has_the_most_time() -> None:
     dog = Watchdog()
-    dog.heard(None)
+    dog.record_heartbeat(None)
     silent_s = 0.0
-    while not dog.unheard(LOOK_S, None):
+    while not dog.record_silence(LOOK_S, None):
         silent_s += LOOK_S
     assert silent_s + LOOK_S == MOST_S
 

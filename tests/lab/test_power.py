@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unbounded.lab.bmc.power import (
     EFFECTS,
-    BootOverride,
+    HostBootOverride,
     HostPower,
     HostTraits,
     OverrideEnabled,
@@ -104,7 +104,7 @@ def test_a_board_can_switch_itself_on_again() -> None:
 
 def test_once_boots_once_from_the_network() -> None:
     host = SimulatedHost(TRAITS, now=0.0)
-    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
+    host.boot = HostBootOverride(OverrideEnabled.ONCE, "Pxe")
     for at in (0.0, 100.0):
         host.press(Press.FORCE_RESTART, at)
     assert boots(host) == ["Pxe", "Hdd"]
@@ -113,7 +113,7 @@ def test_once_boots_once_from_the_network() -> None:
 
 def test_continuous_boots_from_the_network_each_time() -> None:
     host = SimulatedHost(TRAITS, now=0.0)
-    host.boot = BootOverride(OverrideEnabled.CONTINUOUS, "Pxe")
+    host.boot = HostBootOverride(OverrideEnabled.CONTINUOUS, "Pxe")
     for at in (0.0, 100.0):
         host.press(Press.FORCE_RESTART, at)
     assert boots(host) == ["Pxe", "Pxe"]
@@ -121,7 +121,7 @@ def test_continuous_boots_from_the_network_each_time() -> None:
 
 def test_a_firmware_can_ignore_the_override() -> None:
     host = SimulatedHost(HostTraits(ignores_override=True), now=0.0)
-    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
+    host.boot = HostBootOverride(OverrideEnabled.ONCE, "Pxe")
     host.press(Press.FORCE_RESTART, 0.0)
     assert boots(host) == ["Hdd"]
 
@@ -132,7 +132,7 @@ class Recorder:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def start(self, boot: BootOverride) -> None:
+    def start(self, boot: HostBootOverride) -> None:
         self.told.append(f"start from {boot.source}")
 
     def halt(self) -> None:
@@ -150,7 +150,7 @@ def with_board(power: HostPower) -> tuple[SimulatedHost, Recorder]:
 
 def test_a_board_does_what_its_host_does() -> None:
     host, board = with_board(HostPower.OFF)
-    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
+    host.boot = HostBootOverride(OverrideEnabled.ONCE, "Pxe")
     for at, press in ((0.0, Press.ON), (20.0, Press.FORCE_RESTART), (40.0, Press.FORCE_OFF), (50.0, Press.FORCE_OFF)):
         host.press(press, at)
     assert board.told == ["start from Pxe", "start from Hdd", "halt"]
@@ -160,7 +160,7 @@ def test_with_a_board_a_shutdown_takes_as_long_as_it_takes() -> None:
     host, board = with_board(HostPower.ON)
     host.press(Press.GRACEFUL_SHUTDOWN, 0.0)
     assert power_at(host, 100.0) is HostPower.POWERING_OFF
-    host.ended(101.0)
+    host.board_ended(101.0)
     assert host.power is HostPower.OFF
     assert board.told == ["button", "halt"]
 
@@ -168,16 +168,16 @@ def test_with_a_board_a_shutdown_takes_as_long_as_it_takes() -> None:
 def test_a_graceful_restart_of_a_board_starts_it_when_it_has_ended() -> None:
     host, board = with_board(HostPower.ON)
     host.press(Press.GRACEFUL_RESTART, 0.0)
-    host.ended(5.0)
+    host.board_ended(5.0)
     assert host.power is HostPower.POWERING_ON
     assert board.told == ["button", "start from Hdd"]
 
 
 def test_a_board_that_resets_itself_boots_from_where_it_is_to_boot_next() -> None:
     host, board = with_board(HostPower.OFF)
-    host.boot = BootOverride(OverrideEnabled.ONCE, "Pxe")
+    host.boot = HostBootOverride(OverrideEnabled.ONCE, "Pxe")
     host.press(Press.ON, 0.0)
-    host.ended(30.0, restarts=True)
+    host.board_ended(30.0, restarts=True)
     assert host.power is HostPower.POWERING_ON
     assert boots(host) == ["Pxe", "Hdd"]
     assert board.told == ["start from Pxe", "start from Hdd"]

@@ -322,7 +322,7 @@ def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
 
 def test_a_bmc_listens_or_does_not_and_says_when_that_changes() -> None:
     def door(now: float, **settings: Any) -> tuple[bool, float | None]:
-        return SimulatedBmc(IDENTITY, changed(IDEAL, settings), now=100.0).door(now)
+        return SimulatedBmc(IDENTITY, changed(IDEAL, settings), now=100.0).listening(now)
 
     assert door(100.0) == (True, None)
     assert door(100.0, refused_s=-1) == (False, None)
@@ -339,9 +339,9 @@ def test_a_bmc_listens_or_does_not_and_says_when_that_changes() -> None:
 def test_a_bmc_without_mains_does_not_listen() -> None:
     talk = Talk()
     talk.bmc.unplug(talk.now)
-    assert talk.bmc.door(talk.now) == (False, None)
+    assert talk.bmc.listening(talk.now) == (False, None)
     talk.bmc.plug(talk.now)
-    assert talk.bmc.door(talk.now) == (True, None)
+    assert talk.bmc.listening(talk.now) == (True, None)
     assert talk.ask("GET", ROOT).status == 503
 
 

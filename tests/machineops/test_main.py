@@ -70,7 +70,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
         tasks = [
             asyncio.create_task(work)
-            for work in (providers._publish(), providers._keep(provider, Cache(api, MACHINES)))
+            for work in (providers._publish(), providers._run_provider(provider, Cache(api, MACHINES)))
         ]
         async with asyncio.timeout(30):
             starting, absent = await heard.get(), await heard.get()
@@ -133,7 +133,7 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
     providers._may_log_in.set()
     heard: asyncio.Queue[Absence | None] = asyncio.Queue()
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
-        keeping = asyncio.create_task(providers._keep("Acme", Cache(MemoryApi(), MACHINES)))
+        keeping = asyncio.create_task(providers._run_provider("Acme", Cache(MemoryApi(), MACHINES)))
         async with asyncio.timeout(10):
             told = [await heard.get() for _ in range(9)]
         keeping.cancel()

@@ -16,9 +16,9 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
 from unbounded.lab.bmc.dials import RESET_TYPES, BmcDials
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import BootOverride, HostPower, OverrideEnabled
+from unbounded.lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled
 
-FROM_NETWORK: Final = BootOverride(OverrideEnabled.CONTINUOUS, "Pxe", "UEFI")
+FROM_NETWORK: Final = HostBootOverride(OverrideEnabled.CONTINUOUS, "Pxe", "UEFI")
 MOST_REQUESTS: Final = 12  # for one reboot of a BMC without faults, log-in and log-out included
 
 

@@ -16,7 +16,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.lab.bmc.dials import IDEAL, BmcDials
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import BootOverride, HostPower, OverrideEnabled, Press
+from unbounded.lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press
 from unbounded.metalman.replace import LOADS_MAX
 
 KUBERNETES: Final = {"kubernetes": {"version": "v1.34.0"}}
@@ -268,8 +268,8 @@ def test_a_cancel_after_the_loader_was_fetched_is_too_late_and_said_so(stage: st
 def test_an_override_that_somebody_left_is_used_or_set_anew() -> None:
     async def scene() -> None:
         for left, set_anew in (
-            (BootOverride(OverrideEnabled.CONTINUOUS, "Pxe"), False),
-            (BootOverride(OverrideEnabled.CONTINUOUS, "Usb"), True),
+            (HostBootOverride(OverrideEnabled.CONTINUOUS, "Pxe"), False),
+            (HostBootOverride(OverrideEnabled.CONTINUOUS, "Usb"), True),
         ):
             async with LabBmc(power=HostPower.OFF) as bmc:
                 bmc.host().boot = left

@@ -104,11 +104,11 @@ class BackupSchedule:
     async def _begin(self) -> None:
         self._identity = (await self._api.get(NAMESPACES, "kube-system")).metadata.uid or ""
         with contextlib.suppress(NotFound):
-            said = (await self._api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
-            self._failing_since = said.get("failingSince")
-            if said.get("folder") == str(self._settings.folder):
-                self._elsewhere = said.get("elsewhere") == "true"
-                self._last = _moment(said.get("lastSuccess", ""))
+            values = (await self._api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
+            self._failing_since = values.get("failingSince")
+            if values.get("folder") == str(self._settings.folder):
+                self._elsewhere = values.get("elsewhere") == "true"
+                self._last = _moment(values.get("lastSuccess", ""))
 
     def _first_s(self) -> float:
         """Return the seconds until the first back-up is due; does not touch the folder, which may be a hung share."""
@@ -146,9 +146,9 @@ class BackupSchedule:
             self._warned = True
             log.warning("back-ups are on the disk of the data, and are lost with it", folder=folder)
         self._failing_since, self._elsewhere = None, not written.same_disk
-        said = {"lastSuccess": rfc3339(written.created), "lastFile": written.file}
-        said["elsewhere"] = "false" if written.same_disk else "true"
-        await self._publish({**said, "failingSince": None, "trouble": None})
+        values = {"lastSuccess": rfc3339(written.created), "lastFile": written.file}
+        values["elsewhere"] = "false" if written.same_disk else "true"
+        await self._publish({**values, "failingSince": None, "trouble": None})
 
     async def _written(self) -> BackupResult:
         settings = self._settings
@@ -166,12 +166,12 @@ class BackupSchedule:
         finally:
             await _end(process)
         if process.returncode != 0:
-            said = errors.decode(errors="replace").strip().splitlines()
-            raise ScheduledBackupFailed(said[-1] if said else f"its process ended with status {process.returncode}")
+            values = errors.decode(errors="replace").strip().splitlines()
+            raise ScheduledBackupFailed(values[-1] if values else f"its process ended with status {process.returncode}")
         return msgspec.json.decode(output, type=BackupResult)
 
-    async def _publish(self, said: Mapping[str, str | None]) -> None:
-        data = {"folder": str(self._settings.folder), **said}
+    async def _publish(self, values: Mapping[str, str | None]) -> None:
+        data = {"folder": str(self._settings.folder), **values}
         metadata = {"name": NAME, "namespace": NAMESPACE}
         try:
             try:
@@ -207,7 +207,7 @@ async def scheduled_backups(
         yield
         return
     schedule = BackupSchedule(settings, data, api, BackupMetrics(registry))
-    task = asyncio.create_task(_going_on(schedule), name="backups")
+    task = asyncio.create_task(_run_for_ever(schedule), name="backups")
     try:
         yield
     finally:
@@ -215,7 +215,7 @@ async def scheduled_backups(
         await asyncio.wait({task})
 
 
-async def _going_on(schedule: BackupSchedule) -> None:
+async def _run_for_ever(schedule: BackupSchedule) -> None:
     """Run a schedule; an unexpected exception stops back-ups for AGAIN_S, and nothing else."""
     while True:
         try:

@@ -83,11 +83,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if HEARTBEAT_FLAG not in rest:
         return _run(module, rest)
-    sys.stderr = said = _LastLineStream(sys.stderr)
+    sys.stderr = stderr = _LastLineStream(sys.stderr)
     status = _run(module, rest)
     if status != 0:
         with contextlib.suppress(OSError):
-            words = LAST_WORDS + said.last_line[:MOST_WORDS].encode()
+            words = LAST_WORDS + stderr.last_line[:MOST_WORDS].encode()
             os.write(int(rest[rest.index(HEARTBEAT_FLAG) + 1]), words)
     return status
 

@@ -108,10 +108,10 @@ async def _wait_end_or_hang(process: Process, pulse: _HeartbeatPipe, serves: Cal
                 return ""
             vital = watchdog.read_process_state(process.pid)
             if pulse.turned():
-                dog.heard(vital)
+                dog.record_heartbeat(vital)
                 if pulse.serves and not was_serving:
                     serves()
-            elif why := dog.unheard(loop.time() - looked_at, vital):
+            elif why := dog.record_silence(loop.time() - looked_at, vital):
                 return why
     finally:
         ending.cancel()

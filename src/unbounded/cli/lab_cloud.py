@@ -71,7 +71,7 @@ class SimulatedCloud:
         return str(self.machines[0]["spec"]["provider"])
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Its addresses, as lines for the screen."""
         return (
             f"  cloud       {self.cloud}, simulated, at {self.shown['endpoint']}\n"

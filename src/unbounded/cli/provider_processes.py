@@ -98,7 +98,7 @@ class ProviderProcesses:
         self._others: dict[str, _OtherController] = {}
         self._may_log_in = asyncio.Event()
 
-    def surround(self, name: str, environment: Mapping[str, str]) -> None:
+    def set_environment(self, name: str, environment: Mapping[str, str]) -> None:
         """Set environment variables for the process of a provider, before it is started."""
         self._environments[name] = environment
 
@@ -112,7 +112,7 @@ class ProviderProcesses:
                     return
                 if not self._named:
                     tasks.create_task(self._log_in(), name="token of providers")
-                    tasks.create_task(self._look_for_others(machines), name="other controllers")
+                    tasks.create_task(self._watch_other_controllers(machines), name="other controllers")
                     tasks.create_task(self._publish(), name="providers that are not served")
                 self._named.add(name)
                 if name in installed():
@@ -120,22 +120,24 @@ class ProviderProcesses:
                 else:
                     self._screen.say(one_line(f"Machine {machine.name}: {_not_installed(name)}"))
                 if is_provider_name(name):  # other names can have no process; their operations report that
-                    tasks.create_task(self._keep(name, machines), name=f"provider {name}")
+                    tasks.create_task(self._run_provider(name, machines), name=f"provider {name}")
 
             with machines.subscribed(lambda _old, new: seen(new)):
                 await asyncio.Event().wait()
 
-    async def _look_for_others(self, machines: Cache[Machine]) -> None:
+    async def _watch_other_controllers(self, machines: Cache[Machine]) -> None:
         """Warn once of each other machine-ops-controller that serves Machines whose providers run here."""
-        leases, said = Cache(self._admin, LEASES, namespace=NAMESPACE), set[str]()
+        leases, announced = Cache(self._admin, LEASES, namespace=NAMESPACE), set[str]()
 
         def seen(old: Lease | None, new: Lease | None) -> None:
             if old is None or new is None or not _is_renewed(old, new):
                 return
             self._others[new.metadata.name] = _OtherController(new, asyncio.get_running_loop().time())
-            if new.metadata.name not in said and new.metadata.name in _leases_of_others(machines.all(), self._served):
-                said.add(new.metadata.name)
-                self._screen.say(one_line(_another(new)))
+            if new.metadata.name not in announced and new.metadata.name in _leases_of_others(
+                machines.all(), self._served
+            ):
+                announced.add(new.metadata.name)
+                self._screen.say(one_line(_warning_of_other(new)))
 
         with leases.subscribed(seen):
             await leases.run()
@@ -193,7 +195,7 @@ class ProviderProcesses:
         text = f"its controller ({where}) was heard of last at {spec.renew_time}; {_not_installed(name)}"
         return Absence(text, then)
 
-    async def _keep(self, name: str, machines: Cache[Machine]) -> None:
+    async def _run_provider(self, name: str, machines: Cache[Machine]) -> None:
         """Run the provider's process, and restart it whenever it ends."""
         while name not in await asyncio.to_thread(installed):
             self._absences.tell(name, self._absence_of(name, machines))
@@ -202,21 +204,21 @@ class ProviderProcesses:
         await self._may_log_in.wait()
         loop, failures, how = asyncio.get_running_loop(), 0, ""
         while True:
-            self._say(name, "its process has been started; no other machine-ops-controller is needed for it")
+            self._print(name, "its process has been started; no other machine-ops-controller is needed for it")
             self._absences.tell(name, _starting(how))
             began = loop.time()
             epoch = await asyncio.to_thread(self._next_epoch)
-            ended = await self._live(name, epoch, trouble=how if failures >= FAILS_AGAIN else "")
+            ended = await self._run_process(name, epoch, trouble=how if failures >= FAILS_AGAIN else "")
             steady_s = STEADY_S + (SILENT_S + STOP_S if ended.hung else 0.0)
             failures = 1 if loop.time() - began > steady_s else failures + 1
             wait_s = AGAIN.after(failures)
             how = _end_text(ended)
             again = rfc3339(utc_now() + timedelta(seconds=wait_s))
             self._absences.tell(name, Absence(how, f"it is started again at {again}"))
-            self._say(name, f"{how}; started again in {wait_s:.0f} s")
+            self._print(name, f"{how}; started again in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
-    async def _live(self, name: str, epoch: Epoch, *, trouble: str) -> ProcessEnd:
+    async def _run_process(self, name: str, epoch: Epoch, *, trouble: str) -> ProcessEnd:
         """Run the process until it has ended, which the next epoch relies on.
 
         Args:
@@ -241,7 +243,7 @@ class ProviderProcesses:
             what = f"its process does not answer, as {why}"
             log.warning("a provider hangs", provider=name, why=why)
             self._absences.tell(name, Absence(what, "it is ended, and another one started"))
-            self._say(name, f"{what}; it is ended, and another one started")
+            self._print(name, f"{what}; it is ended, and another one started")
 
         config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--epoch", str(epoch))
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
@@ -274,7 +276,7 @@ class ProviderProcesses:
                     changed.set()
                     await asyncio.sleep(TOKEN_EVERY_S)
 
-    def _say(self, name: str, text: str) -> None:
+    def _print(self, name: str, text: str) -> None:
         self._screen.say(f"provider {one_line(name)}: {one_line(text)}")
 
 
@@ -295,7 +297,7 @@ def _leases_of_others(machines: Iterable[Machine], providers: Collection[str], *
     return {lease for lease, (_site, provider) in scopes if whole or provider}
 
 
-def _another(lease: Lease) -> str:
+def _warning_of_other(lease: Lease) -> str:
     return (
         f"warning: {lease.spec.holder_identity} holds Lease {NAMESPACE}/{lease.metadata.name}: another"
         f" {COMPONENT} serves the same Machines. Nothing is done twice by that, but all takes longer: stop one of them."

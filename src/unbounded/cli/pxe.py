@@ -77,14 +77,14 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
         SettingsError: another option of network boot was given without it.
     """
     given = {name: value for name, value in vars(args).items() if name.startswith("pxe_") and value is not None}
-    wanted = given.pop("pxe_interface", None)
-    if wanted is None:
+    desired = given.pop("pxe_interface", None)
+    if desired is None:
         for name in given:
             raise SettingsError(f"--{name.replace('_', '-')} needs --pxe-interface NAME")
         return None
     return NetbootSettings(
         cache_dir=args.data / CACHE,
-        interface=wanted,
+        interface=desired,
         dhcp_mode=DhcpMode(given.get("pxe_dhcp_mode", MODES[0])),
         serve_url=given.get("pxe_serve_url", ""),
         http_port=given.get("pxe_http_port", HTTP_PORT),
@@ -96,32 +96,32 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
     )
 
 
-def deployed_as(wanted: NetbootSettings) -> dict[str, str]:
+def deploy_flags(desired: NetbootSettings) -> dict[str, str]:
     """Return the same settings as flags of `site deploy-pxe`, without dashes and without this machine's address."""
-    said = {
-        "interface": wanted.interface or "",
-        "dhcp-mode": "" if wanted.dhcp_mode is DhcpMode.INTERFACE else wanted.dhcp_mode.value,
-        "http-port": "" if wanted.http_port == HTTP_PORT else str(wanted.http_port),
-        "tftp-port": "" if wanted.tftp_port == TFTP_PORT else str(wanted.tftp_port),
-        "dhcp-port": "" if wanted.dhcp_port == DHCP_PORT else str(wanted.dhcp_port),
-        "cluster-dns": wanted.cluster_dns,
-        "ek-ca": "" if wanted.ek_ca is None else str(wanted.ek_ca.absolute()),
+    values = {
+        "interface": desired.interface or "",
+        "dhcp-mode": "" if desired.dhcp_mode is DhcpMode.INTERFACE else desired.dhcp_mode.value,
+        "http-port": "" if desired.http_port == HTTP_PORT else str(desired.http_port),
+        "tftp-port": "" if desired.tftp_port == TFTP_PORT else str(desired.tftp_port),
+        "dhcp-port": "" if desired.dhcp_port == DHCP_PORT else str(desired.dhcp_port),
+        "cluster-dns": desired.cluster_dns,
+        "ek-ca": "" if desired.ek_ca is None else str(desired.ek_ca.absolute()),
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
-def on_address(wanted: NetbootSettings, address: str) -> NetbootSettings:
+def on_address(desired: NetbootSettings, address: str) -> NetbootSettings:
     """Listen on the interface's address alone: no booting machine uses the others."""
-    return replace(wanted, bind_address=address)
+    return replace(desired, bind_address=address)
 
 
-def served(wanted: NetbootSettings, serve_url: str) -> str:
+def screen_line(desired: NetbootSettings, serve_url: str) -> str:
     """Return the line for the screen."""
-    beside = ", beside another DHCP server" if wanted.dhcp_mode is DhcpMode.PROXY else ""
-    return f"  netboot     {serve_url}, TFTP and DHCP on {wanted.interface}{beside}"
+    beside = ", beside another DHCP server" if desired.dhcp_mode is DhcpMode.PROXY else ""
+    return f"  netboot     {serve_url}, TFTP and DHCP on {desired.interface}{beside}"
 
 
-def out_of_reach(api_url: str, address: str) -> str:
+def unreachable_warning(api_url: str, address: str) -> str:
     """Return a warning if booting machines cannot reach the API server at its URL; else an empty string."""
     if not is_local(api_url):
         return ""

@@ -50,7 +50,7 @@ def screen_for(out: TextIO) -> Screen:
     return LiveScreen(Console(file=out)) if out.isatty() else PlainScreen(out)
 
 
-class LogStream:
+class ScreenLogStream:
     """Standard error, looked up at each write: a live table replaces it, to print above itself."""
 
     def write(self, text: str) -> int:

@@ -196,7 +196,7 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     )
     parser.add_argument(
         "--backup-keep",
-        type=flag_parser(_kept),
+        type=flag_parser(_backup_count),
         metavar="N",
         help=f"back-ups of this control plane that stay in the folder ({USUAL_BACKUPS})",
     )
@@ -271,7 +271,7 @@ def _minutes(text: str) -> int:
     return _number(text, 1, MOST_BACKUP_MINUTES)
 
 
-def _kept(text: str) -> int:
+def _backup_count(text: str) -> int:
     return _number(text, 1, MOST_BACKUPS)
 
 

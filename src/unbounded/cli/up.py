@@ -27,7 +27,7 @@ from unbounded.cli.manifests import install_manifests
 from unbounded.cli.migrate.marker import migrated_reason
 from unbounded.cli.printable import one_line
 from unbounded.cli.provider_processes import ProviderProcesses
-from unbounded.cli.screen import LogStream, Screen, screen_for
+from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
 from unbounded.cli.servers import LOOPBACK, UpFailed, health_endpoint, local_config, serving_api, storage_errors
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings
 from unbounded.kube.client import HttpApi
@@ -61,7 +61,7 @@ from unbounded.operations.slot import holds_slot
 
 def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
     """Run a control plane until SIGINT or SIGTERM; returns the exit status."""
-    configure(json=settings.log_format == "json", level=settings.log_level, stream=LogStream())
+    configure(json=settings.log_format == "json", level=settings.log_level, stream=ScreenLogStream())
     screen = screen_for(sys.stdout)
     if shutil.which("kubectl", path=environ.get("PATH")) is None:
         screen.say(hints.NO_KUBECTL)
@@ -121,7 +121,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             plane = ControlPlane(
                 admin, as_machina, as_metalman, screen, providers, absences, settings.netboot, settings.machines
             )
-            return await _guided(settings, plane)
+            return await _run_plane(settings, plane)
 
 
 async def _install(admin: Api, screen: Screen) -> None:
@@ -143,7 +143,7 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
     A policy of the user may reject that, as above.
     """
     ca = from_kubeconfig(server.kubeconfig_path).ca
-    netboot = None if settings.netboot is None else pxe.deployed_as(settings.netboot)
+    netboot = None if settings.netboot is None else pxe.deploy_flags(settings.netboot)
     for publish in (
         partial(publish_cluster_info, admin, server.url, ca or b""),
         partial(components.publish, admin, config_values(settings.machines), netboot),
@@ -154,10 +154,10 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
             screen.say(f"warning: what others look for could not be written: {error}")
 
 
-async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
+async def _run_plane(settings: UpSettings, plane: ControlPlane) -> int:
     """Run the control plane, with simulated machines if the settings have any; returns the exit status."""
     if not settings.lab:
-        return await plane.look_after(partial(plane.wait_for_users, settings))
+        return await plane.run(partial(plane.wait_for_users, settings))
     begin = _begin_cloud if settings.lab_cloud else _begin_lab
     async with AsyncExitStack() as stack:
         with storage_errors(settings):
@@ -165,7 +165,7 @@ async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
                 names = await begin(stack, settings, plane)
             except (Forbidden, InvalidObject) as error:
                 raise UpFailed(f"--lab: {error}") from error
-        return await plane.look_after(partial(plane.show_lab, names, settings))
+        return await plane.run(partial(plane.show_lab, names, settings))
 
 
 async def _begin_lab(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
@@ -215,7 +215,7 @@ class ControlPlane:
         self._absences = absences
         self._caches = machina.create_machina_caches(as_machina.api)
 
-    async def look_after(self, guide: Callable[[], Awaitable[int]]) -> int:
+    async def run(self, guide: Callable[[], Awaitable[int]]) -> int:
         """Run the controllers until `guide` returns the exit status."""
         caches = self._caches
         metrics = OperationMetrics(self._machina.metrics.registry)
@@ -257,8 +257,8 @@ class ControlPlane:
 
     async def join_cloud(self, simulated: lab_cloud.SimulatedCloud) -> list[str]:
         """Create the objects of a simulated cloud, and connect its provider; returns the names of the Machines."""
-        self._screen.say(simulated.said)
-        self._providers.surround(simulated.provider, simulated.environment)
+        self._screen.say(simulated.summary)
+        self._providers.set_environment(simulated.provider, simulated.environment)
         return await lab_cloud.apply(self.admin, simulated)
 
     async def show_lab(self, names: list[str], settings: UpSettings) -> int:
@@ -267,8 +267,8 @@ class ControlPlane:
         for name in (*lab.left_over(machines, names), *lab_cloud.left_over(machines, names, LAB_CLOUDS)):
             self._screen.say(f"Machine {name} has no host this time: it is from a run with other options of --lab.")
         kind = OperationKind.HOST_REPLACE if settings.lab_cloud else OperationKind.HOST_REBOOT
-        ended = await self._ended(await self._ask(kind, self._free_one(names)))
-        self._screen.say(f"\n{_outcome(ended)}\n")
+        ended = await self._wait_ended(await self._create_operation(kind, self._free_one(names)))
+        self._screen.say(f"\n{_result_text(ended)}\n")
         if settings.once:
             return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
         next_steps = hints.with_cloud if settings.lab_cloud else hints.with_lab
@@ -280,7 +280,7 @@ class ControlPlane:
         machines = filter(None, map(self._caches.machines.get, names))
         return next((machine.name for machine in machines if machine.status.active_operation is None), names[0])
 
-    async def _ask(self, kind: OperationKind, machine: str) -> MachineOperation:
+    async def _create_operation(self, kind: OperationKind, machine: str) -> MachineOperation:
         verb = kind.removeprefix("Host").lower()
         created = await self.admin.create(
             MACHINE_OPERATIONS,
@@ -292,7 +292,7 @@ class ControlPlane:
         self._caches.operations.observe(created)
         return created
 
-    async def _ended(self, operation: MachineOperation) -> MachineOperation:
+    async def _wait_ended(self, operation: MachineOperation) -> MachineOperation:
         """Wait until an operation has ended and its Machine is free, or the operation was deleted; returns its last
         state.
         """
@@ -303,13 +303,13 @@ class ControlPlane:
         ):
             while True:
                 now = self._caches.operations.get(operation.name)
-                if now is None or (now.terminal and not self._holds_slot(now)):
+                if now is None or (now.terminal and not self._holds_lock(now)):
                     return now or latest
                 latest = now
                 await changed.wait()
                 changed.clear()
 
-    def _holds_slot(self, operation: MachineOperation) -> bool:
+    def _holds_lock(self, operation: MachineOperation) -> bool:
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         return machine is not None and holds_slot(operation, machine)
 
@@ -319,7 +319,7 @@ async def _for_ever() -> int:
     return 0
 
 
-def _outcome(operation: MachineOperation) -> str:
+def _result_text(operation: MachineOperation) -> str:
     """Describe the result of an operation and its evidence."""
     status = operation.status
     lines = [f"{operation.name} is {status.phase}: {status.message}"]
@@ -338,8 +338,8 @@ def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, rea
     if (backups := settings.backups) is not None:
         lines.append(f"  back-ups    {backups.folder}, every {backups.every_s / 60:.0f} min, the last {backups.keep}")
     if settings.netboot is not None and reached is not None:
-        lines.append(pxe.served(settings.netboot, reached.serve_url))
-        lines += filter(None, (pxe.out_of_reach(server.url, format_address(reached.server)),))
+        lines.append(pxe.screen_line(settings.netboot, reached.serve_url))
+        lines += filter(None, (pxe.unreachable_warning(server.url, format_address(reached.server)),))
     return "\n".join(lines)
 
 

@@ -57,12 +57,12 @@ class Watchdog:
     beats: bool = False  # it has sent a heartbeat
     cpu_s: float = 0.0  # CPU time used at the last heartbeat
 
-    def heard(self, vital: ProcessState | None) -> None:
+    def record_heartbeat(self, vital: ProcessState | None) -> None:
         """Record a heartbeat."""
         self.silent_s, self.beats = 0.0, True
         self.cpu_s = self.cpu_s if vital is None else vital.cpu_s
 
-    def unheard(self, elapsed_s: float, vital: ProcessState | None) -> str:
+    def record_silence(self, elapsed_s: float, vital: ProcessState | None) -> str:
         """Record that no heartbeat came since the last check; returns the reason if the process hangs, else an empty
         string.
 

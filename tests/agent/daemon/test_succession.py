@@ -146,7 +146,7 @@ async def migrated(it: Move) -> None:
     target = MigrationTarget(it.there)
     planned = await steps.plan(it.source, target)
     assert planned.obstacles == ()
-    await steps.move(it.source, target, planned, quiet)
+    await steps.migrate(it.source, target, planned, quiet)
 
 
 async def successor_of(it: Move, **changes: Any) -> Successor:

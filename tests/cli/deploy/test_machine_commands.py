@@ -27,7 +27,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE
 from unbounded.cli.deploy.configurations import CONFIGURATIONS, VERSIONS
 from unbounded.cli.deploy.token_store import token_of, tokens_for
-from unbounded.cli.pxe import deployed_as
+from unbounded.cli.pxe import deploy_flags
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 from unbounded.machina.release_key import publish_once
@@ -551,7 +551,7 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
         cluster_dns="10.96.0.10",
         ek_ca=roots,
     )
-    given = [word for name, value in deployed_as(served).items() for word in (f"--{name}", value)]
+    given = [word for name, value in deploy_flags(served).items() for word in (f"--{name}", value)]
     given += ["--image-registry", "registry.example.com"]
     ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", *given)
     trusted, _service, deployment = json.loads(ran.out)["items"]

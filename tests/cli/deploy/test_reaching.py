@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.cli.deploy.reachability import has_address, is_beside, is_local
+from unbounded.cli.deploy.reachability import is_local, is_on_server_host, is_own_address
 
 LOOPBACK = "https://127.0.0.1:6443"
 ELSEWHERE = "https://192.0.2.1:6443"
@@ -32,14 +32,14 @@ def test_an_endpoint_that_may_be_reached_from_elsewhere(endpoint: str) -> None:
     ],
 )
 def test_a_host_on_the_machine_of_the_api_server(host: str, server: str, *, beside: bool) -> None:
-    assert is_beside(host, server) is beside
+    assert is_on_server_host(host, server) is beside
 
 
 def test_an_address_of_this_machine_counts_only_where_the_server_is_here() -> None:
-    assert is_beside("192.0.2.10", LOOPBACK, is_own=lambda host: host == "192.0.2.10")
-    assert not is_beside("192.0.2.10", ELSEWHERE, is_own=lambda host: host == "192.0.2.10")
+    assert is_on_server_host("192.0.2.10", LOOPBACK, is_own=lambda host: host == "192.0.2.10")
+    assert not is_on_server_host("192.0.2.10", ELSEWHERE, is_own=lambda host: host == "192.0.2.10")
 
 
 @pytest.mark.parametrize(("host", "own"), [("127.0.0.1", True), ("192.0.2.10", False), ("web-01.example.com", False)])
 def test_an_address_of_this_machine(host: str, *, own: bool) -> None:
-    assert has_address(host) is own
+    assert is_own_address(host) is own

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from unbounded.api.machine import Machine
-from unbounded.cli.deploy.same_host import look_up, names_to_compare, of_same_host, resolved
+from unbounded.cli.deploy.same_host import names_to_compare, of_same_host, resolved, system_resolver
 
 KEY: Final = {"name": "k", "namespace": "unbounded-kube"}
 
@@ -95,4 +95,4 @@ async def test_names_that_are_not_found_in_time_are_left_out() -> None:
 
 
 async def test_a_name_is_looked_up_as_this_machine_does() -> None:
-    assert "127.0.0.1" in await look_up()("localhost")
+    assert "127.0.0.1" in await system_resolver()("localhost")

@@ -52,7 +52,7 @@ async def moved(it: World, life: Life | None = None) -> None:
         source, target = MigrationSource(here, it.source.marker, it.source.name), MigrationTarget(there)
         planned = await steps.plan(source, target)
         assert planned.obstacles == ()
-        await steps.move(source, target, planned, quiet)
+        await steps.migrate(source, target, planned, quiet)
 
 
 async def taken_back(it: World, life: Life | None = None) -> None:
@@ -64,8 +64,8 @@ async def taken_back(it: World, life: Life | None = None) -> None:
         marker = source.marker.read()
         assert marker is not None
         if (record := await read_record(target.api, marker.migration)) is not None:
-            await steps.take_back_there(target, record, quiet)
-        await steps.take_back_here(source, marker, quiet)
+            await steps.roll_back_target(target, record, quiet)
+        await steps.roll_back_source(source, marker, quiet)
 
 
 async def killed(work: asyncio.Task[None]) -> bool:
@@ -261,7 +261,7 @@ async def test_both_sides_decide_at_one_moment_and_one_of_them_is_told(tmp_path:
         record = await copied(it)
         await steps.finish(it.target, record, quiet)
         with pytest.raises(Conflict):
-            await steps.take_back_there(it.target, record, quiet)
+            await steps.roll_back_target(it.target, record, quiet)
         assert await copies_on(it.target.api) == ["m-000"]
 
 
@@ -274,7 +274,7 @@ async def test_what_runs_refuses_a_migration_and_stays_as_it_is(tmp_path: Path) 
         words = "MachineOperation m-000-waits: HostReboot of m-000 runs"
         assert words in (await steps.plan(it.source, it.target)).obstacles[0]
         with pytest.raises(Rejected, match=words):  # it began after the plan was read
-            await steps.move(it.source, it.target, planned, quiet)
+            await steps.migrate(it.source, it.target, planned, quiet)
         assert migrated_reason(it.source.marker.data) == ""
         assert await pause_of(it.source.api) is None
         assert await copies_on(it.target.api) == []

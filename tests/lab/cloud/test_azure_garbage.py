@@ -57,7 +57,7 @@ def test_a_body_with_something_odd_in_it_is_refused_or_taken(place: tuple[Any, .
     for name in place[:-1]:
         inner = inner[name]
     inner[place[-1]] = junk
-    path = str(HERE) if method != "PUT new" else str(HERE.beside(MACHINES, "vm-2"))
+    path = str(HERE) if method != "PUT new" else str(HERE.sibling(MACHINES, "vm-2"))
     assert _ask(azure, method.removesuffix(" new"), path, body, token) < 500
     azure.advance(100.0)
     assert _ask(azure, "GET", str(HERE), None, token) == 200

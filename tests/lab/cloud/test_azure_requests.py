@@ -28,7 +28,7 @@ Change = Callable[[Body], object]
 Answer = tuple[int, str, str | None]
 
 HERE: Final = ResourceId("s", GROUP, MACHINES, "vm-1")
-THERE: Final = HERE.beside(MACHINES, "vm-2")
+THERE: Final = HERE.sibling(MACHINES, "vm-2")
 SHAPE: Final = VmShape(data_disks=1, zones=("1",))
 VERSION: Final = "api-version=2026-04-01"
 LOGIN: Final = LoginEndpoint("tenant", b"secret")
@@ -42,7 +42,7 @@ class Desk:
     def __init__(self, **dials: Any) -> None:
         self.estate = AzureResources("tenant")
         add_machine(self.estate, HERE, SHAPE, 0.0)
-        add_nic(self.estate, THERE.beside(NICS, "vm-2-nic-0"), "westeurope", 0.0)
+        add_nic(self.estate, THERE.sibling(NICS, "vm-2-nic-0"), "westeurope", 0.0)
         self.azure = Azure(self.estate, LOGIN)
         self.azure.set_dials(AzureDials(rate_limits=False, **dials), 0.0)
 
@@ -95,7 +95,7 @@ def both(*changes: Change) -> Change:
 
 
 def _id(kind: str, name: str = "none") -> str:
-    return str(HERE.beside(kind, name))
+    return str(HERE.sibling(kind, name))
 
 
 P, STORAGE, OS = "properties/", "properties/storageProfile/", "properties/osProfile/"

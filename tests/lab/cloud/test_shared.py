@@ -103,8 +103,8 @@ def test_records_are_seen_as_they_were() -> None:
     records.put("a", 2, 20.0)
     records.put("b", 3, 20.0)
     records.drop("a", 30.0)
-    assert [records.seen("a", at) for at in (9.9, 10.0, 19.9, 20.0, 29.9, 30.0)] == [None, 1, 1, 2, 2, None]
-    assert (dict(records.all_seen(25.0)), dict(records), records.get("a")) == ({"a": 2, "b": 3}, {"b": 3}, None)
+    assert [records.value_at("a", at) for at in (9.9, 10.0, 19.9, 20.0, 29.9, 30.0)] == [None, 1, 1, 2, 2, None]
+    assert (dict(records.values_at(25.0)), dict(records), records.get("a")) == ({"a": 2, "b": 3}, {"b": 3}, None)
 
 
 def test_what_comes_due_comes_in_its_order_with_what_it_brings_about() -> None:

@@ -61,7 +61,7 @@ def _boot_volume(near: NearOci, owner: OciInstance, link: AttachmentState) -> Vo
 def _detach(near: NearOci, owner: OciInstance) -> str:
     """The boot volume that somebody has taken off an instance."""
     tenancy = near.tenancy
-    (attached,) = tenancy.held(tenancy.boot_volume_attachments, owner)
+    (attached,) = tenancy.attachments_of(tenancy.boot_volume_attachments, owner)
     tenancy.link(tenancy.boot_volume_attachments, attached, AttachmentState.DETACHED, near.now)
     return attached.target_id
 
@@ -104,7 +104,7 @@ async def test_a_boot_volume_that_is_put_in_meanwhile_is_not_deleted(world: OciW
 @oci_story(judged=False)
 async def test_a_boot_volume_that_somebody_keeps_on_terminating_is_not_deleted(world: OciWorld) -> None:
     old = await _begin(world, until="LaunchInstance")
-    (attached,) = world.near.tenancy.held(world.near.tenancy.boot_volume_attachments, old)
+    (attached,) = world.near.tenancy.attachments_of(world.near.tenancy.boot_volume_attachments, old)
     terminate(world.near.tenancy, old, world.near.now, keep_boot_volume=True, keep_data_volumes=True)
     phase, reason, message = await _end(world)
     assert (phase, reason) == ("Failed", reasons.WOULD_BE_LOST)
@@ -133,7 +133,7 @@ async def test_it_goes_on_as_soon_as_what_was_attached_is_detached(world: OciWor
     attach_volume(tenancy, old, Disks(count=1), 3, world.near.now)
     await _handed_over(world)
     await asyncio.sleep(10)
-    (attached,) = tenancy.held(tenancy.volume_attachments, old)
+    (attached,) = tenancy.attachments_of(tenancy.volume_attachments, old)
     tenancy.link(tenancy.volume_attachments, attached, AttachmentState.DETACHED, world.near.now)
     assert (await _end(world))[0] == "Complete"
     assert world.near.machines().keys() == {world.bound["m1"].removeprefix("oci://")}

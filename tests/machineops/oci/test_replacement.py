@@ -289,7 +289,7 @@ def test_what_cannot_be_replaced_says_so_before_it_is_touched(what: str) -> None
         assert words in message
         assert world.asked == []
         for volume in [each for each in world.near.tenancy.volume_attachments if wanted.get("data_volumes")]:
-            assert volume.holds
+            assert volume.is_attached
 
     story()
 

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from tests.support.qemu.tools import command, needed
-from unbounded.lab.bmc.power import BootOverride
+from unbounded.lab.bmc.power import HostBootOverride
 
 
 class Firmware(Enum):
@@ -57,7 +57,7 @@ class Wires:
     tpm: int | None = None  # another, of the software TPM
 
 
-def qemu(hardware: Hardware, boot: BootOverride, wires: Wires) -> list[str]:
+def qemu(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[str]:
     """The command for a run that boots from where `boot` says; a disk comes after the network, as on real boards.
 
     A reset ends the process, as the next boot may be from elsewhere.
@@ -86,7 +86,7 @@ def qemu(hardware: Hardware, boot: BootOverride, wires: Wires) -> list[str]:
     ]
 
 
-def _firmware(hardware: Hardware, boot: BootOverride, wires: Wires) -> list[str]:
+def _firmware(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[str]:
     if hardware.firmware is Firmware.BIOS:
         return []
     secure = hardware.firmware is Firmware.SECURE
@@ -104,7 +104,7 @@ def _setting(name: str, value: str) -> tuple[str, str]:
     return ("-fw_cfg", f"name=opt/org.tianocore/{name},string={value}")
 
 
-def _network(hardware: Hardware, boot: BootOverride, wires: Wires) -> list[str]:
+def _network(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[str]:
     card = f"virtio-net-pci,netdev=net0,mac={hardware.mac}"
     if hardware.firmware is not Firmware.BIOS:
         card += ",romfile="
@@ -113,7 +113,7 @@ def _network(hardware: Hardware, boot: BootOverride, wires: Wires) -> list[str]:
     return ["-netdev", f"tap,id=net0,ifname={wires.tap},script=no,downscript=no", "-device", card]
 
 
-def _disk(hardware: Hardware, boot: BootOverride) -> list[str]:
+def _disk(hardware: Hardware, boot: HostBootOverride) -> list[str]:
     if hardware.disk is None:
         return []
     return [

@@ -18,7 +18,7 @@ from tests.support.qemu.hardware import Hardware, Wires, qemu
 from tests.support.qemu.segment import Segment
 from tests.support.qemu.tools import command, needed
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import BootOverride
+from unbounded.lab.bmc.power import HostBootOverride
 
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;=?]*[A-Za-z]|\x1b[()][A-Z0-9]|\r|\0")
 LOOK_EVERY_S: Final = 0.1
@@ -78,7 +78,7 @@ class QemuMachine:
 
     # What its BMC tells it
 
-    def start(self, boot: BootOverride) -> None:
+    def start(self, boot: HostBootOverride) -> None:
         self.halt()
         self.boots.append(boot.source)
         with self._console.open("a") as console:
@@ -203,7 +203,7 @@ class QemuMachine:
         if self._run is run:
             if run.process.returncode != 0:
                 self._death = f"QEMU ended by itself with {run.process.returncode}"
-            self.bmc.host().ended(self.bmc.clock.now(), restarts=resets)
+            self.bmc.host().board_ended(self.bmc.clock.now(), restarts=resets)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

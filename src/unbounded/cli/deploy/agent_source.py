@@ -35,10 +35,10 @@ def require_origin(session: CommandSession, machine: Machine, live: LiveMachina)
     Raises:
         CliError: neither the Machine nor the settings of machina name a release that hosts may run.
     """
-    origin = origin_of(machine.spec.agent, default_origin(live.told))
+    origin = origin_of(machine.spec.agent, default_origin(live.settings))
     if origin.fault:
-        raise CliError(origin.fault, next_step=_next_step(session.told.program, machine, live, origin.fault))
-    if not (machine.spec.agent and machine.spec.agent.image) and not live.told.get("agentImage"):
+        raise CliError(origin.fault, next_step=_next_step(session.invocation.program, machine, live, origin.fault))
+    if not (machine.spec.agent and machine.spec.agent.image) and not live.settings.get("agentImage"):
         session.printer.warn(NO_IMAGE)
     return origin
 
@@ -46,11 +46,11 @@ def require_origin(session: CommandSession, machine: Machine, live: LiveMachina)
 def _next_step(program: str, machine: Machine, live: LiveMachina, fault: str) -> str:
     """Return the flags that supply what is missing; for a release of one host, no digest for all hosts."""
     if fault != NO_DIGEST:
-        return f"--agent-url URL names it for this host, `{live.telling_agent(program)}` for all hosts"
+        return f"--agent-url URL names it for this host, `{live.agent_command(program)}` for all hosts"
     agent, here = machine.spec.agent, "--agent-sha256 DIGEST names it for this host"
     if agent is not None and (agent.url or agent.base_url or agent.version):
         return here
-    return f"{here}, `{live.telling_digest(program)}` for all hosts"
+    return f"{here}, `{live.digest_command(program)}` for all hosts"
 
 
 def warn_of_no_digest(session: CommandSession, config: Mapping[str, Any]) -> None:

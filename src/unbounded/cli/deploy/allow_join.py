@@ -33,7 +33,7 @@ def counter_after(machine: Machine) -> int | None:
 
 
 async def intend(session: CommandSession) -> Intent:
-    machine = await session.api.get(MACHINES, session.told.args.name)
+    machine = await session.api.get(MACHINES, session.invocation.args.name)
     counter = counter_after(machine)
     if counter is None:
         return Intent(notes=(OPEN,))
@@ -63,7 +63,7 @@ async def run(session: CommandSession) -> int:
     status = await execute_intent(session, intent, wait=False, timeout_s=None)
     if not intent.patches and session.printer.whole:
         kind = MACHINES.raw()
-        session.printer.objects(kind, [await session.api.get(kind, session.told.args.name)], alone=True)
+        session.printer.objects(kind, [await session.api.get(kind, session.invocation.args.name)], alone=True)
     elif not intent.patches:
-        session.printer.name(MACHINES, session.told.args.name, "unchanged")
+        session.printer.name(MACHINES, session.invocation.args.name, "unchanged")
     return status

@@ -41,15 +41,15 @@ NO_DEPLOYMENTS: Final = "the server knows no Deployments (apps/v1), and no Confi
 
 def show(session: CommandSession, bodies: Iterable[Raw]) -> int:
     """Print the objects without a call to a server: their names, or all of them with -o yaml and json."""
-    wanted = list(bodies)
-    match getattr(session.told.args, "output", ""):
+    desired = list(bodies)
+    match getattr(session.invocation.args, "output", ""):
         case "yaml":
-            session.told.out.write(yaml.dump_all(wanted, Dumper=yaml.CSafeDumper, sort_keys=False, width=110))
+            session.invocation.out.write(yaml.dump_all(desired, Dumper=yaml.CSafeDumper, sort_keys=False, width=110))
         case "json":
-            whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
-            session.told.out.write(json.dumps(whole, indent=4) + "\n")
+            whole = {"apiVersion": "v1", "kind": "List", "items": desired}
+            session.invocation.out.write(json.dumps(whole, indent=4) + "\n")
         case _:
-            for body in wanted:
+            for body in desired:
                 kind = kind_of(body)
                 if kind is not None:
                     session.printer.name(kind, body["metadata"]["name"], "created (dry run)")
@@ -76,13 +76,13 @@ async def apply_stages(
     applier = Applier(session.api)
     changes: list[AppliedChange] = []
     for stage in stages:
-        brought = await applier.bring(stage.objects, dry_run=dry_run or diff)
+        brought = await applier.apply_all(stage.objects, dry_run=dry_run or diff)
         if summary and not diff:
             session.printer.say(_summary(stage.name, brought, dry_run=dry_run))
         else:
             for change in brought:
                 if not (terse and change.outcome is ApplyOutcome.UNCHANGED):
-                    _tell(session, change, dry_run=dry_run, diff=diff)
+                    _print_change(session, change, dry_run=dry_run, diff=diff)
         if stage.name == DEFINITIONS and not (dry_run or diff):
             await wait_served(session.api)
         changes += brought
@@ -100,10 +100,10 @@ def _summary(stage: str, changes: Sequence[AppliedChange], *, dry_run: bool) -> 
     return f"{stage}: {', '.join(parts)}{' (server dry run)' if dry_run else ''}"
 
 
-def _tell(session: CommandSession, change: AppliedChange, *, dry_run: bool, diff: bool) -> None:
+def _print_change(session: CommandSession, change: AppliedChange, *, dry_run: bool, diff: bool) -> None:
     if diff:
         if change.difference:
-            session.told.out.write(f"{change.difference}\n")
+            session.invocation.out.write(f"{change.difference}\n")
         return
     session.printer.name(change.kind, change.name, f"{change.outcome}{' (server dry run)' if dry_run else ''}")
 
@@ -113,10 +113,10 @@ async def restrict_namespace(session: CommandSession) -> None:
     if await pod_security(session.api) != RESTRICTED:
         return
     try:
-        there: Raw = await session.api.get(NAMESPACES.raw(), NAMESPACE)
+        existing: Raw = await session.api.get(NAMESPACES.raw(), NAMESPACE)
     except NotFound:
         return
-    labels = there["metadata"].get("labels") or {}
+    labels = existing["metadata"].get("labels") or {}
     if PRIVILEGED in {labels.get(mode) for mode in MODES}:  # another level is an administrator's choice
         await apply_stages(session, (InstallStage("namespace", (namespace(),)),), terse=True)
 
@@ -136,13 +136,13 @@ async def wait_available(session: CommandSession, names: Sequence[str], timeout_
 
         found = await wait_rolled_out(session.api, name, NAMESPACE, within_s=left, tell=tell)
         if not found.done:
-            await _tell_why(session, name, found)
+            await _print_problems(session, name, found)
             return FAILED if found.failed else TIMED_OUT
         tell(found.says)
     return DONE
 
 
-async def _tell_why(session: CommandSession, name: str, found: Rollout) -> None:
+async def _print_problems(session: CommandSession, name: str, found: Rollout) -> None:
     session.printer.warn(f"deployment.apps/{name}: {found.says}")
     try:
         deployment = await session.api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
@@ -169,12 +169,12 @@ def report_embedded(session: CommandSession, where: dict[str, str], given: Mappi
     """Print where controllers without a Deployment run, and warn of flags that do not reach them."""
     for name, place in sorted(where.items()):
         session.printer.say(f"{name} runs: {place}")
-    typed = vars(session.told.args)
+    typed = vars(session.invocation.args)
     images = [flag for flag, name in (("--image", "image"), ("--image-registry", "image_registry")) if typed.get(name)]
     if where and images:
         session.printer.warn(f"{' and '.join(images)}: for controllers that the cluster starts; changes nothing here")
     for setting in (one for one in SETTINGS if where and one.key in given):
-        telling = setting.telling(given[setting.key], session.told.program, beside=True)
+        telling = setting.command(given[setting.key], session.invocation.program, beside=True)
         session.printer.warn(
             f"{setting.flag} is for a machina that the cluster starts, and changes nothing here: `{telling}` tells this"
             " one"

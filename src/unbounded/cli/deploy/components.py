@@ -23,7 +23,7 @@ from unbounded.kube.port import Api
 from unbounded.operations.absences import Absence
 
 NAME: Final = "unbounded-components"
-OF_UP: Final = ("machina", "machine-ops-controller", "metalman")
+CONTROLLERS: Final = ("machina", "machine-ops-controller", "metalman")
 PXE_FILE: Final = "pxe.yaml"
 ABSENT: Final = "not-served."  # prefix of the keys of providers
 STARTING: Final = "starting."  # prefix for a state that passes in a moment
@@ -39,15 +39,15 @@ async def publish(api: Api, config: Mapping[str, Any], pxe: Mapping[str, str] | 
             booting machines.
     """
     where = f"unbounded up {version('unbounded')} on {socket.gethostname()}"
-    data = dict.fromkeys(OF_UP, where) | {CONFIG_FILE: config_text(config)}
+    data = dict.fromkeys(CONTROLLERS, where) | {CONFIG_FILE: config_text(config)}
     if pxe is not None:
         data[PXE_FILE] = config_text(pxe)
     body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data}
     try:
         await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
     except AlreadyExists:  # the server does not write an equal one
-        there = await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
-        over = {key: None for key in there.data if key.startswith((ABSENT, STARTING, PXE_FILE))}
+        existing = await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
+        over = {key: None for key in existing.data if key.startswith((ABSENT, STARTING, PXE_FILE))}
         await api.patch(CONFIG_MAPS, NAME, {"data": over | data}, namespace=NAMESPACE)
 
 
@@ -55,12 +55,12 @@ async def publish_absent(api: Api, absent: Mapping[str, Absence | None]) -> None
     """Publish why providers are not served, by their names; None for a provider that is served."""
     data: dict[str, str | None] = {}
     for provider, absence in absent.items():
-        trouble, starting = _told(absence)
+        trouble, starting = _absence_values(absence)
         data |= {f"{ABSENT}{provider}": trouble, f"{STARTING}{provider}": starting}
     await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
 
 
-def _told(absence: Absence | None) -> tuple[str | None, str | None]:
+def _absence_values(absence: Absence | None) -> tuple[str | None, str | None]:
     if absence is None:
         return None, None
     return (absence.whole, None) if absence.is_trouble else (None, absence.whole)
@@ -79,7 +79,7 @@ def absent_in(data: Mapping[str, str]) -> dict[str, Absence]:
 async def running(api: Api) -> Mapping[str, str]:
     """Return where each controller runs, by its name; empty where they are Deployments, or nothing is known."""
     try:
-        said = (await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
+        values = (await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
     except NotFound:
         return {}
-    return {name: said[name] for name in OF_UP if name in said}
+    return {name: values[name] for name in CONTROLLERS if name in values}

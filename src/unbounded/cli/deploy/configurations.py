@@ -84,10 +84,10 @@ def _name(text: str) -> str:
 
 async def intend_create(session: CommandSession) -> Intent:
     try:
-        body = configuration_of(session.told.args)
+        body = configuration_of(session.invocation.args)
     except validation.BadFlag as error:
         raise CliError(str(error), status=USAGE) from None
-    return Intent(creates=(body,), dry_run=session.told.args.dry_run)
+    return Intent(creates=(body,), dry_run=session.invocation.args.dry_run)
 
 
 async def create(session: CommandSession) -> int:
@@ -96,7 +96,7 @@ async def create(session: CommandSession) -> int:
 
 async def get(session: CommandSession) -> int:
     """Print one MachineConfiguration, or all."""
-    name = session.told.args.name
+    name = session.invocation.args.name
     if name:
         session.printer.objects(CONFIGURATIONS, [await session.api.get(CONFIGURATIONS, name)], alone=True)
     else:
@@ -107,7 +107,7 @@ async def get(session: CommandSession) -> int:
 
 async def versions(session: CommandSession) -> int:
     """Print the versions of a MachineConfiguration, the newest last."""
-    name = session.told.args.name
+    name = session.invocation.args.name
     await session.api.get(CONFIGURATIONS, name)  # raises for a mistyped name, which has no versions either
     found = (await session.api.list(VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")).items
     session.printer.objects(VERSIONS, sorted(found, key=lambda one: int(one["spec"]["version"])))
@@ -116,7 +116,7 @@ async def versions(session: CommandSession) -> int:
 
 async def intend_assign(session: CommandSession) -> Intent:
     """Return a patch for each Machine that is not yet bound in this way."""
-    args = session.told.args
+    args = session.invocation.args
     await session.api.get(CONFIGURATIONS, args.name)
     if args.version is not None:
         await _check_version(session, args.name, args.version)
@@ -133,9 +133,9 @@ async def intend_assign(session: CommandSession) -> Intent:
 
 async def _check_version(session: CommandSession, name: str, version: int) -> None:
     found = (await session.api.list(VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")).items
-    there = sorted(int(one["spec"]["version"]) for one in found)
-    if version not in there:
-        shown = ", ".join(map(str, there)) or "none"
+    existing = sorted(int(one["spec"]["version"]) for one in found)
+    if version not in existing:
+        shown = ", ".join(map(str, existing)) or "none"
         raise CliError(
             f"--version: MachineConfiguration {name} has no version {version}; it has: {shown}", status=USAGE
         )
@@ -144,9 +144,9 @@ async def _check_version(session: CommandSession, name: str, version: int) -> No
 def _binding(machine: Raw, configuration: str, version: int | None) -> IntentPatch | None:
     """Return the patch that binds a Machine by hand, so that no selector rebinds it; None if it is bound so."""
     meta = machine["metadata"]
-    there = (machine.get("spec") or {}).get("configurationRef") or {}
+    existing = (machine.get("spec") or {}).get("configurationRef") or {}
     bound = (meta.get("annotations") or {}).get(ANNOTATION_BOUND)
-    if (there.get("name"), there.get("version"), bound) == (configuration, version, None):
+    if (existing.get("name"), existing.get("version"), bound) == (configuration, version, None):
         return None
     patch = {
         "metadata": {"resourceVersion": meta["resourceVersion"], "annotations": {ANNOTATION_BOUND: None}},
@@ -159,7 +159,7 @@ async def assign(session: CommandSession) -> int:
     intent = await intend_assign(session)
     status = await execute_intent(session, intent, wait=False, timeout_s=None)
     changed = {patch.name for patch in intent.patches}
-    for name in dict.fromkeys(session.told.args.machines):
+    for name in dict.fromkeys(session.invocation.args.machines):
         if name not in changed:
             session.printer.name(MACHINES, name, "unchanged")
     return status

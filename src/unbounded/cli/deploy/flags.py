@@ -1,4 +1,4 @@
-"""Flags that describe a Machine, parsed into the descriptions of `machines`.
+"""Flags that describe a Machine, parsed into the descriptions of `machine_manifests`.
 
 The functions raise BadFlag, with the flag and the expected form, before the command calls a server.
 """

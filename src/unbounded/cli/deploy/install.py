@@ -25,7 +25,7 @@ from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, 
 
 
 async def run(session: CommandSession) -> int:
-    args = session.told.args
+    args = session.invocation.args
     if args.namespace != NAMESPACE:
         raise CliError(
             f"--namespace: {args.namespace!r} cannot be had: rights, policies and Machines name {NAMESPACE}",
@@ -33,28 +33,28 @@ async def run(session: CommandSession) -> int:
             status=USAGE,
         )
     if args.diff:
-        refuse_output(session.told, "json", "yaml", what="--diff prints differences, not objects")
+        refuse_output(session.invocation, "json", "yaml", what="--diff prints differences, not objects")
     if args.diff and args.dry_run == CLIENT:
         text = "--diff: with --dry-run client no server is asked, and there is nothing to differ from"
         raise CliError(text, status=USAGE)
     require_usable(args)
     given = settings_from_flags(args)
-    asked = machine_ops.requested_scope(args)
+    scope = machine_ops.requested_scope(args)
     if args.dry_run == CLIENT:
         alone = MachinaWorkload(_image(session), machina_config(given=given))
-        wanted = stages(alone, machine_ops.without_cluster(args, asked, alone))
-        return show(session, (body for stage in wanted for body in stage.objects))
+        desired = stages(alone, machine_ops.objects_without_cluster(args, scope, alone))
+        return show(session, (body for stage in desired for body in stage.objects))
     where = await embedded_controllers(session.api)
     machina = None if where else await _machina(session, given)
     clouds: tuple[MachineOpsWorkload, ...] = ()
     others: tuple[Raw, ...] = ()
     if machina is not None:
-        clouds, others = await machine_ops.desired_deployments(session, asked, machina)
-    wanted = stages(machina, others, level=await pod_security(session.api))
+        clouds, others = await machine_ops.desired_deployments(session, scope, machina)
+    desired = stages(machina, others, level=await pod_security(session.api))
     whole = args.verbose or getattr(args, "output", "") not in ("", "wide")
-    await apply_stages(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not whole)
+    await apply_stages(session, desired, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not whole)
     if session.printer.whole and not args.diff:
-        show(session, (body for stage in wanted for body in stage.objects))
+        show(session, (body for stage in desired for body in stage.objects))
     if args.diff or args.dry_run == SERVER:
         return DONE
     report_embedded(session, where, given)
@@ -62,7 +62,7 @@ async def run(session: CommandSession) -> int:
         status = await wait_available(session, [MACHINA, *(one.name for one in clouds)], args.timeout)
         if status != DONE:
             return status
-    init = f"{session.told.program} site init --name SITE"
+    init = f"{session.invocation.program} site init --name SITE"
     session.printer.say(f"Next: `{init}` makes the token with which hosts of a site join.")
     return DONE
 
@@ -73,6 +73,6 @@ async def _machina(session: CommandSession, given: Mapping[str, str]) -> Machina
     return MachinaWorkload(_image(session, live.image), await config_for(session, live, given))
 
 
-def _image(session: CommandSession, there: str = "") -> str:
-    args = session.told.args
-    return chosen_image("machina", image=args.image, registry=args.image_registry, there=there)
+def _image(session: CommandSession, existing: str = "") -> str:
+    args = session.invocation.args
+    return chosen_image("machina", image=args.image, registry=args.image_registry, there=existing)

@@ -21,7 +21,7 @@ from unbounded.cli.deploy.ssh_keys import (
     PassphrasePrompt,
     PrivateKey,
     UnusableKey,
-    certificate_beside,
+    certificate_path,
     key_secret,
     read_key,
 )
@@ -73,15 +73,15 @@ def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def read_keys(told: Invocation, wanted: tuple[KeySecret, ...]) -> dict[str, PrivateKey]:
+def read_keys(invocation: Invocation, desired: tuple[KeySecret, ...]) -> dict[str, PrivateKey]:
     """Read the keys that are given as files; returns them by the names of their Secrets.
 
     Raises:
         CliError: a file is no key, or the passphrase is wrong.
     """
     found: dict[str, PrivateKey] = {}
-    ask = _asker(told)
-    for one in wanted:
+    ask = _passphrase_prompt(invocation)
+    for one in desired:
         if one.file is not None:
             try:
                 found[one.name] = read_key(one.file, ask)
@@ -90,15 +90,15 @@ def read_keys(told: Invocation, wanted: tuple[KeySecret, ...]) -> dict[str, Priv
     return found
 
 
-def _asker(told: Invocation) -> PassphrasePrompt | None:
-    if not told.stdin.isatty():
+def _passphrase_prompt(invocation: Invocation) -> PassphrasePrompt | None:
+    if not invocation.stdin.isatty():
         return None
 
     def ask(prompt: str) -> logs.SecretStr:
         # with the event loop's handler, Ctrl-C would wait for the input
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            return logs.SecretStr(getpass.getpass(prompt, told.err))
+            return logs.SecretStr(getpass.getpass(prompt, invocation.err))
         except EOFError:
             raise UnusableKey("no passphrase was given") from None
         finally:
@@ -111,46 +111,46 @@ def kubectl_command(name: str, file: Path, key: PrivateKey) -> str:
     """Return the kubectl command that creates the Secret. A passphrase, which is in no file, needs one."""
     words = ["kubectl", "create", "secret", "generic", name, "--namespace", NAMESPACE, f"--from-file={KEY}={file}"]
     if key.certificate is not None:
-        words.append(f"--from-file={CERTIFICATE}={certificate_beside(file)}")
+        words.append(f"--from-file={CERTIFICATE}={certificate_path(file)}")
     if key.passphrase is not None:
         words.append(f"--from-file={PASSPHRASE}=FILE")
     return shlex.join(words)
 
 
 async def apply_secrets(
-    session: CommandSession, wanted: tuple[KeySecret, ...], keys: Mapping[str, PrivateKey], *, dry_run: bool
+    session: CommandSession, desired: tuple[KeySecret, ...], keys: Mapping[str, PrivateKey], *, dry_run: bool
 ) -> AsyncIterator[tuple[str, str]]:
     """Check the Secrets without a file and write the others; yields the name and the outcome of each.
 
     Raises:
         CliError: one is missing, or has another key and may not be replaced.
     """
-    for one in wanted:
+    for one in desired:
         if one.name not in keys:
-            await _check_there(session, one)
+            await _check_exists(session, one)
     for name, key in keys.items():
-        body = key_secret(name, key, {LABEL_SITE: session.told.args.site})
-        yield name, await _bring(session, body, dry_run=dry_run)
+        body = key_secret(name, key, {LABEL_SITE: session.invocation.args.site})
+        yield name, await _apply_secret(session, body, dry_run=dry_run)
 
 
-async def _check_there(session: CommandSession, wanted: KeySecret) -> None:
+async def _check_exists(session: CommandSession, desired: KeySecret) -> None:
     try:
-        found = await session.api.get(SECRETS, wanted.name, namespace=NAMESPACE)
+        found = await session.api.get(SECRETS, desired.name, namespace=NAMESPACE)
     except NotFound:
         raise CliError(
-            f"there is no Secret {NAMESPACE}/{wanted.name} with an SSH key",
-            next_step=f"give the key with {wanted.flag} FILE",
+            f"there is no Secret {NAMESPACE}/{desired.name} with an SSH key",
+            next_step=f"give the key with {desired.flag} FILE",
             status=USAGE,
         ) from None
     except Forbidden:
-        session.printer.warn(f"whether Secret {NAMESPACE}/{wanted.name} is there cannot be seen by this user")
+        session.printer.warn(f"whether Secret {NAMESPACE}/{desired.name} is there cannot be seen by this user")
         return
     if KEY not in found.data:
         has = ", ".join(sorted(found.data)) or "none"
-        raise CliError(f"Secret {NAMESPACE}/{wanted.name} has no key {KEY}; it has: {has}")
+        raise CliError(f"Secret {NAMESPACE}/{desired.name} has no key {KEY}; it has: {has}")
 
 
-async def _bring(session: CommandSession, body: Raw, *, dry_run: bool) -> str:
+async def _apply_secret(session: CommandSession, body: Raw, *, dry_run: bool) -> str:
     """Write a Secret unless an equal one exists; returns `created`, `configured` or `unchanged`."""
     name = body["metadata"]["name"]
     kind = SECRETS.raw()
@@ -160,15 +160,15 @@ async def _bring(session: CommandSession, body: Raw, *, dry_run: bool) -> str:
         pass
     else:
         return "created"
-    there: Raw = await session.api.get(kind, name, namespace=NAMESPACE)
-    before: Raw = there.get("data") or {}
+    existing: Raw = await session.api.get(kind, name, namespace=NAMESPACE)
+    before: Raw = existing.get("data") or {}
     if all(before.get(key) == value for key, value in body["data"].items()):
         return "unchanged"
-    if not session.told.args.force:
+    if not session.invocation.args.force:
         raise CliError(f"Secret {NAMESPACE}/{name} holds another key", next_step=FORCE)
     gone = dict.fromkeys(key for key in ("passphrase", "ssh-certificate") if key in before)
     patch = {
-        "metadata": {"resourceVersion": there["metadata"]["resourceVersion"]},
+        "metadata": {"resourceVersion": existing["metadata"]["resourceVersion"]},
         "data": gone | body["data"],  # they belong to the replaced key
     }
     await session.api.patch(kind, name, patch, namespace=NAMESPACE, manager=MANAGER, dry_run=dry_run)

@@ -40,29 +40,29 @@ class LiveMachina:
     image: str = ""
     config_map: str = MACHINA_CONFIG
     config: Raw = field(default_factory=dict)
-    beside: bool = False
+    embedded: bool = False
     flags: Raw = field(default_factory=dict)
 
     @property
-    def told(self) -> Raw:
+    def settings(self) -> Raw:
         """Keys and values of the file, overridden by its flags."""
         return {**self.config, **self.flags}
 
-    def telling_dns(self, program: str) -> str:
+    def dns_command(self, program: str) -> str:
         """Return the command that sets the DNS server of nodes."""
-        return DNS.telling("ADDRESS", program, beside=self.beside)
+        return DNS.command("ADDRESS", program, beside=self.embedded)
 
-    def telling_endpoint(self, program: str) -> str:
+    def endpoint_command(self, program: str) -> str:
         """Return the command that sets the API server's address for hosts."""
-        return ENDPOINT.telling("HOST:PORT", program, beside=self.beside)
+        return ENDPOINT.command("HOST:PORT", program, beside=self.embedded)
 
-    def telling_agent(self, program: str) -> str:
+    def agent_command(self, program: str) -> str:
         """Return the command that sets the agent's URL for all hosts."""
-        return AGENT_URL.telling("URL", program, beside=self.beside)
+        return AGENT_URL.command("URL", program, beside=self.embedded)
 
-    def telling_digest(self, program: str) -> str:
+    def digest_command(self, program: str) -> str:
         """Return the command that sets the digest of the agent for all hosts."""
-        return AGENT_DIGEST.telling("DIGEST", program, beside=self.beside)
+        return AGENT_DIGEST.command("DIGEST", program, beside=self.embedded)
 
 
 async def live_machina(api: Api) -> LiveMachina:

@@ -63,29 +63,33 @@ def requested_scope(args: Namespace) -> MachineOpsWorkload | None:
         return None
     checked = {"--site": validation.site, "--provider": validation.provider, "--machine-ops-image": validation.image}
     try:
-        said = {flag: validation.flagged(flag, checked[flag], value) if value else "" for flag, value in given.items()}
+        values = {
+            flag: validation.flagged(flag, checked[flag], value) if value else "" for flag, value in given.items()
+        }
     except validation.BadFlag as error:
         raise CliError(str(error), status=USAGE) from None
-    asked = MachineOpsWorkload(said["--machine-ops-image"], said["--site"], said["--provider"])
-    if len(asked.name) > validation.LONGEST_LABEL:
+    scope = MachineOpsWorkload(values["--machine-ops-image"], values["--site"], values["--provider"])
+    if len(scope.name) > validation.LONGEST_LABEL:
         raise CliError(
-            f"--site, --provider: {asked.name} would be the name of a Service, and has {len(asked.name)} characters of"
+            f"--site, --provider: {scope.name} would be the name of a Service, and has {len(scope.name)} characters of"
             f" at most {validation.LONGEST_LABEL}",
             next_step="have one for the provider in all sites, or a Deployment of your own (examples/kustomize)",
             status=USAGE,
         )
-    return asked
+    return scope
 
 
-def without_cluster(args: Namespace, asked: MachineOpsWorkload | None, machina: MachinaWorkload) -> tuple[Raw, ...]:
+def objects_without_cluster(
+    args: Namespace, scope: MachineOpsWorkload | None, machina: MachinaWorkload
+) -> tuple[Raw, ...]:
     """Return the objects for a cluster that has no Deployment yet. Raises CliError."""
-    if asked is None:
+    if scope is None:
         return ()
-    return machine_ops_objects((_with_image(args, asked, "", machina),), machine_ops_config(None, _hosts(machina)))
+    return machine_ops_objects((_with_image(args, scope, "", machina),), machine_ops_config(None, _hosts(machina)))
 
 
 async def desired_deployments(
-    session: CommandSession, asked: MachineOpsWorkload | None, machina: MachinaWorkload, *, as_it_is: bool = False
+    session: CommandSession, scope: MachineOpsWorkload | None, machina: MachinaWorkload, *, as_it_is: bool = False
 ) -> tuple[tuple[MachineOpsWorkload, ...], tuple[Raw, ...]]:
     """Return the desired Deployments, and all their objects: the requested one, and those of earlier `install` runs.
 
@@ -98,19 +102,19 @@ async def desired_deployments(
     Raises:
         CliError: another Deployment serves Machines of the requested one.
     """
-    args, there = session.told.args, await running(session.api)
-    wanted = {one.name: one.scope if as_it_is else _kept(args, one.scope) for one in there if one.ours}
-    if asked is not None:
-        _refuse_two(asked, there, session.told.program)
-        before = next((one.scope.image for one in there if one.name == asked.name), "")
-        wanted[asked.name] = _with_image(args, asked, before, machina)
-    for one in there:
+    args, existing = session.invocation.args, await running(session.api)
+    desired = {one.name: one.scope if as_it_is else _updated(args, one.scope) for one in existing if one.ours}
+    if scope is not None:
+        _refuse_two(scope, existing, session.invocation.program)
+        before = next((one.scope.image for one in existing if one.name == scope.name), "")
+        desired[scope.name] = _with_image(args, scope, before, machina)
+    for one in existing:
         if not one.ours:
             text = f"deployment.apps/{one.name} is told by ConfigMap {one.config_map}: it was not brought by `install`"
-            after = f"is told by {MACHINE_OPS_CONFIG} from here on" if one.name in wanted else "is left as it is"
+            after = f"is told by {MACHINE_OPS_CONFIG} from here on" if one.name in desired else "is left as it is"
             session.printer.warn(f"{text}, and {after}")
-    config = await config_in(session.api, MACHINE_OPS_CONFIG) if wanted else {}
-    found = tuple(wanted[name] for name in sorted(wanted))
+    config = await config_in(session.api, MACHINE_OPS_CONFIG) if desired else {}
+    found = tuple(desired[name] for name in sorted(desired))
     return found, machine_ops_objects(found, machine_ops_config(config, _hosts(machina)))
 
 
@@ -126,13 +130,15 @@ async def running(api: Api) -> tuple[RunningController, ...]:
 def running_as(deployment: Raw) -> RunningController:
     """Return the scope of a Deployment, from its arguments."""
     words = [str(word) for one in containers(deployment) for word in one.get("args") or ()]
-    scope = MachineOpsWorkload(image_in(deployment, MACHINE_OPS), _told(words, "--site"), _told(words, "--provider"))
+    scope = MachineOpsWorkload(
+        image_in(deployment, MACHINE_OPS), _flag_value(words, "--site"), _flag_value(words, "--provider")
+    )
     return RunningController(
         deployment["metadata"]["name"], scope, mounted_config(deployment, MACHINE_OPS, MACHINE_OPS_CONFIG)
     )
 
 
-def _told(words: Sequence[str], flag: str) -> str:
+def _flag_value(words: Sequence[str], flag: str) -> str:
     """Return the value of a flag, after a = or as the next word; empty where the flag is not given."""
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word == flag:
@@ -142,14 +148,14 @@ def _told(words: Sequence[str], flag: str) -> str:
     return ""
 
 
-def _refuse_two(asked: MachineOpsWorkload, there: Sequence[RunningController], program: str) -> None:
+def _refuse_two(scope: MachineOpsWorkload, existing: Sequence[RunningController], program: str) -> None:
     """Raise CliError if two Deployments would serve the same Machines, as each would elect its own leader.
 
     Nor may one replace another: the names of two scopes can be the same.
     """
-    for one in there:
-        namesake = one.name == asked.name and (one.scope.site, one.scope.provider) != (asked.site, asked.provider)
-        if namesake or (one.name != asked.name and one.scope.shares_with(asked)):
+    for one in existing:
+        namesake = one.name == scope.name and (one.scope.site, one.scope.provider) != (scope.site, scope.provider)
+        if namesake or (one.name != scope.name and one.scope.shares_with(scope)):
             sites = f"site {one.scope.site}" if one.scope.site else "all sites"
             providers = f"provider {one.scope.provider}" if one.scope.provider else "all providers"
             why = "it would be replaced by one for others" if namesake else "both would work on the same Machines"
@@ -161,12 +167,16 @@ def _refuse_two(asked: MachineOpsWorkload, there: Sequence[RunningController], p
             )
 
 
-def _with_image(args: Namespace, one: MachineOpsWorkload, there: str, machina: MachinaWorkload) -> MachineOpsWorkload:
-    image = chosen_image(MACHINE_OPS, image=one.image, registry=args.image_registry, there=there, beside=machina.image)
+def _with_image(
+    args: Namespace, one: MachineOpsWorkload, existing: str, machina: MachinaWorkload
+) -> MachineOpsWorkload:
+    image = chosen_image(
+        MACHINE_OPS, image=one.image, registry=args.image_registry, there=existing, beside=machina.image
+    )
     return replace(one, image=image)
 
 
-def _kept(args: Namespace, one: MachineOpsWorkload) -> MachineOpsWorkload:
+def _updated(args: Namespace, one: MachineOpsWorkload) -> MachineOpsWorkload:
     """Return a running Deployment with the image of this version. An image of the user's own, with more providers,
     stays.
     """

@@ -31,7 +31,7 @@ async def wait_machine(session: CommandSession, machine: Machine, *, timeout_s: 
         CliError: it is Failed, it was deleted, or the time was up (TIMED_OUT); with machina's next step.
         Forbidden: the user may not watch it.
     """
-    what, program = f"machine/{machine.name}", session.told.program
+    what, program = f"machine/{machine.name}", session.invocation.program
     try:
         async with limited(session, what, f"`{program} why {what}` says why", timeout_s, late="is not Ready"):
             last = await _settled(session, machine)
@@ -49,7 +49,7 @@ async def wait_machine(session: CommandSession, machine: Machine, *, timeout_s: 
 
 async def _what_follows(session: CommandSession, machine: Machine) -> str:
     """Return what machina does next and the user's options, from the analysis of `why`."""
-    program, lines = session.told.program, list[str]()
+    program, lines = session.invocation.program, list[str]()
     with contextlib.suppress(CliError, Failure):  # the Machine is gone, or the user may not read it
         links, _, _ = await explained(session.api, Topic.MACHINE, machine.name, program=program)
         lines += [f"what holds it up: {links[-1].about} {links[-1].what}"] if len(links) > 1 else []

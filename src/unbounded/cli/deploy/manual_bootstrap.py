@@ -35,8 +35,10 @@ SCRIPT: Final = "script"
 
 async def run(session: CommandSession) -> int:
     """Print a script or user data that makes a host a node; it contains a token."""
-    args = session.told.args
-    refuse_output(session.told, "name", "json", "yaml", "wide", what="a script or user data is printed, see --variant")
+    args = session.invocation.args
+    refuse_output(
+        session.invocation, "name", "json", "yaml", "wide", what="a script or user data is printed, see --variant"
+    )
     try:
         described = flags.manual_description_of(args)
     except validation.BadFlag as error:
@@ -45,12 +47,12 @@ async def run(session: CommandSession) -> int:
     facts, token = await asyncio.gather(_facts(session, live), _token(session, described.site))
     machine = await _machine(session, described)
     if not facts.cluster_dns:
-        session.printer.warn(NO_DNS.format(telling=live.telling_dns(session.told.program)))
+        session.printer.warn(NO_DNS.format(telling=live.dns_command(session.invocation.program)))
     require_origin(session, machine, live)
     settings = await _settings(session, machine)
-    setup = host_setup(machine, facts, host_defaults(live.told), token=token.text.reveal(), settings=settings)
+    setup = host_setup(machine, facts, host_defaults(live.settings), token=token.text.reveal(), settings=settings)
     warn_unreachable(session, facts.apiserver_url, live)
-    session.told.out.write(cloud_config(setup) if args.variant == CLOUD_INIT else standalone_script(setup))
+    session.invocation.out.write(cloud_config(setup) if args.variant == CLOUD_INIT else standalone_script(setup))
     return DONE
 
 
@@ -78,15 +80,15 @@ async def _machine(session: CommandSession, described: MachineDescription) -> Ma
     """Return the Machine with the described fields; the existing object supplies the others."""
     body = manifest(described)
     try:
-        there: dict[str, Any] = await session.api.get(MACHINES.raw(), described.name)
+        existing: dict[str, Any] = await session.api.get(MACHINES.raw(), described.name)
     except NotFound:  # the agent creates it
         return msgspec.convert(body, Machine)
-    site = (there["metadata"].get("labels") or {}).get("unbounded-cloud.io/site", "")
+    site = (existing["metadata"].get("labels") or {}).get("unbounded-cloud.io/site", "")
     if site != described.site:
         raise CliError(f"--site: Machine {described.name} is of site {site!r}", status=USAGE)
-    kubernetes = {**(there["spec"].get("kubernetes") or {}), **body["spec"]["kubernetes"]}
-    agent = {**(there["spec"].get("agent") or {}), **body["spec"].get("agent", {})}
-    spec = {**there["spec"], "kubernetes": kubernetes, **({"agent": agent} if agent else {})}
+    kubernetes = {**(existing["spec"].get("kubernetes") or {}), **body["spec"]["kubernetes"]}
+    agent = {**(existing["spec"].get("agent") or {}), **body["spec"].get("agent", {})}
+    spec = {**existing["spec"], "kubernetes": kubernetes, **({"agent": agent} if agent else {})}
     return msgspec.convert({**body, "spec": spec}, Machine)
 
 
@@ -102,8 +104,8 @@ async def _facts(session: CommandSession, live: LiveMachina) -> ClusterFacts:
         session.api.version,
         apiserver_url=endpoint_url(endpoint) if endpoint else "",
         cluster_dns=str(live.config.get("clusterDns", "")),
-        release_key=str(live.told.get("agentPublicKey") or ""),
-        root_ca_namespace="" if live.beside else NAMESPACE,  # `unbounded up` publishes its CA in cluster-info alone
+        release_key=str(live.settings.get("agentPublicKey") or ""),
+        root_ca_namespace="" if live.embedded else NAMESPACE,  # `unbounded up` publishes its CA in cluster-info alone
     )
     known = asyncio.Event()
     stop = follower.subscribe(known.set)
@@ -117,7 +119,7 @@ async def _facts(session: CommandSession, live: LiveMachina) -> ClusterFacts:
     except TimeoutError:
         raise CliError(
             f"what a node has to know of its cluster is not known: {follower.missing}",
-            next_step=f"`{live.telling_endpoint(session.told.program)}` says where it is",
+            next_step=f"`{live.endpoint_command(session.invocation.program)}` says where it is",
         ) from None
     finally:
         stop()
@@ -130,6 +132,6 @@ async def _token(session: CommandSession, site: str) -> UsableToken:
     if found is None:
         raise CliError(
             f"site {site} has no bootstrap token that is good now",
-            next_step=f"`{session.told.program} site init --name {site}` makes one, or renews it",
+            next_step=f"`{session.invocation.program} site init --name {site}` makes one, or renews it",
         )
     return found.token

@@ -50,11 +50,11 @@ def warn_unreachable(session: CommandSession, url: str, live: LiveMachina, *, un
     if is_local(url):
         session.printer.warn(
             f"the host is told that the API server is at {url}, which it reaches only if that runs on the host"
-            f" itself{unless}: `{live.telling_endpoint(session.told.program)}` names another address"
+            f" itself{unless}: `{live.endpoint_command(session.invocation.program)}` names another address"
         )
 
 
-def has_address(host: str) -> bool:
+def is_own_address(host: str) -> bool:
     """Return whether a socket can be bound to an address, so that it is one of this machine. Names are not resolved."""
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
@@ -65,7 +65,7 @@ def has_address(host: str) -> bool:
     return True
 
 
-def is_beside(host: str, server: str, *, is_own: Callable[[str], bool] = has_address) -> bool:
+def is_on_server_host(host: str, server: str, *, is_own: Callable[[str], bool] = is_own_address) -> bool:
     """Return whether a host is the machine that the API server runs on, judged by its address.
 
     Args:

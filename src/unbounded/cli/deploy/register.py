@@ -18,7 +18,7 @@ from unbounded.cli.deploy.key_secrets import KeySecret, apply_secrets, kubectl_c
 from unbounded.cli.deploy.live_machina import live_machina
 from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
 from unbounded.cli.deploy.machine_wait import wait_machine
-from unbounded.cli.deploy.reachability import is_beside, published_endpoint, warn_unreachable
+from unbounded.cli.deploy.reachability import is_on_server_host, published_endpoint, warn_unreachable
 from unbounded.cli.deploy.same_host import require_own_host
 from unbounded.cli.deploy.ssh_keys import PrivateKey
 from unbounded.cli.deploy.token_store import token_of
@@ -30,7 +30,7 @@ from unbounded.machina.ssh.model import host_port
 Raw = dict[str, Any]
 
 KIND: Final = MACHINES.raw()
-WOULD: Final = {  # outcome of a dry run on a Secret
+DRY_RUN_OUTCOMES: Final = {  # outcome of a dry run on a Secret
     "created": "would be made, of the key",
     "configured": "would get this key in place of its own, for every Machine that names it",
     "unchanged": "holds the key already",
@@ -53,17 +53,17 @@ class _Registration:
 
 async def run(session: CommandSession) -> int:
     """Create the Secrets and the Machine, and with --wait wait until it is Ready; returns the exit status."""
-    args = session.told.args
-    wanted = await _wanted(session)
+    args = session.invocation.args
+    registration = await _registration(session)
     if args.dry_run == CLIENT:
-        _tell_of_secrets(session, wanted)
-        return _done(session, wanted.machine, "created (dry run)")
+        _print_secrets(session, registration)
+        return _done(session, registration.machine, "created (dry run)")
     dry_run = args.dry_run == SERVER
     aside = " (server dry run)" if dry_run else ""
-    await _already(session, wanted)
-    async for name, verb in apply_secrets(session, wanted.secrets, wanted.keys, dry_run=dry_run):
+    await _existing_machine(session, registration)
+    async for name, verb in apply_secrets(session, registration.secrets, registration.keys, dry_run=dry_run):
         session.printer.name(SECRETS, name, f"{verb}{aside}")
-    made, verb = await _bring(session, wanted.machine, dry_run=dry_run)
+    made, verb = await _create_machine(session, registration.machine, dry_run=dry_run)
     status = _done(session, made, f"{verb}{aside}")
     if args.wait and not dry_run:
         return await wait_machine(session, msgspec.convert(made, Machine), timeout_s=args.timeout)
@@ -72,49 +72,49 @@ async def run(session: CommandSession) -> int:
 
 async def intend(session: CommandSession) -> Intent:
     """Return the objects that `run` would create, after the same checks; of Secrets only the outcome."""
-    wanted = await _wanted(session)
-    there = await _already(session, wanted)
-    secrets = apply_secrets(session, wanted.secrets, wanted.keys, dry_run=True)
-    notes = tuple([f"Secret {NAMESPACE}/{name} {WOULD[verb]}" async for name, verb in secrets])
-    if there is None:
-        return Intent(creates=(wanted.machine,), notes=notes)
-    return Intent(notes=(*notes, f"Machine {wanted.name} is there as it is typed: nothing would be done to it"))
+    registration = await _registration(session)
+    existing = await _existing_machine(session, registration)
+    secrets = apply_secrets(session, registration.secrets, registration.keys, dry_run=True)
+    notes = tuple([f"Secret {NAMESPACE}/{name} {DRY_RUN_OUTCOMES[verb]}" async for name, verb in secrets])
+    if existing is None:
+        return Intent(creates=(registration.machine,), notes=notes)
+    return Intent(notes=(*notes, f"Machine {registration.name} is there as it is typed: nothing would be done to it"))
 
 
-def _tell_of_secrets(session: CommandSession, wanted: _Registration) -> None:
+def _print_secrets(session: CommandSession, registration: _Registration) -> None:
     """Print the Secrets from files by name, or the commands that create them: no output shows a key."""
-    for one in wanted.secrets:
+    for one in registration.secrets:
         if one.file is None:
             continue
         if session.printer.whole:
-            command = kubectl_command(one.name, one.file, wanted.keys[one.name])
+            command = kubectl_command(one.name, one.file, registration.keys[one.name])
             session.printer.warn(f"Secret {NAMESPACE}/{one.name} is left out, as it holds a key. Made by:\n  {command}")
         else:
             session.printer.name(SECRETS, one.name, "created (dry run)")
 
 
-async def _wanted(session: CommandSession) -> _Registration:
+async def _registration(session: CommandSession) -> _Registration:
     described = _typed(session)
-    secrets = required_secrets(session.told.args)
-    keys = read_keys(session.told, secrets)
-    return _Registration(described, manifest(await _asked(session, described)), secrets, keys)
+    secrets = required_secrets(session.invocation.args)
+    keys = read_keys(session.invocation, secrets)
+    return _Registration(described, manifest(await _completed(session, described)), secrets, keys)
 
 
-async def _already(session: CommandSession, wanted: _Registration) -> Raw | None:
+async def _existing_machine(session: CommandSession, registration: _Registration) -> Raw | None:
     """Return the Machine if it exists as described. Warns if its host will get an unreachable address.
 
     Raises:
         CliError: it differs, or another Machine has its host.
     """
-    await _note_told(session, wanted)
-    there = await _standing(session, wanted.machine)
-    if there is None:
-        await require_own_host(session, msgspec.convert(wanted.machine, Machine))
-    return there
+    await _check_host_settings(session, registration)
+    existing = await _read_machine(session, registration.machine)
+    if existing is None:
+        await require_own_host(session, msgspec.convert(registration.machine, Machine))
+    return existing
 
 
 def _typed(session: CommandSession) -> MachineDescription:
-    args = session.told.args
+    args = session.invocation.args
     try:
         described = flags.description_of(args)
         if args.kubernetes_version:
@@ -125,16 +125,16 @@ def _typed(session: CommandSession) -> MachineDescription:
     return described
 
 
-async def _asked(session: CommandSession, described: MachineDescription) -> MachineDescription:
+async def _completed(session: CommandSession, described: MachineDescription) -> MachineDescription:
     """Complete a description with the cluster's version and the token of the site."""
     version = described.version or _released(session, await session.api.version())
     return replace(described, version=version, token=await _token(session, described.site))
 
 
-def _released(session: CommandSession, said: str) -> str:
+def _released(session: CommandSession, version: str) -> str:
     """Return the cluster's version as a release; empty where it reports none, so that machina chooses it."""
     try:
-        return release_of(said)
+        return release_of(version)
     except ValueError as error:
         session.printer.warn(f"{error}; --kubernetes-version says which one the node is to have")
         return ""
@@ -152,12 +152,12 @@ async def _token(session: CommandSession, site: str) -> str:
     if found is None:
         raise CliError(
             f"site {site} has no bootstrap token that is good now",
-            next_step=f"`{session.told.program} site init --name {site}` makes one, or renews it",
+            next_step=f"`{session.invocation.program} site init --name {site}` makes one, or renews it",
         )
     return found.secret
 
 
-async def _note_told(session: CommandSession, wanted: _Registration) -> None:
+async def _check_host_settings(session: CommandSession, registration: _Registration) -> None:
     """Check the settings that machina will pass to the host.
 
     A user without the right to read machina's settings gets errors from the Machine's conditions.
@@ -170,32 +170,32 @@ async def _note_told(session: CommandSession, wanted: _Registration) -> None:
         endpoint = await published_endpoint(session.api, live.config)
     except Forbidden:
         return
-    require_origin(session, msgspec.convert(wanted.machine, Machine), live)
-    unless = "" if live.beside else ", unless a flag of machina says otherwise"
-    if not _is_beside(wanted.described, session.api.config.server):
+    require_origin(session, msgspec.convert(registration.machine, Machine), live)
+    unless = "" if live.embedded else ", unless a flag of machina says otherwise"
+    if not _is_on_api_server(registration.described, session.api.config.server):
         warn_unreachable(session, endpoint, live, unless=unless)
 
 
-def _is_beside(described: MachineDescription, server: str) -> bool:
+def _is_on_api_server(described: MachineDescription, server: str) -> bool:
     """Return whether the host is the machine of the API server; False behind a bastion, where addresses do not show
     that.
     """
     login = described.login if described.bastion is None else None
-    return login is not None and is_beside(host_port(login.host).host, server)
+    return login is not None and is_on_server_host(host_port(login.host).host, server)
 
 
-async def _bring(session: CommandSession, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:
+async def _create_machine(session: CommandSession, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:
     """Create the Machine; returns it and the outcome. An existing one is not changed."""
     try:
         return await session.api.create(KIND, body, manager=MANAGER, dry_run=dry_run), "created"
     except AlreadyExists:
-        there = await _standing(session, body)
-        if there is None:  # it was deleted meanwhile, or the user may not read it
+        existing = await _read_machine(session, body)
+        if existing is None:  # it was deleted meanwhile, or the user may not read it
             raise
-    return there, "unchanged"
+    return existing, "unchanged"
 
 
-async def _standing(session: CommandSession, body: Raw) -> Raw | None:
+async def _read_machine(session: CommandSession, body: Raw) -> Raw | None:
     """Return the existing Machine of this name; None where there is none, or where the user may not read it.
 
     Raises:
@@ -203,28 +203,28 @@ async def _standing(session: CommandSession, body: Raw) -> Raw | None:
     """
     name = body["metadata"]["name"]
     try:
-        there = await session.api.get(KIND, name)
+        existing = await session.api.get(KIND, name)
     except (NotFound, Forbidden):
         return None
-    if differing := sorted(_differing(body["spec"], there.get("spec") or {}, "spec")):
+    if differing := sorted(_differing(body["spec"], existing.get("spec") or {}, "spec")):
         raise CliError(
             f"Machine {name} exists, and differs: {', '.join(differing)}",
             next_step=f"`kubectl edit machine {name}` changes it; --name registers another one",
         )
-    return there
+    return existing
 
 
-def _differing(wanted: Mapping[str, Any], there: Mapping[str, Any], path: str) -> list[str]:
+def _differing(registration: Mapping[str, Any], existing: Mapping[str, Any], path: str) -> list[str]:
     """Return the fields that differ from the desired ones, except the token, which may have another name after a
     renewal.
     """
     found: list[str] = []
-    for key, value in wanted.items():
+    for key, value in registration.items():
         if key == "bootstrapTokenRef":
             continue
-        if isinstance(value, dict) and isinstance(there.get(key), dict):
-            found += _differing(value, there[key], f"{path}.{key}")
-        elif value != there.get(key) and value not in ({}, []):
+        if isinstance(value, dict) and isinstance(existing.get(key), dict):
+            found += _differing(value, existing[key], f"{path}.{key}")
+        elif value != existing.get(key) and value not in ({}, []):
             found.append(f"{path}.{key}")
     return found
 

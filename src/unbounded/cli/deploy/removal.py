@@ -78,7 +78,7 @@ async def delete(
     Args:
         groups: plurals such as `rights`, by kind: text output counts such objects in place of listing them.
     """
-    named = getattr(session.told.args, "output", "") == "name"
+    named = getattr(session.invocation.args, "output", "") == "name"
     for group, members in groupby(targets, lambda one: "" if named else groups.get(one.kind.kind, "")):
         deleted = 0
         for target in members:

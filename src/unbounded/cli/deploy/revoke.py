@@ -24,34 +24,34 @@ _TOKEN: Final = re.compile(r"(?:bootstrap-token-)?([a-z0-9]{6})(?:\.[a-z0-9]{16}
 
 async def revoke(session: CommandSession) -> int:
     """Delete bootstrap tokens, by their ids or all of a site."""
-    args = session.told.args
-    refuse_output(session.told, "json", "yaml", what="token revoke prints the names of what it deletes")
+    args = session.invocation.args
+    refuse_output(session.invocation, "json", "yaml", what="token revoke prints the names of what it deletes")
     if bool(args.tokens) == bool(args.site):
         raise CliError("name tokens, or all tokens of a site with --site SITE", status=USAGE)
-    wanted = await _of_site(session, _site(args.site)) if args.site else [_secret_of(one) for one in args.tokens]
-    there = [name for name in dict.fromkeys(wanted) if await _is_there(session, name)]
-    for name in (name for name in dict.fromkeys(wanted) if name not in there):
+    desired = await _of_site(session, _site(args.site)) if args.site else [_secret_of(one) for one in args.tokens]
+    existing = [name for name in dict.fromkeys(desired) if await _token_exists(session, name)]
+    for name in (name for name in dict.fromkeys(desired) if name not in existing):
         session.printer.say(f"secret/{name} is not there: no host can join with it")
-    if args.site and not wanted:
+    if args.site and not desired:
         session.printer.say(f"site {args.site} has no token")
-    if there:
-        await confirm(session.told, there, "hosts that have not joined yet cannot join with it any more")
-        await delete(session, [_target(name) for name in there])
-        await _say_who_waits(session, set(there))
+    if existing:
+        await confirm(session.invocation, existing, "hosts that have not joined yet cannot join with it any more")
+        await delete(session, [_target(name) for name in existing])
+        await _warn_waiting_machines(session, set(existing))
     return DONE
 
 
 async def delete_site(session: CommandSession) -> int:
     """Delete the metalman, the machine-ops-controller and the tokens of a site that has no Machine left."""
-    site = _site(session.told.args.name, "--name")
-    refuse_output(session.told, "json", "yaml", what="site delete prints the names of what it deletes")
+    site = _site(session.invocation.args.name, "--name")
+    refuse_output(session.invocation, "json", "yaml", what="site delete prints the names of what it deletes")
     await refuse_machines(session, site)
     label = f"{LABEL_SITE}={site}"
     going = [*await workloads(session.api, label), *map(_target, await _of_site(session, site))]
     if not going:
         session.printer.say(f"nothing runs for site {site}, and it has no token")
     else:
-        await confirm(session.told, (site,), "its controllers and tokens go")
+        await confirm(session.invocation, (site,), "its controllers and tokens go")
         await delete(session, going)
     await restrict_namespace(session)
     await _list_rest(session, site)
@@ -78,11 +78,11 @@ async def _list_rest(session: CommandSession, site: str) -> None:
 
 
 async def _of_site(session: CommandSession, site: str) -> list[str]:
-    there = await names(session.api, SECRETS, tokens.NAMESPACE, f"{LABEL_SITE}={site}")
-    return [name for name in there if tokens.is_secret_name(name)]
+    existing = await names(session.api, SECRETS, tokens.NAMESPACE, f"{LABEL_SITE}={site}")
+    return [name for name in existing if tokens.is_secret_name(name)]
 
 
-async def _is_there(session: CommandSession, name: str) -> bool:
+async def _token_exists(session: CommandSession, name: str) -> bool:
     """Return whether the Secret exists; raise CliError where it is a token of another project."""
     try:
         secret: Secret = await session.api.get(SECRETS, name, namespace=tokens.NAMESPACE)
@@ -96,7 +96,7 @@ async def _is_there(session: CommandSession, name: str) -> bool:
     return True
 
 
-async def _say_who_waits(session: CommandSession, gone: set[str]) -> None:
+async def _warn_waiting_machines(session: CommandSession, gone: set[str]) -> None:
     waiting = [
         machine.name
         for machine in (await session.api.list(MACHINES)).items
@@ -107,7 +107,7 @@ async def _say_who_waits(session: CommandSession, gone: set[str]) -> None:
     if waiting:
         session.printer.warn(
             f"Machines name it: {', '.join(waiting[:10])}. Those that have not joined wait until"
-            f" `{session.told.program} site init --name SITE` makes it anew."
+            f" `{session.invocation.program} site init --name SITE` makes it anew."
         )
 
 

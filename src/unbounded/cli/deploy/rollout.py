@@ -38,17 +38,17 @@ def rollout_of(deployment: Mapping[str, Any] | None) -> Rollout:
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
     if int(status.get("observedGeneration", 0)) < int(deployment["metadata"].get("generation", 0)):
         return Rollout(done=False, says="no controller of the cluster has seen it yet")
-    wanted = int(spec.get("replicas", 1))
+    desired = int(spec.get("replicas", 1))
     updated, available = int(status.get("updatedReplicas", 0)), int(status.get("availableReplicas", 0))
     if stuck := _condition(status, "Progressing", "False"):
         return Rollout(done=False, says=stuck, failed=True)
-    if updated < wanted:
-        return Rollout(done=False, says=f"{updated} of {wanted} Pods are of this version")
+    if updated < desired:
+        return Rollout(done=False, says=f"{updated} of {desired} Pods are of this version")
     if int(status.get("replicas", 0)) > updated:
         return Rollout(done=False, says=f"{int(status['replicas']) - updated} Pods of the version before are left")
-    if available < wanted:
-        return Rollout(done=False, says=f"{available} of {wanted} Pods are available")
-    return Rollout(done=True, says=f"{available} of {wanted} Pods are available")
+    if available < desired:
+        return Rollout(done=False, says=f"{available} of {desired} Pods are available")
+    return Rollout(done=True, says=f"{available} of {desired} Pods are available")
 
 
 def _condition(status: Mapping[str, Any], kind: str, value: str) -> str:
@@ -88,8 +88,8 @@ async def wait_rolled_out(
         async with deadline, watched_object(api, DEPLOYMENTS, name, changed, namespace=namespace) as followed:
             while True:
                 if bool(followed.trouble) != bool(trouble):  # reported once for each outage
-                    said = f"waiting for the API server: {followed.trouble}"
-                    tell(said if followed.trouble else "the API server answers again")
+                    message = f"waiting for the API server: {followed.trouble}"
+                    tell(message if followed.trouble else "the API server answers again")
                 trouble = followed.trouble
                 before, now = seen, followed.now
                 seen = rollout_of(now) if followed.synced else seen

@@ -15,11 +15,11 @@ from unbounded.kube.errors import Forbidden
 from unbounded.machina.machines.same_host import HostAddress, host_address
 from unbounded.machina.ssh.threads import DaemonThreads
 
-LOOK_UP_S: Final = 2.0  # for all names together
+RESOLVE_S: Final = 2.0  # for all names together
 RESOLVERS: Final = 32
 
 Addresses = Mapping[str, frozenset[str]]  # by name; an unknown name has none
-LookUp = Callable[[str], Awaitable[frozenset[str]]]
+Resolver = Callable[[str], Awaitable[frozenset[str]]]
 
 
 async def require_own_host(session: CommandSession, machine: Machine) -> None:
@@ -29,14 +29,14 @@ async def require_own_host(session: CommandSession, machine: Machine) -> None:
         CliError: naming the other Machine.
     """
     try:
-        there = (await session.api.list(MACHINES)).items
+        existing = (await session.api.list(MACHINES)).items
     except Forbidden:
         session.printer.warn("whether another Machine is of this host cannot be seen by this user")
         return
-    others = [one for one in there if one.name != machine.name]
+    others = [one for one in existing if one.name != machine.name]
     other, addresses = of_same_host(machine, others), ""
     if other is None:
-        known = await resolved(names_to_compare(machine, others), look_up())
+        known = await resolved(names_to_compare(machine, others), system_resolver())
         other = of_same_host(machine, others, known)
         addresses = "" if other is None else f", which has the same address: {_common(machine, other, known)}"
     if other is None:
@@ -45,7 +45,7 @@ async def require_own_host(session: CommandSession, machine: Machine) -> None:
     host = other.spec.ssh.host if other.spec.ssh is not None else ""
     raise CliError(
         f"--host: Machine {other.name}{going} is of this host already: its spec.ssh.host is {host}{addresses}",
-        next_step=f"`{session.told.program} why machine/{other.name}` says how it is;"
+        next_step=f"`{session.invocation.program} why machine/{other.name}` says how it is;"
         f" `kubectl delete machine {other.name}` ends it, and this one can be registered once it is gone",
     )
 
@@ -104,7 +104,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-async def resolved(names: Iterable[str], find: LookUp, *, within_s: float = LOOK_UP_S) -> Addresses:
+async def resolved(names: Iterable[str], find: Resolver, *, within_s: float = RESOLVE_S) -> Addresses:
     """Return the addresses of names that resolve in time."""
     lookups = {name: asyncio.ensure_future(find(name)) for name in names}
     if not lookups:
@@ -116,7 +116,7 @@ async def resolved(names: Iterable[str], find: LookUp, *, within_s: float = LOOK
     return {name: one.result() for name, one in found.items()}
 
 
-def look_up() -> LookUp:
+def system_resolver() -> Resolver:
     """Return a resolver with this machine's settings."""
     threads = DaemonThreads(RESOLVERS, "names")
 

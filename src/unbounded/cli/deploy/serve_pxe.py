@@ -14,7 +14,7 @@ from unbounded.metalman.flags import OPTIONS, PREFIX
 
 async def serve_pxe(session: CommandSession) -> int:
     """Replace this process by metalman."""
-    args = session.told.args
+    args = session.invocation.args
     if args.as_user or args.as_groups or args.as_uid:
         text = "--as: metalman writes as itself"
         raise CliError(text, next_step="a kubeconfig whose user has `as` makes it act as that one", status=USAGE)
@@ -23,7 +23,7 @@ async def serve_pxe(session: CommandSession) -> int:
     os.execve(  # noqa: S606 - this process has nothing left to do, and signals are for the other one
         sys.executable,
         [sys.executable, "-m", "unbounded.metalman.main", "serve-pxe", *given],
-        dict(session.told.environ),
+        dict(session.invocation.environ),
     )
 
 

@@ -72,7 +72,7 @@ class Applier:
     def __init__(self, api: ApplyApi) -> None:
         self._api = api
 
-    async def bring(self, bodies: Iterable[Raw], *, dry_run: bool = False) -> tuple[AppliedChange, ...]:
+    async def apply_all(self, bodies: Iterable[Raw], *, dry_run: bool = False) -> tuple[AppliedChange, ...]:
         """Apply objects concurrently; returns the changes in the order of the objects.
 
         Args:
@@ -81,7 +81,7 @@ class Applier:
         Raises:
             ApiError: one could not be applied; others may have been. A repetition does no harm.
         """
-        wanted = list(bodies)
+        desired = list(bodies)
         changes: dict[int, AppliedChange] = {}
 
         free = asyncio.Semaphore(AT_ONCE)
@@ -90,8 +90,8 @@ class Applier:
             async with free:
                 changes[place] = await self._one(body, dry_run=dry_run)
 
-        await gather(one(place, body) for place, body in enumerate(wanted))
-        return tuple(changes[place] for place in range(len(wanted)))
+        await gather(one(place, body) for place, body in enumerate(desired))
+        return tuple(changes[place] for place in range(len(desired)))
 
     async def _one(self, body: Raw, *, dry_run: bool) -> AppliedChange:
         kind, meta = _kind(body), body["metadata"]

@@ -27,7 +27,7 @@ class MachinaSetting:
     check: Callable[[str], str]
     up: str
 
-    def telling(self, value: str, program: str, *, beside: bool) -> str:
+    def command(self, value: str, program: str, *, beside: bool) -> str:
         """Return the command that sets it."""
         return f"unbounded up {self.up}" if beside else f"{program} install {self.flag} {value}"
 

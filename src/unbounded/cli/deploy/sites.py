@@ -49,8 +49,10 @@ LONGEST_TTL: Final = timedelta(days=365)
 
 async def init(session: CommandSession) -> int:
     """Install the controllers that hosts of a site need to join, and make a token for them."""
-    args = session.told.args
-    refuse_output(session.told, "json", "yaml", what="there is no one object to print; `install` prints manifests")
+    args = session.invocation.args
+    refuse_output(
+        session.invocation, "json", "yaml", what="there is no one object to print; `install` prints manifests"
+    )
     site = _site("--name", args.name)
     good_for = _good_for(args.token_ttl)
     _note_networks(session)
@@ -64,18 +66,18 @@ async def init(session: CommandSession) -> int:
     if manifests and not machina:
         session.printer.warn("--machina-manifests is for a machina that the cluster starts, and changes nothing here")
     level = PRIVILEGED if metalman else await pod_security(session.api)
-    wanted = stages(None, _objects(metalman), level=level)
+    desired = stages(None, _objects(metalman), level=level)
     if machina:
         told, others = await _controllers(session, live, given, manifests)
-        wanted = stages(told, (*others, *_objects(metalman)), level=level)
-    await apply_stages(session, wanted, terse=True)
+        desired = stages(told, (*others, *_objects(metalman)), level=level)
+    await apply_stages(session, desired, terse=True)
     report_embedded(session, where, given)
     await _token(session, site, good_for)
     deployed = [*([MACHINA] if machina and not manifests else []), *(one.name for one in metalman)]
     status = await wait_available(session, deployed, WAIT_S)
     if status == DONE:
         session.printer.say(
-            f"Next: `{session.told.program} machine register --site {site} --host HOST --ssh-username USER"
+            f"Next: `{session.invocation.program} machine register --site {site} --host HOST --ssh-username USER"
             " --ssh-private-key FILE` adds a host."
         )
     return status
@@ -99,16 +101,16 @@ async def _controllers(
     A running machina is not changed unless a flag is given for it. Its administrator may apply files of his own, which
     would undo the changes.
     """
-    args = session.told.args
+    args = session.invocation.args
     if live.image and not (given or args.image_registry or manifests):
         await warn_unknown_endpoint(session, live)
         return None, ()
     config = await config_for(session, live, given)
     if not manifests:
         kept = "" if args.image_registry else live.image
-        told = MachinaWorkload(chosen_image("machina", image=kept, registry=args.image_registry), config)
-        _, clouds = await machine_ops.desired_deployments(session, None, told, as_it_is=bool(kept))
-        return told, clouds
+        machina = MachinaWorkload(chosen_image("machina", image=kept, registry=args.image_registry), config)
+        _, clouds = await machine_ops.desired_deployments(session, None, machina, as_it_is=bool(kept))
+        return machina, clouds
     return None, (machina_config_map(config), *manifests)
 
 
@@ -117,7 +119,7 @@ async def _metalman(session: CommandSession, live: LiveMachina, site: str) -> tu
     metalman = MetalmanWorkload("", site)
     if await live_image(session.api, metalman.name, "metalman"):
         return ()
-    image = chosen_image("metalman", registry=session.told.args.image_registry, beside=live.image)
+    image = chosen_image("metalman", registry=session.invocation.args.image_registry, beside=live.image)
     return (replace(metalman, image=image),)
 
 
@@ -133,7 +135,7 @@ async def _token(session: CommandSession, site: str, good_for: timedelta) -> Non
 
 def _note_networks(session: CommandSession) -> None:
     """Check the reference's flags for networks, and warn that they have no effect: other tools make the network."""
-    args, given = session.told.args, []
+    args, given = session.invocation.args, []
     for name in NETWORKS:
         text = getattr(args, name)
         if text:
@@ -153,7 +155,7 @@ def _note_networks(session: CommandSession) -> None:
 
 async def deploy_pxe(session: CommandSession) -> int:
     """Deploy metalman in a site."""
-    args = session.told.args
+    args = session.invocation.args
     metalman = MetalmanWorkload(
         "",
         _site("--site", args.site),
@@ -169,11 +171,11 @@ async def deploy_pxe(session: CommandSession) -> int:
     where = await embedded_controllers(session.api)
     if "metalman" in where:
         session.printer.say(f"metalman runs for all sites: {where['metalman']}")
-        session.printer.say(f"{session.told.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
+        session.printer.say(f"{session.invocation.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
         return DONE
     metalman = replace(metalman, image=await _image(session, metalman.name))
-    wanted = stages(None, metalman_objects(metalman), level=PRIVILEGED)
-    await apply_stages(session, wanted, dry_run=args.dry_run == SERVER, terse=True)
+    desired = stages(None, metalman_objects(metalman), level=PRIVILEGED)
+    await apply_stages(session, desired, dry_run=args.dry_run == SERVER, terse=True)
     if session.printer.whole:
         show(session, metalman_objects(metalman))
     if args.dry_run == SERVER:
@@ -184,10 +186,10 @@ async def deploy_pxe(session: CommandSession) -> int:
 
 async def _image(session: CommandSession, name: str) -> str:
     """Return the image of this version of metalman: from the flags, else from the repository of metalman or machina."""
-    args = session.told.args
-    there = await live_image(session.api, name, "metalman")
+    args = session.invocation.args
+    existing = await live_image(session.api, name, "metalman")
     beside = await live_image(session.api, MACHINA, "machina")
-    return chosen_image("metalman", image=args.image, registry=args.image_registry, there=there, beside=beside)
+    return chosen_image("metalman", image=args.image, registry=args.image_registry, there=existing, beside=beside)
 
 
 def _site(flag: str, text: str) -> str:

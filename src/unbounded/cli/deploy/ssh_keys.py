@@ -59,12 +59,12 @@ def read_key(path: Path, ask: PassphrasePrompt | None) -> PrivateKey:
     except ValueError as error:
         raise UnusableKey(f"{path} {error}: give the file that `ssh -i` takes") from error
     passphrase = _passphrase(path, content, ask)
-    beside = certificate_beside(path)
+    beside = certificate_path(path)
     certificate = SecretStr(_content(beside).decode("ascii", "replace").strip()) if beside.is_file() else None
     return PrivateKey(SecretStr(text), passphrase, certificate)
 
 
-def certificate_beside(path: Path) -> Path:
+def certificate_path(path: Path) -> Path:
     """Return the path at which ssh expects the certificate of a key."""
     return path.with_name(f"{path.name}-cert.pub")
 

@@ -76,13 +76,13 @@ class SiteTokens:
     waited_for: Sequence[str] = ()
 
 
-def steps(site: str, there: SiteTokens, *, now: datetime, good_for: timedelta) -> tuple[TokenStep, ...]:
+def steps(site: str, existing: SiteTokens, *, now: datetime, good_for: timedelta) -> tuple[TokenStep, ...]:
     """Return the steps after which hosts of the site can join from now on until `good_for` has passed."""
-    by_name = {secret.metadata.name: secret for secret in there.secrets}
-    newest = newest_usable(there.secrets, site, now=now)
-    wanted = dict.fromkeys((*([secret_name(newest.id)] if newest else []), *there.waited_for))
-    found = [step for name in wanted if (step := _again(by_name[name], site, now=now, good_for=good_for)) is not None]
-    made = [_under(name, site, now=now, good_for=good_for) for name in there.gone if is_secret_name(name)]
+    by_name = {secret.metadata.name: secret for secret in existing.secrets}
+    newest = newest_usable(existing.secrets, site, now=now)
+    desired = dict.fromkeys((*([secret_name(newest.id)] if newest else []), *existing.waited_for))
+    found = [step for name in desired if (step := _again(by_name[name], site, now=now, good_for=good_for)) is not None]
+    made = [_under(name, site, now=now, good_for=good_for) for name in existing.gone if is_secret_name(name)]
     if not found and not made:
         return (CreateToken(site_token_manifest(site, now=now, good_for=good_for, default=True)),)
     return (*found, *made)

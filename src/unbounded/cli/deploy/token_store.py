@@ -42,7 +42,7 @@ async def tokens_for(
     for left in reversed(range(ATTEMPTS)):
         at = now()
         try:
-            steps = token_plan.steps(site, await _there(api, site), now=at, good_for=good_for)
+            steps = token_plan.steps(site, await _existing_tokens(api, site), now=at, good_for=good_for)
             return tuple([await _write(api, step, at, good_for) for step in steps])
         except Conflict:
             if not left:
@@ -50,18 +50,18 @@ async def tokens_for(
     raise AssertionError
 
 
-async def _there(api: Api, site: str) -> SiteTokens:
+async def _existing_tokens(api: Api, site: str) -> SiteTokens:
     listing, machines = await asyncio.gather(
         api.list(SECRETS, namespace=NAMESPACE, labels=f"{LABEL_SITE}={site}"),
         api.list(MACHINES, labels=f"{LABEL_SITE}={site}"),
     )
     named = {secret.metadata.name for secret in listing.items}
-    waited_for = sorted({name for machine in machines.items if (name := _waits_for(machine))})
-    gone = [name for name in waited_for if name not in named and await _is_gone(api, name)]
+    waited_for = sorted({name for machine in machines.items if (name := _awaited_token(machine))})
+    gone = [name for name in waited_for if name not in named and await _is_missing(api, name)]
     return SiteTokens(listing.items, gone, [name for name in waited_for if name in named])
 
 
-def _waits_for(machine: Machine) -> str:
+def _awaited_token(machine: Machine) -> str:
     """Return the Secret with the token for a Machine's join; empty for one that has joined, or names none."""
     kubernetes = machine.spec.kubernetes
     if machine.status.phase == MachinePhase.READY or kubernetes is None or kubernetes.bootstrap_token_ref is None:
@@ -69,7 +69,7 @@ def _waits_for(machine: Machine) -> str:
     return kubernetes.bootstrap_token_ref.name
 
 
-async def _is_gone(api: Api, name: str) -> bool:
+async def _is_missing(api: Api, name: str) -> bool:
     try:
         await api.get(SECRETS, name, namespace=NAMESPACE)
     except NotFound:

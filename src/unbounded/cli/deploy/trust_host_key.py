@@ -39,7 +39,7 @@ async def intend(session: CommandSession) -> Intent:
     Raises:
         CliError: no key is known, or it cannot be the one that the server shows.
     """
-    args = session.told.args
+    args = session.invocation.args
     machine = await session.api.get(MACHINES, args.name)
     key = key_of(
         machine, fingerprint=args.fingerprint or "", line=args.host_key, bastion=args.bastion, force=args.force
@@ -84,9 +84,9 @@ def key_of(
     server = _server(machine.spec.ssh, hop, machine.name)
     shown = untrusted(machine, hop) or ""
     typed = _typed(line) if line else None
-    wanted = typed.fingerprint if typed is not None else fingerprint
-    if fingerprint and fingerprint != wanted:
-        raise CliError(f"--fingerprint: --host-key is the key {wanted}, not {fingerprint}", status=USAGE)
+    desired = typed.fingerprint if typed is not None else fingerprint
+    if fingerprint and fingerprint != desired:
+        raise CliError(f"--fingerprint: --host-key is the key {desired}, not {fingerprint}", status=USAGE)
     if server.host_keys and typed is None:
         field = "spec.ssh.bastion.hostKeys" if hop is SSHHop.BASTION else "spec.ssh.hostKeys"
         raise CliError(
@@ -94,19 +94,19 @@ def key_of(
             next_step="`ssh-keyscan -t ed25519 HOST` prints it; the host's own console shows whether it is right",
             status=USAGE,
         )
-    if not wanted and not shown:
+    if not desired and not shown:
         raise CliError(
             f"the {hop} of Machine {machine.name} has shown no other key than the trusted one",
             next_step="--fingerprint SHA256:… trusts one that it has not shown yet",
         )
-    if wanted and shown and wanted != shown and not force:
+    if desired and shown and desired != shown and not force:
         flag = "--host-key" if line else "--fingerprint"
         raise CliError(
-            f"{flag}: the {hop} shows the key {shown}, not {wanted}",
+            f"{flag}: the {hop} shows the key {shown}, not {desired}",
             next_step="--force trusts it all the same, such as one of another kind of the same server",
             status=USAGE,
         )
-    return TrustedKey(hop, wanted or shown, line=_line(line), typed=bool(wanted))
+    return TrustedKey(hop, desired or shown, line=_line(line), typed=bool(desired))
 
 
 def patch_of(machine: Machine, key: TrustedKey) -> IntentPatch:
@@ -135,8 +135,8 @@ def _trusted(machine: Machine, hop: SSHHop) -> tuple[str, ...]:
 def _changed_hop(machine: Machine) -> SSHHop:
     reason = ConditionReason.HOST_KEY_CHANGED
     changed = (one for one in machine.status.conditions if one.reason == reason and one.status == ConditionStatus.FALSE)
-    said = next(changed, None)
-    return hop_of(machine, said) if said is not None else SSHHop.HOST
+    condition = next(changed, None)
+    return hop_of(machine, condition) if condition is not None else SSHHop.HOST
 
 
 def _server(ssh: SSHSpec, hop: SSHHop, name: str) -> SSHSpec | BastionSSHSpec:

@@ -30,18 +30,18 @@ STAYS: Final = frozenset({"CustomResourceDefinition", "Namespace", "Secret"})
 
 async def run(session: CommandSession) -> int:
     """Delete the controllers, policies and rights; with --delete-data also definitions, Secrets and the namespace."""
-    args = session.told.args
-    refuse_output(session.told, "json", "yaml", what="uninstall prints the names of what it deletes")
-    await _refuse_beside(session)
+    args = session.invocation.args
+    refuse_output(session.invocation, "json", "yaml", what="uninstall prints the names of what it deletes")
+    await _refuse_embedded(session)
     await refuse_machines(session)
-    brought = await _brought(session)
+    brought = await _installed_objects(session)
     data = await _data(session)
     going = brought + (data if args.delete_data else [])
     if not going:
         session.printer.say("nothing of an install is on this cluster" + (" but its data" if data else ""))
     else:
         what = "controllers, policies and rights go" + _loss(data if args.delete_data else [])
-        await confirm(session.told, (NAMESPACE,), what)
+        await confirm(session.invocation, (NAMESPACE,), what)
         await delete(session, going, GROUPS)
     if args.delete_data:
         return await _wait(session, going)
@@ -52,18 +52,18 @@ async def run(session: CommandSession) -> int:
 
 async def refuse_machines(session: CommandSession, site: str = "") -> None:
     """Raise CliError where Machines exist, of the cluster or of one site."""
-    there = await names(session.api, MACHINES, labels=f"{LABEL_SITE}={site}" if site else "")
-    if not there:
+    found = await names(session.api, MACHINES, labels=f"{LABEL_SITE}={site}" if site else "")
+    if not found:
         return
     of_site, selector = (f" of site {site}", f"-l {LABEL_SITE}={site}") if site else ("", "--all")
     raise CliError(
-        f"{_count(len(there), 'Machine')}{of_site} {'exists' if len(there) == 1 else 'exist'}: {_shown(there)}",
+        f"{_count(len(found), 'Machine')}{of_site} {'exists' if len(found) == 1 else 'exist'}: {_shown(found)}",
         next_step=f"`kubectl delete machines {selector}` first; hosts whose Machine has spec.resetOnDelete are reset,"
         " and other hosts stay nodes",
     )
 
 
-async def _refuse_beside(session: CommandSession) -> None:
+async def _refuse_embedded(session: CommandSession) -> None:
     where = await components.running(session.api)
     if where:
         raise CliError(
@@ -72,13 +72,13 @@ async def _refuse_beside(session: CommandSession) -> None:
         )
 
 
-async def _brought(session: CommandSession) -> list[DeletionTarget]:
+async def _installed_objects(session: CommandSession) -> list[DeletionTarget]:
     """Return the installed objects that the cluster has, the controllers first and their rights last."""
-    wanted: list[DeletionTarget] = []
+    desired: list[DeletionTarget] = []
     for stage in (*surroundings(), *reversed(stages(None))):
-        wanted += [target for target in _targets(stage.objects) if target.kind.kind not in STAYS]
+        desired += [target for target in _targets(stage.objects) if target.kind.kind not in STAYS]
     running = await workloads(session.api)
-    return [*running, *(one for one in await existing(session.api, wanted) if one not in running)]
+    return [*running, *(one for one in await existing(session.api, desired) if one not in running)]
 
 
 async def _data(session: CommandSession) -> list[DeletionTarget]:
@@ -97,8 +97,8 @@ async def _data(session: CommandSession) -> list[DeletionTarget]:
 
 
 async def _tokens(session: CommandSession, label: str) -> list[str]:
-    there = await names(session.api, SECRETS, tokens.NAMESPACE, label)
-    return [name for name in there if tokens.is_secret_name(name)]
+    existing = await names(session.api, SECRETS, tokens.NAMESPACE, label)
+    return [name for name in existing if tokens.is_secret_name(name)]
 
 
 async def _wait(session: CommandSession, going: Sequence[DeletionTarget]) -> int:
@@ -141,6 +141,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _shown(there: Sequence[str]) -> str:
-    more = f" and {len(there) - SHOWN} more" if len(there) > SHOWN else ""
-    return ", ".join(there[:SHOWN]) + more
+def _shown(existing: Sequence[str]) -> str:
+    more = f" and {len(existing) - SHOWN} more" if len(existing) > SHOWN else ""
+    return ", ".join(existing[:SHOWN]) + more

@@ -108,9 +108,9 @@ class MachineOpsWorkload:
         return all("" in scope or len(scope) == 1 for scope in (sites, providers))
 
 
-def machina_config(there: Mapping[str, Any] | None = None, given: Mapping[str, str] | None = None) -> dict[str, Any]:
+def machina_config(existing: Mapping[str, Any] | None = None, given: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return machina's configuration: the given settings over the existing ones over the defaults."""
-    return {"maxConcurrentReconciles": 50} | dict(there or {}) | dict(given or {})
+    return {"maxConcurrentReconciles": 50} | dict(existing or {}) | dict(given or {})
 
 
 def config_text(config: Mapping[str, Any]) -> str:
@@ -152,9 +152,9 @@ def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = No
     return _deployment(MACHINA, selector, pod, replicas=2, annotations=annotations)
 
 
-def machine_ops_config(there: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
+def machine_ops_config(existing: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
     """Return the configuration of machine-ops-controller: machina's settings of new hosts over the existing ones."""
-    return {"maxConcurrentReconciles": 10} | dict(there or {}) | dict(hosts or {})
+    return {"maxConcurrentReconciles": 10} | dict(existing or {}) | dict(hosts or {})
 
 
 def machine_ops_objects(deployments: Sequence[MachineOpsWorkload], config: Mapping[str, Any]) -> tuple[Raw, ...]:

@@ -53,7 +53,7 @@ def _live(holder: ActiveOperation, facts: ExplainFacts) -> MachineOperation | No
     return next((one for one in facts.operations.values() if one.metadata.uid == holder.uid and not one.terminal), None)
 
 
-def explain_slot(machine: str, facts: ExplainFacts) -> Explained:
+def explain_lock(machine: str, facts: ExplainFacts) -> Explained:
     """Explain the lock of a Machine that no running operation holds."""
     found = facts.machines[machine]
     holder = found.status.active_operation
@@ -82,8 +82,8 @@ def _slot(machine: Machine, holder: ActiveOperation, step: str) -> ExplainLink:
 
 def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
     """Explain a recreation of the node by the agent; a condition has its progress."""
-    said = condition(machine, ConditionType.NODE_UPDATED)
-    how_far = f": {said.message}" if said is not None and said.message else ""
+    reported = condition(machine, ConditionType.NODE_UPDATED)
+    how_far = f": {reported.message}" if reported is not None and reported.message else ""
     step = f"the agent gives the Machine back; after {NO_PROGRESS_S:.0f} s of standstill, host operations go first"
     link = ExplainLink(
         f"machine/{machine.name}",
@@ -134,12 +134,12 @@ _GOES_ON: Final = "whoever takes its place goes on from what is recorded"
 def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
     site, _, provider = where.rpartition("/")
     if facts.embedded:
-        return _beside(name, facts)
-    beats, silence = facts.beats_of(name), facts.silence(name)
+        return _explain_embedded_provider(name, facts)
+    beats, silence = facts.leases_of_process(name), facts.silence(name)
     if not beats:
         scope = f"site {site} and provider {provider}" if site else f"provider {provider}"
         text = f"has no Lease here: no machine-ops-controller has run for {scope}, or it is one of somebody's own"
-        if facts.beats is None:
+        if facts.leader_leases is None:
             text = "may run or not: its Lease cannot be read"
         install = f"{PLUGIN} install --enable-machine-ops-controller --provider {shlex.quote(provider)}"
         fixes = (
@@ -163,9 +163,9 @@ def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
     )
 
 
-def _beside(name: str, facts: ExplainFacts) -> Explained:
+def _explain_embedded_provider(name: str, facts: ExplainFacts) -> Explained:
     """Explain a provider process of `unbounded up`, or a controller elsewhere that a Lease shows."""
-    absence, beats = facts.absence(name), facts.beats_of(name)
+    absence, beats = facts.absence(name), facts.leases_of_process(name)
     text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
     if absence is not None:
         text = f"is a process of `unbounded up`, and {'does not serve' if absence.is_trouble else 'is starting'}"
@@ -174,8 +174,8 @@ def _beside(name: str, facts: ExplainFacts) -> Explained:
     for beat in beats:
         who = f"Lease {NAMESPACE}/{beat.name}, renewed last at {beat.renewed} by {beat.holder or 'nobody'}"
         text += f"; or it is a controller of its own ({who})"
-        look = f"kubectl -n {NAMESPACE} get lease {beat.name} -o yaml"
-        fixes.insert(0, Fix(look, "shows who runs such a controller: its log says more"))
+        lookup = f"kubectl -n {NAMESPACE} get lease {beat.name} -o yaml"
+        fixes.insert(0, Fix(lookup, "shows who runs such a controller: its log says more"))
     return Explained(ExplainLink(name, text, next_step=_CLAIMS, fixes=tuple(fixes)))
 
 
@@ -205,7 +205,7 @@ def _agent(machine: str, facts: ExplainFacts) -> Explained:
         text = "has not reported to this Machine yet: no agent runs on its host, or it has not joined"
         step = "it claims what is due as soon as it has joined"
         return Explained(
-            ExplainLink(name, text, next_step=step, fixes=_brings_agent(found, node)),
+            ExplainLink(name, text, next_step=step, fixes=_agent_install_fixes(found, node)),
             LinkSubject(Topic.MACHINE, machine),
         )
     fixes = agent_fixes(found)
@@ -219,7 +219,7 @@ def _agent(machine: str, facts: ExplainFacts) -> Explained:
     return Explained(ExplainLink(name, text, next_step="it claims what is due when it runs again", fixes=fixes))
 
 
-def _brings_agent(machine: Machine, node: Node | None) -> tuple[Fix, ...]:
+def _agent_install_fixes(machine: Machine, node: Node | None) -> tuple[Fix, ...]:
     """Return fixes that install an agent on a host; none where the Machine itself is blocked, which its own link
     explains.
     """

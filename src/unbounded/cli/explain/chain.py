@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from unbounded.cli.explain.blockers import explain_executor, explain_machina, explain_node, explain_pause, explain_slot
+from unbounded.cli.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.links import Explained, ExplainLink, LinkSubject, Topic
 from unbounded.cli.explain.machines import explain_condition, explain_machine
@@ -15,7 +15,7 @@ EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
     Topic.MACHINE: explain_machine,
     Topic.OPERATION: explain_operation,
     Topic.PAUSE: explain_pause,
-    Topic.SLOT: explain_slot,
+    Topic.SLOT: explain_lock,
     Topic.EXECUTOR: explain_executor,
     Topic.MACHINA: explain_machina,
     Topic.NODE: explain_node,

@@ -176,7 +176,7 @@ def _instance(words: str) -> Remedy:
     return remedy
 
 
-def _kept(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+def _state_secret_lost(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     which = _about(operation).get(causes.SECRET, "that the message names")
     back = Fix("kubectl apply -f SECRET.yaml", f"puts the Secret {which} back, if there is a copy of it")
     if machine is None:
@@ -196,7 +196,7 @@ def _power_on(machine: Machine | None, _operation: MachineOperation, _facts: Exp
     return (Fix(f"{PLUGIN} machine power-on {machine.name}", "starts it"),)
 
 
-def _lost(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+def _would_lose(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     given = operation.spec.parameters
     losses = [one for one in operation.status.losses if "keep" in given or one.lessens_security]
     if losses:
@@ -212,7 +212,7 @@ def _lost(_machine: Machine | None, operation: MachineOperation, _facts: Explain
     return (create_again(operation, "asks for it once more, when what the message names is out of its way"),)
 
 
-def _refused(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+def _rejected(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return fixes for a request that the cloud rejects in its present state."""
     code, about, group = _code(operation), _about(operation), _group(machine)
     if code == "RequestDisallowedByPolicy":
@@ -220,10 +220,10 @@ def _refused(machine: Machine | None, operation: MachineOperation, _facts: Expla
     if code == "MissingSubscriptionRegistration":
         register = f"az provider register --namespace Microsoft.Compute --subscription {group['subscription']}"
         return (_by_hand(Fix(register, "registers the subscription to use it"), machine), create_again(operation))
-    look = _look_at((machine.provider if machine is not None else None) or "", about.get(causes.INSTANCE, ""))
-    if code == causes.EARLIER_INSTANCE and look:
+    lookup = _show_instance((machine.provider if machine is not None else None) or "", about.get(causes.INSTANCE, ""))
+    if code == causes.EARLIER_INSTANCE and lookup:
         return (
-            Fix(look, "shows what is left of an earlier one: the message says what to do about it"),
+            Fix(lookup, "shows what is left of an earlier one: the message says what to do about it"),
             create_again(operation),
         )
     return (create_again(operation),)
@@ -257,18 +257,18 @@ def _cloud_again(_machine: Machine | None, operation: MachineOperation, _facts: 
     return (create_again(operation),) if is_of_cloud(operation) else ()
 
 
-def _look_there(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+def _check_instance(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return fixes for an unknown outcome on a cloud: the user has to check the instance before a retry."""
     if not is_of_cloud(operation):
         return ()
     provider_id = (machine.spec.provider_id if machine is not None else None) or ""
-    words = _look_at((machine.provider if machine is not None else None) or "", provider_id.partition("://")[2])
+    words = _show_instance((machine.provider if machine is not None else None) or "", provider_id.partition("://")[2])
     if not words:
         return (create_again(operation),)
     return (Fix(words, "shows what the instance is doing now"), create_again(operation))
 
 
-def _look_at(provider: str, instance: str) -> str:
+def _show_instance(provider: str, instance: str) -> str:
     """Return the command that shows an instance in its cloud; empty where there is none."""
     show = _INSTANCE.get(provider)
     return show.format(shlex.quote(instance)) if show is not None and instance else ""
@@ -298,7 +298,7 @@ _GUIDE: Final = {
 
 CLOUD: Final[Mapping[str, Remedy]] = {
     reasons.NO_ANSWER: _cloud_again,
-    reasons.OUTCOME_UNKNOWN: _look_there,
+    reasons.OUTCOME_UNKNOWN: _check_instance,
     cloud.AUTH_NOT_FOUND: _credential(_APPLY),
     cloud.AUTH_AMBIGUOUS: _credential(_SHOW),
     cloud.AUTH_INVALID: _bad_login,
@@ -311,12 +311,12 @@ CLOUD: Final[Mapping[str, Remedy]] = {
     cloud.PROVIDER_ID_SHARED: _instance("an instance of its own"),
     cloud.INSTANCE_NOT_RUNNING: _power_on,
     cloud.STATE_NOT_STORED: fix_create_again,
-    cloud.STATE_IS_GONE: _kept,
+    cloud.STATE_IS_GONE: _state_secret_lost,
     cloud.NO_CAPACITY: fix_create_again,
     cloud.QUOTA_EXCEEDED: _quota,
-    cloud.PROVIDER_REFUSED: _refused,
+    cloud.PROVIDER_REFUSED: _rejected,
     cloud.PROVIDER_OPERATION_FAILED: fix_create_again,
     cloud.DOES_NOT_STAY_OFF: fix_create_again,
     cloud.DOES_NOT_STAY_ON: fix_create_again,
-    cloud.WOULD_BE_LOST: _lost,
+    cloud.WOULD_BE_LOST: _would_lose,
 }

@@ -38,21 +38,21 @@ class ConditionRow:
         attempt = machine.status.provisioning
         return (attempt.retry_at or "") if self.retried and attempt is not None else ""
 
-    def since(self, machine: Machine, said: Condition) -> str:
+    def since(self, machine: Machine, reported: Condition) -> str:
         """Return when the cause began, RFC 3339: for repeated attempts, the first one that failed with it."""
         attempt = machine.status.provisioning
-        if self.retried and attempt is not None and attempt.failure == said.reason and attempt.failing_since:
+        if self.retried and attempt is not None and attempt.failure == reported.reason and attempt.failing_since:
             return attempt.failing_since
-        return said.since
+        return reported.since
 
-    def fits(self, said: Condition) -> bool:
-        return said.type == self.type and said.status in self.statuses and said.reason in self.reasons
+    def fits(self, reported: Condition) -> bool:
+        return reported.type == self.type and reported.status in self.statuses and reported.reason in self.reasons
 
 
 def blocking_condition(machine: Machine) -> tuple[ConditionRow, Condition] | None:
     """Return the first condition of a Machine that blocks it, with its row."""
-    said = machine.status.conditions
-    return next(((row, one) for row in TABLE for one in said if row.fits(one)), None)
+    reported = machine.status.conditions
+    return next(((row, one) for row in TABLE for one in reported if row.fits(one)), None)
 
 
 def condition(machine: Machine, kind: ConditionType) -> Condition | None:
@@ -92,11 +92,11 @@ def configuration_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return fixes if ref is not None else fixes[1:]
 
 
-def _image(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _image(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
     another = Fix(patch("machine", machine.name, change), "names an image that can be used")
     pxe = machine.spec.pxe
-    if pxe is None or said.reason != ConditionReason.PULL_FAILED:
+    if pxe is None or reported.reason != ConditionReason.PULL_FAILED:
         return (another,)
     refs = dict.fromkeys(ref for ref in (pxe.pull_secret_ref, pxe.netboot_pull_secret_ref) if ref is not None)
     login = "--docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD"

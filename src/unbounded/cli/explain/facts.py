@@ -28,7 +28,7 @@ class LeaderLease:
     name: str
     holder: str
     renewed: str
-    still_s: float | None = None
+    unrenewed_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ExplainFacts:
     operations: Mapping[str, MachineOperation] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     node_leases: Mapping[str, Lease] = field(default_factory=dict)
-    beats: Mapping[str, LeaderLease] | None = field(default_factory=dict)
+    leader_leases: Mapping[str, LeaderLease] | None = field(default_factory=dict)
     embedded: bool = False
     absent: Mapping[str, Absence] = field(default_factory=dict)
     pause: ConfigMap | None = None
@@ -62,7 +62,7 @@ class ExplainFacts:
 
     def is_site(self, name: str) -> bool:
         """Return whether a site of this name is known: it has Machines, or a metalman."""
-        return name in self.sites or bool(self.beats_of(f"{Executor.METALMAN}/{name}"))
+        return name in self.sites or bool(self.leases_of_process(f"{Executor.METALMAN}/{name}"))
 
     def on(self, machine: str) -> tuple[MachineOperation, ...]:
         """Return the operations on one Machine."""
@@ -95,18 +95,18 @@ class ExplainFacts:
         Args:
             process: machina, a metalman or a machine-ops-controller, as the status names it.
         """
-        if self.embedded or self.beats is None:
+        if self.embedded or self.leader_leases is None:
             return None
-        names, beats = leases_of(process), self.beats_of(process)
+        names, beats = leases_of(process), self.leases_of_process(process)
         if not beats:
             foreign = len(names) != 1  # a third-party controller may serve, with a Lease of its own
             return None if foreign else f"there is no Lease {NAMESPACE}/{names[0]}: it has not run here"
         away = [_why_away(beat) for beat in beats]
         return None if None in away else away[0]
 
-    def beats_of(self, process: str) -> tuple[LeaderLease, ...]:
+    def leases_of_process(self, process: str) -> tuple[LeaderLease, ...]:
         """Return the existing Leases of processes that can do the work of this one."""
-        return tuple(beat for name in leases_of(process) if (beat := (self.beats or {}).get(name)) is not None)
+        return tuple(beat for name in leases_of(process) if (beat := (self.leader_leases or {}).get(name)) is not None)
 
 
 def _why_away(beat: LeaderLease) -> str | None:
@@ -114,11 +114,11 @@ def _why_away(beat: LeaderLease) -> str | None:
     where = f"Lease {NAMESPACE}/{beat.name}"
     if not beat.holder:
         return f"{where} was given back: it was stopped"
-    if beat.still_s is None:
+    if beat.unrenewed_s is None:
         return None
     return (
         f"{where} was renewed last at {beat.renewed} by {beat.holder},"
-        f" and not in the {beat.still_s:.0f} s that it was watched"
+        f" and not in the {beat.unrenewed_s:.0f} s that it was watched"
     )
 
 

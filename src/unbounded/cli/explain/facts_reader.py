@@ -68,7 +68,7 @@ class FactsReader:
             self._listed(MACHINE_OPERATIONS, "its operations", labels=f"{LABEL_PARENT}={label}"),
             self._beats(),
         )
-        facts = _with(ExplainFacts(beats=beats), (parent, *children))
+        facts = _with(ExplainFacts(leader_leases=beats), (parent, *children))
         child = blocking(parent, facts)
         if child is None:
             return await self._completed(facts, parent)
@@ -85,7 +85,7 @@ class FactsReader:
             self._pause(),
             self._beats(beats),
         )
-        facts = ExplainFacts(machines={} if found is None else {name: found}, beats=leases, pause=pause)
+        facts = ExplainFacts(machines={} if found is None else {name: found}, leader_leases=leases, pause=pause)
         facts = _with(facts if found is not None else replace(facts, sites=await self._sites()), operations)
         return await self._with_sharing(facts, found)
 
@@ -113,7 +113,7 @@ class FactsReader:
         node, facts = await asyncio.gather(self._node(machine), self._with_components(facts))
         if machine is not None:
             facts = await self._with_node(facts, machine, node)
-        facts = replace(facts, beats=await self._watched(facts, _leases_of(machine, operation, facts)))
+        facts = replace(facts, leader_leases=await self._watched(facts, _leases_of(machine, operation, facts)))
         return replace(facts, unread=tuple(self.unread))
 
     async def of_all(self, kind: OperationKind) -> ExplainFacts:
@@ -129,13 +129,13 @@ class FactsReader:
             machines={machine.name: machine for machine in machines},
             operations={operation.name: operation for operation in operations},
             nodes={node.metadata.labels.get(LABEL_MACHINE, node.metadata.name): node for node in nodes},
-            beats=beats,
+            leader_leases=beats,
             pause=pause,
         )
         facts = await self._with_components(facts)
         executors = {name for machine in machines if (name := executor_name(kind, machine)) is not None}
         names = {lease for executor in executors for lease in leases_of(executor)}
-        return replace(facts, beats=await self._watched(facts, names), unread=tuple(self.unread))
+        return replace(facts, leader_leases=await self._watched(facts, names), unread=tuple(self.unread))
 
     async def _with_node(self, facts: ExplainFacts, machine: Machine, node: Node | None) -> ExplainFacts:
         """Add the Node and its lease; for a Machine without a Node, its Events."""
@@ -168,7 +168,7 @@ class FactsReader:
 
     async def _with_components(self, facts: ExplainFacts) -> ExplainFacts:
         """Add whether the server itself runs the controllers, so that there is no Lease of machina."""
-        if facts.beats is None or LEASE_STEWARD in facts.beats:
+        if facts.leader_leases is None or LEASE_STEWARD in facts.leader_leases:
             return facts
         found = await self._got(CONFIG_MAPS, components.NAME, "how the controllers run", NAMESPACE)
         return facts if found is None else replace(facts, embedded=True, absent=components.absent_in(found.data))
@@ -187,12 +187,12 @@ class FactsReader:
 
     async def _watched(self, facts: ExplainFacts, leases: set[str]) -> dict[str, LeaderLease] | None:
         """Watch the relevant Leases that look old: a clock is no proof, a missing renewal is. Returns all Leases."""
-        if facts.beats is None or facts.embedded:
-            return None if facts.beats is None else dict(facts.beats)
+        if facts.leader_leases is None or facts.embedded:
+            return None if facts.leader_leases is None else dict(facts.leader_leases)
         names = {LEASE_STEWARD, *leases}
-        suspects = [beat for name, beat in facts.beats.items() if name in names and self._is_suspect(beat)]
+        suspects = [beat for name, beat in facts.leader_leases.items() if name in names and self._is_suspect(beat)]
         watched = await asyncio.gather(*map(self._watch, suspects))
-        return {**facts.beats, **{beat.name: beat for beat in watched}}
+        return {**facts.leader_leases, **{beat.name: beat for beat in watched}}
 
     def _is_suspect(self, beat: LeaderLease) -> bool:
         if not beat.holder:
@@ -211,7 +211,7 @@ class FactsReader:
             lease = await self._got(LEASES, beat.name, "Leases", NAMESPACE)
             if lease is None or _beat(lease) != beat:
                 return beat if lease is None else _beat(lease)
-        return replace(beat, still_s=LEASE_S)
+        return replace(beat, unrenewed_s=LEASE_S)
 
     # Requests
 
@@ -242,8 +242,8 @@ class FactsReader:
             self.unread.append(f"{what} {why}")
 
 
-def _names_a_duplicate(said: Condition) -> bool:
-    return said.type == ConditionType.BMC_EXCLUSIVE and said.status == ConditionStatus.FALSE
+def _names_a_duplicate(reported: Condition) -> bool:
+    return reported.type == ConditionType.BMC_EXCLUSIVE and reported.status == ConditionStatus.FALSE
 
 
 def _with(facts: ExplainFacts, operations: Iterable[MachineOperation]) -> ExplainFacts:
@@ -265,8 +265,8 @@ def _leases_of(machine: Machine | None, operation: MachineOperation | None, fact
     executors = {one.status.execution.executor for one in open_ones if one.status.execution is not None}
     if machine is not None:
         kinds = {OperationKind(one.spec.operation_kind) for one in open_ones}
-        asked = due(machine)
-        kinds |= {asked.kind} if asked is not None else set()
+        due_operation = due(machine)
+        kinds |= {due_operation.kind} if due_operation is not None else set()
         executors |= {name for kind in kinds if (name := executor_name(kind, machine)) is not None}
         holder = machine.status.active_operation
         executors |= {holder.executor} if holder is not None else set()

@@ -124,11 +124,13 @@ def _other_target(machine: Machine | None, operation: MachineOperation, _facts: 
     if machine is None:
         return ()
     name, change = machine.name, {"spec": {"providerID": "PROVIDER-ID"}}
-    look = Fix(f"kubectl get machine {name} -o yaml", "shows what it is bound to now, and operations would be done to")
+    lookup = Fix(
+        f"kubectl get machine {name} -o yaml", "shows what it is bound to now, and operations would be done to"
+    )
     if not machine.provider:
-        return (look,)
+        return (lookup,)
     does = f"binds it again to what {operation.name} was asked for"
-    return (look, Fix(patch("machine", name, change), does, once_ended=True))
+    return (lookup, Fix(patch("machine", name, change), does, once_ended=True))
 
 
 OPERATION: Final[Mapping[str, Remedy]] = {

@@ -64,7 +64,7 @@ def _link(
     return ExplainLink(about, what, held_by=held_by, since=since, until=until, next_step=next_step, fixes=fixes)
 
 
-def _words(machine: Machine, facts: ExplainFacts) -> str:
+def _phase_text(machine: Machine, facts: ExplainFacts) -> str:
     now = phase_of(machine, facts)
     return f"{now.phase}: {now.message}"
 
@@ -87,11 +87,11 @@ def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if machine.metadata.deletion_timestamp is None:
         return None
     if not has_finalizer(machine):
-        return _held_by_others(machine)
+        return _foreign_finalizers(machine)
     holders = ", ".join(machine.metadata.finalizers)
     link = _link(
         machine,
-        f"is being deleted, and held by its finalizers: {holders}{_reset_words(machine)}",
+        f"is being deleted, and held by its finalizers: {holders}{_reset_text(machine)}",
         held_by=holders,
         since=machine.metadata.deletion_timestamp,
         next_step=f"its host is reset first, for at most {PassIntervals().reset_s / 60:.0f} minutes; then it is let go",
@@ -108,7 +108,7 @@ def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     return _by_machina(link, facts)
 
 
-def _held_by_others(machine: Machine) -> Explained:
+def _foreign_finalizers(machine: Machine) -> Explained:
     """Explain finalizers of other projects: only their owners may remove them."""
     holders = ", ".join(machine.metadata.finalizers)
     fix = Fix(
@@ -129,25 +129,25 @@ def _held_by_others(machine: Machine) -> Explained:
 _NO_RESET: Final = {"spec": {"resetOnDelete": False}}
 
 
-def _reset_words(machine: Machine) -> str:
+def _reset_text(machine: Machine) -> str:
     """Return the progress of the reset, as machina wrote it."""
-    said = condition(machine, ConditionType.HOST_RESET)
-    return f"; {said.message}" if said is not None and said.message else ""
+    reported = condition(machine, ConditionType.HOST_RESET)
+    return f"; {reported.message}" if reported is not None and reported.message else ""
 
 
 def _reset_fixes(machine: Machine) -> tuple[Fix, ...]:
     """Return fixes for the cause that keeps the host from being reset."""
-    said = condition(machine, ConditionType.HOST_RESET)
-    remedy = OF_RESET.get(said.reason) if said is not None else None
-    return remedy(machine, said) if said is not None and remedy is not None else ()
+    reported = condition(machine, ConditionType.HOST_RESET)
+    remedy = OF_RESET.get(reported.reason) if reported is not None else None
+    return remedy(machine, reported) if reported is not None and remedy is not None else ()
 
 
-def _taken(machine: Machine, facts: ExplainFacts) -> Explained | None:
+def _locked(machine: Machine, facts: ExplainFacts) -> Explained | None:
     """Check whether an operation, or an agent, holds the Machine's lock."""
     holder = machine.status.active_operation
     if holder is None or holder.kind == PROVISIONING:
         return None
-    link = _link(machine, _words(machine, facts), held_by=holder.name, since=holder.since)
+    link = _link(machine, _phase_text(machine, facts), held_by=holder.name, since=holder.since)
     return Explained(link, lock_holder(machine.name, facts))
 
 
@@ -156,7 +156,7 @@ def _powered_off(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if off is None or off.status != ConditionStatus.TRUE:
         return None
     fix = Fix(f"{PLUGIN} machine power-on {machine.name}", "switches it on")
-    link = _link(machine, _words(machine, facts), since=off.since, fixes=(fix,))
+    link = _link(machine, _phase_text(machine, facts), since=off.since, fixes=(fix,))
     return Explained(link, _open_operation(machine, facts))
 
 
@@ -165,10 +165,14 @@ def _paused(machine: Machine, facts: ExplainFacts) -> Explained | None:
     gate, now = paused(machine, facts.pause), phase_of(machine, facts)
     if gate is None or now.phase in {MachinePhase.READY, MachinePhase.JOINING}:
         return None
-    words, since, fixes = _words(machine, facts), "", tuple[Fix, ...]()
+    words, since, fixes = _phase_text(machine, facts), "", tuple[Fix, ...]()
     if (found := blocking_condition(machine)) is not None:
-        trouble, said = found
-        words, since, fixes = _said(now, said), trouble.since(machine, said), trouble.fixes(machine, said)
+        trouble, reported = found
+        words, since, fixes = (
+            _condition_text(now, reported),
+            trouble.since(machine, reported),
+            trouble.fixes(machine, reported),
+        )
     words = words if gate.text in words else f"{words}; {gate.text}"
     link = _link(machine, words, held_by=gate.held_by, since=since, fixes=fixes)
     return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
@@ -176,35 +180,37 @@ def _paused(machine: Machine, facts: ExplainFacts) -> Explained | None:
 
 def explain_condition(name: str, facts: ExplainFacts) -> Explained:
     """Explain the condition that blocks a Machine, which must exist."""
-    return _of_trouble(facts.machines[name], facts) or explain_machine(name, facts)
+    return _explain_blocking_condition(facts.machines[name], facts) or explain_machine(name, facts)
 
 
-def _troubled(machine: Machine, facts: ExplainFacts) -> Explained | None:
+def _blocked(machine: Machine, facts: ExplainFacts) -> Explained | None:
     """Check for a condition with a problem. On a Machine that serves, a waiting operation has precedence."""
     serves = phase_of(machine, facts).phase is MachinePhase.READY
-    return None if serves and _open_operation(machine, facts) is not None else _of_trouble(machine, facts)
+    return (
+        None if serves and _open_operation(machine, facts) is not None else _explain_blocking_condition(machine, facts)
+    )
 
 
-def _of_trouble(machine: Machine, facts: ExplainFacts) -> Explained | None:
+def _explain_blocking_condition(machine: Machine, facts: ExplainFacts) -> Explained | None:
     found = blocking_condition(machine)
     if found is None:
         return None
-    trouble, said = found
+    trouble, reported = found
     link = _link(
         machine,
-        _said(phase_of(machine, facts), said),
-        held_by=f"condition {said.type}={said.status} ({said.reason})",
-        since=trouble.since(machine, said),
+        _condition_text(phase_of(machine, facts), reported),
+        held_by=f"condition {reported.type}={reported.status} ({reported.reason})",
+        since=trouble.since(machine, reported),
         until=trouble.until(machine),
         next_step=trouble.next_step,
-        fixes=trouble.fixes(machine, said),
+        fixes=trouble.fixes(machine, reported),
     )
-    return _by_machina(link, facts) if said.type in _MACHINAS else Explained(link)
+    return _by_machina(link, facts) if reported.type in _MACHINAS else Explained(link)
 
 
-def _said(now: CurrentPhase, said: Condition) -> str:
+def _condition_text(now: CurrentPhase, reported: Condition) -> str:
     """Return the phase with the message of a condition, after its own message where the Machine serves all the same."""
-    words = said.message or said.reason
+    words = reported.message or reported.reason
     if now.phase is MachinePhase.READY and words not in now.message:
         words = f"{now.message}; {words}"
     return f"{now.phase}: {words}"
@@ -220,7 +226,7 @@ _MACHINAS: Final = frozenset(
 )
 
 
-def _refused(machine: Machine, facts: ExplainFacts) -> Explained | None:
+def _join_refused(machine: Machine, facts: ExplainFacts) -> Explained | None:
     """Check whether a certificate request of its agent or its kubelet was denied."""
     refused = next((one for one in reversed(facts.events) if one.reason in _JOINS), None)
     if refused is None or refused.reason != JOIN_REFUSED or facts.nodes.get(machine.name) is not None:
@@ -260,7 +266,7 @@ def _provisioning(machine: Machine, facts: ExplainFacts) -> Explained | None:
     minutes = ProvisioningSettings().provisioning_timeout_s / 60
     link = _link(
         machine,
-        _words(machine, facts),
+        _phase_text(machine, facts),
         held_by=MACHINA,
         since=attempt.started_at,
         next_step=f"the attempt ends by itself; machina gives up after {minutes:.0f} minutes, unless told otherwise by "
@@ -289,14 +295,14 @@ def _not_set_up(machine: Machine, facts: ExplainFacts) -> Explained | None:
 def _joining(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if phase_of(machine, facts).phase is not MachinePhase.JOINING:
         return None
-    said = condition(machine, ConditionType.PROVISIONED) or condition(machine, ConditionType.AGENT_BOOTSTRAPPED)
+    reported = condition(machine, ConditionType.PROVISIONED) or condition(machine, ConditionType.AGENT_BOOTSTRAPPED)
     version = machine.status.agent.version if machine.status.agent is not None else None
     heard = f"its agent ({version}) has reported, kubelet has not" if version else "its agent has not reported"
     link = _link(
         machine,
-        f"{_words(machine, facts)}; {heard}",
+        f"{_phase_text(machine, facts)}; {heard}",
         held_by=f"unbounded-agent/{machine.name}",
-        since=said.since if said is not None else "",
+        since=reported.since if reported is not None else "",
         next_step="it is Ready as soon as its Node registers",
         fixes=agent_fixes(machine),
     )
@@ -305,11 +311,11 @@ def _joining(machine: Machine, facts: ExplainFacts) -> Explained | None:
 
 def _counted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     """Check for a raised counter without its operation."""
-    asked = due(machine)
-    if asked is None or asked.name in facts.operations:
+    due_operation = due(machine)
+    if due_operation is None or due_operation.name in facts.operations:
         return None
-    executor = executor_name(asked.kind, machine)
-    text = f"spec.operations asks for {asked.kind} {asked.name}, which nobody has made yet"
+    executor = executor_name(due_operation.kind, machine)
+    text = f"spec.operations asks for {due_operation.kind} {due_operation.name}, which nobody has made yet"
     if executor is None:
         fix = Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), which counters need")
         return Explained(_link(machine, f"{text}: counters need spec.pxe.redfish", fixes=(fix,)))
@@ -323,9 +329,9 @@ def _operated(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if waiting is None:
         return None
     if _waits_for_agent(machine, facts.operations[waiting.name]):
-        state = _unready(machine, facts) or _noticed(machine, facts) or _fine(machine, facts)
+        state = _unready(machine, facts) or _noticed(machine, facts) or _unblocked(machine, facts)
         return state if state.then is not None else Explained(state.link, waiting)
-    return Explained(_link(machine, _words(machine, facts), held_by=waiting.name), waiting)
+    return Explained(_link(machine, _phase_text(machine, facts), held_by=waiting.name), waiting)
 
 
 def _waits_for_agent(machine: Machine, operation: MachineOperation) -> bool:
@@ -338,23 +344,23 @@ def _unready(machine: Machine, facts: ExplainFacts) -> Explained | None:
     node = facts.nodes.get(machine.name)
     if node is None or node.ready:
         return None
-    link = _link(machine, _words(machine, facts), held_by=f"node/{node.metadata.name}")
+    link = _link(machine, _phase_text(machine, facts), held_by=f"node/{node.metadata.name}")
     return Explained(link, LinkSubject(Topic.NODE, machine.name))
 
 
 def _noticed(machine: Machine, facts: ExplainFacts) -> Explained | None:
     """Check for a notice on a Machine that serves."""
     found = notices_of(machine)
-    first = next(((notice, said) for notice, said in found if not is_note(notice)), None)
+    first = next(((notice, reported) for notice, reported in found if not is_note(notice)), None)
     if first is None:
         return None
-    notice, said = first
-    gone = said.type == ConditionType.REPAVE_PENDING and facts.nodes.get(machine.name) is None
+    notice, reported = first
+    gone = reported.type == ConditionType.REPAVE_PENDING and facts.nodes.get(machine.name) is None
     link = _link(
         machine,
-        f"{_words(machine, facts)}{_notices(machine)}",
-        held_by=f"condition {said.type}={said.status} ({said.reason})",
-        since=said.since,
+        f"{_phase_text(machine, facts)}{_notices(machine)}",
+        held_by=f"condition {reported.type}={reported.status} ({reported.reason})",
+        since=reported.since,
         next_step=notice.next_step,
         fixes=() if gone else tuple(fix for row, one in found for fix in row.fixes(machine, one)),
     )
@@ -363,10 +369,10 @@ def _noticed(machine: Machine, facts: ExplainFacts) -> Explained | None:
 
 def _notices(machine: Machine) -> str:
     """Return the messages of all notices, to append to the phase."""
-    return "".join(f"; {said.message or said.reason}" for _, said in notices_of(machine))
+    return "".join(f"; {reported.message or reported.reason}" for _, reported in notices_of(machine))
 
 
-def _fine(machine: Machine, facts: ExplainFacts) -> Explained:
+def _unblocked(machine: Machine, facts: ExplainFacts) -> Explained:
     """Explain a Machine without a known blocker; if it is not Ready, machina has not handled it yet."""
     now = phase_of(machine, facts)
     if now.phase is MachinePhase.READY:
@@ -404,17 +410,17 @@ def _last(machine: Machine) -> RecentOperation | None:
 
 CHECKS: Final[tuple[Check, ...]] = (
     _being_deleted,
-    _taken,
+    _locked,
     _powered_off,
     _paused,
-    _troubled,
+    _blocked,
     _provisioning,
-    _refused,
+    _join_refused,
     _not_set_up,
     _joining,
     _counted,
     _operated,
     _unready,
     _noticed,
-    _fine,
+    _unblocked,
 )

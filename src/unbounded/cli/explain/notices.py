@@ -1,6 +1,6 @@
 """Conditions of a Machine that serves with a deficiency: the meaning of each, and what resolves it. A table.
 
-`troubles` has the conditions that block a Machine. A row without a fix is a note: a fact to know before acting.
+`conditions` has the conditions that block a Machine. A row without a fix is a note: a fact to know before acting.
 """
 
 from __future__ import annotations

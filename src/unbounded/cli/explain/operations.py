@@ -55,11 +55,11 @@ def explain_operation(name: str, facts: ExplainFacts) -> Explained:
     if operation is None:
         return Explained(ExplainLink(f"operation/{name}", "it is gone"))
     if operation.terminal:
-        return _ended(operation, facts)
+        return _explain_ended(operation, facts)
     if operation.spec.machine_ref is None:
-        return _parent(operation, facts)
+        return _explain_parent(operation, facts)
     run = run_of(operation)
-    return _unclaimed(operation, facts) if run is None else _claimed(operation, run, facts)
+    return _explain_unclaimed(operation, facts) if run is None else _explain_claimed(operation, run, facts)
 
 
 def message_without_times(operation: MachineOperation) -> str:
@@ -79,7 +79,7 @@ def _machine(operation: MachineOperation, facts: ExplainFacts) -> Machine | None
 # Not claimed
 
 
-def _unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
+def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     """Explain an unclaimed operation with the supervisor's verdict on the present facts."""
     machine, waiting = _machine(operation, facts), operation.status.waiting
     others, ages = facts.on(operation.spec.machine_ref or ""), Ages(known_s=QUIET_S)
@@ -107,7 +107,7 @@ def _unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     )
     if waiting is None and facts.silence(MACHINA) is not None and decided.reason == reasons.WAITING_FOR_MACHINE:
         return Explained(link, LinkSubject(Topic.MACHINA))
-    return Explained(link, _holder(decided, operation, facts))
+    return Explained(link, _next_subject(decided, operation, facts))
 
 
 def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
@@ -122,7 +122,7 @@ def _ends_as(reason: str) -> str:
     return f"it starts as soon as nothing holds it back, and ends as Failed/{reasons.NOT_STARTED} otherwise"
 
 
-def _holder(decided: Say, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
+def _next_subject(decided: Say, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
     """Return the blocker as the next subject."""
     name = operation.spec.machine_ref or ""
     match _FOLLOWED.get(decided.reason):
@@ -139,7 +139,7 @@ def _holder(decided: Say, operation: MachineOperation, facts: ExplainFacts) -> L
 # Claimed
 
 
-def _claimed(operation: MachineOperation, run: Run, facts: ExplainFacts) -> Explained:
+def _explain_claimed(operation: MachineOperation, run: Run, facts: ExplainFacts) -> Explained:
     machine, waiting = _machine(operation, facts), operation.status.waiting
     procedure = procedure_of(operation, run.executor)
     stage = None if procedure is None else procedure.stages.get(run.stage)
@@ -147,7 +147,9 @@ def _claimed(operation: MachineOperation, run: Run, facts: ExplainFacts) -> Expl
     if not text and procedure is not None and stage is not None:
         text = waiting_text(procedure, run, cancel=operation.spec.cancel)
     reason = waiting.reason if waiting is not None else reasons.IN_PROGRESS
-    going = "; it is being deleted, and its finalizer holds it until it has ended" if _is_going(operation) else ""
+    going = (
+        "; it is being deleted, and its finalizer holds it until it has ended" if _is_being_deleted(operation) else ""
+    )
     away = facts.is_away(run.executor) or _agent_is_away(run, facts)
     link = ExplainLink(
         _about(operation),
@@ -155,16 +157,18 @@ def _claimed(operation: MachineOperation, run: Run, facts: ExplainFacts) -> Expl
         held_by=run.executor,
         since=(waiting.since if waiting is not None else run.asked_at or run.started_at) or "",
         until=(waiting.until if waiting is not None else None) or "",
-        next_step=_lost(operation, run) if away or operation.spec.abandon else _after(procedure, stage, run, reason),
+        next_step=_after_silence(operation, run)
+        if away or operation.spec.abandon
+        else _after_limit(procedure, stage, run, reason),
         fixes=(
             *fixes_for(reason, machine, operation, facts),
             *(_abandon(operation) if away else _cancel(operation, stage)),
         ),
     )
-    return Explained(link, LinkSubject(Topic.EXECUTOR, run.executor) if away else _behind(operation, run, facts))
+    return Explained(link, LinkSubject(Topic.EXECUTOR, run.executor) if away else _other_blocker(operation, run, facts))
 
 
-def _behind(operation: MachineOperation, run: Run, facts: ExplainFacts) -> LinkSubject | None:
+def _other_blocker(operation: MachineOperation, run: Run, facts: ExplainFacts) -> LinkSubject | None:
     """Return the blocker of a claimed operation, if it is not what its stage waits for."""
     machine = _machine(operation, facts)
     found = blocking_condition(machine) if machine is not None else None
@@ -173,7 +177,7 @@ def _behind(operation: MachineOperation, run: Run, facts: ExplainFacts) -> LinkS
     return None
 
 
-def _is_going(operation: MachineOperation) -> bool:
+def _is_being_deleted(operation: MachineOperation) -> bool:
     return operation.metadata.deletion_timestamp is not None
 
 
@@ -185,7 +189,7 @@ def _agent_is_away(run: Run, facts: ExplainFacts) -> bool:
     return node is not None and not node.ready
 
 
-def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: str) -> str:
+def _after_limit(procedure: Procedure | None, stage: Stage | None, run: Run, reason: str) -> str:
     """Describe what follows if the awaited event does not come."""
     if procedure is None or stage is None:
         return ""
@@ -205,7 +209,7 @@ def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: s
     return f"after {stage.limit_s:.0f} s without that it goes on to {following.stage}{asking}"
 
 
-def _lost(operation: MachineOperation, run: Run) -> str:
+def _after_silence(operation: MachineOperation, run: Run) -> str:
     """Describe what follows if the executor stays silent."""
     end = f"machina ends it as Failed/{reasons.EXECUTOR_LOST}"
     if operation.spec.abandon:
@@ -224,7 +228,7 @@ def _abandon(operation: MachineOperation) -> tuple[Fix, ...]:
 
 def _cancel(operation: MachineOperation, stage: Stage | None) -> tuple[Fix, ...]:
     """Return the fix that cancels the operation, in stages that can be cancelled."""
-    if stage is None or stage.cancel is Cancel.TOO_LATE or operation.spec.cancel or _is_going(operation):
+    if stage is None or stage.cancel is Cancel.TOO_LATE or operation.spec.cancel or _is_being_deleted(operation):
         return ()
     return (Fix(f"{PLUGIN} machine operation cancel {operation.name}", stage.cancel.value),)
 
@@ -232,7 +236,7 @@ def _cancel(operation: MachineOperation, stage: Stage | None) -> tuple[Fix, ...]
 # Ended
 
 
-def _ended(operation: MachineOperation, facts: ExplainFacts) -> Explained:
+def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     status, machine = operation.status, _machine(operation, facts)
     reason = status.reason or ""
     how = f"{status.phase}/{reason}" if reason and reason != reasons.SUCCEEDED else f"{status.phase}"
@@ -240,7 +244,7 @@ def _ended(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     failed = status.phase == OperationPhase.FAILED
     fixes = fixes_for(reason, machine, operation, facts) if failed else ()
     link = ExplainLink(
-        _about(operation), what, since=status.completed_at or "", next_step=_cleared(operation), fixes=fixes
+        _about(operation), what, since=status.completed_at or "", next_step=_deletion_text(operation), fixes=fixes
     )
     if held(operation) and operation.metadata.deletion_timestamp:
         return _by_machina(link, facts)
@@ -259,7 +263,7 @@ def _missed_agent(operation: MachineOperation, machine: Machine) -> str:
     return executor if by_agent and not has_reported(machine) else ""
 
 
-def _cleared(operation: MachineOperation) -> str:
+def _deletion_text(operation: MachineOperation) -> str:
     if operation.metadata.deletion_timestamp:
         return "machina takes its finalizer off, and it is gone"
     ttl = operation.spec.ttl_seconds_after_finished
@@ -269,7 +273,7 @@ def _cleared(operation: MachineOperation) -> str:
 # Parents
 
 
-def _parent(operation: MachineOperation, facts: ExplainFacts) -> Explained:
+def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     kind = operation.spec.operation_kind
     if not operation.status.targets:
         link = ExplainLink(_about(operation), f"{kind}, not started: machina has not read its selector yet")

@@ -33,8 +33,8 @@ def _head(link: ExplainLink, depth: int, style: Style) -> Iterator[str]:
     first, *rest = style.wrapped(one_line(f"{because}{link.about} {link.what}"), usual=WIDTH)
     _, about, what = first.partition(one_line(link.about))
     phase, colon, words = what.lstrip().partition(":")
-    said = f" {style.phase(phase)}{colon}{words}" if what else ""
-    yield f"{because}{style.paint(about, BOLD)}{said}"
+    reported = f" {style.phase(phase)}{colon}{words}" if what else ""
+    yield f"{because}{style.paint(about, BOLD)}{reported}"
     yield from rest
 
 

@@ -31,8 +31,8 @@ Found = Machine | MachineOperation
 
 async def run(session: CommandSession) -> int:
     """Run `why NAME`: print the chain once, or with --watch after each change until nothing blocks any more."""
-    refuse_output(session.told, "name", "wide", what="an answer is printed as text, json or yaml")
-    args, program = session.told.args, session.told.program
+    refuse_output(session.invocation, "name", "wide", what="an answer is printed as text, json or yaml")
+    args, program = session.invocation.args, session.invocation.program
     topic, name = parsed(args.name, program)
     before: tuple[ExplainLink, ...] = ()
     while True:
@@ -111,12 +111,12 @@ async def _get(api: Api, kind: Kind[Any], name: str) -> Any:
 
 def show(session: CommandSession, links: tuple[ExplainLink, ...], unread: tuple[str, ...]) -> None:
     """Print a chain in the format of -o."""
-    form = getattr(session.told.args, "output", "")
+    form = getattr(session.invocation.args, "output", "")
     if form == "json":
-        session.told.out.write(msgspec.json.format(msgspec.json.encode(plain(links)), indent=2).decode() + "\n")
+        session.invocation.out.write(msgspec.json.format(msgspec.json.encode(plain(links)), indent=2).decode() + "\n")
     elif form == "yaml":
-        session.told.out.write(as_yaml(plain(links)))
+        session.invocation.out.write(as_yaml(plain(links)))
     else:
-        session.told.out.write("\n".join(lines(links, utc_now(), session.told.style)) + "\n")
+        session.invocation.out.write("\n".join(lines(links, utc_now(), session.invocation.style)) + "\n")
     for what in unread:
         session.printer.warn(f"note: {what}; it is left out")

@@ -33,44 +33,48 @@ from unbounded.machina.machines.refused_keys import untrusted
 Remedy = Callable[[Machine, Condition], tuple[Fix, ...]]
 
 
-def _unreachable(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    return (Fix(f"{ssh_command(machine)}true", "tries the same way from here"), _address(machine, said))
+def _unreachable(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
+    return (Fix(f"{ssh_command(machine)}true", "tries the same way from here"), _address(machine, reported))
 
 
-def _address(machine: Machine, said: Condition) -> Fix:
-    whose = " of the bastion" if hop_of(machine, said) is SSHHop.BASTION else ""
-    return Fix(_ssh_patch(machine, said, {"host": "HOST:PORT"}), f"corrects the address{whose}")
+def _address(machine: Machine, reported: Condition) -> Fix:
+    whose = " of the bastion" if hop_of(machine, reported) is SSHHop.BASTION else ""
+    return Fix(_ssh_patch(machine, reported, {"host": "HOST:PORT"}), f"corrects the address{whose}")
 
 
-def _no_route(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _no_route(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     """Return fixes for a server without a route: another login does not help, another route does."""
-    show = _where_it_fails(machine, said, f"ip route get {_host(machine, said)}", "shows the way that is taken")
-    if hop_of(machine, said) is SSHHop.BASTION:
-        return (show, _address(machine, said))
+    show = _where_it_fails(machine, reported, f"ip route get {_host(machine, reported)}", "shows the way that is taken")
+    if hop_of(machine, reported) is SSHHop.BASTION:
+        return (show, _address(machine, reported))
     bastion = {"spec": {"ssh": {"bastion": {"host": "BASTION", "username": "USER"}}}}
     by_way = Fix(patch("machine", machine.name, bastion), "goes there by a bastion that has a way to it")
-    return (show, _address(machine, said)) if _bastion(machine) is not None else (show, by_way, _address(machine, said))
+    return (
+        (show, _address(machine, reported))
+        if _bastion(machine) is not None
+        else (show, by_way, _address(machine, reported))
+    )
 
 
-def _no_name(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    look = _where_it_fails(machine, said, f"getent hosts {_host(machine, said)}", "looks the name up")
-    return (look, _address(machine, said))
+def _no_name(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
+    lookup = _where_it_fails(machine, reported, f"getent hosts {_host(machine, reported)}", "looks the name up")
+    return (lookup, _address(machine, reported))
 
 
-def _where_it_fails(machine: Machine, said: Condition, command: str, does: str) -> Fix:
+def _where_it_fails(machine: Machine, reported: Condition, command: str, does: str) -> Fix:
     """Return a command for the place that cannot reach a server: the bastion for its host, machina for all others."""
     bastion = _bastion(machine)
-    if bastion is None or hop_of(machine, said) is SSHHop.BASTION:
+    if bastion is None or hop_of(machine, reported) is SSHHop.BASTION:
         return Fix(command, f"{does}, where machina runs")
     return Fix(f"{bastion_command(bastion)}{command}", f"{does}, at the bastion")
 
 
-def _not_listening(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    at_bastion = hop_of(machine, said) is SSHHop.BASTION
+def _not_listening(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
+    at_bastion = hop_of(machine, reported) is SSHHop.BASTION
     where = "the bastion's" if at_bastion else "the host's"
     return (
         Fix("systemctl status ssh sshd", f"shows at {where} own console whether its SSH server runs"),
-        _address(machine, said),
+        _address(machine, reported),
     )
 
 
@@ -89,16 +93,16 @@ def _no_forwarding(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _too_many(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _too_many(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     bastion = _bastion(machine)
-    at_bastion = hop_of(machine, said) is SSHHop.BASTION and bastion is not None
+    at_bastion = hop_of(machine, reported) is SSHHop.BASTION and bastion is not None
     login = bastion_command(bastion) if at_bastion and bastion is not None else ssh_command(machine)
     words = "sudo sshd -T | grep -i -e maxstartups -e maxsessions -e persource"
     return (Fix(f"{login}{shlex.quote(words)}", "shows how many logins its SSH server takes at once"),)
 
 
-def _host_key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    ssh, hop = machine.spec.ssh, hop_of(machine, said)
+def _host_key(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
+    ssh, hop = machine.spec.ssh, hop_of(machine, reported)
     at = ssh.bastion if ssh is not None and hop is SSHHop.BASTION else ssh
     trust = f"{PLUGIN} machine trust-host-key {machine.name}"
     if at is not None and at.host_keys:
@@ -107,9 +111,9 @@ def _host_key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
     return (Fix(trust, f"trusts the key {shown or 'that it shows'}, if it is the server's own"),)
 
 
-def _login(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _login(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     """Return fixes for a refused login: the server gets the key. The Secret stays, as other Machines use it."""
-    ssh, hop = machine.spec.ssh, hop_of(machine, said)
+    ssh, hop = machine.spec.ssh, hop_of(machine, reported)
     if ssh is None:
         return ()
     ref = _key_ref(ssh, hop)
@@ -118,55 +122,57 @@ def _login(machine: Machine, said: Condition) -> tuple[Fix, ...]:
     which = f" (ssh-keygen -lf KEY.pub shows {print_of})" if print_of else ""
     return (
         Fix(copy_id(ssh, hop), f"lets the key of Secret {ref.namespace}/{ref.name}{which} in there"),
-        Fix(_ssh_patch(machine, said, {"username": "USER"}), "corrects the user name"),
-        *_own_key(machine, said),
+        Fix(_ssh_patch(machine, reported, {"username": "USER"}), "corrects the user name"),
+        *_own_key(machine, reported),
     )
 
 
-def _own_key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _own_key(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     """Return fixes that give the Machine its own Secret. An existing one is never overwritten: others may share it."""
-    own = f"ssh-{machine.name}{'-bastion' if hop_of(machine, said) is SSHHop.BASTION else ''}"
+    own = f"ssh-{machine.name}{'-bastion' if hop_of(machine, reported) is SSHHop.BASTION else ''}"
     make = f"kubectl -n {NAMESPACE} create secret generic {own} --from-file={KEY}=FILE"
     ref = {"privateKeyRef": {"name": own, "namespace": NAMESPACE, "key": KEY}}
     return (
         Fix(make, f"makes a Secret for this Machine alone, {own}, of another private key"),
-        Fix(_ssh_patch(machine, said, ref), "has the Machine log in with that"),
+        Fix(_ssh_patch(machine, reported, ref), "has the Machine log in with that"),
     )
 
 
-def _secret_missing(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _secret_missing(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     ssh = machine.spec.ssh
     if ssh is None:
         return ()
-    ref = _key_ref(ssh, hop_of(machine, said))
+    ref = _key_ref(ssh, hop_of(machine, reported))
     make = f"kubectl -n {ref.namespace} create secret generic {ref.name} --from-file={ref.key}=FILE"
     return (Fix(make, f"makes the Secret {ref.name}"),)
 
 
-def _key_unusable(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _key_unusable(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     ssh = machine.spec.ssh
     if ssh is None:
         return ()
-    ref = _key_ref(ssh, hop_of(machine, said))
+    ref = _key_ref(ssh, hop_of(machine, reported))
     show = f"kubectl -n {ref.namespace} describe secret {ref.name}"
-    other = _ssh_patch(machine, said, {"privateKeyRef": {"name": ref.name, "namespace": ref.namespace, "key": "KEY"}})
+    other = _ssh_patch(
+        machine, reported, {"privateKeyRef": {"name": ref.name, "namespace": ref.namespace, "key": "KEY"}}
+    )
     return (
         Fix(show, "shows the keys of the Secret"),
         Fix(other, "names the one that holds the private key"),
-        *_own_key(machine, said),
+        *_own_key(machine, reported),
     )
 
 
-def _passphrase(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+def _passphrase(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     ssh = machine.spec.ssh
     if ssh is None:
         return ()
-    hop = hop_of(machine, said)
+    hop = hop_of(machine, reported)
     ref = _key_ref(ssh, hop)
     words = ssh.bastion.passphrase_key if ssh.bastion is not None and hop is SSHHop.BASTION else None
     change = {"stringData": {words or ssh.passphrase_key or PASSPHRASE: "PASSPHRASE"}}
     write = f"kubectl -n {ref.namespace} patch secret {ref.name} --type=merge -p {shlex.quote(json.dumps(change))}"
-    return (Fix(write, "writes the passphrase of the private key"), *_own_key(machine, said))
+    return (Fix(write, "writes the passphrase of the private key"), *_own_key(machine, reported))
 
 
 def _rights(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -185,30 +191,32 @@ def _key_ref(ssh: SSHSpec, hop: SSHHop) -> SecretKeySelector:
     return own or ssh.private_key_ref
 
 
-def hop_of(machine: Machine, said: Condition) -> SSHHop:
+def hop_of(machine: Machine, reported: Condition) -> SSHHop:
     """Return the server that a condition of SSH is about, as machina wrote it."""
     status = machine.status
     if _bastion(machine) is None:
         return SSHHop.HOST
-    if said.type == ConditionType.SSH_REACHABLE:
+    if reported.type == ConditionType.SSH_REACHABLE:
         hop = status.ssh.failed_hop if status.ssh is not None else None
-    elif said.type == ConditionType.HOST_RESET:
+    elif reported.type == ConditionType.HOST_RESET:
         hop = status.ssh.reset_failed_hop if status.ssh is not None else None
     else:  # a missing input before a login concerns the host, whatever server an earlier attempt failed at
         attempt = status.provisioning
-        hop = attempt.failed_hop if attempt is not None and attempt.failure == said.reason else None
+        hop = attempt.failed_hop if attempt is not None and attempt.failure == reported.reason else None
     return SSHHop(hop) if hop is not None else SSHHop.HOST
 
 
-def _host(machine: Machine, said: Condition) -> str:
+def _host(machine: Machine, reported: Condition) -> str:
     """Return name or address of the server that a condition is about."""
     ssh, bastion = machine.spec.ssh, _bastion(machine)
-    where = bastion.host if bastion is not None and hop_of(machine, said) is SSHHop.BASTION else ssh.host if ssh else ""
+    where = (
+        bastion.host if bastion is not None and hop_of(machine, reported) is SSHHop.BASTION else ssh.host if ssh else ""
+    )
     return host_and_port(where).host
 
 
-def _ssh_patch(machine: Machine, said: Condition, change: Mapping[str, Any]) -> str:
-    ssh = {"bastion": change} if hop_of(machine, said) is SSHHop.BASTION else change
+def _ssh_patch(machine: Machine, reported: Condition, change: Mapping[str, Any]) -> str:
+    ssh = {"bastion": change} if hop_of(machine, reported) is SSHHop.BASTION else change
     return patch("machine", machine.name, {"spec": {"ssh": ssh}})
 
 
@@ -223,13 +231,13 @@ def _by_hand(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (Fix(f"{ssh_command(machine)}sudo unbounded-agent reset", "resets the host by hand"),)
 
 
-def _said_there(machine: Machine) -> Fix:
+def _show_script_output(machine: Machine) -> Fix:
     return Fix(f"kubectl events --for machine/{machine.name}", "shows the end of what the install script said")
 
 
 def _attempt(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     root = Fix(f"{ssh_command(machine)}sudo -n true", "logs in and asks for root as the install does")
-    return (_said_there(machine), root, _again(machine))
+    return (_show_script_output(machine), root, _again(machine))
 
 
 def _sudo(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -245,25 +253,25 @@ def _sudo(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 def _disk_full(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     show = Fix(f"{ssh_command(machine)}df -h / /var /var/lib", "shows which file system of the host is full: make room")
-    return (show, _said_there(machine), _again(machine))
+    return (show, _show_script_output(machine), _again(machine))
 
 
 def _no_command(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     names = "curl tar openssl util-linux"
     install = f'sudo sh -c "apt-get install -y {names} || dnf install -y {names}"'
     does = "installs what the install script needs: curl or wget, tar, flock, and openssl where releases are signed"
-    return (Fix(f"{ssh_command(machine)}{shlex.quote(install)}", does), _said_there(machine), _again(machine))
+    return (Fix(f"{ssh_command(machine)}{shlex.quote(install)}", does), _show_script_output(machine), _again(machine))
 
 
 def _no_release(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     """Return fixes for a missing file on the server of releases: for all hosts, or for this Machine's version."""
-    return (*release_fixes(machine), _said_there(machine))
+    return (*release_fixes(machine), _show_script_output(machine))
 
 
 def _no_artifact(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     version = patch("machine", machine.name, {"spec": {"kubernetes": {"version": "VERSION"}}})
     return (
-        _said_there(machine),
+        _show_script_output(machine),
         Fix(version, "names a version that the mirror, or the project, has"),
         Fix(f"{PLUGIN} install --artifact-mirror URL", "names another mirror for all Machines"),
     )
@@ -275,7 +283,11 @@ def _no_image(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 def _preflight(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     show = f"{ssh_command(machine)}sudo unbounded-agent preflight"
-    return (_said_there(machine), Fix(show, "checks the host again, where the agent is installed"), _again(machine))
+    return (
+        _show_script_output(machine),
+        Fix(show, "checks the host again, where the agent is installed"),
+        _again(machine),
+    )
 
 
 def _token(machine: Machine, _said: Condition) -> tuple[Fix, ...]:

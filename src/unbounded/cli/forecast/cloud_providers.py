@@ -22,7 +22,7 @@ from unbounded.operations.ports import Refusal
 if TYPE_CHECKING:
     from unbounded.machineops.provider import Loss, Provider
 
-LOOKED_AT: Final = 20  # targets for which the cloud is called
+QUERIED_TARGETS: Final = 20  # targets for which the cloud is called
 
 Providers = Mapping[str, "Provider | str"]  # by name; the reason in place of one that is not installed here
 
@@ -42,7 +42,7 @@ def _loaded(name: str) -> Provider | str:
         return str(error)
 
 
-def judged(
+def with_refusals(
     planned: OperationForecast, operation: MachineOperation, facts: ExplainFacts, providers: Providers
 ) -> OperationForecast:
     """Return the plan with what providers reject before they call their clouds, and with notes on missing providers.
@@ -61,12 +61,12 @@ def judged(
 async def with_losses(
     planned: OperationForecast, operation: MachineOperation, facts: ExplainFacts, providers: Providers, api: Api
 ) -> OperationForecast:
-    """Return the plan with the losses by a replacement that the clouds report, for the first LOOKED_AT targets."""
+    """Return the plan with the losses that the clouds report, for the first QUERIED_TARGETS targets."""
     if planned.kind != OperationKind.HOST_REPLACE:
         return planned
-    looked = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:LOOKED_AT]]
+    looked = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:QUERIED_TARGETS]]
     unknown = tuple(f"what {one.machine} would lose: {why}" for one, why in looked if why)
-    targets = (*(one for one, _ in looked), *planned.targets[LOOKED_AT:])
+    targets = (*(one for one, _ in looked), *planned.targets[QUERIED_TARGETS:])
     return replace(planned, targets=targets, unchecked=(*planned.unchecked, *unknown))
 
 
@@ -91,8 +91,8 @@ async def _with_losses(
         one = replace(one, obstacles=(*one.obstacles, obstacle))
     except (Failure, ValueError) as failure:
         return one, str(failure)
-    told = tuple(PlannedLoss(each.field, each.consequence, each.lessens_security) for each in losses)
-    return replace(one, losses=told), ""
+    invocation = tuple(PlannedLoss(each.field, each.consequence, each.lessens_security) for each in losses)
+    return replace(one, losses=invocation), ""
 
 
 def _provider(one: MachineForecast) -> str | None:

@@ -27,7 +27,7 @@ from unbounded.operations.ports import Refusal
 Secrets = Mapping[SecretKeySelector, Secret | None]
 
 
-def passwords(planned: OperationForecast, facts: ExplainFacts) -> tuple[SecretKeySelector, ...]:
+def password_refs(planned: OperationForecast, facts: ExplainFacts) -> tuple[SecretKeySelector, ...]:
     """Return the Secrets with the passwords of the BMCs, each once."""
     machines = (facts.machines[one.machine] for one in planned.targets if _is_of(one, Executor.METALMAN))
     return tuple(dict.fromkeys(map(_reference, machines)))
@@ -39,7 +39,7 @@ def _reference(machine: Machine) -> SecretKeySelector:
     return redfish_of(machine).password_ref
 
 
-def obstructed(
+def with_obstacles(
     planned: OperationForecast, operation: MachineOperation, facts: ExplainFacts, secrets: Secrets
 ) -> OperationForecast:
     """Return the plan with the obstacles on each Machine, and with what was not checked."""
@@ -49,7 +49,7 @@ def obstructed(
         else one
         for one in planned.targets
     )
-    unchecked = (*facts.unread, *_of_secrets(passwords(planned, facts), secrets), *_of_outside(planned))
+    unchecked = (*facts.unread, *_of_secrets(password_refs(planned, facts), secrets), *_unobservable(planned))
     return replace(planned, targets=targets, unchecked=unchecked)
 
 
@@ -92,15 +92,15 @@ def _of_boot(machine: Machine, facts: ExplainFacts) -> Iterator[Obstacle]:
 
     ready = condition(machine, ConditionType.NETBOOT_IMAGE_READY)
     if ready is None:
-        yield _nobody_serves(machine, facts)
+        yield _not_served(machine, facts)
     elif not is_image_ready(ReplaceState(WAITING_IMAGE, "", machine, None, None)):
-        yield _told(machine, ready)
+        yield _condition_obstacle(machine, ready)
     served = condition(machine, ConditionType.NETBOOT_SERVED)
     if served is not None and served.status != ConditionStatus.TRUE:
-        yield _told(machine, served)
+        yield _condition_obstacle(machine, served)
 
 
-def _nobody_serves(machine: Machine, facts: ExplainFacts) -> Obstacle:
+def _not_served(machine: Machine, facts: ExplainFacts) -> Obstacle:
     fix = Fix("unbounded up --pxe-interface NAME", "serves them; with the other flags that it runs with")
     if not facts.embedded:
         fix = Fix(f"{PLUGIN} site deploy-pxe --site {machine.site or 'SITE'}", "has one that serves them in the site")
@@ -112,14 +112,14 @@ def _nobody_serves(machine: Machine, facts: ExplainFacts) -> Obstacle:
     )
 
 
-def _told(machine: Machine, said: Condition) -> Obstacle:
-    row = next((row for row in TABLE if row.fits(said)), None)
-    seen, now = said.observed_generation, machine.metadata.generation
-    of_old = f", of an earlier spec (generation {seen} of {now})" if said.status == ConditionStatus.TRUE else ""
+def _condition_obstacle(machine: Machine, condition: Condition) -> Obstacle:
+    row = next((row for row in TABLE if row.fits(condition)), None)
+    seen, now = condition.observed_generation, machine.metadata.generation
+    of_old = f", of an earlier spec (generation {seen} of {now})" if condition.status == ConditionStatus.TRUE else ""
     return Obstacle(
         f"machine/{machine.name}",
-        f"condition {said.type}={said.status} ({said.reason}){of_old}: {said.message}",
-        fixes=() if row is None else row.fixes(machine, said),
+        f"condition {condition.type}={condition.status} ({condition.reason}){of_old}: {condition.message}",
+        fixes=() if row is None else row.fixes(machine, condition),
     )
 
 
@@ -130,7 +130,7 @@ def _of_secrets(wanted: Sequence[SecretKeySelector], secrets: Secrets) -> Iterat
         yield f"whether metalman may read Secrets in namespace {namespace}, as it may in {NAMESPACE}"
 
 
-def _of_outside(planned: OperationForecast) -> Iterator[str]:
+def _unobservable(planned: OperationForecast) -> Iterator[str]:
     """Yield facts that are in no API object."""
     if any(_is_of(one, Executor.METALMAN) for one in planned.targets):
         yield "whether the BMC answers, takes the password and shows the certificate that is trusted"

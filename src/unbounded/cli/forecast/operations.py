@@ -57,7 +57,7 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         max_failures=operation.spec.max_failures,
     )
     if operation.spec.machine_ref is not None:
-        targets: tuple[MachineForecast, ...] = (_outlook(operation, facts),)
+        targets: tuple[MachineForecast, ...] = (_forecast_target(operation, facts),)
     else:
         found = snapshot(operation, tuple(facts.machines.values()))
         if isinstance(found, Refused):
@@ -69,7 +69,7 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         planned,
         targets=targets,
         stages=() if procedure is None else stages(procedure),
-        loses=tuple(_lost(kind, targets, pods)),
+        loses=tuple(_losses(kind, targets, pods)),
     )
 
 
@@ -77,11 +77,11 @@ def _waves(parent: MachineOperation, machines: Sequence[str], facts: ExplainFact
     """Return the targets in the order of their starts, in waves of the concurrency limit."""
     limit = parent.spec.max_concurrent
     children = (decoded(child_manifest(parent, machine)) for machine in machines)
-    outlooks = (_outlook(child, facts) for child in children)
+    outlooks = (_forecast_target(child, facts) for child in children)
     return tuple(replace(one, wave=number // limit + 1) for number, one in enumerate(outlooks))
 
 
-def _outlook(operation: MachineOperation, facts: ExplainFacts) -> MachineForecast:
+def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> MachineForecast:
     """Return the verdict of the supervisor and the gates on one Machine's operation."""
     name = operation.spec.machine_ref or ""
     machine = facts.machines.get(name)
@@ -94,7 +94,7 @@ def _outlook(operation: MachineOperation, facts: ExplainFacts) -> MachineForecas
         return replace(found, refused=f"{decided.reason}: {decided.text}")
     if not isinstance(decided, Say):
         return found
-    return replace(found, held=_held(operation, decided, facts))
+    return replace(found, held=_blockers(operation, decided, facts))
 
 
 def _executor(operation: MachineOperation, machine: Machine | None) -> str:
@@ -103,17 +103,17 @@ def _executor(operation: MachineOperation, machine: Machine | None) -> str:
     return executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
 
 
-def _held(operation: MachineOperation, decided: Say, facts: ExplainFacts) -> tuple[ExplainLink, ...]:
+def _blockers(operation: MachineOperation, decided: Say, facts: ExplainFacts) -> tuple[ExplainLink, ...]:
     """Return the blockers of an operation; none if it waits only for the claim of a live executor."""
     known = replace(facts, operations={**facts.operations, operation.name: operation})
     first, *others = chain(known, LinkSubject(Topic.OPERATION, operation.name))
     links = (replace(first, since=""), *others)
     if decided.reason not in (reasons.WAITING_FOR_EXECUTOR, reasons.PROVIDER_NOT_SERVED):
         return links
-    return () if is_there(decided.held_by or "", facts) else tuple(others)
+    return () if is_alive(decided.held_by or "", facts) else tuple(others)
 
 
-def is_there(executor: str, facts: ExplainFacts) -> bool:
+def is_alive(executor: str, facts: ExplainFacts) -> bool:
     """Return whether an executor is alive, as far as that can be observed."""
     kind, _, machine = executor.partition("/")
     if kind != Executor.AGENT:
@@ -141,7 +141,7 @@ def stages(procedure: Procedure) -> tuple[StageLine, ...]:
     )
 
 
-def _lost(kind: OperationKind, targets: Sequence[MachineForecast], pods: Mapping[str, int]) -> list[str]:
+def _losses(kind: OperationKind, targets: Sequence[MachineForecast], pods: Mapping[str, int]) -> list[str]:
     """Return what is lost on each Machine of the operation."""
     words = LOSES.get(kind)
     if words is None:

@@ -36,7 +36,7 @@ def merged(old: Any, change: Raw) -> dict[str, Any]:
     return new
 
 
-def counted(patch: IntentPatch, before: Raw) -> Due | None:
+def counter_request(patch: IntentPatch, before: Raw) -> Due | None:
     """Return the operation that a raised counter requests; None where the patch raises none."""
     if patch.kind.plural != MACHINES.plural or "operations" not in (patch.body.get("spec") or {}):
         return None
@@ -69,7 +69,7 @@ def _of_pause(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[
     if (was is None) == (will is None):
         return
     waiting = [one for one in facts.on(after.name) if not one.terminal]
-    yield from _pause_words(waiting, held=will is not None)
+    yield from _pause_text(waiting, held=will is not None)
     if will is None and (gate := paused(after, facts.pause)) is not None:
         yield f"nothing starts all the same: {gate.text}"
 
@@ -77,10 +77,10 @@ def _of_pause(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[
 def _of_pause_of_all(after: ConfigMap, facts: ExplainFacts) -> Iterator[str]:
     waiting = [one for one in facts.operations.values() if not one.terminal]
     nobody = msgspec.convert({"metadata": {"name": ""}}, Machine)
-    yield from _pause_words(waiting, held=paused(nobody, after) is not None)
+    yield from _pause_text(waiting, held=paused(nobody, after) is not None)
 
 
-def _pause_words(waiting: list[MachineOperation], *, held: bool) -> Iterator[str]:
+def _pause_text(waiting: list[MachineOperation], *, held: bool) -> Iterator[str]:
     unclaimed = ", ".join(sorted(one.name for one in waiting if not one.claimed))
     running = ", ".join(sorted(one.name for one in waiting if one.claimed))
     if held:

@@ -111,7 +111,7 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         return
     if one.held:
         yield f"{head}: would wait"
-        yield from (f"     {_held(link)}" for link in one.held)
+        yield from (f"     {_blocker_text(link)}" for link in one.held)
         yield from _tries(one.held[-1].fixes, program)
     else:
         yield f"{head}: starts as soon as it is its turn"
@@ -128,7 +128,7 @@ def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:
     yield from (f"     {_TRY}{with_program(fix, program).command}" for fix in fixes[:1])
 
 
-def _held(link: ExplainLink) -> str:
+def _blocker_text(link: ExplainLink) -> str:
     return f"{link.about} {link.what}"
 
 

@@ -16,11 +16,11 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.forecast import render
-from unbounded.cli.forecast.cloud_providers import judged, providers_of, with_losses
+from unbounded.cli.forecast.cloud_providers import providers_of, with_losses, with_refusals
 from unbounded.cli.forecast.model import PlannedChange
-from unbounded.cli.forecast.obstacles import obstructed, passwords
+from unbounded.cli.forecast.obstacles import password_refs, with_obstacles
 from unbounded.cli.forecast.operations import LOSES, decoded, forecast
-from unbounded.cli.forecast.patch_effects import counted, effects
+from unbounded.cli.forecast.patch_effects import counter_request, effects
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
 from unbounded.cli.plugin.intents import kind_of
 from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
@@ -37,7 +37,7 @@ PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)
 async def run(session: CommandSession) -> int:
     """Run `plan COMMAND…`; the exit status is FAILED if a change would be rejected."""
     inner, intend = _inner(session)
-    async with open_api(inner.told) as api:
+    async with open_api(inner.invocation) as api:
         planned = replace(inner, api=api)
         intent = await intend(planned)
         changes = await changes_of(planned, intent)
@@ -60,21 +60,23 @@ def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
     Raises:
         CliError: the command has no intent.
     """
-    told = session.told
+    invocation = session.invocation
     known = [command for command in commands() if command.intend]
-    found = find(commands(), told.args.command)
+    found = find(commands(), invocation.args.command)
     if not isinstance(found, CommandMatch) or not found.command.intend:
         there = ", ".join(" ".join(command.path) for command in known)
         raise CliError(
-            f"there is nothing to plan about {' '.join(told.args.command) or 'no command'}",
+            f"there is nothing to plan about {' '.join(invocation.args.command) or 'no command'}",
             next_step=f"what can be planned: {there}",
             status=USAGE,
         )
-    args = arguments_of(found.command, found.words, program=f"{told.program} plan")
+    args = arguments_of(found.command, found.words, program=f"{invocation.program} plan")
     for name in ("kubeconfig", "context", "as_user", "as_groups", "as_uid", "output", "no_color"):
-        setattr(args, name, getattr(args, name, None) or getattr(told.args, name))
-    told = replace(told, args=args)
-    return CommandSession(told, session.api, printer_for(told)), cast("Intend", loaded(found.command.intend))
+        setattr(args, name, getattr(args, name, None) or getattr(invocation.args, name))
+    invocation = replace(invocation, args=args)
+    return CommandSession(invocation, session.api, printer_for(invocation)), cast(
+        "Intend", loaded(found.command.intend)
+    )
 
 
 async def changes_of(session: CommandSession, intent: Intent) -> list[PlannedChange]:
@@ -86,7 +88,7 @@ async def changes_of(session: CommandSession, intent: Intent) -> list[PlannedCha
 async def _of_create(session: CommandSession, manifest: Raw) -> PlannedChange:
     kind = kind_of(manifest)
     what = f"create {full_name(kind, manifest['metadata']['name'])}"
-    change = PlannedChange(what, server=await _asked(session.api.create(kind, manifest, dry_run=True)))
+    change = PlannedChange(what, server=await _rejection(session.api.create(kind, manifest, dry_run=True)))
     if kind.plural != MACHINE_OPERATIONS.plural:
         return change
     return await _with_operation(session.api, change, manifest)
@@ -96,10 +98,10 @@ async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str
     operation = decoded(manifest)
     facts = await _facts_of(api, operation)
     planned = forecast(operation, facts, await _pods(api, operation, facts))
-    secrets = await _secrets(api, passwords(planned, facts))
-    planned = obstructed(planned, operation, facts, secrets)
+    secrets = await _secrets(api, password_refs(planned, facts))
+    planned = with_obstacles(planned, operation, facts, secrets)
     providers = await providers_of(planned)
-    planned = judged(planned, operation, facts, providers)
+    planned = with_refusals(planned, operation, facts, providers)
     return replace(change, operation=await with_losses(planned, operation, facts, providers, api))
 
 
@@ -123,15 +125,15 @@ async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChang
         subresource="status" if patch.status else "",
         dry_run=True,
     )
-    change = PlannedChange(f"patch {full_name(kind, patch.name)}: {patch.verb}", server=await _asked(dry))
+    change = PlannedChange(f"patch {full_name(kind, patch.name)}: {patch.verb}", server=await _rejection(dry))
     facts = await _facts_of_patch(api, patch)
-    asked = counted(patch, before)
+    due_operation = counter_request(patch, before)
     change = replace(change, effects=effects(patch, before, facts))
-    if asked is None:
+    if due_operation is None:
         return change
     machine = await api.get(MACHINES, patch.name)
-    words = (*change.effects, f"its metalman makes {asked.kind} {asked.name}")
-    return await _with_operation(api, replace(change, effects=words), asked.manifest(machine))
+    words = (*change.effects, f"its metalman makes {due_operation.kind} {due_operation.name}")
+    return await _with_operation(api, replace(change, effects=words), due_operation.manifest(machine))
 
 
 async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:
@@ -145,7 +147,7 @@ async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:
     return ExplainFacts(operations={one.name: one for one in operations.items})
 
 
-async def _asked(dry: Any) -> str:
+async def _rejection(dry: Any) -> str:
     """Return the server's rejection of a write; empty where the server accepts it."""
     try:
         await dry
@@ -190,14 +192,14 @@ async def _secrets(api: Api, wanted: Sequence[SecretKeySelector]) -> Mapping[Sec
 
 def output(session: CommandSession, changes: list[PlannedChange]) -> None:
     """Print the plan in the format of -o."""
-    match getattr(session.told.args, "output", ""):
+    match getattr(session.invocation.args, "output", ""):
         case "json":
-            session.told.out.write(json.dumps(render.plain(changes), indent=4, ensure_ascii=False) + "\n")
+            session.invocation.out.write(json.dumps(render.plain(changes), indent=4, ensure_ascii=False) + "\n")
         case "yaml":
-            session.told.out.write(as_yaml(render.plain(changes)))
+            session.invocation.out.write(as_yaml(render.plain(changes)))
         case "name":
-            session.told.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
+            session.invocation.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
         case form:
-            told = session.told
-            shown = render.lines(changes, told.program, wide=form == "wide", style=told.style)
-            told.out.write("\n".join(shown) + "\n")
+            invocation = session.invocation
+            shown = render.lines(changes, invocation.program, wide=form == "wide", style=invocation.style)
+            invocation.out.write("\n".join(shown) + "\n")

@@ -72,6 +72,6 @@ async def _install(api: Api, manifest: dict[str, Any]) -> None:
     try:
         await api.create(kind, manifest)
     except AlreadyExists:
-        said = {key: value for key, value in manifest.items() if key not in {"apiVersion", "kind", "metadata"}}
-        if said:
-            await api.patch(kind, meta["name"], said, namespace=meta.get("namespace", ""))
+        values = {key: value for key, value in manifest.items() if key not in {"apiVersion", "kind", "metadata"}}
+        if values:
+            await api.patch(kind, meta["name"], values, namespace=meta.get("namespace", ""))

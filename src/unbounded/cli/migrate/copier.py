@@ -41,7 +41,7 @@ async def read_objects(api: Api) -> ServerObjects:
     return ServerObjects.of(found)
 
 
-async def copy(source: ServerObjects, target: Api, migration: str, tell: Report) -> None:
+async def copy(source: ServerObjects, target: Api, migration: str, report: Report) -> None:
     """Write copies until the copy is complete.
 
     Raises:
@@ -55,7 +55,7 @@ async def copy(source: ServerObjects, target: Api, migration: str, tell: Report)
         done = await _perform(target, writes)
         wrote += done
         vain = 0 if done else vain + 1
-        tell(f"{wrote} writes")
+        report(f"{wrote} writes")
         if not done:
             await asyncio.sleep(_PAUSE_S)
         elif any(isinstance(one, CreateCopy) and one.queued for one in writes):
@@ -97,33 +97,33 @@ def _shown(write: Write) -> str:
     return f"{write.kind.kind} {write.name}"
 
 
-async def delete_copies(api: Api, migration: str, tell: Report) -> None:
+async def delete_copies(api: Api, migration: str, report: Report) -> None:
     """Delete the copies of a migration, except namespaces and definitions, which others may use by now."""
     made = [one for one in (await read_objects(api)).found.values() if one.origin[0] == migration]
     gone = [one for one in made if one.kind.kind not in {NAMESPACES.kind, CRDS.kind}]
     free = asyncio.Semaphore(AT_ONCE)
 
-    async def one(there: StoredObject) -> None:
+    async def one(existing: StoredObject) -> None:
         async with free:
-            await _delete(api, there)
+            await _delete(api, existing)
 
     order = {kind: place for place, kind in enumerate(COPIED)}
     for place in sorted({order.get(one.kind, len(order)) for one in gone}, reverse=True):  # owned objects first
-        await gather(one(there) for there in gone if order.get(there.kind, len(order)) == place)
-    tell(f"{len(gone)} copies deleted")
+        await gather(one(existing) for existing in gone if order.get(existing.kind, len(order)) == place)
+    report(f"{len(gone)} copies deleted")
 
 
-async def _delete(api: Api, there: StoredObject) -> None:
+async def _delete(api: Api, existing: StoredObject) -> None:
     """Delete one copy. No controller there acts on its finalizers, and a policy protects configurations in use."""
     try:
-        if there.body["metadata"].get("finalizers"):
-            await _patch(api, there, {"metadata": {"uid": there.uid, "finalizers": None}})
-        if there.kind in _HELD_IN_USE and (there.body.get("status") or {}).get("conditions"):
-            await _patch(api, there, {"metadata": {"uid": there.uid}, "status": {"conditions": None}}, "status")
-        await api.delete(there.kind, there.name, namespace=there.namespace, uid=there.uid)
+        if existing.body["metadata"].get("finalizers"):
+            await _patch(api, existing, {"metadata": {"uid": existing.uid, "finalizers": None}})
+        if existing.kind in _HELD_IN_USE and (existing.body.get("status") or {}).get("conditions"):
+            await _patch(api, existing, {"metadata": {"uid": existing.uid}, "status": {"conditions": None}}, "status")
+        await api.delete(existing.kind, existing.name, namespace=existing.namespace, uid=existing.uid)
     except NotFound:
         return
 
 
-async def _patch(api: Api, there: StoredObject, body: Raw, subresource: str = "") -> None:
-    await api.patch(there.kind, there.name, body, namespace=there.namespace, subresource=subresource)
+async def _patch(api: Api, existing: StoredObject, body: Raw, subresource: str = "") -> None:
+    await api.patch(existing.kind, existing.name, body, namespace=existing.namespace, subresource=subresource)

@@ -1,6 +1,6 @@
 """Plan of a copy of one server's objects to another: pure, from the objects of both.
 
-A plan contains the next writes, not all of them. `copying` performs them, reads both sides and plans again until
+A plan contains the next writes, not all of them. `copier` performs them, reads both sides and plans again until
 nothing is left. So an interrupted copy resumes by itself, and the empty last plan verifies the copy.
 """
 
@@ -182,31 +182,31 @@ Write = CreateCopy | PatchCopy
 def uid_map(source: ServerObjects, target: ServerObjects, migration: str) -> dict[str, str]:
     """Return the target's UID of each UID of the source that has one: a copy carries it, others are paired by name."""
     return {
-        one.uid: there.uid
+        one.uid: existing.uid
         for one in source.found.values()
-        if (there := target.found.get(one.ref)) is not None and _is_the_same(one, there, migration)
+        if (existing := target.found.get(one.ref)) is not None and _is_the_same(one, existing, migration)
     }
 
 
 def clashes(source: ServerObjects, target: ServerObjects, migration: str) -> tuple[StoredObject, ...]:
     """Return other objects on the target with the names of objects to copy."""
     return tuple(
-        there
+        existing
         for one in source.copied
-        if (there := target.found.get(one.ref)) is not None and not _is_the_same(one, there, migration)
+        if (existing := target.found.get(one.ref)) is not None and not _is_the_same(one, existing, migration)
     )
 
 
-def _is_the_same(one: StoredObject, there: StoredObject, migration: str) -> bool:
+def _is_the_same(one: StoredObject, existing: StoredObject, migration: str) -> bool:
     """Return whether the target's object is a copy of this one, or makes a copy unnecessary.
 
     A Machine, Node or Secret of other origin is never the same one, even with equal contents.
     """
-    if there.origin[0] == migration:
-        return there.origin[1] == one.uid
+    if existing.origin[0] == migration:
+        return existing.origin[1] == one.uid
     if one.kind.group == GROUP or one.kind.kind in _UNIQUE:
         return False
-    return one.kind.kind == "Namespace" or is_of_the_server(one.kind, one.body) or _content(one) == _content(there)
+    return one.kind.kind == "Namespace" or is_of_the_server(one.kind, one.body) or _content(one) == _content(existing)
 
 
 def _content(one: StoredObject) -> Raw:
@@ -230,11 +230,11 @@ def next_writes(source: ServerObjects, target: ServerObjects, migration: str) ->
         first_of_others = frozenset(source.queue.values())
         return tuple(CreateCopy(one.kind, _created(one, uids, migration), one.uid in first_of_others) for one in ready)
     pairs = [
-        (one, there)
+        (one, existing)
         for one in source.copied
-        if (there := target.found.get(one.ref)) is not None and there.origin[0] == migration
+        if (existing := target.found.get(one.ref)) is not None and existing.origin[0] == migration
     ]
-    versions = {one.version: there.version for one, there in pairs if one.kind.kind == SECRETS.kind}
+    versions = {one.version: existing.version for one, existing in pairs if one.kind.kind == SECRETS.kind}
     return tuple(_statuses(pairs, uids, versions)) or tuple(_counters(pairs))
 
 
@@ -249,7 +249,7 @@ def _needs(one: StoredObject, source: ServerObjects) -> set[str]:
         source.found.get(ObjectRef("", NAMESPACES.plural, "", one.namespace)),
         source.found.get(ObjectRef(CRDS.group, CRDS.plural, "", f"{one.kind.plural}.{one.kind.group}")),
     )
-    named |= {there.uid for there in place if there is not None}
+    named |= {existing.uid for existing in place if existing is not None}
     if one.uid in source.queue:
         named.add(source.queue[one.uid])
     return (named & source.copied_uids) - {one.uid}
@@ -277,22 +277,22 @@ def _created(one: StoredObject, uids: Mapping[str, str], migration: str) -> Raw:
 def _statuses(
     pairs: Iterable[tuple[StoredObject, StoredObject]], uids: Mapping[str, str], versions: Mapping[str, str]
 ) -> Iterator[PatchCopy]:
-    for one, there in pairs:
+    for one, existing in pairs:
         status = one.body.get("status")
         if not status or one.kind not in WITH_STATUS:
             continue
-        if one.kind.kind == NODES.kind and (there.body.get("status") or {}).get("conditions"):
+        if one.kind.kind == NODES.kind and (existing.body.get("status") or {}).get("conditions"):
             continue  # they are kubelet's, or those of a controller there
-        wanted = _status(one, there, translated(status, uids), versions)
-        if not _holds(there.body.get("status"), wanted):
-            yield _patch(there, {"status": wanted}, "status")
+        desired = _status(one, existing, translated(status, uids), versions)
+        if not _contains(existing.body.get("status"), desired):
+            yield _patch(existing, {"status": desired}, "status")
 
 
-def _status(one: StoredObject, there: StoredObject, status: Raw, versions: Mapping[str, str]) -> Raw:
+def _status(one: StoredObject, existing: StoredObject, status: Raw, versions: Mapping[str, str]) -> Raw:
     if one.kind.kind in _NO_GENERATIONS:
         return status
-    later = 1 if _lacks_counters(one, there) else 0
-    generations = {one.generation: there.generation + later}
+    later = 1 if _lacks_counters(one, existing) else 0
+    generations = {one.generation: existing.generation + later}
     if one.kind.kind != MACHINES.kind:
         return dict(regenerated(status, generations))
     lasting = msgspec.convert(one.body, Machine).lasting_uid
@@ -300,26 +300,32 @@ def _status(one: StoredObject, there: StoredObject, status: Raw, versions: Mappi
 
 
 def _counters(pairs: Iterable[tuple[StoredObject, StoredObject]]) -> Iterator[PatchCopy]:
-    for one, there in pairs:
-        if _lacks_counters(one, there):
-            yield _patch(there, {"spec": {_COUNTERS: one.body["spec"][_COUNTERS]}})
+    for one, existing in pairs:
+        if _lacks_counters(one, existing):
+            yield _patch(existing, {"spec": {_COUNTERS: one.body["spec"][_COUNTERS]}})
 
 
-def _lacks_counters(one: StoredObject, there: StoredObject) -> bool:
-    return one.kind.kind == MACHINES.kind and _COUNTERS in one.body["spec"] and _COUNTERS not in there.body["spec"]
+def _lacks_counters(one: StoredObject, existing: StoredObject) -> bool:
+    return one.kind.kind == MACHINES.kind and _COUNTERS in one.body["spec"] and _COUNTERS not in existing.body["spec"]
 
 
-def _patch(there: StoredObject, body: Raw, subresource: str = "") -> PatchCopy:
-    guarded = body | {"metadata": {"resourceVersion": there.version}}
-    return PatchCopy(there.kind, there.name, there.namespace, guarded, subresource)
+def _patch(existing: StoredObject, body: Raw, subresource: str = "") -> PatchCopy:
+    guarded = body | {"metadata": {"resourceVersion": existing.version}}
+    return PatchCopy(existing.kind, existing.name, existing.namespace, guarded, subresource)
 
 
-def _holds(there: Any, wanted: Any) -> bool:
+def _contains(existing: Any, desired: Any) -> bool:
     """Return whether a JSON value contains another one."""
-    match wanted:
+    match desired:
         case dict():
-            return isinstance(there, dict) and all(_holds(there.get(key), value) for key, value in wanted.items())
+            return isinstance(existing, dict) and all(
+                _contains(existing.get(key), value) for key, value in desired.items()
+            )
         case list():
-            pairs = zip(there, wanted, strict=True) if isinstance(there, list) and len(there) == len(wanted) else None
-            return pairs is not None and all(_holds(*pair) for pair in pairs)
-    return bool(there == wanted)
+            pairs = (
+                zip(existing, desired, strict=True)
+                if isinstance(existing, list) and len(existing) == len(desired)
+                else None
+            )
+            return pairs is not None and all(_contains(*pair) for pair in pairs)
+    return bool(existing == desired)

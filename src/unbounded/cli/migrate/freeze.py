@@ -63,10 +63,10 @@ BINDING: Final[Mapping[str, Any]] = {
 async def pause_of(api: Api) -> str | None:
     """Return the value of the pause annotation for all operations; None where they are not paused."""
     try:
-        there = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+        existing = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
     except NotFound:
         return None
-    return there.metadata.annotations.get(ANNOTATION_PAUSED)
+    return existing.metadata.annotations.get(ANNOTATION_PAUSED)
 
 
 async def set_pause(api: Api, value: str | None) -> None:

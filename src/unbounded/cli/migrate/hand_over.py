@@ -35,27 +35,27 @@ _SIGNERS: Final[Mapping[str, tuple[str, JoinPurpose]]] = {
 }
 
 
-async def hand_over(source: MigrationSource, target: MigrationTarget, tell: Report) -> None:
+async def hand_over(source: MigrationSource, target: MigrationTarget, report: Report) -> None:
     """Serve agents until the last one has followed, or until cancelled."""
-    access, told = await target.access(), ""
+    access, reported = await target.access(), ""
     while True:
         try:
-            behind = await _behind(source.api, target.api, access)
-            if (words := _behind_words(behind)) != told:
-                told = words
-                tell(words)
+            behind = await _pending_machines(source.api, target.api, access)
+            if (words := _pending_text(behind)) != reported:
+                reported = words
+                report(words)
             if not behind:
                 return
             await _announce(source.api, target.api, access, list(behind))
             await relay(source.api, target.api)
         except Failure as error:
-            if str(error) != told:
-                told = str(error)
-                tell(f"agents wait: {error}")
+            if str(error) != reported:
+                reported = str(error)
+                report(f"agents wait: {error}")
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _behind_words(behind: Mapping[str, str]) -> str:
+def _pending_text(behind: Mapping[str, str]) -> str:
     if not behind:
         return "all agents have followed: this data is not needed any more"
     more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
@@ -64,19 +64,21 @@ def _behind_words(behind: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-async def _behind(here: Api, there: Api, access: ClusterAccess) -> dict[str, str]:
+async def _pending_machines(here: Api, existing: Api, access: ClusterAccess) -> dict[str, str]:
     """Return the Machines whose agents use another API server than the target, each with the reason that its agent
     reports.
 
     Machines that were deleted on the target have no agent to wait for.
     """
-    agents = {one.name: _pending(one) for one in (await here.list(MACHINES)).items if one.status.agent is not None}
+    agents = {
+        one.name: _pending_reason(one) for one in (await here.list(MACHINES)).items if one.status.agent is not None
+    }
     used = (access.server, fingerprint(access.ca_pem))
-    behind = (one.name for one in (await there.list(MACHINES)).items if one.name in agents and _used(one) != used)
+    behind = (one.name for one in (await existing.list(MACHINES)).items if one.name in agents and _used(one) != used)
     return {name: agents[name] for name in sorted(behind)}
 
 
-def _pending(machine: Machine) -> str:
+def _pending_reason(machine: Machine) -> str:
     """Return why an agent does not follow; empty where it reports no reason."""
     current = ConditionType.CLUSTER_ACCESS_CURRENT
     found = (one for one in machine.status.conditions if one.type == current and one.status == "False")
@@ -88,10 +90,10 @@ def _used(machine: Machine) -> tuple[str | None, str | None]:
     return (agent.api_server, agent.cluster_ca) if agent is not None else (None, None)
 
 
-async def _announce(here: Api, there: Api, access: ClusterAccess, names: list[str]) -> None:
+async def _announce(here: Api, existing: Api, access: ClusterAccess, names: list[str]) -> None:
     """Set the successor on each Machine whose agent has to follow."""
-    machines = {one.name: one.metadata.uid for one in (await there.list(MACHINES)).items}
-    nodes = {one.metadata.name: one.metadata.uid for one in (await there.list(NODES)).items}
+    machines = {one.name: one.metadata.uid for one in (await existing.list(MACHINES)).items}
+    nodes = {one.metadata.name: one.metadata.uid for one in (await existing.list(NODES)).items}
     before = {one.name: one.metadata.annotations.get(ANNOTATION_SUCCESSOR) for one in (await here.list(MACHINES)).items}
     free = asyncio.Semaphore(AT_ONCE)
 
@@ -111,7 +113,7 @@ async def _announce(here: Api, there: Api, access: ClusterAccess, names: list[st
     await gather(one(name) for name in names if name in before)
 
 
-async def relay(here: Api, there: Api) -> None:
+async def relay(here: Api, existing: Api) -> None:
     """Relay the certificate requests that agents make on the source to the target, and the certificates back."""
     requests = (await here.list(CERTIFICATE_REQUESTS)).items
     open_ones = [one for one in requests if one.spec.signer_name in _SIGNERS and not _is_done(one)]
@@ -119,7 +121,7 @@ async def relay(here: Api, there: Api) -> None:
 
     async def one(request: CertificateRequest) -> None:
         async with free:
-            await _relay(here, there, request)
+            await _relay(here, existing, request)
 
     await gather(one(request) for request in open_ones)
 
@@ -140,24 +142,24 @@ def unfit(request: CertificateRequest) -> str:
     return "" if named == asker.machine else f"{request.spec.username} asks for a certificate of {named}"
 
 
-async def _relay(here: Api, there: Api, request: CertificateRequest) -> None:
+async def _relay(here: Api, existing: Api, request: CertificateRequest) -> None:
     if why := unfit(request):
         await _decide(here, request.name, "Denied", why)
         return
     signer, _ = _SIGNERS[request.spec.signer_name]
-    wanted = {"request": request.spec.request, "signerName": signer, "usages": list(request.spec.usages)}
+    desired = {"request": request.spec.request, "signerName": signer, "usages": list(request.spec.usages)}
     try:
-        asked = await there.create(CERTIFICATE_REQUESTS, {"metadata": {"name": request.name}, "spec": wanted})
+        response = await existing.create(CERTIFICATE_REQUESTS, {"metadata": {"name": request.name}, "spec": desired})
     except AlreadyExists:
-        asked = await there.get(CERTIFICATE_REQUESTS, request.name)
-        if asked.spec.request != request.spec.request or asked.spec.signer_name != signer:
+        response = await existing.get(CERTIFICATE_REQUESTS, request.name)
+        if response.spec.request != request.spec.request or response.spec.signer_name != signer:
             await _decide(here, request.name, "Denied", "the target has another request of this name")
             return
-    if not is_decided(asked):
+    if not is_decided(response):
         await _decide(
-            there, request.name, "Approved", "an agent asked for it with its certificate of the server before"
+            existing, request.name, "Approved", "an agent asked for it with its certificate of the server before"
         )
-    certificate = asked.status.certificate
+    certificate = response.status.certificate
     if not certificate:
         return  # the next round finds it
     await _decide(here, request.name, "Approved", "the target has signed it")

@@ -39,12 +39,12 @@ def _is_controllers(lease: Lease) -> bool:
 
 async def leaders(api: Api, migration: str) -> tuple[str, ...]:
     """Return the Leases that controllers hold now, each with its holder, as text; watches each for its duration."""
-    held = [one for one in await _leases(api) if _is_held(one, migration)]
+    held = [one for one in await _leases(api) if _is_held_by_others(one, migration)]
     versions = {one.metadata.name: one.metadata.resource_version for one in held if not _is_migrations(one)}
     if versions:
         durations = (one.spec.lease_duration_seconds or _USUAL_S for one in held if not _is_migrations(one))
         await asyncio.sleep(max(durations) + _SLACK_S)
-        held = [one for one in await _leases(api) if _is_held(one, migration)]
+        held = [one for one in await _leases(api) if _is_held_by_others(one, migration)]
     return tuple(
         f"Lease {NAMESPACE}/{one.metadata.name}, held by {one.spec.holder_identity}"
         for one in held
@@ -57,7 +57,7 @@ def _is_migrations(lease: Lease) -> bool:
     return (lease.spec.holder_identity or "").startswith(HOLDER)
 
 
-def _is_held(lease: Lease, migration: str) -> bool:
+def _is_held_by_others(lease: Lease, migration: str) -> bool:
     return (lease.spec.holder_identity or "") not in ("", HOLDER + migration)
 
 
@@ -65,28 +65,28 @@ async def _leases(api: Api) -> Iterator[Lease]:
     return (one for one in (await api.list(LEASES, namespace=NAMESPACE)).items if _is_controllers(one))
 
 
-async def hold(api: Api, names: Iterable[str], migration: str) -> None:
+async def acquire_leases(api: Api, names: Iterable[str], migration: str) -> None:
     """Acquire these Leases, and all other existing Leases of controllers.
 
     Raises:
         Rejected: a controller leads.
     """
-    if there := await leaders(api, migration):
-        raise Rejected(leaders_message(there))
+    if existing := await leaders(api, migration):
+        raise Rejected(leaders_message(existing))
     known = {one.metadata.name: one for one in await _leases(api)}
     for name in sorted({*names, *known}):
-        await _take(api, name, known.get(name), HOLDER + migration)
+        await _acquire(api, name, known.get(name), HOLDER + migration)
 
 
-def leaders_message(there: Iterable[str]) -> str:
+def leaders_message(existing: Iterable[str]) -> str:
     return (
-        f"the target's control plane is at work ({'; '.join(there)}): scale the Deployments of machina-controller,"
+        f"the target's control plane is at work ({'; '.join(existing)}): scale the Deployments of machina-controller,"
         f" machine-ops-controller and metalman-controller in {NAMESPACE} to 0 until the hand-over, and finish or take"
         " back any other migration"
     )
 
 
-async def _take(api: Api, name: str, known: Lease | None, holder: str) -> None:
+async def _acquire(api: Api, name: str, known: Lease | None, holder: str) -> None:
     """Acquire one Lease. Raises Stale: a controller wrote it meanwhile."""
     at = rfc3339(utc_now(), micro=True)
     spec: dict[str, Any] = {"holderIdentity": holder, "leaseDurationSeconds": _FOR_S, "renewTime": at}
@@ -105,7 +105,7 @@ async def _take(api: Api, name: str, known: Lease | None, holder: str) -> None:
     await api.patch(LEASES, name, {"metadata": guard, "spec": spec}, namespace=NAMESPACE)
 
 
-async def release(api: Api, migration: str) -> None:
+async def release_leases(api: Api, migration: str) -> None:
     """Release all Leases of the migration."""
     for one in [lease for lease in await _leases(api) if lease.spec.holder_identity == HOLDER + migration]:
         guard = {"resourceVersion": one.metadata.resource_version}

@@ -21,9 +21,9 @@ def obstacles(source: ServerObjects, target: ServerObjects, migration: str) -> t
     """Return the problems that the user has to solve first; nothing where the copy can be made."""
     return (
         *running(source),
-        *_capped([_being_deleted(one) for one in source.copied if "deletionTimestamp" in one.body["metadata"]]),
-        *_capped([_too_large(one) for one in source.copied if _size(one) > LARGEST]),
-        *_capped([_clash(one) for one in clashes(source, target, migration)]),
+        *_limited([_being_deleted(one) for one in source.copied if "deletionTimestamp" in one.body["metadata"]]),
+        *_limited([_too_large(one) for one in source.copied if _size(one) > LARGEST]),
+        *_limited([_clash(one) for one in clashes(source, target, migration)]),
     )
 
 
@@ -31,15 +31,15 @@ def running(source: ServerObjects) -> tuple[str, ...]:
     """Return operations that run on the source, and Machines that are occupied otherwise."""
     operations = source.operations()
     terminal = {one.metadata.uid for one in operations if one.terminal}
-    return _capped(
+    return _limited(
         [
             *(_running(one) for one in operations if one.claimed and not one.terminal),
-            *_held(source.machines(), terminal, {one.metadata.uid for one in operations}),
+            *_locked_machines(source.machines(), terminal, {one.metadata.uid for one in operations}),
         ]
     )
 
 
-def _held(machines: tuple[Machine, ...], terminal: set[str], known: set[str]) -> Iterator[str]:
+def _locked_machines(machines: tuple[Machine, ...], terminal: set[str], known: set[str]) -> Iterator[str]:
     """Yield Machines that are locked without a MachineOperation, which is reported by itself."""
     for machine in machines:
         active = machine.status.active_operation
@@ -71,12 +71,12 @@ def _too_large(one: StoredObject) -> str:
     return f"{one.shown} has {_size(one):,} bytes, and a cluster stores at most {LARGEST:,}: make it smaller"
 
 
-def _clash(there: StoredObject) -> str:
-    remedy = "delete it there, or rename it" if there.kind.kind != SECRETS.kind else "delete it there"
-    return f"{there.shown} is on the target already, and is another one: {remedy}"
+def _clash(existing: StoredObject) -> str:
+    remedy = "delete it there, or rename it" if existing.kind.kind != SECRETS.kind else "delete it there"
+    return f"{existing.shown} is on the target already, and is another one: {remedy}"
 
 
-def _capped(words: list[str]) -> tuple[str, ...]:
+def _limited(words: list[str]) -> tuple[str, ...]:
     more = len(words) - SHOWN
     return (*words[:SHOWN], *([f"… and {more} more of this kind"] if more > 0 else ()))
 

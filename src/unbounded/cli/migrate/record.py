@@ -62,8 +62,8 @@ async def read_record(api: Api, migration: str) -> MigrationRecord | None:
 
 async def open_record(api: Api) -> MigrationRecord | None:
     """Return the record of the one migration that is neither done nor taken back; the Leases exclude a second one."""
-    there = (await api.list(CONFIG_MAPS, namespace=NAMESPACE)).items
-    records = (_of(one) for one in there if one.metadata.name.startswith(_name("")))
+    existing = (await api.list(CONFIG_MAPS, namespace=NAMESPACE)).items
+    records = (_of(one) for one in existing if one.metadata.name.startswith(_name("")))
     return next((one for one in records if one.phase is not MigrationPhase.RESUMED), None)
 
 

@@ -80,10 +80,10 @@ def _agents(plan: MigrationPlan) -> str:
 
 def commands(source: ServerObjects, kubeconfig: str) -> Iterator[str]:
     """Yield the commands that start the controllers on the target, with the source's machina and metalman settings."""
-    given = _told(source, CONFIG_FILE)
+    given = _read_settings(source, CONFIG_FILE)
     flags = "".join(f" {one.flag} {given[one.key]}" for one in SETTINGS if given.get(one.key) and one.key not in _PLACE)
     yield f"kubectl unbounded install --kubeconfig {kubeconfig}{flags}"
-    served = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in _told(source, PXE_FILE).items())
+    served = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in _read_settings(source, PXE_FILE).items())
     for site in sorted({one.site for one in source.machines() if one.spec.pxe is not None and one.site}):
         yield f"kubectl unbounded site deploy-pxe --site {site} --kubeconfig {kubeconfig}{served}"
 
@@ -91,9 +91,9 @@ def commands(source: ServerObjects, kubeconfig: str) -> Iterator[str]:
 _PLACE: Final = frozenset({"apiServerEndpoint", "clusterDns"})  # settings of the source's own network
 
 
-def _told(source: ServerObjects, key: str) -> Raw:
-    there = source.found.get(ObjectRef("", CONFIG_MAPS.plural, NAMESPACE, components.NAME))
-    text = "" if there is None else (there.body.get("data") or {}).get(key, "")
+def _read_settings(source: ServerObjects, key: str) -> Raw:
+    existing = source.found.get(ObjectRef("", CONFIG_MAPS.plural, NAMESPACE, components.NAME))
+    text = "" if existing is None else (existing.body.get("data") or {}).get(key, "")
     try:
         body = yaml.load(text, Loader=yaml.CSafeLoader)  # the safe loader, in C
     except yaml.YAMLError:

@@ -33,11 +33,11 @@ def run(settings: MigrateSettings) -> int:
     try:
         return asyncio.run(until_signal(_run(settings)))
     except (Failure, ConfigError, UpFailed) as error:
-        print(f"error: {_words(error, settings)}", file=sys.stderr)
+        print(f"error: {_error_text(error, settings)}", file=sys.stderr)
         return 1
 
 
-def _words(error: Exception, settings: MigrateSettings) -> str:
+def _error_text(error: Exception, settings: MigrateSettings) -> str:
     match error:
         case Stale():
             return f"{error}; the other side wrote at the same moment: run the command again"
@@ -49,17 +49,17 @@ def _words(error: Exception, settings: MigrateSettings) -> str:
 async def _run(settings: MigrateSettings) -> int:
     if settings.to is None:
         async with _source(settings) as source:
-            return await _take_back(source, None)
+            return await _roll_back(source, None)
     async with HttpApi(from_kubeconfig(settings.to, context=settings.context), user_agent=USER_AGENT) as api:
         target = MigrationTarget(api, settings.endpoint)
         if not (settings.up.data / "kubeconfig").exists():
-            return await _from_the_target(settings, target)
+            return await _run_on_target(settings, target)
         if settings.plan:
             async with _any_source(settings) as source:
                 return await _show(settings, source, target)
         async with _source(settings) as source:
             if settings.take_back:
-                return await _take_back(source, target)
+                return await _roll_back(source, target)
             return await _migrate(settings, source, target)
 
 
@@ -119,10 +119,10 @@ async def _migrate(settings: MigrateSettings, source: MigrationSource, target: M
             return status
         if not settings.yes and not planned.begun and not await _agreed():
             return 1
-        await steps.move(source, target, planned, _tell)
+        await steps.migrate(source, target, planned, _print)
     else:
         await steps.check_cluster(marker, target)
-    await hand_over(source, target, _tell)
+    await hand_over(source, target, _print)
     return 0
 
 
@@ -137,7 +137,7 @@ async def _agreed() -> bool:
     return False
 
 
-async def _take_back(source: MigrationSource, target: MigrationTarget | None) -> int:
+async def _roll_back(source: MigrationSource, target: MigrationTarget | None) -> int:
     marker = source.marker.read()
     if marker is None:
         raise Rejected(f"{source.marker.data} is not being migrated: there is nothing to take back")
@@ -145,12 +145,12 @@ async def _take_back(source: MigrationSource, target: MigrationTarget | None) ->
         await steps.check_cluster(marker, target)
         record = await read_record(target.api, marker.migration)
         if record is not None:
-            await steps.take_back_there(target, record, _tell)
-    await steps.take_back_here(source, marker, _tell)
+            await steps.roll_back_target(target, record, _print)
+    await steps.roll_back_source(source, marker, _print)
     return 0
 
 
-async def _from_the_target(settings: MigrateSettings, target: MigrationTarget) -> int:
+async def _run_on_target(settings: MigrateSettings, target: MigrationTarget) -> int:
     """Finish the migration or take it back without access to the source."""
     if not (settings.finish or settings.take_back):
         raise Rejected(
@@ -161,13 +161,13 @@ async def _from_the_target(settings: MigrateSettings, target: MigrationTarget) -
     if record is None:
         raise Rejected(f"no migration to {target.server} is under way")
     if settings.finish:
-        await steps.finish(target, record, _tell)
-        _tell(f"agents follow once `unbounded migrate` runs beside the data ({record.source})")
+        await steps.finish(target, record, _print)
+        _print(f"agents follow once `unbounded migrate` runs beside the data ({record.source})")
     else:
-        await steps.take_back_there(target, record, _tell)
-        _tell(f"the source ({record.source}) acts again after `unbounded migrate --take-back` there")
+        await steps.roll_back_target(target, record, _print)
+        _print(f"the source ({record.source}) acts again after `unbounded migrate --take-back` there")
     return 0
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)

@@ -131,15 +131,15 @@ async def observe(target: MigrationTarget, migration: str) -> TargetObservation:
     ]
     missing = 0
     if not troubles:
-        for change in await Applier(target.api).bring(custom_resource_definitions(), dry_run=True):
+        for change in await Applier(target.api).apply_all(custom_resource_definitions(), dry_run=True):
             missing += change.outcome is ApplyOutcome.CREATED
             if change.outcome is ApplyOutcome.CONFIGURED:
                 troubles.append(
                     f"{change.what} on the target is of another version:"
                     " `kubectl unbounded install` of this version brings the right one"
                 )
-        if there := await leaders(target.api, migration):
-            troubles.append(leaders_message(there))
+        if existing := await leaders(target.api, migration):
+            troubles.append(leaders_message(existing))
     access = None
     try:
         access = await target.access()
@@ -156,8 +156,8 @@ async def _without_leases(target: MigrationTarget) -> str:
 
 
 async def _lacking_rights(target: MigrationTarget) -> str:
-    wanted = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
-    review = await target.api.create(_REVIEWS, wanted)
+    desired = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
+    review = await target.api.create(_REVIEWS, desired)
     if review["status"].get("allowed"):
         return ""
     return "the user of --to lacks rights on the target: all objects are written, so it needs those of cluster-admin"

@@ -15,7 +15,7 @@ from unbounded.api.failures import Rejected
 from unbounded.cli.migrate.copier import Report, copy, delete_copies, read_objects
 from unbounded.cli.migrate.copy_plan import ServerObjects
 from unbounded.cli.migrate.freeze import freeze, pause_of, set_pause, thaw
-from unbounded.cli.migrate.lease_hold import hold, lease_names, release
+from unbounded.cli.migrate.lease_hold import acquire_leases, lease_names, release_leases
 from unbounded.cli.migrate.marker import Marker, MarkerStage
 from unbounded.cli.migrate.obstacles import obstacles, running
 from unbounded.cli.migrate.record import (
@@ -56,19 +56,19 @@ async def plan(source: MigrationSource, target: MigrationTarget) -> MigrationPla
     if marker is not None:
         await check_cluster(marker, target)
     migration = marker.migration if marker is not None else str(uuid.uuid4())
-    here, there = await read_objects(source.api), await observe(target, migration)
+    here, existing = await read_objects(source.api), await observe(target, migration)
     found = (
-        there.troubles
-        if there.record is not None and there.record.phase is MigrationPhase.RESUMED
+        existing.troubles
+        if existing.record is not None and existing.record.phase is MigrationPhase.RESUMED
         else (
-            *there.troubles,
-            *obstacles(here, there.holdings, migration),
+            *existing.troubles,
+            *obstacles(here, existing.holdings, migration),
         )
     )
-    return MigrationPlan(migration, there.record is not None, here, there, found)
+    return MigrationPlan(migration, existing.record is not None, here, existing, found)
 
 
-async def move(source: MigrationSource, target: MigrationTarget, planned: MigrationPlan, tell: Report) -> None:
+async def migrate(source: MigrationSource, target: MigrationTarget, planned: MigrationPlan, report: Report) -> None:
     """Migrate the control plane to the target, up to and past the point of no return.
 
     Raises:
@@ -85,39 +85,39 @@ async def move(source: MigrationSource, target: MigrationTarget, planned: Migrat
         source.marker.write(marker)
     record = await read_record(target.api, marker.migration)
     if record is None or record.phase is MigrationPhase.COPYING:
-        record = await _copied(source, target, marker, record, tell)
-    await finish(target, record, tell)
+        record = await _copied(source, target, marker, record, report)
+    await finish(target, record, report)
     source.marker.write(replace(marker, stage=MarkerStage.MOVED))
 
 
 async def _copied(
-    source: MigrationSource, target: MigrationTarget, marker: Marker, record: MigrationRecord | None, tell: Report
+    source: MigrationSource, target: MigrationTarget, marker: Marker, record: MigrationRecord | None, report: Report
 ) -> MigrationRecord:
     """Stop both sides, and copy."""
     await freeze(source.api, marker.server)
     here = await read_objects(source.api)
     if record is None and (found := running(here)):
-        await take_back_here(source, marker, tell)
+        await roll_back_source(source, marker, report)
         raise Rejected("; ".join(found))
-    tell("the source stands still: no operation is claimed there")
+    report("the source stands still: no operation is claimed there")
     await target.prepare_namespace()
     begun = await begin_record(
         target.api, MigrationRecord(marker.migration, source.name, MigrationPhase.COPYING, marker.paused)
     )
-    await hold(target.api, lease_names(here.machines()), marker.migration)
+    await acquire_leases(target.api, lease_names(here.machines()), marker.migration)
     await pause_for(target, marker.migration)
-    tell("the target stands still: its Leases are held")
+    report("the target stands still: its Leases are held")
     await target.prepare()
-    await copy(here, target.api, marker.migration, tell)
+    await copy(here, target.api, marker.migration, report)
     return await advance_record(target.api, begun, MigrationPhase.COPIED)
 
 
-async def finish(target: MigrationTarget, record: MigrationRecord, tell: Report) -> None:
+async def finish(target: MigrationTarget, record: MigrationRecord, report: Report) -> None:
     """Let the target's control plane act. This needs no source.
 
     Raises:
         Rejected: the copy is incomplete, or is being taken back.
-        Stale: as `move`.
+        Stale: as `migrate`.
     """
     if record.phase is MigrationPhase.COPYING:
         raise Rejected("only a part is copied: finish the migration from the source, or take it back")
@@ -125,27 +125,27 @@ async def finish(target: MigrationTarget, record: MigrationRecord, tell: Report)
         raise Rejected("it is being taken back: run the command with --take-back to finish that")
     record = await advance_record(target.api, record, MigrationPhase.RESUMED)  # the point of no return
     await resume_after(target, record.migration, record.paused)
-    await release(target.api, record.migration)
-    tell("the target's control plane may act now")
+    await release_leases(target.api, record.migration)
+    report("the target's control plane may act now")
 
 
-async def take_back_there(target: MigrationTarget, record: MigrationRecord, tell: Report) -> None:
+async def roll_back_target(target: MigrationTarget, record: MigrationRecord, report: Report) -> None:
     """Delete the copies, and release the target.
 
     Raises:
         Rejected: the target has taken over.
-        Stale: as `move`.
+        Stale: as `migrate`.
     """
     if record.phase is MigrationPhase.RESUMED:
         raise Rejected(f"{target.server} has the machines already, and that cannot be taken back")
     record = await advance_record(target.api, record, MigrationPhase.TAKING_BACK)
-    await delete_copies(target.api, record.migration, tell)
+    await delete_copies(target.api, record.migration, report)
     await resume_after(target, record.migration, None)
-    await release(target.api, record.migration)
+    await release_leases(target.api, record.migration)
     await remove_record(target.api, record)
 
 
-async def take_back_here(source: MigrationSource, marker: Marker, tell: Report) -> None:
+async def roll_back_source(source: MigrationSource, marker: Marker, report: Report) -> None:
     """Let the source act again, once the target never can.
 
     Raises:
@@ -155,7 +155,7 @@ async def take_back_here(source: MigrationSource, marker: Marker, tell: Report) 
         raise Rejected(f"{marker.server} has the machines already, and that cannot be taken back")
     await thaw(source.api, marker.paused)
     source.marker.remove()
-    tell("the source may act again: start `unbounded up`")
+    report("the source may act again: start `unbounded up`")
 
 
 async def pause_for(target: MigrationTarget, migration: str) -> None:

@@ -26,34 +26,34 @@ complete -F _unbounded unbounded
 
 async def version(session: CommandSession) -> int:
     """Print this program's version and, where a cluster is configured, that of its Kubernetes."""
-    said = {"unbounded": version_of("unbounded")}
-    status = await _asked(session, said)
-    match getattr(session.told.args, "output", ""):
+    versions = {"unbounded": version_of("unbounded")}
+    status = await _print_versions(session, versions)
+    match getattr(session.invocation.args, "output", ""):
         case "json":
-            session.told.out.write(json.dumps(said, indent=4) + "\n")
+            session.invocation.out.write(json.dumps(versions, indent=4) + "\n")
         case "yaml":
-            session.told.out.write(as_yaml(said))
+            session.invocation.out.write(as_yaml(versions))
     return status
 
 
-async def _asked(session: CommandSession, said: dict[str, str]) -> int:
+async def _print_versions(session: CommandSession, versions: dict[str, str]) -> int:
     """Print the versions as text, and collect them for JSON and YAML."""
-    session.printer.say(f"unbounded {said['unbounded']}")
-    if session.told.args.client:
+    session.printer.say(f"unbounded {versions['unbounded']}")
+    if session.invocation.args.client:
         return DONE
     try:
-        api = open_api(session.told)
+        api = open_api(session.invocation)
     except CliError as error:  # no cluster is configured, which is fine unless a flag named one
-        if session.told.args.kubeconfig or session.told.args.context:
+        if session.invocation.args.kubeconfig or session.invocation.args.context:
             raise
         session.printer.warn(str(error))
         return DONE
     async with api:
-        said |= {"kubernetes": await api.version(), "server": api.config.server}
-        session.printer.say(f"kubernetes {said['kubernetes']} at {said['server']}")
+        versions |= {"kubernetes": await api.version(), "server": api.config.server}
+        session.printer.say(f"kubernetes {versions['kubernetes']} at {versions['server']}")
     return DONE
 
 
 async def completion(session: CommandSession) -> int:
-    session.told.out.write(BASH)
+    session.invocation.out.write(BASH)
     return DONE

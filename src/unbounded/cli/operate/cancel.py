@@ -20,34 +20,36 @@ UNKNOWN = "nobody knows how far it came"
 
 
 async def wait(session: CommandSession) -> int:
-    args = session.told.args
+    args = session.invocation.args
     operation = await lookup.operation(session, args.name)
     return await report_result(session, args.name, await wait_result(session, operation, timeout_s=args.timeout))
 
 
 async def cancel(session: CommandSession) -> int:
-    operation = await lookup.operation(session, session.told.args.name)
-    return await _ended(session, operation, _intent(operation, CANCEL), lambda end: end.cancelled, "cancelled")
+    operation = await lookup.operation(session, session.invocation.args.name)
+    return await _execute_and_wait(
+        session, operation, _intent(operation, CANCEL), lambda end: end.cancelled, "cancelled"
+    )
 
 
 async def abandon(session: CommandSession) -> int:
-    operation = await lookup.operation(session, session.told.args.name)
+    operation = await lookup.operation(session, session.invocation.args.name)
     intent = _intent(operation, ABANDON)
     if intent.patches:
-        await confirm(session.told, (operation.name,), f"{UNKNOWN}; its Machine is looked at afresh")
+        await confirm(session.invocation, (operation.name,), f"{UNKNOWN}; its Machine is looked at afresh")
     if operation.claimed and not operation.terminal:
         silence = f"once nothing was heard of its executor for {ABANDON_AFTER_S:.0f} s"
         session.printer.say(f"it ends {silence}; one that is at work is asked to stop by `cancel`")
     lost = {reasons.EXECUTOR_LOST, reasons.CANCELLED}
-    return await _ended(session, operation, intent, lambda end: end.reason in lost, "abandoned")
+    return await _execute_and_wait(session, operation, intent, lambda end: end.reason in lost, "abandoned")
 
 
 async def intend_cancel(session: CommandSession) -> Intent:
-    return _intent(await lookup.operation(session, session.told.args.name), CANCEL)
+    return _intent(await lookup.operation(session, session.invocation.args.name), CANCEL)
 
 
 async def intend_abandon(session: CommandSession) -> Intent:
-    return _intent(await lookup.operation(session, session.told.args.name), ABANDON)
+    return _intent(await lookup.operation(session, session.invocation.args.name), ABANDON)
 
 
 def _intent(operation: MachineOperation, field: str) -> Intent:
@@ -61,20 +63,20 @@ def _intent(operation: MachineOperation, field: str) -> Intent:
     return Intent(patches=(IntentPatch(MACHINE_OPERATIONS, operation.name, {"spec": {field: True}}, verb=verb),))
 
 
-async def _ended(
+async def _execute_and_wait(
     session: CommandSession,
     operation: MachineOperation,
     intent: Intent,
-    wanted: Callable[[OperationResult], bool],
+    desired: Callable[[OperationResult], bool],
     word: str,
 ) -> int:
     """Carry out the intent and wait for an end that fulfils it; returns the exit status."""
-    args = session.told.args
+    args = session.invocation.args
     status = await execute_intent(session, intent, wait=False, timeout_s=None)
     if status != DONE or not args.wait:
         return status
     end = await wait_result(session, operation, timeout_s=args.timeout)
-    if wanted(end):
+    if desired(end):
         word = "cancelled" if end.cancelled else word
         session.printer.say(f"operation {operation.name} is {word}: {end.message}".rstrip(": "))
         return DONE

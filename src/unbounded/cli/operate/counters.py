@@ -23,8 +23,8 @@ FIELDS: Final = {"reboot": ("rebootCounter", "reboot_counter"), "repave": ("repa
 
 
 async def run(session: CommandSession) -> int:
-    args, word = session.told.args, session.told.args.path[-1]
-    machine = await _raised(session)
+    args, word = session.invocation.args, session.invocation.args.path[-1]
+    machine = await _raise_counter(session)
     if not args.wait:
         return DONE
     target = next_value(machine, word)
@@ -33,12 +33,12 @@ async def run(session: CommandSession) -> int:
     return await report_result(session, name, end)
 
 
-async def _raised(session: CommandSession) -> Machine:
+async def _raise_counter(session: CommandSession) -> Machine:
     """Raise the counter; returns the Machine as it was read for the write."""
-    machine = await lookup.machine(session, session.told.args.machine)
-    asked = _intent(session, machine)
+    machine = await lookup.machine(session, session.invocation.args.machine)
+    intent = _intent(session, machine)
     # once, even if a conflict makes it read the Machine several times
-    await confirm(session.told, asked.destroys, asked.loses)
+    await confirm(session.invocation, intent.destroys, intent.loses)
     for left in reversed(range(TRIES)):
         try:
             await execute_intent(session, replace(_intent(session, machine), destroys=()), wait=False, timeout_s=None)
@@ -51,15 +51,15 @@ async def _raised(session: CommandSession) -> Machine:
 
 
 async def intend(session: CommandSession) -> Intent:
-    return _intent(session, await lookup.machine(session, session.told.args.machine))
+    return _intent(session, await lookup.machine(session, session.invocation.args.machine))
 
 
 def _intent(session: CommandSession, machine: Machine) -> Intent:
-    word = session.told.args.path[-1]
+    word = session.invocation.args.path[-1]
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         text = f"Machine {machine.name} has no spec.pxe.redfish: counters are for machines with a BMC"
         verb = "host-reboot" if word == "reboot" else "replace"
-        raise CliError(text, next_step=f"`{session.told.program} machine {verb} {machine.name}` asks whoever can")
+        raise CliError(text, next_step=f"`{session.invocation.program} machine {verb} {machine.name}` asks whoever can")
     field = FIELDS[word][0]
     body: dict[str, Any] = {
         "metadata": {"resourceVersion": machine.metadata.resource_version},
@@ -68,13 +68,13 @@ def _intent(session: CommandSession, machine: Machine) -> Intent:
     patch = IntentPatch(MACHINES, machine.name, body, verb=f"asked for {word} {next_value(machine, word)}")
     if word != "repave":
         return Intent(patches=(patch,))
-    return Intent(patches=(patch,), destroys=(machine.name,), loses=manifests.lost_by(OperationKind.HOST_REPLACE))
+    return Intent(patches=(patch,), destroys=(machine.name,), loses=manifests.loss_text(OperationKind.HOST_REPLACE))
 
 
 def next_value(machine: Machine, word: str) -> int:
     """Return one more than the larger one of the requested and the reached value."""
-    wanted = machine.spec.operations or OperationsStatus()
-    return max(int(getattr(wanted, FIELDS[word][1])), _reached(machine, word)) + 1
+    desired = machine.spec.operations or OperationsStatus()
+    return max(int(getattr(desired, FIELDS[word][1])), _reached(machine, word)) + 1
 
 
 def _reached(machine: Machine, word: str) -> int:

@@ -18,7 +18,7 @@ from unbounded.kube.selectors import SelectorError, selector_of
 
 
 async def run(session: CommandSession) -> int:
-    args = session.told.args
+    args = session.invocation.args
     if args.wait and args.dry_run != NO_DRY_RUN:
         raise CliError("--wait: with --dry-run there is nothing to wait for", status=USAGE)
     if args.wait and session.printer.whole:
@@ -32,24 +32,26 @@ async def intend(session: CommandSession) -> Intent:
     Raises:
         CliError: it would be rejected, or end without being started.
     """
-    args = session.told.args
+    args = session.invocation.args
     _check_limits(args)
-    wanted = manifests.manifest(lookup.checked_name(args.name, "NAME"), spec_of(args))
-    operation = manifests.decoded(wanted)
+    desired = manifests.manifest(lookup.checked_name(args.name, "NAME"), spec_of(args))
+    operation = manifests.decoded(desired)
     manifests.check_parameters(operation)
     if args.dry_run == CLIENT:
-        return Intent((wanted,), dry_run=CLIENT)
-    loses = manifests.lost_by(kind_of(args.kind))
+        return Intent((desired,), dry_run=CLIENT)
+    loses = manifests.loss_text(kind_of(args.kind))
     if not args.machine:
         machines = await manifests.selected(session, operation)
-        return Intent((wanted,), destroys=manifests.destroyed(operation, machines), loses=loses, dry_run=args.dry_run)
-    destroys = manifests.destroyed(operation, (args.machine,))
+        return Intent(
+            (desired,), destroys=manifests.destroyed_machines(operation, machines), loses=loses, dry_run=args.dry_run
+        )
+    destroys = manifests.destroyed_machines(operation, (args.machine,))
     try:
         manifests.check_machine(operation, await session.api.get(MACHINES, args.machine))
     except NotFound:
         note = f"note: there is no Machine {args.machine}; the operation waits for it for a minute"
-        return Intent((wanted,), destroys=destroys, loses=loses, dry_run=args.dry_run, notes=(note,))
-    return Intent((wanted,), destroys=destroys, loses=loses, dry_run=args.dry_run)
+        return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run, notes=(note,))
+    return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run)
 
 
 def _check_limits(args: Namespace) -> None:

@@ -31,11 +31,11 @@ _SINGULAR: Final = f"machineoperation.{GROUP}"
 
 
 async def run(session: CommandSession) -> int:
-    args = session.told.args
+    args = session.invocation.args
     check(args)
     if args.watch:
         return await _watch(session)
-    config = config_of(session.told)
+    config = config_of(session.invocation)
     login = await config.credentials.login()
     try:
         with interruptible():
@@ -90,7 +90,7 @@ def fields_of(args: Namespace) -> str:
 
 
 def _list(session: CommandSession, config: ClientConfig, login: AuthInfo) -> None:
-    args = session.told.args
+    args = session.invocation.args
     with ListReader(config, login) as reader:
         if args.output in {"json", "yaml"}:
             from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415
@@ -102,10 +102,10 @@ def _list(session: CommandSession, config: ClientConfig, login: AuthInfo) -> Non
     if not found_rows.rows:
         session.printer.warn("No resources found")
     elif args.output == "name":
-        session.told.out.writelines(f"{_SINGULAR}/{row[0]}\n" for row in found_rows.rows)
+        session.invocation.out.writelines(f"{_SINGULAR}/{row[0]}\n" for row in found_rows.rows)
     else:
         heads, cells = shown(found_rows, wide=args.output == "wide")
-        session.told.out.write("\n".join(table(heads, cells, session.told.style)) + "\n")
+        session.invocation.out.write("\n".join(table(heads, cells, session.invocation.style)) + "\n")
 
 
 def _fits(item: dict[str, Any], args: Namespace) -> bool:
@@ -135,9 +135,9 @@ async def _watch(session: CommandSession) -> int:
     from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
     from unbounded.kube.cache import Cache  # noqa: PLC0415
 
-    args = session.told.args
+    args = session.invocation.args
     kind = MACHINE_OPERATIONS.raw()
-    async with open_api(session.told) as api:
+    async with open_api(session.invocation) as api:
         await api.list(kind, fields="metadata.name=-")  # an error is raised here; the cache would retry it
         cache = Cache(api, kind, labels=args.selector, fields=fields_of(args))
         following = asyncio.create_task(cache.run())
@@ -159,12 +159,12 @@ class _Lines:
     def __init__(self, session: CommandSession, first: Sequence[Raw]) -> None:
         from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415
 
-        self._told = session.told
+        self._told = session.invocation
         self._kind = MACHINE_OPERATIONS.raw()
-        self._wide = session.told.args.output == "wide"
+        self._wide = session.invocation.args.output == "wide"
         heads, cells = rows(self._kind, first, wide=self._wide)
         self._widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        if session.told.args.output != "name":
+        if session.invocation.args.output != "name":
             self._tell(heads)
 
     def changed(self, item: Raw, *, gone: bool) -> None:

@@ -25,8 +25,10 @@ async def machine(session: CommandSession, name: str) -> Machine:
     except NotFound as error:
         if missing_kind(error):
             raise
-        there = [one.name for one in (await session.api.list(MACHINES)).items]
-        raise CliError(f"there is no Machine {name}", next_step=_near(name, there, "kubectl get machines")) from error
+        existing = [one.name for one in (await session.api.list(MACHINES)).items]
+        raise CliError(
+            f"there is no Machine {name}", next_step=_near(name, existing, "kubectl get machines")
+        ) from error
 
 
 async def operation(session: CommandSession, name: str) -> MachineOperation:
@@ -36,9 +38,9 @@ async def operation(session: CommandSession, name: str) -> MachineOperation:
     except NotFound as error:
         if missing_kind(error):
             raise
-        there = [one.name for one in (await session.api.list(MACHINE_OPERATIONS)).items]
-        lists = f"{session.told.program} machine operation list"
-        raise CliError(f"there is no MachineOperation {name}", next_step=_near(name, there, lists)) from error
+        existing = [one.name for one in (await session.api.list(MACHINE_OPERATIONS)).items]
+        lists = f"{session.invocation.program} machine operation list"
+        raise CliError(f"there is no MachineOperation {name}", next_step=_near(name, existing, lists)) from error
 
 
 async def pause_of_all(session: CommandSession) -> ConfigMap | None:
@@ -49,8 +51,8 @@ async def pause_of_all(session: CommandSession) -> ConfigMap | None:
         return None
 
 
-def _near(name: str, there: Iterable[str], lists: str) -> str:
-    near = difflib.get_close_matches(name, there, n=3)
+def _near(name: str, existing: Iterable[str], lists: str) -> str:
+    near = difflib.get_close_matches(name, existing, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"`{lists}` lists what there is"
 
 

@@ -35,8 +35,8 @@ def manifest(name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
-def decoded(wanted: Raw) -> MachineOperation:
-    return msgspec.convert(wanted, MachineOperation)
+def decoded(desired: Raw) -> MachineOperation:
+    return msgspec.convert(desired, MachineOperation)
 
 
 def check_parameters(operation: MachineOperation) -> None:
@@ -70,11 +70,11 @@ async def selected(session: CommandSession, operation: MachineOperation) -> tupl
     return tuple(target.machine_ref for target in found)
 
 
-def destroyed(operation: MachineOperation, machines: Sequence[str]) -> tuple[str, ...]:
+def destroyed_machines(operation: MachineOperation, machines: Sequence[str]) -> tuple[str, ...]:
     """Return those of the Machines that lose data by the operation."""
     return tuple(machines) if operation.spec.operation_kind in DESTROYS else ()
 
 
-def lost_by(kind: OperationKind) -> str:
+def loss_text(kind: OperationKind) -> str:
     """Describe the loss, for the user's confirmation."""
     return f"this loses {DESTROYS.get(kind, 'nothing')}"

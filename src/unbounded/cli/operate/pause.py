@@ -16,9 +16,9 @@ from unbounded.operations.gates import is_paused
 
 
 async def run(session: CommandSession) -> int:
-    args, wanted = session.told.args, await intend(session)
-    status = await execute_intent(session, wanted, wait=False, timeout_s=None)
-    if session.printer.whole and not (wanted.patches or wanted.creates):
+    args, desired = session.invocation.args, await intend(session)
+    status = await execute_intent(session, desired, wait=False, timeout_s=None)
+    if session.printer.whole and not (desired.patches or desired.creates):
         await _show(session, args.machine)
     return status
 
@@ -33,7 +33,7 @@ async def _show(session: CommandSession, machine: str) -> None:
 
 
 async def intend(session: CommandSession) -> Intent:
-    args = session.told.args
+    args = session.invocation.args
     value = (args.reason or "true") if args.path[-1] == "pause" else None
     if value is not None and not is_paused({ANNOTATION_PAUSED: value}):
         raise CliError(f"--reason: {value!r} as the value of the annotation would mean no pause", status=USAGE)
@@ -49,11 +49,11 @@ async def _one(session: CommandSession, name: str, value: str | None) -> Intent:
 
 
 async def _all(session: CommandSession, value: str | None) -> Intent:
-    there = await lookup.pause_of_all(session)
-    before = None if there is None else there.metadata.annotations.get(ANNOTATION_PAUSED)
+    existing = await lookup.pause_of_all(session)
+    before = None if existing is None else existing.metadata.annotations.get(ANNOTATION_PAUSED)
     if before == value:
         return Intent(notes=(f"all operations are {_state(value)} already",))
-    if there is None:
+    if existing is None:
         metadata = {"name": CONFIGMAP_OPERATIONS, "namespace": NAMESPACE, **_annotated(value)["metadata"]}
         return Intent(({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata},), made=_state(value))
     patch = IntentPatch(CONFIG_MAPS, CONFIGMAP_OPERATIONS, _annotated(value), namespace=NAMESPACE, verb=_state(value))

@@ -26,7 +26,7 @@ KINDS: Final = {
 
 
 async def run(session: CommandSession) -> int:
-    args = session.told.args
+    args = session.invocation.args
     return await execute_intent(session, await intend(session), wait=args.wait, timeout_s=args.timeout)
 
 
@@ -36,32 +36,32 @@ async def intend(session: CommandSession) -> Intent:
     Raises:
         CliError: there is no such Machine, or no executor can execute the operation there.
     """
-    args = session.told.args
+    args = session.invocation.args
     machine = await lookup.machine(session, args.machine)
     spec: dict[str, Any] = {"operationKind": KINDS[args.path[-1]].value, "machineRef": machine.name}
     parameters = parameters_of(args)
     if parameters:
         spec["parameters"] = parameters
     spec["ttlSecondsAfterFinished"] = args.ttl
-    wanted = manifests.manifest(operation_name(args, utc_now()), spec, owner=machine)
-    operation = manifests.decoded(wanted)
+    desired = manifests.manifest(operation_name(args, utc_now()), spec, owner=machine)
+    operation = manifests.decoded(desired)
     manifests.check_machine(operation, machine)
     return Intent(
-        (wanted,),
-        destroys=manifests.destroyed(operation, (machine.name,)),
-        loses=manifests.lost_by(KINDS[args.path[-1]]),
+        (desired,),
+        destroys=manifests.destroyed_machines(operation, (machine.name,)),
+        loses=manifests.loss_text(KINDS[args.path[-1]]),
     )
 
 
 def parameters_of(args: Namespace) -> dict[str, str]:
     """Return the `spec.parameters` that the verb's own flags give."""
-    told = vars(args)
+    options = vars(args)
     given = {
-        "force": "true" if told.get("now") else "",
-        "graceSeconds": "" if told.get("grace") is None else str(told["grace"]),
-        "downloadURL": told.get("download_url", ""),
-        "sha256": told.get("sha256", ""),
-        "retryFailedDigest": "true" if told.get("retry_failed_digest") else "",
+        "force": "true" if options.get("now") else "",
+        "graceSeconds": "" if options.get("grace") is None else str(options["grace"]),
+        "downloadURL": options.get("download_url", ""),
+        "sha256": options.get("sha256", ""),
+        "retryFailedDigest": "true" if options.get("retry_failed_digest") else "",
     }
     return {name: value for name, value in given.items() if value}
 

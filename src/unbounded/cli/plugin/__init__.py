@@ -3,5 +3,5 @@
 - `command` is the form of a command; each file of `cli/commands` has rows of it.
 - `parsing` finds the row of a command line and parses its arguments; `main` runs it.
 - `target` opens the API, `output` prints, `errors` adds the next step, `confirm` prompts.
-- `operations` carries an intent out, `waiting` follows the operation, `liveview` shows that on a terminal.
+- `intents` executes an intent, `wait` follows the operation, `liveview` shows that on a terminal.
 """

@@ -104,7 +104,7 @@ class Printer(Protocol):
 class CommandSession:
     """Context of a running command, with an open API."""
 
-    told: Invocation
+    invocation: Invocation
     api: HttpApi
     printer: Printer
 
@@ -152,9 +152,9 @@ Run = Callable[[CommandSession], Coroutine[Any, Any, int]]
 Intend = Callable[[CommandSession], Coroutine[Any, Any, Intent]]
 
 
-def refuse_output(told: Invocation, *forms: str, what: str) -> None:
+def refuse_output(invocation: Invocation, *forms: str, what: str) -> None:
     """Raise CliError where -o names a format that the command lacks: an empty output would be misleading."""
-    output = getattr(told.args, "output", "")
+    output = getattr(invocation.args, "output", "")
     if output in forms:
         raise CliError(f"-o {output}: {what}", status=USAGE)
 

@@ -254,9 +254,9 @@ _WORDS: Final[Mapping[str, Callable[[CliCommand, Sequence[str]], list[tuple[str,
 }
 
 
-def _quietly(look: Callable[[], list[str]]) -> list[str]:
+def _quietly(lookup: Callable[[], list[str]]) -> list[str]:
     try:
-        return look()
+        return lookup()
     except Exception:  # an unreachable server must not disturb the user's typing
         return []
 

@@ -12,7 +12,7 @@ from unbounded.cli.plugin.command import USAGE, CliError, Invocation
 SHOWN: Final = 20
 
 
-async def confirm(told: Invocation, machines: Sequence[str], what: str) -> None:
+async def confirm(invocation: Invocation, machines: Sequence[str], what: str) -> None:
     """Make the user type the name of the Machine at risk (for several: their number), unless --force is given.
 
     Args:
@@ -21,14 +21,14 @@ async def confirm(told: Invocation, machines: Sequence[str], what: str) -> None:
     Raises:
         CliError: the input differs, or there is no terminal.
     """
-    if not machines or getattr(told.args, "force", False):
+    if not machines or getattr(invocation.args, "force", False):
         return
     wanted = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
-    if not told.stdin.isatty():
+    if not invocation.stdin.isatty():
         text = f"this needs {wanted!r} typed by a person, and there is no terminal"
         raise CliError(text, next_step="--force does it without asking", status=USAGE)
-    print(_question(machines, wanted, what), end="", file=told.err, flush=True)
-    if (await _line(told.stdin)).strip() != wanted:
+    print(_question(machines, wanted, what), end="", file=invocation.err, flush=True)
+    if (await _line(invocation.stdin)).strip() != wanted:
         raise CliError("that is not what was to be typed: nothing was done")
 
 

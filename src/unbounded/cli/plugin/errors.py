@@ -37,7 +37,7 @@ class ErrorMessage:
     status: int = FAILED
 
 
-def message_of(error: Exception, told: Invocation) -> ErrorMessage | None:
+def message_of(error: Exception, invocation: Invocation) -> ErrorMessage | None:
     """Return the message of an error; None for a bug."""
     match error:
         case CliError():
@@ -45,18 +45,21 @@ def message_of(error: Exception, told: Invocation) -> ErrorMessage | None:
         case ConfigError():
             return ErrorMessage(str(error), "name a kubeconfig with --kubeconfig or $KUBECONFIG")
         case ApiError():
-            return ErrorMessage(*_of_api(error, told))
+            return ErrorMessage(*_of_api(error, invocation))
         case Failure():
             return ErrorMessage(str(error))
         case _:
             return None
 
 
-def _of_api(error: ApiError, told: Invocation) -> tuple[str, str]:
+def _of_api(error: ApiError, invocation: Invocation) -> tuple[str, str]:
     match error:
         case NotFound() if missing_kind(error):
             kinds = f"the server does not serve {GROUP} here: its CustomResourceDefinitions are not installed"
-            return kinds, f"`{told.program} install` brings them; or is this another cluster than meant? See --context"
+            return (
+                kinds,
+                f"`{invocation.program} install` brings them; or is this another cluster than meant? See --context",
+            )
         case NotFound():
             return str(error), _list_hint(error)
         case AlreadyExists():

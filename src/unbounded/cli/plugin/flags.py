@@ -81,7 +81,7 @@ def limit(text: str) -> float | None:
 def seconds(text: str) -> int:
     """Parse whole seconds from 0 on, as a number or as a duration, within the range of an API field."""
     if text.isascii() and text.isdigit():
-        return _held(int(text), text)
+        return _in_range(int(text), text)
     if text.startswith("-"):
         raise ValueError(f"{text!r} is below 0")
     from unbounded.kube.options import duration  # noqa: PLC0415
@@ -91,7 +91,7 @@ def seconds(text: str) -> int:
         raise ValueError(f"{text!r} is more than {LARGEST}")
     if exact != int(exact):
         raise ValueError(f"{text!r} is not a number of whole seconds")
-    return _held(int(exact), text)
+    return _in_range(int(exact), text)
 
 
 def some_seconds(text: str) -> int:
@@ -102,7 +102,7 @@ def some_seconds(text: str) -> int:
     return found
 
 
-def _held(value: int, text: str) -> int:
+def _in_range(value: int, text: str) -> int:
     if value > LARGEST:
         raise ValueError(f"{text!r} is more than {LARGEST}")
     return value
@@ -128,4 +128,4 @@ def number(text: str) -> int:
     """Parse a whole number from 1 on."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{text!r} is not a number from 1 on")
-    return _held(int(text), text)
+    return _in_range(int(text), text)

@@ -52,7 +52,7 @@ async def execute_intent(session: CommandSession, intent: Intent, *, wait: bool,
     for note in intent.notes:
         session.printer.warn(note)
     if intent.dry_run == NO_DRY_RUN:
-        await confirm(session.told, intent.destroys, intent.loses)
+        await confirm(session.invocation, intent.destroys, intent.loses)
     done = [await _patched(session, patch, intent.dry_run) for patch in intent.patches]
     done += [await _created(session, manifest, intent.made, intent.dry_run) for manifest in intent.creates]
     operations = [item for kind, item in done if kind.plural == MACHINE_OPERATIONS.plural]
@@ -89,4 +89,4 @@ async def _created(session: CommandSession, manifest: Raw, verb: str, dry_run: s
 
 
 def _manager(session: CommandSession) -> str:
-    return getattr(session.told.args, "field_manager", "") or MANAGER
+    return getattr(session.invocation.args, "field_manager", "") or MANAGER

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unbounded.cli.plugin import progress
-from unbounded.cli.plugin.progress import Progress, ProgressRow
+from unbounded.cli.plugin.progress import ProgressRow, WaitProgress
 from unbounded.cli.printable import one_line
 from unbounded.kube.clock import utc_now
 
@@ -40,29 +40,29 @@ class LiveView:
     ) -> None:
         self._live.__exit__(kind, error, traceback)
 
-    def show(self, seen: Progress | None, trouble: str) -> None:
+    def show(self, progress_now: WaitProgress | None, trouble: str) -> None:
         size = self._console.size
-        self._live.update(picture(seen, trouble, width=size.width, height=size.height), refresh=True)
+        self._live.update(picture(progress_now, trouble, width=size.width, height=size.height), refresh=True)
 
 
-def picture(seen: Progress | None, trouble: str, *, width: int, height: int) -> RenderableType:
+def picture(progress_now: WaitProgress | None, trouble: str, *, width: int, height: int) -> RenderableType:
     """Return the table for a terminal of this size."""
     parts: list[RenderableType] = []
-    if seen is None:
+    if progress_now is None:
         parts.append(Text("waiting for the operation", style="dim"))
     else:
-        parts += _seen(seen, width=width, height=height)
+        parts += _progress_parts(progress_now, width=width, height=height)
     if trouble:
         waiting = f"waiting for the API server: {one_line(trouble)}"
         parts.append(Text(waiting, style="yellow", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
 
 
-def _seen(seen: Progress, *, width: int, height: int) -> list[RenderableType]:
+def _progress_parts(progress_now: WaitProgress, *, width: int, height: int) -> list[RenderableType]:
     narrow = width < NARROW
     room = height - AROUND
-    shown, more = progress.shown_rows(seen.rows, room // (2 if narrow else 1))
-    parts: list[RenderableType] = [Text(seen.title, overflow="ellipsis", no_wrap=True)]
+    shown, more = progress.shown_rows(progress_now.rows, room // (2 if narrow else 1))
+    parts: list[RenderableType] = [Text(progress_now.title, overflow="ellipsis", no_wrap=True)]
     if narrow:
         parts += _below_each_other(shown, width=width, room=room)
     else:
@@ -72,7 +72,7 @@ def _seen(seen: Progress, *, width: int, height: int) -> list[RenderableType]:
     return parts
 
 
-def _said(row: ProgressRow) -> str:
+def _row_message(row: ProgressRow) -> str:
     return f"{row.why}: {row.message}".rstrip(": ") if row.why else row.message
 
 
@@ -84,7 +84,9 @@ def _table(shown: Sequence[ProgressRow]) -> Table:
     table.add_column("MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in shown:
         phase = Text(row.phase, style=STYLES.get(row.phase, ""))
-        table.add_row(Text(row.machine), phase, Text(row.stage), Text(progress.elapsed(row, now)), Text(_said(row)))
+        table.add_row(
+            Text(row.machine), phase, Text(row.stage), Text(progress.elapsed(row, now)), Text(_row_message(row))
+        )
     return table
 
 
@@ -106,7 +108,7 @@ def _below_each_other(shown: Sequence[ProgressRow], *, width: int, room: int) ->
         yield from (
             _line(Text(one, style="dim"))
             for one in wrap(
-                _said(row),
+                _row_message(row),
                 max(width, 2 * INDENT),
                 initial_indent=indent,
                 subsequent_indent=indent,

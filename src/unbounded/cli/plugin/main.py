@@ -52,7 +52,7 @@ def invocation_of(args: Namespace, *, program: str = PROGRAM) -> Invocation:
     )
 
 
-def run(command: CliCommand, told: Invocation) -> int:
+def run(command: CliCommand, invocation: Invocation) -> int:
     """Run a command to its end; returns the exit status."""
     import asyncio  # noqa: PLC0415  # --help does not wait for it
     import logging  # noqa: PLC0415
@@ -62,7 +62,7 @@ def run(command: CliCommand, told: Invocation) -> int:
     logging.getLogger().addHandler(logging.NullHandler())  # messages for the user are printed
 
     try:
-        return asyncio.run(run_command(command, told))
+        return asyncio.run(run_command(command, invocation))
     except KeyboardInterrupt:
         return INTERRUPTED
 

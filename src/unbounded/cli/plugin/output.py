@@ -68,8 +68,10 @@ class TextPrinter:
         print(printable.lines(text), file=self._err, flush=True)
 
 
-def printer_for(told: Invocation) -> TextPrinter:
-    return TextPrinter(told.out, told.err, output=getattr(told.args, "output", ""), style=told.style)
+def printer_for(invocation: Invocation) -> TextPrinter:
+    return TextPrinter(
+        invocation.out, invocation.err, output=getattr(invocation.args, "output", ""), style=invocation.style
+    )
 
 
 def cleaned(kind: Kind[Any], item: Raw) -> dict[str, Any]:

@@ -37,24 +37,24 @@ class ProgressRow:
 
 
 @dataclass(frozen=True)
-class Progress:
+class WaitProgress:
     """Progress of an operation or a Machine, for display."""
 
     title: str
     rows: tuple[ProgressRow, ...]
 
 
-def of_operation(operation: MachineOperation) -> Progress:
+def of_operation(operation: MachineOperation) -> WaitProgress:
     head = f"{operation.spec.operation_kind} {operation.name}"
     counted = counts(operation)
-    return Progress(one_line(f"{head}: {counted}" if counted else head), rows(operation))
+    return WaitProgress(one_line(f"{head}: {counted}" if counted else head), rows(operation))
 
 
-def of_machine(machine: Machine) -> Progress:
+def of_machine(machine: Machine) -> WaitProgress:
     status = machine.status
     since = machine.metadata.creation_timestamp or ""
     row = ProgressRow(machine.name, status.phase or NOT_SEEN, "", "", status.message or "", since)
-    return Progress(f"machine/{machine.name}", (ProgressRow(*map(one_line, astuple(row))),))
+    return WaitProgress(f"machine/{machine.name}", (ProgressRow(*map(one_line, astuple(row))),))
 
 
 def rows(operation: MachineOperation) -> tuple[ProgressRow, ...]:

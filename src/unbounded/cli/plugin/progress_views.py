@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import CommandSession, Printer
-from unbounded.cli.plugin.progress import Progress
+from unbounded.cli.plugin.progress import WaitProgress
 from unbounded.cli.printable import one_line
 from unbounded.kube.clock import utc_now
 
@@ -15,11 +15,11 @@ from unbounded.kube.clock import utc_now
 class ProgressView(Protocol):
     """A display that is active inside its context."""
 
-    def show(self, seen: Progress | None, trouble: str) -> None:
+    def show(self, report: WaitProgress | None, trouble: str) -> None:
         """Update the display.
 
         Args:
-            seen: the latest progress; None as long as there is none.
+            report: the latest progress; None as long as there is none.
             trouble: why the server does not answer; empty when all is well.
         """
         ...
@@ -32,15 +32,15 @@ class ProgressView(Protocol):
 
 
 def view_for(session: CommandSession) -> ProgressView:
-    told, printer = session.told, session.printer
-    for_a_program = bool(getattr(told.args, "output", ""))
-    if not told.terminal or for_a_program:
+    invocation, printer = session.invocation, session.printer
+    for_a_program = bool(getattr(invocation.args, "output", ""))
+    if not invocation.terminal or for_a_program:
         return PlainProgressView(printer)
     from rich.console import Console  # noqa: PLC0415  # where nobody looks, nobody waits for it
 
     from unbounded.cli.plugin.liveview import LiveView  # noqa: PLC0415
 
-    return LiveView(Console(file=told.out, no_color=not told.colour, highlight=False))
+    return LiveView(Console(file=invocation.out, no_color=not invocation.colour, highlight=False))
 
 
 class PlainProgressView:
@@ -57,13 +57,13 @@ class PlainProgressView:
     def __exit__(self, *_: object) -> None:
         """Do nothing: there is nothing to end."""
 
-    def show(self, seen: Progress | None, trouble: str) -> None:
+    def show(self, report: WaitProgress | None, trouble: str) -> None:
         if bool(trouble) != bool(self._trouble):  # reported once for each outage, even if the error changes
             self._say(f"waiting for the API server: {one_line(trouble)}" if trouble else "the API server answers again")
         self._trouble = trouble
-        if seen is None:
+        if report is None:
             return
-        for machine, line in progress.lines(seen.rows).items():
+        for machine, line in progress.lines(report.rows).items():
             if self._said.get(machine) != line:
                 self._said[machine] = line
                 self._say(line)

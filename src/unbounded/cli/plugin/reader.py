@@ -147,7 +147,7 @@ class ListReader:
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise ReadFailed(f"{what}: {_words(error)}") from error
+            raise ReadFailed(f"{what}: {_error_text(error)}") from error
 
     def _connected(self, what: str) -> http.client.HTTPConnection:
         place = urlsplit(self._config.server)
@@ -163,12 +163,12 @@ class ListReader:
                 connection.sock = context.wrap_socket(connection.sock, server_hostname=name)
         except OSError as error:
             connection.close()
-            raise ServerUnreachable(f"{what}: no connection to {host}:{port}: {_words(error)}") from error
+            raise ServerUnreachable(f"{what}: no connection to {host}:{port}: {_error_text(error)}") from error
         self._connection = connection
         return connection
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "refused"
     if isinstance(error, ssl.SSLError):

@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi
 
 
-async def run_command(command: CliCommand, told: Invocation) -> int:
+async def run_command(command: CliCommand, invocation: Invocation) -> int:
     """Run a command; returns the exit status."""
     try:
-        return await _run(command, told)
+        return await _run(command, invocation)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        _leave_quietly(told)
+        _leave_quietly(invocation)
         return INTERRUPTED
     except Exception as error:
         from unbounded.cli.plugin import errors  # noqa: PLC0415  # most commands go well
 
-        shown = errors.message_of(error, told)
+        shown = errors.message_of(error, invocation)
         if shown is None:
             raise
-        return errors.print_error(shown, told.err, told.style if told.err.isatty() else PLAIN)
+        return errors.print_error(shown, invocation.err, invocation.style if invocation.err.isatty() else PLAIN)
 
 
-async def _run(command: CliCommand, told: Invocation) -> int:
-    status = await _in_session(command, told)
-    told.out.flush()  # an error here would otherwise occur at Python's exit, without a message
+async def _run(command: CliCommand, invocation: Invocation) -> int:
+    status = await _in_session(command, invocation)
+    invocation.out.flush()  # an error here would otherwise occur at Python's exit, without a message
     return status
 
 
-async def _in_session(command: CliCommand, told: Invocation) -> int:
+async def _in_session(command: CliCommand, invocation: Invocation) -> int:
     with freeze_imports():
         run = cast("Run", loaded(command.run))
         if command.needs_api:
             from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
     if not command.needs_api:
-        return await run(offline(told))
-    async with open_api(told) as api:
-        return await run(CommandSession(told, api, printer_for(told)))
+        return await run(offline(invocation))
+    async with open_api(invocation) as api:
+        return await run(CommandSession(invocation, api, printer_for(invocation)))
 
 
 class _Closed:
@@ -55,11 +55,11 @@ class _Closed:
         raise TypeError(f"{name}: the command's row says needs_api=False")
 
 
-def offline(told: Invocation) -> CommandSession:
+def offline(invocation: Invocation) -> CommandSession:
     """Return the session of a command that needs no API."""
-    return CommandSession(told, cast("HttpApi", cast("Any", _Closed())), printer_for(told))
+    return CommandSession(invocation, cast("HttpApi", cast("Any", _Closed())), printer_for(invocation))
 
 
-def _leave_quietly(told: Invocation) -> None:
+def _leave_quietly(invocation: Invocation) -> None:
     """Keep Python from flushing to the closed pipe again at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), told.out.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), invocation.out.fileno())

@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi
 
 
-def config_of(told: Invocation) -> ClientConfig:
+def config_of(invocation: Invocation) -> ClientConfig:
     """Return the configuration that --kubeconfig, --context and --as select, found as kubectl finds it.
 
     Raises:
         CliError: there is none, or it cannot be used.
     """
-    args = told.args
+    args = invocation.args
     other = Impersonation(args.as_user, args.as_uid, tuple(args.as_groups))
     try:
-        return find_config(told.environ, kubeconfig=args.kubeconfig, context=args.context, acting_as=other)
+        return find_config(invocation.environ, kubeconfig=args.kubeconfig, context=args.context, acting_as=other)
     except ConfigError as error:
-        raise CliError(str(error), next_step=_next(told)) from error
+        raise CliError(str(error), next_step=_next(invocation)) from error
 
 
-def _next(told: Invocation) -> str:
-    if told.args.context:
+def _next(invocation: Invocation) -> str:
+    if invocation.args.context:
         return "`kubectl config get-contexts` lists what can be named with --context"
     return "name a kubeconfig with --kubeconfig or $KUBECONFIG; `unbounded up` starts a cluster here and writes one"
 
 
-def open_api(told: Invocation) -> HttpApi:
+def open_api(invocation: Invocation) -> HttpApi:
     """Return the API, not connected yet: an async context manager."""
-    config = config_of(told)  # before the client is imported, so that a wrong --context fails at once
+    config = config_of(invocation)  # before the client is imported, so that a wrong --context fails at once
     from unbounded.kube.client import HttpApi  # noqa: PLC0415
 
     return HttpApi(config, user_agent=MANAGER)

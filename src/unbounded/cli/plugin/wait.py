@@ -44,7 +44,7 @@ async def report_result(session: CommandSession, name: str, end: OperationResult
         return DONE
     session.printer.warn(f"error: operation {name} failed: {_because(end)}")
     if not end.cancelled:
-        session.printer.warn(f"  `{session.told.program} why operation/{name}` says more")
+        session.printer.warn(f"  `{session.invocation.program} why operation/{name}` says more")
     return FAILED
 
 
@@ -162,7 +162,7 @@ async def next_change(changed: asyncio.Event) -> None:
 
 def _limited(session: CommandSession, name: str, timeout_s: float | None) -> AbstractAsyncContextManager[None]:
     """Limit a wait for an operation."""
-    program = session.told.program
+    program = session.invocation.program
     hint = f"`{program} machine operation wait {name}` waits on, `{program} machine operation cancel {name}` stops it"
     return limited(session, f"operation {name}", hint, timeout_s, late="has not ended")
 

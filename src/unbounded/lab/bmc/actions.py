@@ -12,7 +12,7 @@ from typing import Any, Final
 from unbounded.lab.bmc.access import ACCOUNT_ID
 from unbounded.lab.bmc.device import SimulatedBmc
 from unbounded.lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
-from unbounded.lab.bmc.power import BootOverride, HostPower, OverrideEnabled, Press, PressEffect
+from unbounded.lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
 from unbounded.lab.bmc.resources import (
     BOOT_MODES,
     CHASSIS_ID,
@@ -68,7 +68,7 @@ def reset_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, n
     if bmc.spend("failing_resets"):
         raise RedfishProblem("InternalError")
     if bmc.spend("deaf_resets"):
-        bmc.leave_unheard(found, press, now)
+        bmc.record_ignored_reset(found, press, now)
         return NO_CONTENT
     if bmc.dials.reset_task != "none":
         return _reset_by_task(bmc, found, press, now)
@@ -135,10 +135,10 @@ def reset_manager(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, 
 
 def patch_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
     found = _system(bmc, ids[0], request)
-    wanted = _only(request.json(), "Boot")
-    if not isinstance(wanted, dict):
-        raise RedfishProblem("PropertyValueTypeError", str(wanted), "Boot")
-    boot = _boot_from(found.host.boot, wanted, bmc.dials.boot_targets, reverts=bmc.dials.override_mode_reverts)
+    requested = _only(request.json(), "Boot")
+    if not isinstance(requested, dict):
+        raise RedfishProblem("PropertyValueTypeError", str(requested), "Boot")
+    boot = _boot_from(found.host.boot, requested, bmc.dials.boot_targets, reverts=bmc.dials.override_mode_reverts)
     match bmc.dials.override:
         case "refused":
             raise RedfishProblem("OperationNotAllowed", headers={"allow": "GET, HEAD"})
@@ -147,32 +147,32 @@ def patch_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, n
         case "dropped":
             pass
         case "continuous" if boot.enabled is OverrideEnabled.ONCE:
-            found.host.boot = BootOverride(OverrideEnabled.CONTINUOUS, boot.target, boot.mode)
+            found.host.boot = HostBootOverride(OverrideEnabled.CONTINUOUS, boot.target, boot.mode)
         case _:
             found.host.boot = boot
     return json_reply(system(bmc, ids, now) or {})
 
 
 def _boot_from(
-    boot: BootOverride, wanted: Mapping[str, Any], targets: tuple[str, ...], *, reverts: bool
-) -> BootOverride:
+    boot: HostBootOverride, requested: Mapping[str, Any], targets: tuple[str, ...], *, reverts: bool
+) -> HostBootOverride:
     """Return the override that a PATCH requests.
 
     Raises:
         Problem: an unknown property, or a value that is not listed.
     """
     values = {**BOOT_VALUES, "BootSourceOverrideTarget": targets}
-    for name, value in wanted.items():
+    for name, value in requested.items():
         if name not in values:
             raise RedfishProblem("PropertyUnknown", name)
         if value not in values[name]:
             raise RedfishProblem("PropertyValueNotInList", str(value), name)
-    enabled = OverrideEnabled(wanted.get("BootSourceOverrideEnabled", boot.enabled))
+    enabled = OverrideEnabled(requested.get("BootSourceOverrideEnabled", boot.enabled))
     target = "None" if enabled is OverrideEnabled.DISABLED else boot.target
-    return BootOverride(
+    return HostBootOverride(
         enabled,
-        wanted.get("BootSourceOverrideTarget", target),
-        wanted.get("BootSourceOverrideMode", "Legacy" if reverts else boot.mode),
+        requested.get("BootSourceOverrideTarget", target),
+        requested.get("BootSourceOverrideMode", "Legacy" if reverts else boot.mode),
     )
 
 

@@ -98,7 +98,7 @@ class SimulatedBmc:
     def press(self, system: BmcSystem, press: Press, now: float) -> PressEffect:
         return system.press(press, now, self.dials)
 
-    def leave_unheard(self, system: BmcSystem, press: Press, now: float) -> None:
+    def record_ignored_reset(self, system: BmcSystem, press: Press, now: float) -> None:
         """Record a reset that is answered with success and not executed."""
         system.host.history.append(HostEvent(now, "unheard", press.value))
 
@@ -126,7 +126,7 @@ class SimulatedBmc:
             for system in self._systems.values():
                 system.host.plug(now, restore=self.dials.power_restore)
 
-    def door(self, now: float) -> tuple[bool, float | None]:
+    def listening(self, now: float) -> tuple[bool, float | None]:
         """Return whether the BMC listens now, and when that changes by itself (None: never)."""
         dials, since = self.dials, self.dials_since
         if not self.mains or dials.refused_s == FOR_EVER:

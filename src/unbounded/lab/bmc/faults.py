@@ -55,7 +55,7 @@ def apply_faults(bmc: SimulatedBmc, request: BmcRequest, reply: LabReply) -> Lab
     if _changes(request) and bmc.spend("lost_after"):
         return replace(reply, fate=Delivery.DROPPED)
     if request.method == "GET" and reply.status == OK and reply.body:
-        reply = _spoil_body(bmc, reply)
+        reply = _damage_body(bmc, reply)
     hold_s = bmc.rng.uniform(*dials.slow_s)
     if dials.stall_then == "acted-before" and bmc.spend("stalls"):
         hold_s += dials.stall_s
@@ -65,7 +65,7 @@ def apply_faults(bmc: SimulatedBmc, request: BmcRequest, reply: LabReply) -> Lab
     return replace(reply, headers=headers, hold_s=hold_s, close=dials.closes)
 
 
-def _spoil_body(bmc: SimulatedBmc, reply: LabReply) -> LabReply:
+def _damage_body(bmc: SimulatedBmc, reply: LabReply) -> LabReply:
     if bmc.spend("truncated"):
         return replace(reply, body=reply.body[: len(reply.body) // 2])
     if bmc.spend("cut_off"):

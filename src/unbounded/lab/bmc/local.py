@@ -200,7 +200,7 @@ class LabBmc:
 
     async def _move_doors(self) -> float | None:
         """Open or shut the ports as the dials require now; returns when that changes by itself."""
-        is_open, until = self.bmc.door(self.clock.now())
+        is_open, until = self.bmc.listening(self.clock.now())
         if is_open:
             await self._door.open()
         else:

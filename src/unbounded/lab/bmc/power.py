@@ -79,7 +79,7 @@ class OverrideEnabled(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BootOverride:
+class HostBootOverride:
     """The boot override: a boot source in place of the disk, and its duration."""
 
     enabled: OverrideEnabled = OverrideEnabled.DISABLED
@@ -90,7 +90,7 @@ class BootOverride:
     def source(self) -> str:
         return "Hdd" if self.enabled is OverrideEnabled.DISABLED or self.target == "None" else self.target
 
-    def after_boot(self) -> BootOverride:
+    def after_boot(self) -> HostBootOverride:
         """Return the override after a boot of the host: `Once` is used up."""
         return (
             replace(self, enabled=OverrideEnabled.DISABLED, target="None")
@@ -127,7 +127,7 @@ class HostEvent:
 class HostBoard(Protocol):
     """A real machine behind a host; it reports by `SimulatedHost.ended` what ends by itself."""
 
-    def start(self, boot: BootOverride) -> None: ...  # run from this source, in place of what ran before
+    def start(self, boot: HostBootOverride) -> None: ...  # run from this source, in place of what ran before
 
     def halt(self) -> None: ...  # when it returns, nothing runs
 
@@ -143,7 +143,7 @@ class SimulatedHost:
     def __init__(self, traits: HostTraits, *, now: float, power: HostPower = HostPower.ON) -> None:
         self.traits = traits
         self.power = power
-        self.boot = BootOverride()
+        self.boot = HostBootOverride()
         self.mains = True
         self.board: HostBoard | None = None
         self.boots = 0
@@ -171,7 +171,7 @@ class SimulatedHost:
         self._apply(effect, now)
         return effect
 
-    def ended(self, now: float, *, restarts: bool = False) -> None:
+    def board_ended(self, now: float, *, restarts: bool = False) -> None:
         """Record that the board has ended by itself: it has switched off, or (`restarts`) reset to boot again."""
         self.advance(now)
         if restarts or self._restart:
@@ -228,7 +228,7 @@ class SimulatedHost:
             self._off(at)
 
     def _start(self, at: float) -> None:
-        boot = BootOverride() if self.traits.ignores_override else self.boot
+        boot = HostBootOverride() if self.traits.ignores_override else self.boot
         self.boots += 1
         self.boot = self.boot.after_boot()
         self._enter(HostPower.POWERING_ON, at, due=at + self.traits.boot_s)

@@ -75,10 +75,10 @@ def misbehaviours_for(profile: str, *, seed: int = 0, index: int = 0) -> tuple[s
     turns = [turn for part in profile.split(",") for turn in _repeated(part)]
     if unknown := {name for turn in turns for name in turn.split("+")} - set(names()):
         raise ValueError(f"no such profile: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
-    wanted = turns[index % len(turns)].split("+")
-    if "field" in wanted:
-        wanted += _draw(random.Random(f"{seed}/{index}/field"))  # noqa: S311 - a simulation, no secret
-    return tuple(name for name in wanted if name in MISBEHAVIOURS)
+    requested = turns[index % len(turns)].split("+")
+    if "field" in requested:
+        requested += _draw(random.Random(f"{seed}/{index}/field"))  # noqa: S311 - a simulation, no secret
+    return tuple(name for name in requested if name in MISBEHAVIOURS)
 
 
 def _repeated(part: str) -> list[str]:

@@ -68,14 +68,14 @@ async def serve(order: WorkerOrder, stdin: asyncio.StreamReader) -> None:
             for bmc in bmcs.values():
                 await stack.enter_async_context(bmc)
         except OSError as error:
-            return _say(WorkerReport(error=str(error)))
+            return _write_report(WorkerReport(error=str(error)))
         runner = web.AppRunner(BmcControl(bmcs).application(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, HOST, 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        _say(WorkerReport(f"http://{host}:{port}", tuple(describe(bmc) for bmc in bmcs.values())))
+        _write_report(WorkerReport(f"http://{host}:{port}", tuple(describe(bmc) for bmc in bmcs.values())))
         await stdin.read()
     return None
 
@@ -96,7 +96,7 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _say(roll: WorkerReport) -> None:
+def _write_report(roll: WorkerReport) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(roll) + b"\n")
     sys.stdout.buffer.flush()
 

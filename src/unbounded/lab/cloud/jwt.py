@@ -47,30 +47,30 @@ def claims(token: str, key: RSAPublicKey) -> dict[str, Any]:
     Raises:
         Invalid: it is none.
     """
-    head, said, signature = _parts(token, "RS256")
+    head, claims, signature = _parts(token, "RS256")
     try:
         key.verify(signature, head, PKCS1v15(), SHA256())
     except InvalidSignature as error:
         raise InvalidToken("signed with another key") from error
-    return said
+    return claims
 
 
-def _head_and_claims(algorithm: str, said: Mapping[str, Any]) -> str:
+def _head_and_claims(algorithm: str, claims: Mapping[str, Any]) -> str:
     head = msgspec.json.encode({"alg": algorithm, "typ": "JWT"})
-    return f"{_encoded(head)}.{_encoded(msgspec.json.encode(said))}"
+    return f"{_encoded(head)}.{_encoded(msgspec.json.encode(claims))}"
 
 
 def _parts(token: str, algorithm: str) -> tuple[bytes, dict[str, Any], bytes]:
     try:
-        head, said, signature = token.split(".")
+        head, claims, signature = token.split(".")
         header = msgspec.json.decode(_decoded(head), type=dict[str, Any])
-        decoded = msgspec.json.decode(_decoded(said), type=dict[str, Any])
+        decoded = msgspec.json.decode(_decoded(claims), type=dict[str, Any])
         raw = _decoded(signature)
     except (ValueError, msgspec.MsgspecError) as error:
         raise InvalidToken("not a token") from error
     if header.get("alg") != algorithm:
         raise InvalidToken(f"not signed with {algorithm}")
-    return f"{head}.{said}".encode(), decoded, raw
+    return f"{head}.{claims}".encode(), decoded, raw
 
 
 def _encoded(content: bytes) -> str:

@@ -24,16 +24,16 @@ class TokenBuckets:
         """Return the number of requests that would pass now."""
         return int(self._tokens(name, limit, now) + 1e-9)
 
-    def take(self, wanted: Mapping[str, RateLimit], now: float) -> tuple[str, float] | None:
+    def take(self, requested: Mapping[str, RateLimit], now: float) -> tuple[str, float] | None:
         """Take one token from each bucket, or from none.
 
         Returns:
             None when they were taken, else the bucket that stays empty for the longest time, and that time in seconds.
         """
-        waits = {name: (1.0 - self._tokens(name, limit, now)) / limit.per_s for name, limit in wanted.items()}
+        waits = {name: (1.0 - self._tokens(name, limit, now)) / limit.per_s for name, limit in requested.items()}
         if waits and max(waits.values()) > 1e-9:
             return max(waits.items(), key=lambda item: item[1])
-        for name, limit in wanted.items():
+        for name, limit in requested.items():
             self._filled[name] = (self._tokens(name, limit, now) - 1.0, now)
         return None
 

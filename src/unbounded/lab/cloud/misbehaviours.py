@@ -36,10 +36,10 @@ class Misbehaviours(Generic[D]):
         Raises:
             ValueError: there is no such misbehaviour; lists those that exist.
         """
-        wanted = [name for name in profile.split("+") if name != IDEAL]
-        if unknown := [name for name in wanted if name not in self.turns]:
+        requested = [name for name in profile.split("+") if name != IDEAL]
+        if unknown := [name for name in requested if name not in self.turns]:
             raise ValueError(f"no such profile: {', '.join(unknown)}; there are {', '.join(self.names())}")
-        return reduce(lambda dials, name: self.turns[name](dials), wanted, self._ideal)
+        return reduce(lambda dials, name: self.turns[name](dials), requested, self._ideal)
 
     def names(self) -> tuple[str, ...]:
         return (IDEAL, *self.turns)

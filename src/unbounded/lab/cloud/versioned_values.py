@@ -33,7 +33,7 @@ class VersionedValues(Generic[K, V]):
         """Return the true value."""
         return self._now.get(key)
 
-    def seen(self, key: K, as_of: float) -> V | None:
+    def value_at(self, key: K, as_of: float) -> V | None:
         """Return the value as it was at a time."""
         versions = self._versions.get(key, [])
         place = bisect_right(versions, as_of, key=lambda version: version[0])
@@ -43,9 +43,9 @@ class VersionedValues(Generic[K, V]):
         """Yield all present values, in the order of their first `put`."""
         return iter(self._now.items())
 
-    def all_seen(self, as_of: float) -> Iterator[tuple[K, V]]:
+    def values_at(self, as_of: float) -> Iterator[tuple[K, V]]:
         """Yield all values as they were at a time."""
         for key in self._versions:
-            value = self.seen(key, as_of)
+            value = self.value_at(key, as_of)
             if value is not None:
                 yield key, value

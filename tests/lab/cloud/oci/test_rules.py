@@ -240,7 +240,7 @@ def test_the_boot_volume_is_as_it_was_asked_for() -> None:
     wanted = {"bootVolumeVpusPerGB": 30, "bootVolumeSizeInGBs": 77, "kmsKeyId": tenancy.kms_key_id}
     changes: dict[str, Any] = {f"{SOURCE}__{name}": value for name, value in wanted.items()}
     ask(tenancy, **changes)
-    (shown,) = tenancy.boot_volumes.all_seen(0.0)
+    (shown,) = tenancy.boot_volumes.views_at(0.0)
     assert (shown.body["vpusPerGB"], shown.body["sizeInGBs"], shown.body["kmsKeyId"]) == (30, 77, tenancy.kms_key_id)
 
 

@@ -111,12 +111,12 @@ def check(tenancy: Tenancy) -> None:
     held = [each for each in tenancy.vnics if each.state is not ResourceState.TERMINATED]
     assert len({each.private_ip for each in held}) == len(held)
     for instance in tenancy.live():
-        disks = list(tenancy.held(tenancy.boot_volume_attachments, instance))
+        disks = list(tenancy.attachments_of(tenancy.boot_volume_attachments, instance))
         assert len(disks) == 1
         if instance.state is InstanceState.RUNNING:
             assert disks[0].state is AttachmentState.ATTACHED
     for shelf in (tenancy.instances, tenancy.vnics, tenancy.boot_volumes, tenancy.work_requests):
-        assert {each.id for each in shelf} == {each.body["id"] for each in shelf.all_seen(tenancy.now)}
+        assert {each.id for each in shelf} == {each.body["id"] for each in shelf.views_at(tenancy.now)}
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """A simulated Azure: Resource Manager with virtual machines, disks, network interfaces and extensions, and a login.
 
-- `estate.py` has the resources; `creating.py`, `changing.py` and `lifecycle.py` change them, `views.py` renders them.
-- `shapes.py`, `bounds.py` and `rules.py` validate requests, with the offers of `catalog.py`.
-- `service.py` puts them behind the front that all clouds share; `local.py` serves it.
+- `resources.py` has the resources; `creation.py`, `updates.py` and `lifecycle.py` change them, `views.py` renders them.
+- `request_shapes.py`, `model_rules.py` and `rules.py` validate requests, with the offers of `catalog.py`.
+- `service.py` puts them behind the frontend that all clouds share; `local.py` serves it.
 """
 
 from unbounded.lab.cloud.azure.dials import AzureDials

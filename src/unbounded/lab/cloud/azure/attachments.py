@@ -45,9 +45,9 @@ def _with_managed_disk(
     estate: AzureResources, machine: VirtualMachine, disk: dict[str, Any], sku: str
 ) -> dict[str, Any]:
     disk_id = id_of_disk(machine.id, disk)
-    there = estate.disks.get(disk_id.key)
-    size = there.size_gb if there is not None else disk.get("diskSizeGB", 32)
-    managed = {"storageAccountType": there.sku if there is not None else sku, **disk.get("managedDisk", {})}
+    existing = estate.disks.get(disk_id.key)
+    size = existing.size_gb if existing is not None else disk.get("diskSizeGB", 32)
+    managed = {"storageAccountType": existing.sku if existing is not None else sku, **disk.get("managedDisk", {})}
     return {**disk, "diskSizeGB": size, "managedDisk": {**managed, "id": str(disk_id)}}
 
 

@@ -37,8 +37,8 @@ def versions_of_marketplace(
     known = estate.images.get(":".join(image).lower())
     if known is None:
         raise AzureProblem("NotFound", detail="Artifact: VMImage was not found.")
-    there = [version for version in known if offered(estate, *image, version) is ImageOffer.YES]
-    return [of_marketplace(estate, subscription, location, *image, version) for version in there]
+    existing = [version for version in known if offered(estate, *image, version) is ImageOffer.YES]
+    return [of_marketplace(estate, subscription, location, *image, version) for version in existing]
 
 
 def managed(estate: AzureResources, image: str, location: str) -> dict[str, Any]:
@@ -75,5 +75,5 @@ def version_of_gallery(estate: AzureResources, version: str, location: str) -> d
 
 
 def versions_of_gallery(estate: AzureResources, image: str, location: str) -> list[dict[str, Any]]:
-    there = sorted(each for each in estate.others if each.startswith(f"{image.lower()}/versions/"))
-    return [version_of_gallery(estate, each, location) for each in there]
+    existing = sorted(each for each in estate.others if each.startswith(f"{image.lower()}/versions/"))
+    return [version_of_gallery(estate, each, location) for each in existing]

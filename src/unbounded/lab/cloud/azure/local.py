@@ -143,7 +143,7 @@ class LabAzure(LabCloud[AzureDials]):
         return ResourceId(subscription or self.subscription, group, MACHINES, name)
 
     def disk_id(self, name: str, *, group: str = GROUP) -> ResourceId:
-        return self.id_of(name, group=group).beside(DISKS, name)
+        return self.id_of(name, group=group).sibling(DISKS, name)
 
     def add_machine(
         self, name: str, shape: VmShape | None = None, *, group: str = GROUP, subscription: str | None = None
@@ -175,7 +175,7 @@ class LabAzure(LabCloud[AzureDials]):
 
     def add_nic(self, name: str, *, group: str = GROUP) -> ResourceId:
         """Add a network interface without an owner; returns its id."""
-        nic = self.id_of(name, group=group).beside(NICS, name)
+        nic = self.id_of(name, group=group).sibling(NICS, name)
         seeding.add_nic(self.estate, nic, LOCATION, self.now - AGE_S)
         return nic
 

@@ -70,14 +70,14 @@ class LoginEndpoint:
     def grant(self, application: Application, scope: str, now: float, *, lifetime_s: float) -> dict[str, Any]:
         """Return the reply with a token for an application."""
         audience = scope.removesuffix("/.default").rstrip("/")
-        said = {
+        claims = {
             "aud": audience,
             "tid": self.tenant,
             "appid": application.client_id,
             "iat": int(now),
             "exp": now + lifetime_s,
         }
-        token = jwt.signed_by_secret(said, self.secret)
+        token = jwt.signed_by_secret(claims, self.secret)
         lifetime = int(lifetime_s)
         return {"token_type": "Bearer", "expires_in": lifetime, "ext_expires_in": lifetime, "access_token": token}
 
@@ -91,16 +91,16 @@ class LoginEndpoint:
         if scheme.lower() != "bearer" or not token:
             raise AzureProblem("AuthenticationFailed")
         try:
-            said = jwt.claims_by_secret(token, self.secret)
+            claims = jwt.claims_by_secret(token, self.secret)
         except jwt.InvalidToken as error:
             raise AzureProblem("InvalidAuthenticationToken") from error
-        if said["aud"] not in (RESOURCE, "https://management.core.windows.net"):
+        if claims["aud"] not in (RESOURCE, "https://management.core.windows.net"):
             raise AzureProblem("InvalidAuthenticationToken")
-        if said["tid"] != self.tenant:
+        if claims["tid"] != self.tenant:
             raise AzureProblem("InvalidAuthenticationTokenTenant")
-        if said["exp"] <= now:
-            raise AzureProblem("ExpiredAuthenticationToken", detail=str(int(said["exp"])))
-        return str(said["appid"])
+        if claims["exp"] <= now:
+            raise AzureProblem("ExpiredAuthenticationToken", detail=str(int(claims["exp"])))
+        return str(claims["appid"])
 
     def discovery(self, base: str) -> dict[str, Any]:
         """Return the OpenID configuration, which some clients read before they log in."""
@@ -124,13 +124,15 @@ def _authenticate(application: Application, form: Mapping[str, str], now: float)
         return
     if form.get("client_assertion_type") != ASSERTION_TYPE:
         raise LoginProblem("invalid_request", "client_assertion_type")
-    said = _claims(application, form["client_assertion"])
-    if not said.get("nbf", 0) <= now < said.get("exp", 0):
+    claims = _claims(application, form["client_assertion"])
+    if not claims.get("nbf", 0) <= now < claims.get("exp", 0):
         raise LoginProblem("expired_assertion")
-    audience = said.get("aud")
-    matches = (said.get("iss"), said.get("sub")) in {(each.issuer, each.subject) for each in application.federations}
+    audience = claims.get("aud")
+    matches = (claims.get("iss"), claims.get("sub")) in {
+        (each.issuer, each.subject) for each in application.federations
+    }
     if not matches or AUDIENCE not in (audience if isinstance(audience, list) else [audience]):
-        detail = f"Assertion Issuer: '{said.get('iss')}'. Subject: '{said.get('sub')}'. Audience: '{audience}'."
+        detail = f"Assertion Issuer: '{claims.get('iss')}'. Subject: '{claims.get('sub')}'. Audience: '{audience}'."
         raise LoginProblem("unknown_subject", detail)
 
 

@@ -44,7 +44,7 @@ class ResourceId:
         found = _ID.fullmatch(text)
         return None if found is None else cls(**found.groupdict())
 
-    def beside(self, resource_type: str, name: str) -> ResourceId:
+    def sibling(self, resource_type: str, name: str) -> ResourceId:
         """Return the id of another resource in the same group."""
         return ResourceId(self.subscription, self.group, resource_type, name)
 

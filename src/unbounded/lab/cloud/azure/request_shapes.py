@@ -101,9 +101,9 @@ def _one_of(values: list[str], kind: str, value: Any, path: str) -> str:
     raise _not_converted(value, kind, path)
 
 
-def _a(kind: str, wanted: type, value: Any, path: str) -> Any:
-    fits = isinstance(value, int | float if wanted is float else wanted)
-    if not fits or (isinstance(value, bool) and wanted in (int, float)):
+def _a(kind: str, requested: type, value: Any, path: str) -> Any:
+    fits = isinstance(value, int | float if requested is float else requested)
+    if not fits or (isinstance(value, bool) and requested in (int, float)):
         raise _not_converted(value, kind, path)
     return value
 

@@ -104,24 +104,24 @@ class AzureResources:
         machine = replace(machine, generation=generation, error=error, since=at)
         self.machines.put(machine.id.key, machine, at)
         if before is None:
-            self._tell(at, machine, "created")
+            self._record(at, machine, "created")
         was_on = before is not None and before.power in ALIVE
         if (machine.power in ALIVE) != was_on:
-            self._tell(at, machine, "off" if was_on else "on")
+            self._record(at, machine, "off" if was_on else "on")
         return machine
 
     def drop_machine(self, machine: VirtualMachine, at: float) -> None:
         if machine.power in ALIVE:
-            self._tell(at, machine, "off")
+            self._record(at, machine, "off")
         for extension in list(self.extensions_of(machine.id)):
             self.extensions.drop(extension.key, at)
         self.machines.drop(machine.id.key, at)
-        self._tell(at, machine, "deleted")
+        self._record(at, machine, "deleted")
 
     def blink(self, machine: VirtualMachine, at: float) -> None:
         """Record that a running machine was off for a moment."""
-        self._tell(at, machine, "off")
-        self._tell(at, machine, "on")
+        self._record(at, machine, "off")
+        self._record(at, machine, "on")
 
     def put_disk(self, disk: Disk, at: float) -> None:
         before = self.disks.get(disk.id.key)
@@ -129,7 +129,7 @@ class AzureResources:
         if disk.owner != owner:
             disk = replace(disk, since=at)
         self.disks.put(disk.id.key, disk, at)
-        self._tell_of(at, "Disk", disk.id, before is None, owner, disk.owner)
+        self._record_of(at, "Disk", disk.id, before is None, owner, disk.owner)
 
     def drop_disk(self, disk: Disk, at: float) -> None:
         self.disks.drop(disk.id.key, at)
@@ -139,16 +139,16 @@ class AzureResources:
         before = self.nics.get(nic.id.key)
         self.nics.put(nic.id.key, nic, at)
         owner = None if before is None else before.owner
-        self._tell_of(at, "NetworkInterface", nic.id, before is None, owner, nic.owner)
+        self._record_of(at, "NetworkInterface", nic.id, before is None, owner, nic.owner)
 
     def drop_nic(self, nic: Nic, at: float) -> None:
         self.nics.drop(nic.id.key, at)
         self.history.add(CloudEvent(at, "NetworkInterface", nic.id.name, "deleted", identity=nic.id.key))
 
-    def _tell(self, at: float, machine: VirtualMachine, what: str) -> None:
+    def _record(self, at: float, machine: VirtualMachine, what: str) -> None:
         self.history.add(CloudEvent(at, "VirtualMachine", machine.id.name, what, identity=machine.vm_id))
 
-    def _tell_of(
+    def _record_of(
         self, at: float, kind: str, thing: ResourceId, is_new: bool, before: ResourceId | None, now: ResourceId | None
     ) -> None:
         if is_new:
@@ -232,7 +232,7 @@ class AzureResources:
     def _doomed(self, machine: VirtualMachine) -> tuple[set[str], set[str]]:
         disks = [disk for disk in (machine.os_disk, *machine.data_disks) if disk.get("deleteOption") == "Delete"]
         nics = [nic for nic in machine.nics if nic.get("properties", {}).get("deleteOption") == "Delete"]
-        names = {machine.id.beside(DISKS, disk["name"]).key for disk in disks if "managedDisk" not in disk}
+        names = {machine.id.sibling(DISKS, disk["name"]).key for disk in disks if "managedDisk" not in disk}
         ids = {disk["managedDisk"]["id"].lower() for disk in disks if "managedDisk" in disk}
         return names | ids, {nic["id"].lower() for nic in nics}
 

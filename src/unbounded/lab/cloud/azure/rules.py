@@ -388,7 +388,7 @@ def later_problem(estate: AzureResources, resource: ResourceId, model: Mapping[s
     size = properties["hardwareProfile"]["vmSize"]
     os_disk = properties["storageProfile"]["osDisk"]
     if os_disk["createOption"] == "FromImage" and os_disk.get("name"):
-        disk = estate.disks.get(resource.beside(DISKS, os_disk["name"]).key)
+        disk = estate.disks.get(resource.sibling(DISKS, os_disk["name"]).key)
         if disk is not None:
             return AzureProblem("DiskExists", detail=disk.id.name, group=disk.id.group, target=str(disk.id))
     if size in estate.dials.sizes_out_of_capacity:
@@ -399,7 +399,7 @@ def later_problem(estate: AzureResources, resource: ResourceId, model: Mapping[s
 def id_of_disk(machine: ResourceId, disk: Document) -> ResourceId:
     """Return the id of a disk in a machine's model, which has its id or its name."""
     given = ResourceId.parse(str((disk.get("managedDisk") or {}).get("id")))
-    return given or machine.beside(DISKS, str(disk.get("name") or ""))
+    return given or machine.sibling(DISKS, str(disk.get("name") or ""))
 
 
 def _not_allowed(name: str) -> AzureProblem:

@@ -97,7 +97,7 @@ def model(resource: ResourceId, shape: VmShape) -> dict[str, Any]:
     if kinds:
         body["identity"] = {"type": ", ".join(kinds)}
     if shape.identities:
-        ids = [str(resource.beside(IDENTITIES, name)) for name in shape.identities]
+        ids = [str(resource.sibling(IDENTITIES, name)) for name in shape.identities]
         body["identity"]["userAssignedIdentities"] = {each: {} for each in ids}
     return body
 
@@ -118,7 +118,7 @@ def _properties(resource: ResourceId, shape: VmShape) -> dict[str, Any]:
         "networkProfile": {
             "networkInterfaces": [
                 {
-                    "id": str(resource.beside(NICS, nic_name(resource.name, index))),
+                    "id": str(resource.sibling(NICS, nic_name(resource.name, index))),
                     "properties": {"primary": index == 0, "deleteOption": shape.nic_delete_option},
                 }
                 for index in range(shape.nics)
@@ -131,7 +131,7 @@ def _properties(resource: ResourceId, shape: VmShape) -> dict[str, Any]:
         uefi = {"secureBootEnabled": True, "vTpmEnabled": True}
         properties["securityProfile"] = {"securityType": "TrustedLaunch", "uefiSettings": uefi}
     if shape.availability_set is not None:
-        properties["availabilitySet"] = {"id": str(resource.beside(AVAILABILITY_SETS, shape.availability_set))}
+        properties["availabilitySet"] = {"id": str(resource.sibling(AVAILABILITY_SETS, shape.availability_set))}
     if shape.license_type is not None:
         properties["licenseType"] = shape.license_type
     return properties
@@ -168,7 +168,7 @@ def _data_disk(resource: ResourceId, shape: VmShape, index: int) -> dict[str, An
     }
     if shape.data_disks_made_with_it:
         return {**disk, "createOption": "Empty", "name": name, "diskSizeGB": 128}
-    return {**disk, "createOption": "Attach", "managedDisk": {"id": str(resource.beside(DISKS, name))}}
+    return {**disk, "createOption": "Attach", "managedDisk": {"id": str(resource.sibling(DISKS, name))}}
 
 
 def nic_name(machine: str, index: int) -> str:
@@ -183,17 +183,17 @@ def _add_surroundings(estate: AzureResources, resource: ResourceId, shape: VmSha
     estate.subscriptions.add(resource.subscription.lower())
     estate.groups.setdefault((resource.subscription.lower(), resource.group.lower()), shape.location)
     for name in shape.identities:
-        identity = resource.beside(IDENTITIES, name)
+        identity = resource.sibling(IDENTITIES, name)
         estate.identities[identity.key] = identity
     if shape.availability_set is not None:
-        group = resource.beside(AVAILABILITY_SETS, shape.availability_set)
+        group = resource.sibling(AVAILABILITY_SETS, shape.availability_set)
         estate.availability_sets[group.key] = group
     image = _image(shape)
     estate.images.setdefault(":".join(image[name] for name in IMAGE_PARTS[:3]).lower(), VERSIONS)
     for index in range(shape.nics):
-        add_nic(estate, resource.beside(NICS, nic_name(resource.name, index)), shape.location, now)
+        add_nic(estate, resource.sibling(NICS, nic_name(resource.name, index)), shape.location, now)
     for index in range(0 if shape.data_disks_made_with_it else shape.data_disks):
-        disk = resource.beside(DISKS, data_disk_name(resource.name, index))
+        disk = resource.sibling(DISKS, data_disk_name(resource.name, index))
         add_disk(estate, disk, shape.location, now, zones=tuple(shape.zones))
 
 

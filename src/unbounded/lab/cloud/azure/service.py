@@ -188,20 +188,20 @@ class Azure:
 
     # Lagging reads, and accepted operations
 
-    def seen_machine(self, resource: ResourceId, now: float) -> VirtualMachine:
-        machine = self.estate.machines.seen(resource.key, now - self.dials.get_lag_s)
+    def read_machine(self, resource: ResourceId, now: float) -> VirtualMachine:
+        machine = self.estate.machines.value_at(resource.key, now - self.dials.get_lag_s)
         if machine is None:
             raise not_found(resource)
         return machine
 
-    def seen_extensions(self, machine: VirtualMachine, as_of: float) -> list[Extension]:
-        return [each for _, each in self.estate.extensions.all_seen(as_of) if each.machine == machine.id]
+    def read_extensions(self, machine: VirtualMachine, as_of: float) -> list[Extension]:
+        return [each for _, each in self.estate.extensions.values_at(as_of) if each.machine == machine.id]
 
-    def accepted(self, asked: AzureRequest, operation: LongRunningOperation, status: int, body: Any = None) -> LabReply:
+    def accepted(self, call: AzureRequest, operation: LongRunningOperation, status: int, body: Any = None) -> LabReply:
         """Return the reply to an accepted operation: the URL of its status, and the time of the first poll."""
-        base = f"https://{asked.request.headers.get('host', 'management.azure.com')}"
-        where = f"{base}/subscriptions/{asked.subscription}/providers/Microsoft.Compute/locations/{operation.location}"
-        version = asked.query["api-version"]
+        base = f"https://{call.request.headers.get('host', 'management.azure.com')}"
+        where = f"{base}/subscriptions/{call.subscription}/providers/Microsoft.Compute/locations/{operation.location}"
+        version = call.query["api-version"]
         url = f"{where}/operations/{operation.id}?api-version={version}"
         headers = {"azure-asyncoperation": url, **self.hint()}
         if status == 202:
@@ -224,152 +224,152 @@ def _find(request: LabRequest) -> tuple[AzureCall, tuple[str, ...]] | None:
 # Virtual machines
 
 
-def _get_machine(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
-    extensions = azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s)
-    document = views.machine_document(azure.estate, machine, extensions, expand=asked.expand)
+def _get_machine(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    extensions = azure.read_extensions(machine, call.now - azure.dials.get_lag_s)
+    document = views.machine_document(azure.estate, machine, extensions, expand=call.expand)
     return json_reply(document, headers={"etag": views.etag(machine)})
 
 
-def _get_instance_view(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
-    return json_reply(views.instance_view(machine, azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s)))
+def _get_instance_view(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    return json_reply(views.instance_view(machine, azure.read_extensions(machine, call.now - azure.dials.get_lag_s)))
 
 
-def _list_machines(azure: Azure, asked: AzureRequest) -> LabReply:
-    group = asked.names[1] if len(asked.names) > 1 else None
-    as_of = asked.now - azure.dials.list_lag_s
-    seen = [each for _, each in azure.estate.machines.all_seen(as_of) if each.id.is_in(asked.subscription, group)]
+def _list_machines(azure: Azure, call: AzureRequest) -> LabReply:
+    group = call.names[1] if len(call.names) > 1 else None
+    as_of = call.now - azure.dials.list_lag_s
+    seen = [each for _, each in azure.estate.machines.values_at(as_of) if each.id.is_in(call.subscription, group)]
     documents = [
-        views.machine_document(azure.estate, each, azure.seen_extensions(each, as_of), expand=asked.expand)
+        views.machine_document(azure.estate, each, azure.read_extensions(each, as_of), expand=call.expand)
         for each in seen
     ]
-    return _page(azure, asked, documents)
+    return _page(azure, call, documents)
 
 
-def _page(azure: Azure, asked: AzureRequest, documents: list[dict[str, Any]]) -> LabReply:
+def _page(azure: Azure, call: AzureRequest, documents: list[dict[str, Any]]) -> LabReply:
     """Return a part of a list, with a link to the next one where there is more."""
-    token, size = asked.query.get("$skiptoken", "0"), azure.dials.page_size
+    token, size = call.query.get("$skiptoken", "0"), azure.dials.page_size
     if not token.isdecimal():
         raise AzureProblem("BadRequest", detail=f"The skip token '{token}' is not valid.")
     first = int(token)
     body: dict[str, Any] = {"value": documents[first : first + size]}
     if first + size < len(documents):
-        query = {**asked.query, "$skiptoken": str(first + size)}
-        here = f"https://{asked.request.headers.get('host', '')}{asked.request.path}"
+        query = {**call.query, "$skiptoken": str(first + size)}
+        here = f"https://{call.request.headers.get('host', '')}{call.request.path}"
         body["nextLink"] = f"{here}?{urlencode(query, safe='$')}"
     return json_reply(body)
 
 
-def _put_machine(azure: Azure, asked: AzureRequest) -> LabReply:
-    resource = asked.resource(MACHINES)
-    body = asked.body()
+def _put_machine(azure: Azure, call: AzureRequest) -> LabReply:
+    resource = call.resource(MACHINES)
+    body = call.body()
     existing = azure.estate.machines.get(resource.key)
-    _check_conditions(asked.request, existing)
+    _check_conditions(call.request, existing)
     if existing is None:
-        operation = create(azure.estate, resource, body, asked.now)
+        operation = create(azure.estate, resource, body, call.now)
     else:
-        lifecycle.claim(azure.estate, existing, "Create or Update VM", asked.now)
+        lifecycle.claim(azure.estate, existing, "Create or Update VM", call.now)
         if not body.get("location"):
             raise AzureProblem("LocationRequired")
         machine = azure.estate.machine(resource)
-        operation = update(azure.estate, machine, body, asked.now, "VirtualMachines.CreateOrUpdate")
-    return _changed(azure, asked, operation, 201 if existing is None else 200)
+        operation = update(azure.estate, machine, body, call.now, "VirtualMachines.CreateOrUpdate")
+    return _changed(azure, call, operation, 201 if existing is None else 200)
 
 
-def _patch_machine(azure: Azure, asked: AzureRequest) -> LabReply:
-    resource = asked.resource(MACHINES)
+def _patch_machine(azure: Azure, call: AzureRequest) -> LabReply:
+    resource = call.resource(MACHINES)
     machine = azure.estate.machine(resource)
-    _check_conditions(asked.request, machine)
-    body = asked.body()
-    lifecycle.claim(azure.estate, machine, "Update VM", asked.now)
+    _check_conditions(call.request, machine)
+    body = call.body()
+    lifecycle.claim(azure.estate, machine, "Update VM", call.now)
     machine = azure.estate.machine(resource)
-    operation = update(azure.estate, machine, body, asked.now, "VirtualMachines.Update")
-    return _changed(azure, asked, operation, 200)
+    operation = update(azure.estate, machine, body, call.now, "VirtualMachines.Update")
+    return _changed(azure, call, operation, 200)
 
 
-def _changed(azure: Azure, asked: AzureRequest, operation: LongRunningOperation, status: int) -> LabReply:
+def _changed(azure: Azure, call: AzureRequest, operation: LongRunningOperation, status: int) -> LabReply:
     machine = azure.estate.machine(operation.subject)
-    document = views.machine_document(azure.estate, machine, azure.seen_extensions(machine, asked.now))
-    return azure.accepted(asked, operation, status, document)
+    document = views.machine_document(azure.estate, machine, azure.read_extensions(machine, call.now))
+    return azure.accepted(call, operation, status, document)
 
 
 def _check_conditions(request: LabRequest, machine: VirtualMachine | None) -> None:
     """Check If-Match and If-None-Match of a change."""
-    wanted = request.headers.get("if-match")
-    if wanted is not None and (machine is None or wanted not in ("*", views.etag(machine))):
-        raise AzureProblem("PreconditionFailed", detail=f"If-Match: {wanted}")
+    requested = request.headers.get("if-match")
+    if requested is not None and (machine is None or requested not in ("*", views.etag(machine))):
+        raise AzureProblem("PreconditionFailed", detail=f"If-Match: {requested}")
     if machine is not None and request.headers.get("if-none-match") == "*":
         raise AzureProblem("PreconditionFailed", detail="If-None-Match: *")
 
 
-def _delete_machine(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.estate.machines.get(asked.resource(MACHINES).key)
+def _delete_machine(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.estate.machines.get(call.resource(MACHINES).key)
     if machine is None:
         return LabReply(204)
-    force = asked.query.get("forceDeletion", "").lower() == "true"
-    operation = lifecycle.delete_machine(azure.estate, machine, asked.now, force=force)
-    return azure.accepted(asked, operation, 202)
+    force = call.query.get("forceDeletion", "").lower() == "true"
+    operation = lifecycle.delete_machine(azure.estate, machine, call.now, force=force)
+    return azure.accepted(call, operation, 202)
 
 
 def _power(action: str) -> Act:
-    def act(azure: Azure, asked: AzureRequest) -> LabReply:
-        machine = azure.estate.machine(asked.resource(MACHINES))
-        skip = asked.query.get("skipShutdown", "").lower() == "true"
-        return azure.accepted(asked, lifecycle.act(azure.estate, machine, action, asked.now, skip_shutdown=skip), 202)
+    def act(azure: Azure, call: AzureRequest) -> LabReply:
+        machine = azure.estate.machine(call.resource(MACHINES))
+        skip = call.query.get("skipShutdown", "").lower() == "true"
+        return azure.accepted(call, lifecycle.act(azure.estate, machine, action, call.now, skip_shutdown=skip), 202)
 
     return act
 
 
-def _reimage(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.estate.machine(asked.resource(MACHINES))
-    body = asked.body() if asked.request.body else {}
-    return azure.accepted(asked, reimage(azure.estate, machine, body, asked.now), 202)
+def _reimage(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.estate.machine(call.resource(MACHINES))
+    body = call.body() if call.request.body else {}
+    return azure.accepted(call, reimage(azure.estate, machine, body, call.now), 202)
 
 
 # Scale sets: there are none
 
 
-def _no_scale_set(_: Azure, asked: AzureRequest) -> LabReply:
-    raise not_found(asked.resource(SCALE_SETS))
+def _no_scale_set(_: Azure, call: AzureRequest) -> LabReply:
+    raise not_found(call.resource(SCALE_SETS))
 
 
-def _no_parent(_: Azure, asked: AzureRequest) -> LabReply:
-    raise AzureProblem("ParentResourceNotFound", name=asked.names[2])
+def _no_parent(_: Azure, call: AzureRequest) -> LabReply:
+    raise AzureProblem("ParentResourceNotFound", name=call.names[2])
 
 
 # Extensions
 
 
-def _list_extensions(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
-    seen = azure.seen_extensions(machine, asked.now - azure.dials.list_lag_s)
+def _list_extensions(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    seen = azure.read_extensions(machine, call.now - azure.dials.list_lag_s)
     return json_reply({"value": [views.extension_document(each) for each in seen]})
 
 
-def _get_extension(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
-    for each in azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s):
-        if each.name.lower() == asked.names[3].lower():
+def _get_extension(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    for each in azure.read_extensions(machine, call.now - azure.dials.get_lag_s):
+        if each.name.lower() == call.names[3].lower():
             return json_reply(views.extension_document(each))
-    raise lifecycle.extension_not_found(machine, asked.names[3])
+    raise lifecycle.extension_not_found(machine, call.names[3])
 
 
-def _put_extension(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.estate.machine(asked.resource(MACHINES))
-    existed = any(each.name.lower() == asked.names[3].lower() for each in azure.estate.extensions_of(machine.id))
-    operation = lifecycle.put_extension(azure.estate, machine, asked.names[3], asked.body(), asked.now)
-    made = azure.estate.extensions.get(f"{machine.id.key}/extensions/{asked.names[3].lower()}")
+def _put_extension(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.estate.machine(call.resource(MACHINES))
+    existed = any(each.name.lower() == call.names[3].lower() for each in azure.estate.extensions_of(machine.id))
+    operation = lifecycle.put_extension(azure.estate, machine, call.names[3], call.body(), call.now)
+    made = azure.estate.extensions.get(f"{machine.id.key}/extensions/{call.names[3].lower()}")
     if made is None:
-        raise lifecycle.extension_not_found(machine, asked.names[3])
-    return azure.accepted(asked, operation, 200 if existed else 201, views.extension_document(made))
+        raise lifecycle.extension_not_found(machine, call.names[3])
+    return azure.accepted(call, operation, 200 if existed else 201, views.extension_document(made))
 
 
-def _delete_extension(azure: Azure, asked: AzureRequest) -> LabReply:
-    machine = azure.estate.machine(asked.resource(MACHINES))
+def _delete_extension(azure: Azure, call: AzureRequest) -> LabReply:
+    machine = azure.estate.machine(call.resource(MACHINES))
     for each in azure.estate.extensions_of(machine.id):
-        if each.name.lower() == asked.names[3].lower():
-            return azure.accepted(asked, lifecycle.delete_extension(azure.estate, each, asked.now), 202)
+        if each.name.lower() == call.names[3].lower():
+            return azure.accepted(call, lifecycle.delete_extension(azure.estate, each, call.now), 202)
     return LabReply(204)
 
 
@@ -377,57 +377,57 @@ def _delete_extension(azure: Azure, asked: AzureRequest) -> LabReply:
 
 
 def _disk_document(azure: Azure, disk: Disk, as_of: float) -> dict[str, Any]:
-    owner = None if disk.owner is None else azure.estate.machines.seen(disk.owner.key, as_of)
+    owner = None if disk.owner is None else azure.estate.machines.value_at(disk.owner.key, as_of)
     return views.disk_document(disk, owner)
 
 
-def _get_disk(azure: Azure, asked: AzureRequest) -> LabReply:
-    resource, as_of = asked.resource(DISKS), asked.now - azure.dials.get_lag_s
-    disk = azure.estate.disks.seen(resource.key, as_of)
+def _get_disk(azure: Azure, call: AzureRequest) -> LabReply:
+    resource, as_of = call.resource(DISKS), call.now - azure.dials.get_lag_s
+    disk = azure.estate.disks.value_at(resource.key, as_of)
     if disk is None:
         raise not_found(resource)
     return json_reply(_disk_document(azure, disk, as_of))
 
 
-def _list_disks(azure: Azure, asked: AzureRequest) -> LabReply:
-    group = asked.names[1] if len(asked.names) > 1 else None
-    as_of = asked.now - azure.dials.list_lag_s
-    seen = [each for _, each in azure.estate.disks.all_seen(as_of) if each.id.is_in(asked.subscription, group)]
-    return _page(azure, asked, [_disk_document(azure, each, as_of) for each in seen])
+def _list_disks(azure: Azure, call: AzureRequest) -> LabReply:
+    group = call.names[1] if len(call.names) > 1 else None
+    as_of = call.now - azure.dials.list_lag_s
+    seen = [each for _, each in azure.estate.disks.values_at(as_of) if each.id.is_in(call.subscription, group)]
+    return _page(azure, call, [_disk_document(azure, each, as_of) for each in seen])
 
 
-def _delete_disk(azure: Azure, asked: AzureRequest) -> LabReply:
-    disk = azure.estate.disks.get(asked.resource(DISKS).key)
+def _delete_disk(azure: Azure, call: AzureRequest) -> LabReply:
+    disk = azure.estate.disks.get(call.resource(DISKS).key)
     if disk is None:
         return LabReply(204)
-    return azure.accepted(asked, lifecycle.delete_disk(azure.estate, disk, asked.now), 202)
+    return azure.accepted(call, lifecycle.delete_disk(azure.estate, disk, call.now), 202)
 
 
-def _get_nic(azure: Azure, asked: AzureRequest) -> LabReply:
-    resource = asked.resource(NICS)
-    nic = azure.estate.nics.seen(resource.key, asked.now - azure.dials.get_lag_s)
+def _get_nic(azure: Azure, call: AzureRequest) -> LabReply:
+    resource = call.resource(NICS)
+    nic = azure.estate.nics.value_at(resource.key, call.now - azure.dials.get_lag_s)
     if nic is None:
         raise not_found(resource)
     return json_reply(views.nic_document(nic))
 
 
-def _list_nics(azure: Azure, asked: AzureRequest) -> LabReply:
-    as_of = asked.now - azure.dials.list_lag_s
-    seen = azure.estate.nics.all_seen(as_of)
-    documents = [views.nic_document(each) for _, each in seen if each.id.is_in(asked.subscription, asked.names[1])]
-    return _page(azure, asked, documents)
+def _list_nics(azure: Azure, call: AzureRequest) -> LabReply:
+    as_of = call.now - azure.dials.list_lag_s
+    seen = azure.estate.nics.values_at(as_of)
+    documents = [views.nic_document(each) for _, each in seen if each.id.is_in(call.subscription, call.names[1])]
+    return _page(azure, call, documents)
 
 
-def _delete_nic(azure: Azure, asked: AzureRequest) -> LabReply:
-    nic = azure.estate.nics.get(asked.resource(NICS).key)
+def _delete_nic(azure: Azure, call: AzureRequest) -> LabReply:
+    nic = azure.estate.nics.get(call.resource(NICS).key)
     if nic is None:
         return LabReply(204)
-    lifecycle.delete_nic(azure.estate, nic, asked.now)
+    lifecycle.delete_nic(azure.estate, nic, call.now)
     return LabReply(200)
 
 
-def _get_availability_set(azure: Azure, asked: AzureRequest) -> LabReply:
-    resource = asked.resource(AVAILABILITY_SETS)
+def _get_availability_set(azure: Azure, call: AzureRequest) -> LabReply:
+    resource = call.resource(AVAILABILITY_SETS)
     known = azure.estate.availability_sets.get(resource.key)
     if known is None:
         raise not_found(resource)
@@ -440,48 +440,48 @@ def _get_availability_set(azure: Azure, asked: AzureRequest) -> LabReply:
     return json_reply(views.availability_set_document(known, location, members))
 
 
-def _get_image(azure: Azure, asked: AzureRequest) -> LabReply:
-    return json_reply(images.of_marketplace(azure.estate, *asked.names))
+def _get_image(azure: Azure, call: AzureRequest) -> LabReply:
+    return json_reply(images.of_marketplace(azure.estate, *call.names))
 
 
-def _list_images(azure: Azure, asked: AzureRequest) -> LabReply:
-    return json_reply(images.versions_of_marketplace(azure.estate, *asked.names))
+def _list_images(azure: Azure, call: AzureRequest) -> LabReply:
+    return json_reply(images.versions_of_marketplace(azure.estate, *call.names))
 
 
-def _get_own_image(azure: Azure, asked: AzureRequest) -> LabReply:
-    location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
-    return json_reply(images.managed(azure.estate, str(asked.resource(f"{COMPUTE}/images")), location))
+def _get_own_image(azure: Azure, call: AzureRequest) -> LabReply:
+    location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
+    return json_reply(images.managed(azure.estate, str(call.resource(f"{COMPUTE}/images")), location))
 
 
-def _get_version(azure: Azure, asked: AzureRequest) -> LabReply:
-    location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
-    return json_reply(images.version_of_gallery(azure.estate, asked.request.path, location))
+def _get_version(azure: Azure, call: AzureRequest) -> LabReply:
+    location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
+    return json_reply(images.version_of_gallery(azure.estate, call.request.path, location))
 
 
-def _list_versions(azure: Azure, asked: AzureRequest) -> LabReply:
-    location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
-    image = asked.request.path.rpartition("/")[0]
-    return _page(azure, asked, images.versions_of_gallery(azure.estate, image, location))
+def _list_versions(azure: Azure, call: AzureRequest) -> LabReply:
+    location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
+    image = call.request.path.rpartition("/")[0]
+    return _page(azure, call, images.versions_of_gallery(azure.estate, image, location))
 
 
-def _in_gallery_of_others(asked: AzureRequest) -> str:
+def _in_gallery_of_others(call: AzureRequest) -> str:
     """Return the path of a gallery's resource, without the location before it."""
-    location = f"/locations/{asked.names[1]}"
-    path = asked.request.path
+    location = f"/locations/{call.names[1]}"
+    path = call.request.path
     return path[path.lower().index(location.lower()) + len(location) :]
 
 
-def _get_version_of_others(azure: Azure, asked: AzureRequest) -> LabReply:
-    return json_reply(images.version_of_gallery(azure.estate, _in_gallery_of_others(asked), asked.names[1]))
+def _get_version_of_others(azure: Azure, call: AzureRequest) -> LabReply:
+    return json_reply(images.version_of_gallery(azure.estate, _in_gallery_of_others(call), call.names[1]))
 
 
-def _list_versions_of_others(azure: Azure, asked: AzureRequest) -> LabReply:
-    image = _in_gallery_of_others(asked).rpartition("/")[0]
-    return _page(azure, asked, images.versions_of_gallery(azure.estate, image, asked.names[1]))
+def _list_versions_of_others(azure: Azure, call: AzureRequest) -> LabReply:
+    image = _in_gallery_of_others(call).rpartition("/")[0]
+    return _page(azure, call, images.versions_of_gallery(azure.estate, image, call.names[1]))
 
 
-def _get_group(azure: Azure, asked: AzureRequest) -> LabReply:
-    subscription, group = asked.names
+def _get_group(azure: Azure, call: AzureRequest) -> LabReply:
+    subscription, group = call.names
     return json_reply(
         {
             "id": f"/subscriptions/{subscription}/resourceGroups/{group}",
@@ -496,29 +496,29 @@ def _get_group(azure: Azure, asked: AzureRequest) -> LabReply:
 # Operations and login
 
 
-def _get_operation(azure: Azure, asked: AzureRequest) -> LabReply:
-    operation = azure.estate.operations.get(asked.names[2])
-    is_here = operation is not None and operation.subject.subscription.lower() == asked.subscription.lower()
+def _get_operation(azure: Azure, call: AzureRequest) -> LabReply:
+    operation = azure.estate.operations.get(call.names[2])
+    is_here = operation is not None and operation.subject.subscription.lower() == call.subscription.lower()
     if operation is None or not is_here or azure.dials.operations_forgotten:
-        raise AzureProblem("NotFound", detail=f"The entity '{asked.names[2]}' was not found.")
-    if "monitor" not in asked.query:
+        raise AzureProblem("NotFound", detail=f"The entity '{call.names[2]}' was not found.")
+    if "monitor" not in call.query:
         headers = azure.hint() if operation.status is OperationStatus.IN_PROGRESS else {}
         return json_reply(views.operation_document(operation), headers=headers)
     if operation.status is OperationStatus.IN_PROGRESS:
-        here = f"https://{asked.request.headers.get('host', '')}{asked.request.path}?{asked.request.query}"
+        here = f"https://{call.request.headers.get('host', '')}{call.request.path}?{call.request.query}"
         return LabReply(202, b"", {"location": here, **azure.hint()})
     return LabReply(200) if operation.error is None else operation.error.reply()
 
 
-def _login(azure: Azure, asked: AzureRequest) -> LabReply:
+def _login(azure: Azure, call: AzureRequest) -> LabReply:
     lifetime_s = azure.dials.token_lifetime_s
-    return json_reply(azure.login.token(asked.names[0], asked.request, asked.now, lifetime_s=lifetime_s))
+    return json_reply(azure.login.token(call.names[0], call.request, call.now, lifetime_s=lifetime_s))
 
 
-def _discover(azure: Azure, asked: AzureRequest) -> LabReply:
-    if asked.names[0].lower() != azure.login.tenant:
-        raise LoginProblem("unknown_tenant", asked.names[0])
-    return json_reply(azure.login.discovery(f"https://{asked.request.headers.get('host', '')}"))
+def _discover(azure: Azure, call: AzureRequest) -> LabReply:
+    if call.names[0].lower() != azure.login.tenant:
+        raise LoginProblem("unknown_tenant", call.names[0])
+    return json_reply(azure.login.discovery(f"https://{call.request.headers.get('host', '')}"))
 
 
 TABLE: Final[Mapping[tuple[str, str], AzureCall]] = {

@@ -70,8 +70,8 @@ def _check_change(estate: AzureResources, machine: VirtualMachine, change: Mappi
     check_identity(estate, machine.id, change)
     nics = (properties.get("networkProfile") or {}).get("networkInterfaces")
     if nics is not None:
-        wanted = {str(nic.get("id")).lower() for nic in nics}
-        if wanted != {nic["id"].lower() for nic in machine.nics} and machine.power is not VmPower.DEALLOCATED:
+        requested = {str(nic.get("id")).lower() for nic in nics}
+        if requested != {nic["id"].lower() for nic in machine.nics} and machine.power is not VmPower.DEALLOCATED:
             detail = "Adding or deleting network interfaces is only allowed on a virtual machine that is deallocated."
             raise AzureProblem("OperationNotAllowed", detail=detail, target="networkProfile")
         for nic in nics:

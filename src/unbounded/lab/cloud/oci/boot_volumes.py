@@ -43,7 +43,7 @@ def check_source(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, 
     volume = tenancy.boot_volumes.get(source.boot_volume_id)
     if volume is None or volume.state is not ResourceState.AVAILABLE:
         raise not_found()
-    if any(each.holds and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
+    if any(each.is_attached and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
         raise OciProblem("Conflict", f"Boot volume {volume.id} is attached to an instance")
 
 
@@ -79,7 +79,7 @@ def _swapped(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work
 
 
 def _swap(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, at: float) -> None:
-    for attachment in list(tenancy.held(tenancy.boot_volume_attachments, instance)):
+    for attachment in list(tenancy.attachments_of(tenancy.boot_volume_attachments, instance)):
         tenancy.link(tenancy.boot_volume_attachments, attachment, AttachmentState.DETACHED, at)
         volume = tenancy.boot_volumes.get(attachment.target_id)
         if volume is not None and not source.is_preserve_boot_volume_enabled:

@@ -40,12 +40,12 @@ def platform_images(now: float) -> tuple[OciImage, ...]:
     """Return Ubuntu for both architectures in two releases of two dates each, and Oracle Linux; the newest is 10 days
     old.
     """
-    wanted = [
+    requested = [
         *((UBUNTU, version, arm, age) for version in ("24.04", "22.04") for arm in (False, True) for age in (10, 40)),
         ("Oracle Linux", "9", False, 12),
         ("Oracle Linux", "9", True, 12),
     ]
-    return tuple(_image(system, version, arm=arm, created=now - age * DAY_S) for system, version, arm, age in wanted)
+    return tuple(_image(system, version, arm=arm, created=now - age * DAY_S) for system, version, arm, age in requested)
 
 
 def _image(system: str, version: str, *, arm: bool, created: float) -> OciImage:

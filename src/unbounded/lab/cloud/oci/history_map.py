@@ -68,9 +68,9 @@ class HistoryMap(Generic[T]):
             raise KeyError(thing.id)
         return shown
 
-    def seen(self, ident: str, as_of: float) -> ResourceView | None:
+    def view_at(self, ident: str, as_of: float) -> ResourceView | None:
         """Return the view of a resource as it was at a time."""
-        return self._shown.seen(ident, as_of)
+        return self._shown.value_at(ident, as_of)
 
-    def all_seen(self, as_of: float) -> list[ResourceView]:
-        return [shown for _, shown in self._shown.all_seen(as_of)]
+    def views_at(self, as_of: float) -> list[ResourceView]:
+        return [shown for _, shown in self._shown.values_at(as_of)]

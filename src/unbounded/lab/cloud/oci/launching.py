@@ -124,25 +124,25 @@ def attach_boot_volume(tenancy: Tenancy, instance: OciInstance, source: SourceDe
 
 def attach_vnic(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, now: float, *, primary: bool = True) -> Vnic:
     """Create a VNIC of an instance with an address of its subnet, ATTACHING."""
-    wanted, details = instance.launch.create_vnic_details, instance.launch
-    public = not subnet.prohibits_public_ip if wanted.assign_public_ip is None else wanted.assign_public_ip
+    requested, details = instance.launch.create_vnic_details, instance.launch
+    public = not subnet.prohibits_public_ip if requested.assign_public_ip is None else requested.assign_public_ip
     ident = tenancy.new_id("vnic")
     vnic = Vnic(
         ident,
-        wanted.display_name or instance.name,
+        requested.display_name or instance.name,
         instance.compartment_id,
         instance.availability_domain,
         subnet.id,
-        (wanted.private_ip if primary else None) or _free_address(tenancy, subnet),
+        (requested.private_ip if primary else None) or _free_address(tenancy, subnet),
         names.public_ip(tenancy.numbers) if public else None,
         names.mac(ident),
-        wanted.nsg_ids,
-        wanted.skip_source_dest_check,
-        (wanted.hostname_label or details.hostname_label) if primary else None,
+        requested.nsg_ids,
+        requested.skip_source_dest_check,
+        (requested.hostname_label or details.hostname_label) if primary else None,
         now,
-        dict(wanted.freeform_tags),
-        dict(wanted.defined_tags),
-        dict(wanted.security_attributes),
+        dict(requested.freeform_tags),
+        dict(requested.defined_tags),
+        dict(requested.security_attributes),
         is_primary=primary,
     )
     tenancy.vnics.put(vnic, now)
@@ -167,7 +167,7 @@ def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: WorkReq
     """Create a new instance's VNIC. A RUNNING one is settled at once; if the VNIC is impossible, it is lost."""
     if (trouble := conflict_of(tenancy, subnet, instance.launch)) is not None:
         words = f"A problem occurred while preparing the instance's VNIC. ({trouble})"
-        _lose(tenancy, instance, work, at, ("Conflict", words))
+        _fail_launch(tenancy, instance, work, at, ("Conflict", words))
         return
     attach_vnic(tenancy, instance, subnet, at)
     if instance.state is InstanceState.RUNNING:
@@ -179,7 +179,7 @@ def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> WorkReque
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
     if tenancy.spend("lost_launches"):
-        tenancy.later_for(instance, done, lambda at: _lose(tenancy, instance, work, at, NO_HOST))
+        tenancy.later_for(instance, done, lambda at: _fail_launch(tenancy, instance, work, at, NO_HOST))
     elif not tenancy.dials.launch_never_ends:
         tenancy.later_for(instance, done, lambda at: _arrive(tenancy, instance, work, at))
     return work
@@ -208,13 +208,13 @@ def settle(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
 
 
 def _attached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
-    held = list(tenancy.held(shelf, instance))
+    held = list(tenancy.attachments_of(shelf, instance))
     for attachment in held:
         tenancy.link(shelf, attachment, AttachmentState.ATTACHED, at)
     return held
 
 
-def _lose(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float, error: tuple[str, str]) -> None:
+def _fail_launch(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float, error: tuple[str, str]) -> None:
     """Fail an accepted launch that is impossible: the instance is gone with all its resources."""
     end(tenancy, instance, at)
     end_work(tenancy, work, at, error=error)

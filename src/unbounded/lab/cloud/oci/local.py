@@ -169,9 +169,9 @@ class LabOci(LabCloud[OciDials]):
     def dials(self) -> OciDials:
         return self._tenancy.dials
 
-    def add_instance(self, name: str, **wanted: Any) -> OciInstance:
+    def add_instance(self, name: str, **requested: Any) -> OciInstance:
         """Add an existing instance with its resources; the arguments are those of `SeededInstance`."""
-        return seed_instance(self.tenancy, SeededInstance(name, **wanted), self.clock.now())
+        return seed_instance(self.tenancy, SeededInstance(name, **requested), self.clock.now())
 
     def machines(self) -> dict[str, OciInstance]:
         """Return the instances that are not TERMINATED, by OCID."""

@@ -328,7 +328,7 @@ def no_permission_to_look(dials: OciDials) -> OciDials:
 
     oracle/oci-python-sdk#430: as for changes.
     """
-    return _unseen(dials, "GetInstance")
+    return _not_found_for(dials, "GetInstance")
 
 
 def no_permission_for_networks(dials: OciDials) -> OciDials:
@@ -336,7 +336,7 @@ def no_permission_for_networks(dials: OciDials) -> OciDials:
 
     oracle/oci-python-sdk#430; the network has policies of its own.
     """
-    return _unseen(dials, "GetVnic", "GetSubnet")
+    return _not_found_for(dials, "GetVnic", "GetSubnet")
 
 
 def no_permission_for_volumes(dials: OciDials) -> OciDials:
@@ -344,10 +344,10 @@ def no_permission_for_volumes(dials: OciDials) -> OciDials:
 
     oracle/oci-python-sdk#430; volumes have policies of their own.
     """
-    return _unseen(dials, "GetBootVolume")
+    return _not_found_for(dials, "GetBootVolume")
 
 
-def _unseen(dials: OciDials, *calls: str) -> OciDials:
+def _not_found_for(dials: OciDials, *calls: str) -> OciDials:
     return replace(dials, only=calls, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
 
 

@@ -199,7 +199,7 @@ class Attachment:
     device: str = ""  # of a data volume
 
     @property
-    def holds(self) -> bool:
+    def is_attached(self) -> bool:
         return self.state is not AttachmentState.DETACHED
 
 

@@ -22,7 +22,7 @@ def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: fl
     Raises:
         Problem: the instance's state does not allow it, or another action is in progress.
     """
-    _overtaken(tenancy, instance, now)
+    _interfere(tenancy, instance, now)
     if not _is_needed(tenancy, instance, action, now):
         return None
     if tenancy.spend("deaf_actions"):
@@ -40,7 +40,7 @@ def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: fl
     return work
 
 
-def _overtaken(tenancy: Tenancy, instance: OciInstance, now: float) -> None:
+def _interfere(tenancy: Tenancy, instance: OciInstance, now: float) -> None:
     """Simulate an image or a move of the instance by another client, if the dials require it."""
     for dial, state, takes_s in (
         ("images_first", InstanceState.CREATING_IMAGE, tenancy.times.image_s),
@@ -139,7 +139,9 @@ def terminate(
     if EFFECTS[instance.state][InstanceAction.TERMINATE] is ActionEffect.ALREADY:
         return None
     _is_needed(tenancy, instance, InstanceAction.TERMINATE, now)
-    made_with_it = [each for each in tenancy.held(tenancy.volume_attachments, instance) if each.created_at_launch]
+    made_with_it = [
+        each for each in tenancy.attachments_of(tenancy.volume_attachments, instance) if each.created_at_launch
+    ]
     if made_with_it and keep_data_volumes is None:
         raise invalid(  # seen in therealcmj/ociextirpater#6
             f"Invalid instance: {instance.id} (You must specify a value for preserveDataVolumesCreatedAtLaunch to "
@@ -200,7 +202,7 @@ def _purge(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
 
 
 def _detached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
-    held = list(tenancy.held(shelf, instance))
+    held = list(tenancy.attachments_of(shelf, instance))
     for attachment in held:
         tenancy.link(shelf, attachment, AttachmentState.DETACHED, at)
     return held

@@ -35,7 +35,7 @@ def one(shelf: ShelfOf) -> Read:
     """Return a call that reads a single resource, with the lag of the dial `get_lag_s`."""
 
     def read(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, now: float) -> LabReply:
-        shown = shelf(tenancy).seen(ids[0], now - tenancy.dials.get_lag_s)
+        shown = shelf(tenancy).view_at(ids[0], now - tenancy.dials.get_lag_s)
         if shown is None:
             raise not_found()
         return json_reply(shown.body, etag=shown.etag)
@@ -53,9 +53,9 @@ def many(shelf: ShelfOf, *, filters: tuple[str, ...], needed: tuple[str, ...] = 
 
     def read(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> LabReply:
         check_compartment(tenancy, query, needed)
-        wanted = {name: query[name] for name in (*filters, "compartmentId") if name in query}
-        every = shelf(tenancy).all_seen(now - tenancy.dials.list_lag_s)
-        return page(tenancy, query, ordered(query, (shown.body for shown in every if _matches(shown, wanted))))
+        requested = {name: query[name] for name in (*filters, "compartmentId") if name in query}
+        every = shelf(tenancy).views_at(now - tenancy.dials.list_lag_s)
+        return page(tenancy, query, ordered(query, (shown.body for shown in every if _matches(shown, requested))))
 
     return read
 
@@ -73,8 +73,8 @@ def check_compartment(tenancy: Tenancy, query: Query, needed: tuple[str, ...] = 
         raise not_found()
 
 
-def _matches(shown: ResourceView, wanted: Query) -> bool:
-    return all(shown.body.get(name) == value for name, value in wanted.items())
+def _matches(shown: ResourceView, requested: Query) -> bool:
+    return all(shown.body.get(name) == value for name, value in requested.items())
 
 
 def ordered(query: Query, bodies: Iterable[Body]) -> list[Body]:
@@ -126,9 +126,9 @@ def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) ->
         raise invalid(f"shape {query['shape']} not found")
     fitting = {image.id for image in tenancy.images if shape is None or image.fits(shape)}
     filters = ("displayName", "operatingSystem", "operatingSystemVersion", "lifecycleState")
-    wanted = {name: query[name] for name in filters if name in query}
-    every = tenancy.images.all_seen(now - tenancy.dials.list_lag_s)
-    found = (shown.body for shown in every if shown.body["id"] in fitting and _matches(shown, wanted))
+    requested = {name: query[name] for name in filters if name in query}
+    every = tenancy.images.views_at(now - tenancy.dials.list_lag_s)
+    found = (shown.body for shown in every if shown.body["id"] in fitting and _matches(shown, requested))
     here = (body for body in found if body["compartmentId"] in (None, query["compartmentId"]))
     return page(tenancy, query, ordered(query, here))
 
@@ -140,8 +140,10 @@ def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -
     if "imageId" in query and image is None:
         raise not_found()
     found = [shape for shape in tenancy.shapes.values() if image is None or image.fits(shape)]
-    wanted = query.get("shape")
-    return page(tenancy, query, [views.shape_body(each) for each in found if wanted in (None, each.name)], key="shape")
+    requested = query.get("shape")
+    return page(
+        tenancy, query, [views.shape_body(each) for each in found if requested in (None, each.name)], key="shape"
+    )
 
 
 def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> LabReply:
@@ -164,10 +166,10 @@ def work_request(tenancy: Tenancy, ids: tuple[str, ...], query: Query, now: floa
 def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> LabReply:
     """List summaries of work requests, newest first; `resourceId` selects those of one resource."""
     check_compartment(tenancy, query)
-    every = (shown.body for shown in tenancy.work_requests.all_seen(now - tenancy.dials.list_lag_s))
+    every = (shown.body for shown in tenancy.work_requests.views_at(now - tenancy.dials.list_lag_s))
     here = (body for body in every if body["compartmentId"] == query["compartmentId"])
-    wanted = query.get("resourceId")
-    found = [body for body in here if wanted in (None, *(each["identifier"] for each in body["resources"]))]
+    requested = query.get("resourceId")
+    found = [body for body in here if requested in (None, *(each["identifier"] for each in body["resources"]))]
     newest_first = sorted(found, key=lambda body: (body["timeAccepted"], body["id"]), reverse=True)
     return page(
         tenancy, query, [{name: each for name, each in body.items() if name != "resources"} for body in newest_first]

@@ -56,50 +56,50 @@ class SeededInstance:
     launch: dict[str, Any] = field(default_factory=dict)
 
 
-def seed_instance(tenancy: Tenancy, wanted: SeededInstance, now: float) -> OciInstance:
+def seed_instance(tenancy: Tenancy, requested: SeededInstance, now: float) -> OciInstance:
     """Create an instance in the described state, with all its resources.
 
     Raises:
         Problem: the service would have rejected its launch.
     """
-    details = _details(tenancy, wanted)
+    details = _details(tenancy, requested)
     _, image, subnet = check(tenancy, details)
     instance = make(tenancy, details, image, now)
-    for number in range(wanted.vnics):
+    for number in range(requested.vnics):
         attach_vnic(tenancy, instance, subnet, now, primary=number == 0)
-    for number in range(wanted.data_volumes.count):
-        attach_volume(tenancy, instance, wanted.data_volumes, number, now)
+    for number in range(requested.data_volumes.count):
+        attach_volume(tenancy, instance, requested.data_volumes, number, now)
     settle(tenancy, instance, now)
-    tenancy.enter(instance, wanted.state, now)
+    tenancy.enter(instance, requested.state, now)
     return instance
 
 
-def _details(tenancy: Tenancy, wanted: SeededInstance) -> Launch:
-    shape = tenancy.shapes[wanted.shape]
-    config = ShapeConfig(ocpus=wanted.ocpus, memory_in_gbs=wanted.memory_gb) if shape.flexible else ShapeConfig()
-    subnet = wanted.subnet or tenancy.public_subnet
+def _details(tenancy: Tenancy, requested: SeededInstance) -> Launch:
+    shape = tenancy.shapes[requested.shape]
+    config = ShapeConfig(ocpus=requested.ocpus, memory_in_gbs=requested.memory_gb) if shape.flexible else ShapeConfig()
+    subnet = requested.subnet or tenancy.public_subnet
     vnic = CreateVnic(
         subnet_id=subnet.id,
-        nsg_ids=wanted.nsg_ids,
-        skip_source_dest_check=wanted.skip_source_dest_check,
-        hostname_label=wanted.hostname_label,
+        nsg_ids=requested.nsg_ids,
+        skip_source_dest_check=requested.skip_source_dest_check,
+        hostname_label=requested.hostname_label,
     )
     details = Launch(
-        availability_domain=wanted.availability_domain,
+        availability_domain=requested.availability_domain,
         compartment_id=tenancy.compartment_id,
-        shape=wanted.shape,
+        shape=requested.shape,
         shape_config=config,
-        display_name=wanted.name,
-        fault_domain=wanted.fault_domain,
+        display_name=requested.name,
+        fault_domain=requested.fault_domain,
         create_vnic_details=vnic,
         source_details=SourceDetails(
-            source_type="image", image_id=wanted.image_id or newest_ubuntu(tenancy, shape.name)
+            source_type="image", image_id=requested.image_id or newest_ubuntu(tenancy, shape.name)
         ),
-        freeform_tags=wanted.freeform_tags,
-        defined_tags=wanted.defined_tags,
-        metadata=wanted.metadata,
+        freeform_tags=requested.freeform_tags,
+        defined_tags=requested.defined_tags,
+        metadata=requested.metadata,
     )
-    return msgspec.convert({**msgspec.to_builtins(details), **wanted.launch}, Launch)
+    return msgspec.convert({**msgspec.to_builtins(details), **requested.launch}, Launch)
 
 
 def newest_ubuntu(tenancy: Tenancy, shape_name: str) -> str:

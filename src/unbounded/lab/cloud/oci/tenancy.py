@@ -183,9 +183,9 @@ class Tenancy:
         )
         return self.subnets.put(subnet, now)
 
-    def held(self, shelf: HistoryMap[Attachment], instance: OciInstance) -> Iterator[Attachment]:
+    def attachments_of(self, shelf: HistoryMap[Attachment], instance: OciInstance) -> Iterator[Attachment]:
         """Yield the attachments of an instance that are not DETACHED."""
-        return (each for each in shelf if each.instance_id == instance.id and each.holds)
+        return (each for each in shelf if each.instance_id == instance.id and each.is_attached)
 
     def live(self) -> list[OciInstance]:
         """Return instances that are not TERMINATED: each counts against the limit, and costs money."""
@@ -204,7 +204,7 @@ class Tenancy:
 
     def _held_ids(self, shelf: Iterable[Attachment]) -> set[str]:
         live = {instance.id for instance in self.live()}
-        return {each.target_id for each in shelf if each.holds and each.instance_id in live}
+        return {each.target_id for each in shelf if each.is_attached and each.instance_id in live}
 
     # Changes
 

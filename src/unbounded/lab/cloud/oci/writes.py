@@ -35,17 +35,17 @@ def launch_instance(
 
 def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: LabRequest, now: float) -> LabReply:
     instance = _found(tenancy.instances, ids[0], request)
-    wanted = one_of(query, "action", *POWER_ACTIONS)
-    if wanted is None:
+    requested = one_of(query, "action", *POWER_ACTIONS)
+    if requested is None:
         raise OciProblem("MissingParameter", "action is missing")
-    if request.body and parsed(request.body, PowerAction).action_type != wanted.lower():
-        raise invalid(f"actionType has to be that of the action {wanted}")
+    if request.body and parsed(request.body, PowerAction).action_type != requested.lower():
+        raise invalid(f"actionType has to be that of the action {requested}")
     token = request.headers.get("opc-retry-token")
-    asked = f"{instance.id} {wanted} ".encode() + request.body
-    if (used := earlier_result(tenancy, token, asked, now)) is None:
-        work = act(tenancy, instance, InstanceAction(wanted), now)
+    request_digest = f"{instance.id} {requested} ".encode() + request.body
+    if (used := earlier_result(tenancy, token, request_digest, now)) is None:
+        work = act(tenancy, instance, InstanceAction(requested), now)
         told = work.id if work is not None and tenancy.dials.action_work == "told" else ""
-        used = RetryToken(now, asked, instance.id, told, instance.turn)
+        used = RetryToken(now, request_digest, instance.id, told, instance.turn)
         if token is not None:
             tenancy.tokens[token] = used
     shown = tenancy.instances.latest(instance)
@@ -104,7 +104,7 @@ def delete_boot_volume(
     tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: LabRequest, now: float
 ) -> LabReply:
     volume = _found(tenancy.boot_volumes, ids[0], request)
-    if any(each.holds and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
+    if any(each.is_attached and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
         raise OciProblem("Conflict", f"Boot volume {volume.id} is attached to an instance")
     if volume.state is ResourceState.TERMINATED:
         raise not_found()
