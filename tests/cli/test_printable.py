@@ -80,7 +80,7 @@ SHOWN: dict[str, Callable[[], str]] = {
         ),
         "wide",
     ),
-    "say": lambda: _printed(lambda printer: printer.say(HOSTILE.replace("\n", ""))),
+    "say": lambda: _printed(lambda printer: printer.info(HOSTILE.replace("\n", ""))),
     "warn": lambda: _printed(lambda printer: printer.warn(HOSTILE.replace("\n", ""))),
     "name": lambda: _printed(lambda printer: printer.name(MACHINES, HOSTILE, "changed")),
     "error": lambda: _told(CliError(HOSTILE.replace("\n", ""), next_step=HOSTILE.replace("\n", ""))),

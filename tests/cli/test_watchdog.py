@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from unbounded.cli.watchdog import LOOK_S, MOST_S, SILENT_S, START_S, ProcessState, Watchdog, read_process_state
+from unbounded.cli.watchdog import CHECK_S, MOST_S, SILENT_S, START_S, ProcessState, Watchdog, read_process_state
 
 IDLE = ProcessState("S", 1.0)
 
 
-def _noticed_after(dog: Watchdog, *, state: str = "S", cpu_share: float = 0.0, elapsed_s: float = LOOK_S) -> float:
+def _noticed_after(dog: Watchdog, *, state: str = "S", cpu_share: float = 0.0, elapsed_s: float = CHECK_S) -> float:
     """Seconds of silence after which it is taken to hang, which it is some day."""
     for look in range(1, 10_000):
         if dog.record_silence(elapsed_s, ProcessState(state, 1.0 + cpu_share * look * elapsed_s)):
@@ -50,7 +50,7 @@ def test_a_large_sdk_may_be_imported_for_long_and_a_process_that_was_stopped_mea
 def test_a_turn_of_the_loop_ends_the_silence_and_what_was_used_before_counts_no_more() -> None:
     dog = _alive()
     for _ in range(9):
-        assert not dog.record_silence(LOOK_S, ProcessState("R", 30.0))
+        assert not dog.record_silence(CHECK_S, ProcessState("R", 30.0))
     dog.record_heartbeat(ProcessState("R", 30.0))
     assert _noticed_after(dog, state="R") == MOST_S
 
@@ -58,17 +58,17 @@ def test_a_turn_of_the_loop_ends_the_silence_and_what_was_used_before_counts_no_
 def test_the_hours_of_a_closed_laptop_are_no_silence() -> None:
     dog = _alive()
     assert not dog.record_silence(8 * 3600.0, IDLE)
-    assert dog.silent_s <= 2 * LOOK_S
-    assert not dog.record_silence(LOOK_S, IDLE)
+    assert dog.silent_s <= 2 * CHECK_S
+    assert not dog.record_silence(CHECK_S, IDLE)
 
 
 def test_where_the_kernel_does_not_tell_it_has_the_most_time() -> None:
     dog = Watchdog()
     dog.record_heartbeat(None)
     silent_s = 0.0
-    while not dog.record_silence(LOOK_S, None):
-        silent_s += LOOK_S
-    assert silent_s + LOOK_S == MOST_S
+    while not dog.record_silence(CHECK_S, None):
+        silent_s += CHECK_S
+    assert silent_s + CHECK_S == MOST_S
 
 
 def test_the_kernel_tells_of_this_process_and_of_none_that_is_gone() -> None:

@@ -32,7 +32,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
 NAME: Final = "unbounded-backups"
-AGAIN_S: Final = 300.0  # after an unexpected error in the schedule itself
+RESTART_S: Final = 300.0  # after an unexpected error in the schedule itself
 LEAVE_S: Final = 5.0  # for a killed process to end; one that is blocked on a hung share does not
 
 log = Log("backups")
@@ -95,13 +95,13 @@ class BackupSchedule:
 
     async def run(self) -> None:
         """Make a back-up whenever one is due, until cancelled. A restart of the process makes none before its time."""
-        await self._begin()
+        await self._load_state()
         wait_s = self._first_s()
         while True:
             await asyncio.sleep(wait_s)
-            wait_s = await self._one()
+            wait_s = await self._make_backup()
 
-    async def _begin(self) -> None:
+    async def _load_state(self) -> None:
         self._identity = (await self._api.get(NAMESPACES, "kube-system")).metadata.uid or ""
         with contextlib.suppress(NotFound):
             values = (await self._api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
@@ -118,10 +118,10 @@ class BackupSchedule:
         age_s = (utc_now() - self._last).total_seconds()
         return min(max(self._settings.every_s - age_s, 0.0), self._settings.every_s)
 
-    async def _one(self) -> float:
+    async def _make_backup(self) -> float:
         """Make one back-up and report its result; returns the seconds until the next one."""
         try:
-            written = await self._written()
+            written = await self._run_process()
         except ScheduledBackupFailed as error:
             why = str(error)
         else:
@@ -150,7 +150,7 @@ class BackupSchedule:
         values["elsewhere"] = "false" if written.same_disk else "true"
         await self._publish({**values, "failingSince": None, "trouble": None})
 
-    async def _written(self) -> BackupResult:
+    async def _run_process(self) -> BackupResult:
         settings = self._settings
         flags = ("--keep", str(settings.keep), *(("--elsewhere",) if self._elsewhere else ()))
         arguments = (str(self._data), str(settings.folder), self._identity, *flags)
@@ -216,10 +216,10 @@ async def scheduled_backups(
 
 
 async def _run_for_ever(schedule: BackupSchedule) -> None:
-    """Run a schedule; an unexpected exception stops back-ups for AGAIN_S, and nothing else."""
+    """Run a schedule; an unexpected exception stops back-ups for RESTART_S, and nothing else."""
     while True:
         try:
             await schedule.run()
         except Exception:
             log.exception("back-ups failed, will begin again")
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RESTART_S)

@@ -23,7 +23,7 @@ STOP_S: Final = 10.0
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 HEARTBEAT_FLAG: Final = "--heartbeat-fd"
 LAST_WORDS: Final = b"!"  # starts the last line of standard error on the pipe
-MOST_WORDS: Final = 1000  # characters, which a pipe takes in one write
+LAST_WORDS_LENGTH: Final = 1000  # characters, which a pipe takes in one write
 _FRAME: Final = re.compile(r"[\s|+-]*")  # drawn around the lines of a traceback in an exception group
 
 
@@ -55,7 +55,7 @@ class _LastLineStream(io.TextIOBase):
         self._end = ""
 
     def write(self, text: str) -> int:
-        self._end = f"{self._end}{text}"[-8 * MOST_WORDS :]
+        self._end = f"{self._end}{text}"[-8 * LAST_WORDS_LENGTH :]
         return self._out.write(text)
 
     def flush(self) -> None:
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     status = _run(module, rest)
     if status != 0:
         with contextlib.suppress(OSError):
-            words = LAST_WORDS + stderr.last_line[:MOST_WORDS].encode()
+            words = LAST_WORDS + stderr.last_line[:LAST_WORDS_LENGTH].encode()
             os.write(int(rest[rest.index(HEARTBEAT_FLAG) + 1]), words)
     return status
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from unbounded.cli import watchdog
 from unbounded.cli.child import HEARTBEAT_FLAG, LAST_WORDS, command, end
-from unbounded.cli.watchdog import LOOK_S, Watchdog
+from unbounded.cli.watchdog import CHECK_S, Watchdog
 from unbounded.kube.settings import HEARTBEAT_SERVING
 
 
@@ -103,7 +103,7 @@ async def _wait_end_or_hang(process: Process, pulse: _HeartbeatPipe, serves: Cal
     try:
         while True:
             looked_at, was_serving = loop.time(), pulse.serves
-            done, _ = await asyncio.wait({ending}, timeout=LOOK_S if pulse.serves else LOOK_S / 4)
+            done, _ = await asyncio.wait({ending}, timeout=CHECK_S if pulse.serves else CHECK_S / 4)
             if done:
                 return ""
             vital = watchdog.read_process_state(process.pid)

@@ -14,7 +14,7 @@ CRDS: Final[Kind[dict[str, Any]]] = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict
 )
 SERVED_WITHIN_S: Final = 20.0
-LOOK_EVERY_S: Final = 0.02
+POLL_S: Final = 0.02
 
 
 async def install_definitions(api: Api) -> None:
@@ -51,4 +51,4 @@ async def _wait_served(api: Api, kind: Kind[Any]) -> None:
                 return
         else:
             return
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_S)

@@ -26,7 +26,7 @@ from unbounded.lab.machines import SITE, manifests
 PORTS: Final = range(20000, 30000)  # below the range from which systems assign ephemeral ports
 IDENTITY_FILE: Final = "lab.json"  # in the data directory
 SETTLE_S: Final = 3.0  # simulators of an earlier run that was killed need this long to release their ports
-LOOK_EVERY_S: Final = 0.1
+POLL_S: Final = 0.1
 MACHINES_FOR_A_PROCESS: Final = 100
 
 
@@ -112,7 +112,7 @@ async def load_identity(data: Path, count: int) -> LabIdentity:
     """Return the identity stored in the data directory, with new ports if another process uses the stored ones."""
     path = data / IDENTITY_FILE
     kept = _read(path) or LabIdentity(seed=secrets.randbelow(2**31), port_base=0)
-    if not kept.port_base or not await _become_free(kept.port_base, count):
+    if not kept.port_base or not await _wait_free(kept.port_base, count):
         kept = replace(kept, port_base=_free_ports(count))
     _write(path, kept)
     return kept
@@ -132,13 +132,13 @@ def _write(path: Path, kept: LabIdentity) -> None:
     beside.rename(path)
 
 
-async def _become_free(base: int, count: int) -> bool:
+async def _wait_free(base: int, count: int) -> bool:
     try:
         async with asyncio.timeout(SETTLE_S):
             while True:
                 if _are_free(base, count):
                     return True
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_S)
     except TimeoutError:
         return False
 

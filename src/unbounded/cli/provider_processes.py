@@ -43,12 +43,12 @@ from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
 from unbounded.operations.absences import Absence, Absences
 
-AGAIN: Final = Backoff(1.0, 60.0)
+BACKOFF: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # a process that ran this long does not count as failing in a row
-FAILS_AGAIN: Final = 2  # failures in a row, after which a process counts as served only after STEADY_S
+FAILURES_IN_A_ROW: Final = 2  # failures in a row, after which a process counts as served only after STEADY_S
 TOKEN_EVERY_S: Final = 30.0  # interval of checks; a token is renewed when a fifth of its lifetime is left
 
-LOOK_EVERY_S: Final = 10.0  # interval of checks for a newly installed package, or for another controller
+POLL_S: Final = 10.0  # interval of checks for a newly installed package, or for another controller
 QUIET_S: Final = 30.0  # without a Lease renewal for this long, another controller counts as not serving
 
 log = Log("unbounded")
@@ -118,7 +118,7 @@ class ProviderProcesses:
                 if name in installed():
                     self._served.add(name)
                 else:
-                    self._screen.say(one_line(f"Machine {machine.name}: {_not_installed(name)}"))
+                    self._screen.print_message(one_line(f"Machine {machine.name}: {_not_installed(name)}"))
                 if is_provider_name(name):  # other names can have no process; their operations report that
                     tasks.create_task(self._run_provider(name, machines), name=f"provider {name}")
 
@@ -137,7 +137,7 @@ class ProviderProcesses:
                 machines.all(), self._served
             ):
                 announced.add(new.metadata.name)
-                self._screen.say(one_line(_warning_of_other(new)))
+                self._screen.print_message(one_line(_warning_of_other(new)))
 
         with leases.subscribed(seen):
             await leases.run()
@@ -162,7 +162,7 @@ class ProviderProcesses:
                     self._may_log_in.set()
             except (ApiError, OSError) as error:
                 log.warning("no token for providers", error=error)
-            await asyncio.sleep(TOKEN_EVERY_S if written else AGAIN.base_s)
+            await asyncio.sleep(TOKEN_EVERY_S if written else BACKOFF.base_s)
 
     def _write_kubeconfig(self) -> None:
         config = self._admin.config
@@ -186,7 +186,7 @@ class ProviderProcesses:
         """Return why a provider that is not installed here is not served; None where another controller serves it."""
         own = _leases_of_others(machines.all(), {name}, whole=False) & self._others.keys()
         last = max((self._others[lease] for lease in own), key=lambda other: other.heard_at, default=None)
-        then = f"it is looked for every {LOOK_EVERY_S:.0f} s"
+        then = f"it is looked for every {POLL_S:.0f} s"
         if last is None:
             return Absence(_not_installed(name), then)
         if asyncio.get_running_loop().time() - last.heard_at <= QUIET_S:
@@ -199,7 +199,7 @@ class ProviderProcesses:
         """Run the provider's process, and restart it whenever it ends."""
         while name not in await asyncio.to_thread(installed):
             self._absences.tell(name, self._absence_of(name, machines))
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
         self._served.add(name)
         await self._may_log_in.wait()
         loop, failures, how = asyncio.get_running_loop(), 0, ""
@@ -208,10 +208,10 @@ class ProviderProcesses:
             self._absences.tell(name, _starting(how))
             began = loop.time()
             epoch = await asyncio.to_thread(self._next_epoch)
-            ended = await self._run_process(name, epoch, trouble=how if failures >= FAILS_AGAIN else "")
+            ended = await self._run_process(name, epoch, trouble=how if failures >= FAILURES_IN_A_ROW else "")
             steady_s = STEADY_S + (SILENT_S + STOP_S if ended.hung else 0.0)
             failures = 1 if loop.time() - began > steady_s else failures + 1
-            wait_s = AGAIN.after(failures)
+            wait_s = BACKOFF.after(failures)
             how = _end_text(ended)
             again = rfc3339(utc_now() + timedelta(seconds=wait_s))
             self._absences.tell(name, Absence(how, f"it is started again at {again}"))
@@ -277,7 +277,7 @@ class ProviderProcesses:
                     await asyncio.sleep(TOKEN_EVERY_S)
 
     def _print(self, name: str, text: str) -> None:
-        self._screen.say(f"provider {one_line(name)}: {one_line(text)}")
+        self._screen.print_message(f"provider {one_line(name)}: {one_line(text)}")
 
 
 def _is_renewed(old: Lease, new: Lease) -> bool:

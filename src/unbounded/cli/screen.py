@@ -37,7 +37,7 @@ Operations = Cache[MachineOperation]
 
 
 class Screen(Protocol):
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         """Print a message once."""
         ...
 
@@ -67,7 +67,7 @@ class PlainScreen:
         self._out = out
         self._said: dict[tuple[type, str], str] = {}
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         print(text, file=self._out, flush=True)
 
     async def run(self, machines: Machines, operations: Operations) -> None:
@@ -90,7 +90,7 @@ class PlainScreen:
         line = view.line(row_of(item)) if new is not None else f"{item.kind or 'object'} {item.name}: deleted"
         if self._said.get(key) != line:
             self._said[key] = line
-            self.say(f"{utc_now().astimezone():%H:%M:%S} {line}")
+            self.print_message(f"{utc_now().astimezone():%H:%M:%S} {line}")
 
 
 class LiveScreen:
@@ -100,7 +100,7 @@ class LiveScreen:
         self._console = console
         self._changed = asyncio.Event()
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     async def run(self, machines: Machines, operations: Operations) -> None:

@@ -64,7 +64,7 @@ def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
     configure(json=settings.log_format == "json", level=settings.log_level, stream=ScreenLogStream())
     screen = screen_for(sys.stdout)
     if shutil.which("kubectl", path=environ.get("PATH")) is None:
-        screen.say(hints.NO_KUBECTL)
+        screen.print_message(hints.NO_KUBECTL)
     return print_startup_error(lambda: _run(settings, screen))
 
 
@@ -74,7 +74,7 @@ def _run(settings: UpSettings, screen: Screen) -> int:
     except (UpFailed, FleetFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    screen.say(f"Stopped. Everything is kept in {settings.data}.")
+    screen.print_message(f"Stopped. Everything is kept in {settings.data}.")
     return status
 
 
@@ -100,7 +100,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             await _install(admin, screen)
             await _publish(admin, server, settings, screen)
         health.check("storage", lambda: server.registry.store.trouble)
-        screen.say(_welcome(settings, server, health, reached))
+        screen.print_message(_welcome(settings, server, health, reached))
         epochs = EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)
         async with (
@@ -134,7 +134,7 @@ async def _install(admin: Api, screen: Screen) -> None:
         try:
             await install(admin)
         except (Forbidden, InvalidObject) as error:
-            screen.say(f"warning: what comes with this version could not be written: {error}")
+            screen.print_message(f"warning: what comes with this version could not be written: {error}")
 
 
 async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: Screen) -> None:
@@ -151,7 +151,7 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
         try:
             await publish()
         except (Forbidden, InvalidObject) as error:
-            screen.say(f"warning: what others look for could not be written: {error}")
+            screen.print_message(f"warning: what others look for could not be written: {error}")
 
 
 async def _run_plane(settings: UpSettings, plane: ControlPlane) -> int:
@@ -252,12 +252,12 @@ class ControlPlane:
     async def wait_for_users(self, settings: UpSettings) -> int:
         """Suggest first commands, and wait until cancelled."""
         begin = hints.without_lab if settings.netboot is None else hints.with_netboot
-        self._screen.say(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
+        self._screen.print_message(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
         return await _for_ever()
 
     async def join_cloud(self, simulated: lab_cloud.SimulatedCloud) -> list[str]:
         """Create the objects of a simulated cloud, and connect its provider; returns the names of the Machines."""
-        self._screen.say(simulated.summary)
+        self._screen.print_message(simulated.summary)
         self._providers.set_environment(simulated.provider, simulated.environment)
         return await lab_cloud.apply(self.admin, simulated)
 
@@ -265,14 +265,16 @@ class ControlPlane:
         """Reboot a free machine, or replace one in a cloud; show the result and suggest next commands."""
         machines = self._caches.machines.all()
         for name in (*lab.left_over(machines, names), *lab_cloud.left_over(machines, names, LAB_CLOUDS)):
-            self._screen.say(f"Machine {name} has no host this time: it is from a run with other options of --lab.")
+            self._screen.print_message(
+                f"Machine {name} has no host this time: it is from a run with other options of --lab."
+            )
         kind = OperationKind.HOST_REPLACE if settings.lab_cloud else OperationKind.HOST_REBOOT
         ended = await self._wait_ended(await self._create_operation(kind, self._free_one(names)))
-        self._screen.say(f"\n{_result_text(ended)}\n")
+        self._screen.print_message(f"\n{_result_text(ended)}\n")
         if settings.once:
             return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
         next_steps = hints.with_cloud if settings.lab_cloud else hints.with_lab
-        self._screen.say(f"{next_steps(settings.data, ended)}\nCtrl-C stops.\n")
+        self._screen.print_message(f"{next_steps(settings.data, ended)}\nCtrl-C stops.\n")
         return await _for_ever()
 
     def _free_one(self, names: list[str]) -> str:

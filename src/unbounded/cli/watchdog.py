@@ -16,7 +16,7 @@ from typing import Final
 
 from unbounded.kube.settings import HEARTBEAT_S
 
-LOOK_S: Final = HEARTBEAT_S
+CHECK_S: Final = HEARTBEAT_S
 SILENT_S: Final = 30.0
 # until the first heartbeat: a cloud's SDK is large, and takes a minute to import on a busy machine
 START_S: Final = 120.0
@@ -69,14 +69,14 @@ class Watchdog:
         Args:
             elapsed_s: since the last check.
         """
-        self.silent_s += min(elapsed_s, 2 * LOOK_S)
+        self.silent_s += min(elapsed_s, 2 * CHECK_S)
         if vital is not None and vital.state in _STOPPED:
             return "a signal has stopped it" if self.silent_s >= SILENT_S else ""
         limit_s = SILENT_S if self.beats else START_S
-        if self.silent_s < limit_s or (self.silent_s < max(limit_s, MOST_S) and self._is_kept_waiting(vital)):
+        if self.silent_s < limit_s or (self.silent_s < max(limit_s, MOST_S) and self._lacks_cpu_or_disk(vital)):
             return ""
         return f"its event loop has not turned for {self.silent_s:.0f} s"
 
-    def _is_kept_waiting(self, vital: ProcessState | None) -> bool:
+    def _lacks_cpu_or_disk(self, vital: ProcessState | None) -> bool:
         """Return whether the silence may be due to a lack of CPU or disk."""
         return vital is None or (vital.state in _WAITS and vital.cpu_s - self.cpu_s < BUSY_CPU_S)

@@ -194,7 +194,7 @@ def test_a_deployment_on_an_api_that_is_away_is_waited_for_in_words() -> None:
         api, said = FaultyApi(random.Random(1), rate=1.0), list[str]()
         await api.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {}}, namespace="unbounded-kube")
         found = await wait_rolled_out(api, "d", "unbounded-kube", within_s=120, tell=said.append)
-        assert (found.done, found.says) == (False, "it has not been read yet")
+        assert (found.done, found.text) == (False, "it has not been read yet")
         assert [text.startswith("waiting for the API server: ") for text in said] == [True]
 
     run_virtual(scenario())

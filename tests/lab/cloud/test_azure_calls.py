@@ -154,7 +154,7 @@ async def test_a_machine_is_replaced_under_its_name() -> None:
         assert s.cloud.custom_data("vm-1") == "I2Nsb3VkLWNvbmZpZwo="
         assert (s.cloud.stray_disks(), s.cloud.stray_nics()) == ([], [])
         assert [event.what for event in s.cloud.history.of("Disk", "vm-1_OsDisk_1")][-1] == "deleted"
-        assert s.cloud.history.most_at_once("on", "off", kind="VirtualMachine", name="vm-1") == 1
+        assert s.cloud.history.max_concurrent("on", "off", kind="VirtualMachine", name="vm-1") == 1
         assert len(s.cloud.alive("vm-1")) == 1
 
 

@@ -127,8 +127,8 @@ def test_history_counts_what_was_there_at_once() -> None:
     for what in ("created", "deleted", "created", "created", "deleted"):
         history.add(CloudEvent(0.0, "Disk", "os", what))
     history.add(CloudEvent(0.0, "Disk", "other", "created"))
-    assert history.most_at_once("created", "deleted", kind="Disk", name="os") == 2
-    assert history.most_at_once("created", "deleted", kind="Disk") == 2
+    assert history.max_concurrent("created", "deleted", kind="Disk", name="os") == 2
+    assert history.max_concurrent("created", "deleted", kind="Disk") == 2
 
 
 def test_lost_before_does_nothing_and_lost_after_does_it(turned: Callable[..., tuple[CloudFrontend, Counter]]) -> None:

@@ -53,7 +53,7 @@ async def nothing_is_left(world: AzureWorld) -> None:
     cloud = world.cloud
     assert (cloud.stray_disks(), cloud.stray_nics()) == ([], [])
     assert len(cloud.machines()) == 1
-    assert cloud.history.most_at_once("on", "off", kind="VirtualMachine", name="vm-1") == 1
+    assert cloud.history.max_concurrent("on", "off", kind="VirtualMachine", name="vm-1") == 1
     secrets = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
     assert [secret.metadata.name for secret in secrets] == ["azure-auth"]
 

@@ -78,7 +78,7 @@ async def apply_stages(
     for stage in stages:
         brought = await applier.apply_all(stage.objects, dry_run=dry_run or diff)
         if summary and not diff:
-            session.printer.say(_summary(stage.name, brought, dry_run=dry_run))
+            session.printer.info(_summary(stage.name, brought, dry_run=dry_run))
         else:
             for change in brought:
                 if not (terse and change.outcome is ApplyOutcome.UNCHANGED):
@@ -132,18 +132,18 @@ async def wait_available(session: CommandSession, names: Sequence[str], timeout_
         left = 1e9 if until is None else max(0.0, until - time.monotonic())
 
         def tell(text: str, name: str = name) -> None:
-            session.printer.say(f"deployment.apps/{name}: {text}")
+            session.printer.info(f"deployment.apps/{name}: {text}")
 
         found = await wait_rolled_out(session.api, name, NAMESPACE, within_s=left, tell=tell)
         if not found.done:
             await _print_problems(session, name, found)
             return FAILED if found.failed else TIMED_OUT
-        tell(found.says)
+        tell(found.text)
     return DONE
 
 
 async def _print_problems(session: CommandSession, name: str, found: Rollout) -> None:
-    session.printer.warn(f"deployment.apps/{name}: {found.says}")
+    session.printer.warn(f"deployment.apps/{name}: {found.text}")
     try:
         deployment = await session.api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
     except NotFound:
@@ -168,7 +168,7 @@ async def embedded_controllers(api: Api) -> dict[str, str]:
 def report_embedded(session: CommandSession, where: dict[str, str], given: Mapping[str, str]) -> None:
     """Print where controllers without a Deployment run, and warn of flags that do not reach them."""
     for name, place in sorted(where.items()):
-        session.printer.say(f"{name} runs: {place}")
+        session.printer.info(f"{name} runs: {place}")
     typed = vars(session.invocation.args)
     images = [flag for flag, name in (("--image", "image"), ("--image-registry", "image_registry")) if typed.get(name)]
     if where and images:

@@ -63,7 +63,7 @@ async def run(session: CommandSession) -> int:
         if status != DONE:
             return status
     init = f"{session.invocation.program} site init --name SITE"
-    session.printer.say(f"Next: `{init}` makes the token with which hosts of a site join.")
+    session.printer.info(f"Next: `{init}` makes the token with which hosts of a site join.")
     return DONE
 
 

@@ -41,7 +41,7 @@ async def wait_machine(session: CommandSession, machine: Machine, *, timeout_s: 
         text = f"{what} is not Ready within {timeout_s:g} s"
         raise CliError(text, next_step=await _what_follows(session, machine), status=TIMED_OUT) from None
     if last.status.phase == MachinePhase.READY:
-        session.printer.say(f"{what} is Ready")
+        session.printer.info(f"{what} is Ready")
         return DONE
     text = f"{what} is Failed: {one_line(last.status.message or '')}".rstrip(": ")
     raise CliError(text, next_step=await _what_follows(session, machine))

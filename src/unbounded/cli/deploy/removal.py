@@ -90,7 +90,7 @@ async def delete(
             if not group:
                 session.printer.name(target.kind, target.name, "deleted")
         if group and deleted:
-            session.printer.say(f"{group}: {deleted} deleted")
+            session.printer.info(f"{group}: {deleted} deleted")
 
 
 async def wait_gone(api: Api, targets: Sequence[DeletionTarget], within_s: float) -> list[DeletionTarget]:

@@ -31,9 +31,9 @@ async def revoke(session: CommandSession) -> int:
     desired = await _of_site(session, _site(args.site)) if args.site else [_secret_of(one) for one in args.tokens]
     existing = [name for name in dict.fromkeys(desired) if await _token_exists(session, name)]
     for name in (name for name in dict.fromkeys(desired) if name not in existing):
-        session.printer.say(f"secret/{name} is not there: no host can join with it")
+        session.printer.info(f"secret/{name} is not there: no host can join with it")
     if args.site and not desired:
-        session.printer.say(f"site {args.site} has no token")
+        session.printer.info(f"site {args.site} has no token")
     if existing:
         await confirm(session.invocation, existing, "hosts that have not joined yet cannot join with it any more")
         await delete(session, [_target(name) for name in existing])
@@ -49,7 +49,7 @@ async def delete_site(session: CommandSession) -> int:
     label = f"{LABEL_SITE}={site}"
     going = [*await workloads(session.api, label), *map(_target, await _of_site(session, site))]
     if not going:
-        session.printer.say(f"nothing runs for site {site}, and it has no token")
+        session.printer.info(f"nothing runs for site {site}, and it has no token")
     else:
         await confirm(session.invocation, (site,), "its controllers and tokens go")
         await delete(session, going)
@@ -72,9 +72,9 @@ async def _list_rest(session: CommandSession, site: str) -> None:
         if body.get("spec", {}).get("siteName") == site
     ]
     if rest:
-        session.printer.say(f"These of site {site} stay; delete them with kubectl where nothing else uses them:")
+        session.printer.info(f"These of site {site} stay; delete them with kubectl where nothing else uses them:")
         for one in rest:
-            session.printer.say(f"  {one}")
+            session.printer.info(f"  {one}")
 
 
 async def _of_site(session: CommandSession, site: str) -> list[str]:

@@ -27,28 +27,28 @@ class Rollout:
     """
 
     done: bool
-    says: str
+    text: str
     failed: bool = False
 
 
 def rollout_of(deployment: Mapping[str, Any] | None) -> Rollout:
     """Return the progress of a rollout from the status of the Deployment."""
     if deployment is None:
-        return Rollout(done=False, says="it is not there")
+        return Rollout(done=False, text="it is not there")
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
     if int(status.get("observedGeneration", 0)) < int(deployment["metadata"].get("generation", 0)):
-        return Rollout(done=False, says="no controller of the cluster has seen it yet")
+        return Rollout(done=False, text="no controller of the cluster has seen it yet")
     desired = int(spec.get("replicas", 1))
     updated, available = int(status.get("updatedReplicas", 0)), int(status.get("availableReplicas", 0))
     if stuck := _condition(status, "Progressing", "False"):
-        return Rollout(done=False, says=stuck, failed=True)
+        return Rollout(done=False, text=stuck, failed=True)
     if updated < desired:
-        return Rollout(done=False, says=f"{updated} of {desired} Pods are of this version")
+        return Rollout(done=False, text=f"{updated} of {desired} Pods are of this version")
     if int(status.get("replicas", 0)) > updated:
-        return Rollout(done=False, says=f"{int(status['replicas']) - updated} Pods of the version before are left")
+        return Rollout(done=False, text=f"{int(status['replicas']) - updated} Pods of the version before are left")
     if available < desired:
-        return Rollout(done=False, says=f"{available} of {desired} Pods are available")
-    return Rollout(done=True, says=f"{available} of {desired} Pods are available")
+        return Rollout(done=False, text=f"{available} of {desired} Pods are available")
+    return Rollout(done=True, text=f"{available} of {desired} Pods are available")
 
 
 def _condition(status: Mapping[str, Any], kind: str, value: str) -> str:
@@ -82,7 +82,7 @@ async def wait_rolled_out(
     Raises:
         Forbidden: the user may not watch it.
     """
-    seen, trouble, changed = Rollout(done=False, says="it has not been read yet"), "", asyncio.Event()
+    seen, trouble, changed = Rollout(done=False, text="it has not been read yet"), "", asyncio.Event()
     deadline = asyncio.timeout(within_s)
     try:
         async with deadline, watched_object(api, DEPLOYMENTS, name, changed, namespace=namespace) as followed:
@@ -96,7 +96,7 @@ async def wait_rolled_out(
                 if seen.done or seen.failed:
                     return seen
                 if seen != before:
-                    tell(seen.says)
+                    tell(seen.text)
                 await next_change(changed)
     except TimeoutError:
         if not deadline.expired():

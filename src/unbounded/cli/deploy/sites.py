@@ -76,7 +76,7 @@ async def init(session: CommandSession) -> int:
     deployed = [*([MACHINA] if machina and not manifests else []), *(one.name for one in metalman)]
     status = await wait_available(session, deployed, WAIT_S)
     if status == DONE:
-        session.printer.say(
+        session.printer.info(
             f"Next: `{session.invocation.program} machine register --site {site} --host HOST --ssh-username USER"
             " --ssh-private-key FILE` adds a host."
         )
@@ -130,7 +130,7 @@ def _objects(metalman: Sequence[MetalmanWorkload]) -> list[dict[str, Any]]:
 async def _token(session: CommandSession, site: str, good_for: timedelta) -> None:
     for written in await tokens_for(session.api, site, good_for):
         until = "for ever" if written.until is None else f"until {rfc3339(written.until)}"
-        session.printer.say(f"secret/{written.name} {written.verb}: hosts of site {site} can join with it {until}")
+        session.printer.info(f"secret/{written.name} {written.verb}: hosts of site {site} can join with it {until}")
 
 
 def _note_networks(session: CommandSession) -> None:
@@ -170,8 +170,8 @@ async def deploy_pxe(session: CommandSession) -> int:
         return show(session, metalman_objects(replace(metalman, image=image)))
     where = await embedded_controllers(session.api)
     if "metalman" in where:
-        session.printer.say(f"metalman runs for all sites: {where['metalman']}")
-        session.printer.say(f"{session.invocation.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
+        session.printer.info(f"metalman runs for all sites: {where['metalman']}")
+        session.printer.info(f"{session.invocation.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
         return DONE
     metalman = replace(metalman, image=await _image(session, metalman.name))
     desired = stages(None, metalman_objects(metalman), level=PRIVILEGED)
@@ -180,7 +180,7 @@ async def deploy_pxe(session: CommandSession) -> int:
         show(session, metalman_objects(metalman))
     if args.dry_run == SERVER:
         return DONE
-    session.printer.say(f"It runs on nodes with the label unbounded-cloud.io/site={metalman.site}, on their network.")
+    session.printer.info(f"It runs on nodes with the label unbounded-cloud.io/site={metalman.site}, on their network.")
     return DONE
 
 

@@ -38,7 +38,7 @@ async def run(session: CommandSession) -> int:
     data = await _data(session)
     going = brought + (data if args.delete_data else [])
     if not going:
-        session.printer.say("nothing of an install is on this cluster" + (" but its data" if data else ""))
+        session.printer.info("nothing of an install is on this cluster" + (" but its data" if data else ""))
     else:
         what = "controllers, policies and rights go" + _loss(data if args.delete_data else [])
         await confirm(session.invocation, (NAMESPACE,), what)
@@ -132,9 +132,9 @@ def _loss(data: Sequence[DeletionTarget]) -> str:
 def _list_rest(session: CommandSession, data: Sequence[DeletionTarget]) -> None:
     if not data:
         return
-    session.printer.say("These stay; `uninstall --delete-data` deletes them too:")
+    session.printer.info("These stay; `uninstall --delete-data` deletes them too:")
     for one in data:
-        session.printer.say(f"  {one}" + (f" in {one.namespace}" if one.namespace else ""))
+        session.printer.info(f"  {one}" + (f" in {one.namespace}" if one.namespace else ""))
 
 
 def _count(number: int, noun: str) -> str:

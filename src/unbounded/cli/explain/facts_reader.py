@@ -31,7 +31,7 @@ from unbounded.operations.ownership import bmc_of, executor_name
 NODE_LEASES: Final = "kube-node-lease"
 EVENTS_OF_CLUSTER: Final = "default"  # the namespace of events on cluster-scoped objects
 LEASE_S: Final = 15.0
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 
 T = TypeVar("T")
 
@@ -207,7 +207,7 @@ class FactsReader:
         """Poll a Lease until it is renewed, or its duration has passed."""
         began = asyncio.get_running_loop().time()
         while asyncio.get_running_loop().time() - began < LEASE_S:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             lease = await self._got(LEASES, beat.name, "Leases", NAMESPACE)
             if lease is None or _beat(lease) != beat:
                 return beat if lease is None else _beat(lease)

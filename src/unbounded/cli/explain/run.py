@@ -20,7 +20,7 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.port import Api
 
-AGAIN_S: Final = 2.0
+WATCH_EVERY_S: Final = 2.0
 KINDS: Final = {
     **dict.fromkeys(("machine", "machines", "mach"), Topic.MACHINE),
     **dict.fromkeys(("operation", "operations", "mop", "machineoperation", "machineoperations"), Topic.OPERATION),
@@ -42,7 +42,7 @@ async def run(session: CommandSession) -> int:
         if settled or not args.watch:
             return DONE
         before = links
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(WATCH_EVERY_S)
 
 
 def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:

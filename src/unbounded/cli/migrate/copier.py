@@ -99,7 +99,7 @@ def _shown(write: Write) -> str:
 
 async def delete_copies(api: Api, migration: str, report: Report) -> None:
     """Delete the copies of a migration, except namespaces and definitions, which others may use by now."""
-    made = [one for one in (await read_objects(api)).found.values() if one.origin[0] == migration]
+    made = [one for one in (await read_objects(api)).objects.values() if one.origin[0] == migration]
     gone = [one for one in made if one.kind.kind not in {NAMESPACES.kind, CRDS.kind}]
     free = asyncio.Semaphore(AT_ONCE)
 

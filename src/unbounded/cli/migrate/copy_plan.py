@@ -96,7 +96,7 @@ class StoredObject:
 class ServerObjects:
     """A server's objects of the kinds that are copied."""
 
-    found: Mapping[ObjectRef, StoredObject] = field(default_factory=dict)
+    objects: Mapping[ObjectRef, StoredObject] = field(default_factory=dict)
 
     @classmethod
     def of(cls, found: Iterable[StoredObject]) -> ServerObjects:
@@ -109,7 +109,7 @@ class ServerObjects:
         An object whose owner is gone, or is not copied itself, is left out: a cluster would collect it at once.
         """
         own = sorted(
-            (one for one in self.found.values() if not is_of_the_server(one.kind, one.body)),
+            (one for one in self.objects.values() if not is_of_the_server(one.kind, one.body)),
             key=lambda one: (one.body["metadata"].get("creationTimestamp", ""), one.ref),
         )
         kept = {one.uid: one for one in own}
@@ -145,7 +145,7 @@ class ServerObjects:
         return tuple(msgspec.convert(one.body, MachineOperation) for one in self.of_kind(MACHINE_OPERATIONS))
 
     def of_kind(self, kind: Kind[Any]) -> Iterator[StoredObject]:
-        return (one for one in self.found.values() if one.kind == kind.raw())
+        return (one for one in self.objects.values() if one.kind == kind.raw())
 
 
 def _owners(one: StoredObject) -> Iterator[str]:
@@ -183,8 +183,8 @@ def uid_map(source: ServerObjects, target: ServerObjects, migration: str) -> dic
     """Return the target's UID of each UID of the source that has one: a copy carries it, others are paired by name."""
     return {
         one.uid: existing.uid
-        for one in source.found.values()
-        if (existing := target.found.get(one.ref)) is not None and _is_the_same(one, existing, migration)
+        for one in source.objects.values()
+        if (existing := target.objects.get(one.ref)) is not None and _is_the_same(one, existing, migration)
     }
 
 
@@ -193,7 +193,7 @@ def clashes(source: ServerObjects, target: ServerObjects, migration: str) -> tup
     return tuple(
         existing
         for one in source.copied
-        if (existing := target.found.get(one.ref)) is not None and not _is_the_same(one, existing, migration)
+        if (existing := target.objects.get(one.ref)) is not None and not _is_the_same(one, existing, migration)
     )
 
 
@@ -232,7 +232,7 @@ def next_writes(source: ServerObjects, target: ServerObjects, migration: str) ->
     pairs = [
         (one, existing)
         for one in source.copied
-        if (existing := target.found.get(one.ref)) is not None and existing.origin[0] == migration
+        if (existing := target.objects.get(one.ref)) is not None and existing.origin[0] == migration
     ]
     versions = {one.version: existing.version for one, existing in pairs if one.kind.kind == SECRETS.kind}
     return tuple(_statuses(pairs, uids, versions)) or tuple(_counters(pairs))
@@ -246,8 +246,8 @@ def _needs(one: StoredObject, source: ServerObjects) -> set[str]:
     if one.kind.kind == SECRETS.kind:
         named |= {*uids_in_data(one.body.get("data") or {})}
     place = (
-        source.found.get(ObjectRef("", NAMESPACES.plural, "", one.namespace)),
-        source.found.get(ObjectRef(CRDS.group, CRDS.plural, "", f"{one.kind.plural}.{one.kind.group}")),
+        source.objects.get(ObjectRef("", NAMESPACES.plural, "", one.namespace)),
+        source.objects.get(ObjectRef(CRDS.group, CRDS.plural, "", f"{one.kind.plural}.{one.kind.group}")),
     )
     named |= {existing.uid for existing in place if existing is not None}
     if one.uid in source.queue:

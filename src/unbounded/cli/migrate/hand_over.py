@@ -27,7 +27,7 @@ from unbounded.kube.gather import gather
 from unbounded.kube.port import Api
 from unbounded.machina.approval.request import Holder, UnfitRequest, is_decided, requested_machine, requester_of
 
-LOOK_EVERY_S: Final = 1.0
+POLL_S: Final = 1.0
 _SHOWN: Final = 5
 _SIGNERS: Final[Mapping[str, tuple[str, JoinPurpose]]] = {
     SIGNER_SUCCESSOR_AGENT: (SIGNER_AGENT, JoinPurpose.AGENT),
@@ -52,7 +52,7 @@ async def hand_over(source: MigrationSource, target: MigrationTarget, report: Re
             if str(error) != reported:
                 reported = str(error)
                 report(f"agents wait: {error}")
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_S)
 
 
 def _pending_text(behind: Mapping[str, str]) -> str:

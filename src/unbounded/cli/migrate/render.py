@@ -92,7 +92,7 @@ _PLACE: Final = frozenset({"apiServerEndpoint", "clusterDns"})  # settings of th
 
 
 def _read_settings(source: ServerObjects, key: str) -> Raw:
-    existing = source.found.get(ObjectRef("", CONFIG_MAPS.plural, NAMESPACE, components.NAME))
+    existing = source.objects.get(ObjectRef("", CONFIG_MAPS.plural, NAMESPACE, components.NAME))
     text = "" if existing is None else (existing.body.get("data") or {}).get(key, "")
     try:
         body = yaml.load(text, Loader=yaml.CSafeLoader)  # the safe loader, in C

@@ -38,7 +38,7 @@ async def version(session: CommandSession) -> int:
 
 async def _print_versions(session: CommandSession, versions: dict[str, str]) -> int:
     """Print the versions as text, and collect them for JSON and YAML."""
-    session.printer.say(f"unbounded {versions['unbounded']}")
+    session.printer.info(f"unbounded {versions['unbounded']}")
     if session.invocation.args.client:
         return DONE
     try:
@@ -50,7 +50,7 @@ async def _print_versions(session: CommandSession, versions: dict[str, str]) -> 
         return DONE
     async with api:
         versions |= {"kubernetes": await api.version(), "server": api.config.server}
-        session.printer.say(f"kubernetes {versions['kubernetes']} at {versions['server']}")
+        session.printer.info(f"kubernetes {versions['kubernetes']} at {versions['server']}")
     return DONE
 
 

@@ -39,7 +39,7 @@ async def abandon(session: CommandSession) -> int:
         await confirm(session.invocation, (operation.name,), f"{UNKNOWN}; its Machine is looked at afresh")
     if operation.claimed and not operation.terminal:
         silence = f"once nothing was heard of its executor for {ABANDON_AFTER_S:.0f} s"
-        session.printer.say(f"it ends {silence}; one that is at work is asked to stop by `cancel`")
+        session.printer.info(f"it ends {silence}; one that is at work is asked to stop by `cancel`")
     lost = {reasons.EXECUTOR_LOST, reasons.CANCELLED}
     return await _execute_and_wait(session, operation, intent, lambda end: end.reason in lost, "abandoned")
 
@@ -78,7 +78,7 @@ async def _execute_and_wait(
     end = await wait_result(session, operation, timeout_s=args.timeout)
     if desired(end):
         word = "cancelled" if end.cancelled else word
-        session.printer.say(f"operation {operation.name} is {word}: {end.message}".rstrip(": "))
+        session.printer.info(f"operation {operation.name} is {word}: {end.message}".rstrip(": "))
         return DONE
     how = "completed" if end.complete else f"failed: {end.reason}: {end.message}"
     session.printer.warn(f"error: operation {operation.name} was not {word}, it {how}")

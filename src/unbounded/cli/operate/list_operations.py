@@ -165,7 +165,7 @@ class _Lines:
         heads, cells = rows(self._kind, first, wide=self._wide)
         self._widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         if session.invocation.args.output != "name":
-            self._tell(heads)
+            self._print(heads)
 
     def changed(self, item: Raw, *, gone: bool) -> None:
         if not _fits(item, self._told.args):
@@ -173,9 +173,9 @@ class _Lines:
         _, (row,) = rows(self._kind, [item], wide=self._wide)
         if self._told.args.output == "name":
             row = [f"{_SINGULAR}/{row[0]}"]
-        self._tell([*row, "(deleted)"] if gone else row)
+        self._print([*row, "(deleted)"] if gone else row)
 
-    def _tell(self, row: Sequence[str]) -> None:
+    def _print(self, row: Sequence[str]) -> None:
         cells = map(one_line, row)
         line = GAP.join(f"{cell:<{width}}" for cell, width in zip_longest(cells, self._widths[: len(row)], fillvalue=0))
         print(line.rstrip(), file=self._told.out, flush=True)

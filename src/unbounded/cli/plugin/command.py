@@ -91,7 +91,7 @@ class Printer(Protocol):
         """Print a change of an object as kubectl does: machine.unbounded-cloud.io/m1 created."""
         ...
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Print text for the user: on stdout, or on stderr where stdout is for a program (-o name, json, yaml)."""
         ...
 

@@ -55,21 +55,21 @@ class WatchedObject(Generic[T]):
             raise self._refused
         return self._now
 
-    def hears(self, old: T | None, new: T | None) -> None:  # noqa: ARG002  # as a cache calls it
+    def on_change(self, old: T | None, new: T | None) -> None:  # noqa: ARG002  # as a cache calls it
         self._now, self.synced = new, True
         self._changed.set()
 
-    def found(self) -> None:
+    def on_synced(self) -> None:
         """Record that the first list is complete, whether the object exists or not."""
         self.synced = True
         self._changed.set()
 
-    def answered(self) -> None:
+    def on_response(self) -> None:
         if self._trouble is not None:
             self._trouble = None
             self._changed.set()
 
-    def failed(self, error: ApiError) -> None:
+    def on_error(self, error: ApiError) -> None:
         if isinstance(error, Forbidden):
             self._refused = error
         elif not isinstance(error, Expired):  # a long watch regularly ends with Expired
@@ -87,7 +87,7 @@ async def watched_object(
     cache = Cache(_ReportingApi(api, followed), kind, namespace=namespace, fields=f"metadata.name={name}")
     task = asyncio.create_task(_run(cache, followed))
     try:
-        with cache.subscribed(followed.hears):
+        with cache.subscribed(followed.on_change):
             yield followed
     finally:
         task.cancel()
@@ -99,7 +99,7 @@ async def _run(cache: Cache[T], followed: WatchedObject[T]) -> None:
     running = asyncio.create_task(cache.run())
     try:
         await cache.synced.wait()
-        followed.found()
+        followed.on_synced()
         await running
     finally:
         running.cancel()
@@ -115,9 +115,9 @@ class _ReportingApi:
         try:
             found = await self._api.list(kind, namespace=namespace, labels=labels, fields=fields)
         except ApiError as error:
-            self._followed.failed(error)
+            self._followed.on_error(error)
             raise
-        self._followed.answered()
+        self._followed.on_response()
         return found
 
     async def watch(
@@ -127,10 +127,10 @@ class _ReportingApi:
         stream = self._api.watch(kind, resource_version=resource_version, **selection)
         try:
             async for event in stream:
-                self._followed.answered()
+                self._followed.on_response()
                 yield event
         except ApiError as error:
-            self._followed.failed(error)
+            self._followed.on_error(error)
             raise
         finally:
             close = getattr(stream, "aclose", None)

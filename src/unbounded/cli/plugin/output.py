@@ -60,7 +60,7 @@ class TextPrinter:
         print(done, file=self._out)
         self._out.flush()
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         to = self._err if self._output in {"json", "yaml", "name"} else self._out
         print(printable.lines(text), file=to, flush=True)
 

@@ -59,14 +59,16 @@ class PlainProgressView:
 
     def show(self, report: WaitProgress | None, trouble: str) -> None:
         if bool(trouble) != bool(self._trouble):  # reported once for each outage, even if the error changes
-            self._say(f"waiting for the API server: {one_line(trouble)}" if trouble else "the API server answers again")
+            self._print(
+                f"waiting for the API server: {one_line(trouble)}" if trouble else "the API server answers again"
+            )
         self._trouble = trouble
         if report is None:
             return
         for machine, line in progress.lines(report.rows).items():
             if self._said.get(machine) != line:
                 self._said[machine] = line
-                self._say(line)
+                self._print(line)
 
-    def _say(self, text: str) -> None:
-        self._printer.say(f"{utc_now().astimezone():%H:%M:%S} {text}")
+    def _print(self, text: str) -> None:
+        self._printer.info(f"{utc_now().astimezone():%H:%M:%S} {text}")

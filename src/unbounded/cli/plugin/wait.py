@@ -40,7 +40,7 @@ async def report_result(session: CommandSession, name: str, end: OperationResult
         with contextlib.suppress(NotFound):  # its TTL may have deleted it
             session.printer.objects(kind, [await session.api.get(kind.raw(), name)], alone=True)
     if end.complete:
-        session.printer.say(f"operation {name} is complete: {end.message}".rstrip(": "))
+        session.printer.info(f"operation {name} is complete: {end.message}".rstrip(": "))
         return DONE
     session.printer.warn(f"error: operation {name} failed: {_because(end)}")
     if not end.cancelled:

@@ -85,7 +85,7 @@ class LabBmc:
         await self._follow_dials()
 
     async def stop(self) -> None:
-        await self._stop_minding()
+        await self._stop_following()
         await self._door.close()
         if self._plain is not None:
             await self._plain.close()
@@ -191,14 +191,14 @@ class LabBmc:
     # Listening
 
     async def _follow_dials(self) -> None:
-        await self._stop_minding()
+        await self._stop_following()
         if self.bmc.dials.plain_http != "closed" and self._plain is None:
             self._plain = LabListener(server(self._answer_plain), 0, None)
-        until = await self._move_doors()
+        until = await self._update_listeners()
         if until is not None:
-            self._minder = asyncio.create_task(self._mind_doors(until), name=f"{self.identity.name} door")
+            self._minder = asyncio.create_task(self._follow_listening(until), name=f"{self.identity.name} door")
 
-    async def _move_doors(self) -> float | None:
+    async def _update_listeners(self) -> float | None:
         """Open or shut the ports as the dials require now; returns when that changes by itself."""
         is_open, until = self.bmc.listening(self.clock.now())
         if is_open:
@@ -212,12 +212,12 @@ class LabBmc:
                 self._plain.shut()
         return until
 
-    async def _mind_doors(self, until: float | None) -> None:
+    async def _follow_listening(self, until: float | None) -> None:
         while until is not None:
             await self.clock.sleep(max(0.0, until - self.clock.now()))
-            until = await self._move_doors()
+            until = await self._update_listeners()
 
-    async def _stop_minding(self) -> None:
+    async def _stop_following(self) -> None:
         if self._minder is not None:
             self._minder.cancel()
             with suppress(asyncio.CancelledError):

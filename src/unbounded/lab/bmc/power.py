@@ -162,7 +162,7 @@ class SimulatedHost:
     def press(self, press: Press, now: float) -> PressEffect:
         """Execute a press; returns its effect."""
         self.advance(now)
-        self._note(now, "pressed", press.value)
+        self._record(now, "pressed", press.value)
         effect = EFFECTS[press, self.power]
         if not self.mains:
             return PressEffect.IMPOSSIBLE
@@ -185,7 +185,7 @@ class SimulatedHost:
         if self.mains:
             self._before_outage = self.power
             self.mains = False
-            self._note(now, "mains", "gone")
+            self._record(now, "mains", "gone")
             self._enter(HostPower.OFF, now, due=None)
 
     def plug(self, now: float, *, restore: str = "AlwaysOff") -> None:
@@ -193,7 +193,7 @@ class SimulatedHost:
         self.advance(now)
         if not self.mains:
             self.mains = True
-            self._note(now, "mains", "back")
+            self._record(now, "mains", "back")
             if restore == "AlwaysOn" or (restore == "LastState" and self._before_outage is not HostPower.OFF):
                 self._start(now)
 
@@ -232,7 +232,7 @@ class SimulatedHost:
         self.boots += 1
         self.boot = self.boot.after_boot()
         self._enter(HostPower.POWERING_ON, at, due=at + self.traits.boot_s)
-        self._note(at, "boot", boot.source)
+        self._record(at, "boot", boot.source)
         if self.board is not None:
             self.board.start(boot)
 
@@ -246,7 +246,7 @@ class SimulatedHost:
             self._restart = False
         if power is HostPower.OFF and self.board is not None:
             self.board.halt()
-        self._note(at, "power", power.value)
+        self._record(at, "power", power.value)
 
-    def _note(self, at: float, what: str, detail: str) -> None:
+    def _record(self, at: float, what: str, detail: str) -> None:
         self.history.append(HostEvent(at, what, detail))

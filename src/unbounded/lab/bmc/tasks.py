@@ -8,7 +8,7 @@ from typing import Final
 
 from unbounded.lab.bmc.power import Press
 
-KEPT: Final = 64
+MAX_TASKS: Final = 64
 """Maximum number of remembered Tasks."""
 
 
@@ -46,7 +46,7 @@ class Tasks:
         self._last_id += 1
         task = Task(str(self._last_id), system, press, now, now + takes_s, outcome, vanishes)
         self._all[task.id] = task
-        while len(self._all) > KEPT:
+        while len(self._all) > MAX_TASKS:
             del self._all[next(iter(self._all))]
         return task
 

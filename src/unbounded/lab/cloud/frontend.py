@@ -135,7 +135,7 @@ class CloudFrontend:
             reply = self.cloud.answer(request, call, now)
         if error is not None:
             reply = self.cloud.error(error, request, call, now)
-        reply = self._spoiled(reply) if passage.faulty else reply
+        reply = self._with_faults(reply) if passage.faulty else reply
         self._note(request, call, now, reply.status, reply.fate.value)
         return reply
 
@@ -157,7 +157,7 @@ class CloudFrontend:
             self._errors.append(error)
         return error
 
-    def _spoiled(self, reply: LabReply) -> LabReply:
+    def _with_faults(self, reply: LabReply) -> LabReply:
         dials = self.cloud.dials
         if self._counts.spend("lost_after"):
             return replace(reply, fate=Delivery.DROPPED)

@@ -36,7 +36,7 @@ class CloudHistory:
         """Yield the events of all resources of a kind, or of those with one name, oldest first."""
         return (event for event in self.events if event.kind == kind and name in (None, event.name))
 
-    def most_at_once(self, begins: str, ends: str, *, kind: str, name: str | None = None) -> int:
+    def max_concurrent(self, begins: str, ends: str, *, kind: str, name: str | None = None) -> int:
         """Return the maximum number of resources at one time: one kind of event adds one, another removes one."""
         there = most = 0
         for event in self.of(kind, name):

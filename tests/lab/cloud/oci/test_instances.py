@@ -181,8 +181,8 @@ async def test_an_instance_is_replaced_by_one_like_it() -> None:
         assert (list(cloud.machines()), cloud.alive("worker")) == ([new.id], [new.id])
         assert cloud.strays() == []
         history = cloud.history
-        assert history.most_at_once("created", "deleted", kind="Instance", name="worker") == 2
-        assert history.most_at_once("on", "off", kind="Instance", name="worker") == 2  # it is preemptible
+        assert history.max_concurrent("created", "deleted", kind="Instance", name="worker") == 2
+        assert history.max_concurrent("on", "off", kind="Instance", name="worker") == 2  # it is preemptible
 
 
 async def test_a_retry_token_makes_one_instance() -> None:

@@ -31,7 +31,7 @@ from unbounded.lab.cloud.schedule import Schedule
 from unbounded.lab.cloud.versioned_values import VersionedValues
 
 NAMESPACE: Final = UUID("6f1f9a86-8a0f-4f0c-9a63-3d3d1c3c7a10")
-LOOK_AGAIN_S: Final = 1.0  # interval of checks of a hanging operation
+HANGING_CHECK_S: Final = 1.0  # interval of checks of a hanging operation
 NIC_RESERVED_S: Final = 180.0
 ALIVE: Final = frozenset({VmPower.STARTING, VmPower.RUNNING, VmPower.STOPPING})
 
@@ -186,7 +186,7 @@ class AzureResources:
         if operation.status is not OperationStatus.IN_PROGRESS:
             return
         if any(fnmatchcase(operation.call, pattern) for pattern in self.dials.hanging):
-            self.agenda.put(at + LOOK_AGAIN_S, partial(self._end, operation_id, done, undone, fault))
+            self.agenda.put(at + HANGING_CHECK_S, partial(self._end, operation_id, done, undone, fault))
             return
         try:
             if fault is not None and not self.dials.operation_errors_after:

@@ -50,7 +50,7 @@ def check_source(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, 
 def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, now: float) -> WorkRequest:
     """Begin to replace an instance's boot volume; it ends in the state that it had before."""
     tenancy.begin(instance, now)
-    tenancy.note(now, instance, "asked", "ReplaceBootVolume")
+    tenancy.record(now, instance, "asked", "ReplaceBootVolume")
     work = begin_work(tenancy, "UpdateInstance", instance, now)
     if instance.state is InstanceState.STOPPED:
         tenancy.later_for(

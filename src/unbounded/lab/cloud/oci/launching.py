@@ -96,7 +96,7 @@ def make(tenancy: Tenancy, details: Launch, image: OciImage, now: float) -> OciI
         fault_domain=details.fault_domain or names.FAULT_DOMAINS[tenancy.numbers % len(names.FAULT_DOMAINS)],
     )
     tenancy.instances.put(instance, now)
-    tenancy.note(now, instance, "created")
+    tenancy.record(now, instance, "created")
     attach_boot_volume(tenancy, instance, details.source_details or SourceDetails(source_type="image"), now)
     return instance
 
@@ -115,7 +115,7 @@ def attach_boot_volume(tenancy: Tenancy, instance: OciInstance, source: SourceDe
         kms_key_id=source.kms_key_id,
     )
     tenancy.boot_volumes.put(volume, now)
-    tenancy.note(now, volume, "created")
+    tenancy.record(now, volume, "created")
     attachment = Attachment(
         instance.id, instance.id, volume.id, *where, now, name="Remote boot attachment for instance"
     )

@@ -26,10 +26,10 @@ def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: fl
     if not _is_needed(tenancy, instance, action, now):
         return None
     if tenancy.spend("deaf_actions"):
-        tenancy.note(now, instance, "unheard", action.value)
+        tenancy.record(now, instance, "unheard", action.value)
         return None
     tenancy.begin(instance, now)
-    tenancy.note(now, instance, "asked", action.value)
+    tenancy.record(now, instance, "asked", action.value)
     work = None if tenancy.dials.action_work == "none" else begin_work(tenancy, "InstanceAction", instance, now)
     starts = EFFECTS[instance.state][action] is ActionEffect.START
     error = NO_HOST if (starts or action in RESTARTS) and tenancy.spend("failing_starts") else None
@@ -148,7 +148,7 @@ def terminate(
             "terminate the instance.)"
         )
     tenancy.begin(instance, now)
-    tenancy.note(now, instance, "asked", InstanceAction.TERMINATE.value)
+    tenancy.record(now, instance, "asked", InstanceAction.TERMINATE.value)
     instance.shown = None
     instance.keep_boot_volume, instance.keep_data_volumes = keep_boot_volume, keep_data_volumes is not False
     tenancy.enter(instance, InstanceState.TERMINATING, now)
@@ -174,7 +174,7 @@ def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
         vnic = tenancy.vnics.get(attachment.target_id)
         if vnic is not None and leaves != "leaves-vnic":
             vnic.state = ResourceState.TERMINATED
-            tenancy.note(at, vnic, "deleted")
+            tenancy.record(at, vnic, "deleted")
             tenancy.vnics.put(vnic, at)
             tenancy.vnics.drop(vnic.id, at)
     for attachment in _detached(tenancy, tenancy.boot_volume_attachments, instance, at):
@@ -186,7 +186,7 @@ def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
         if volume is not None and attachment.created_at_launch and not instance.keep_data_volumes:
             tenancy.end_volume(tenancy.volumes, volume, at)
     tenancy.enter(instance, InstanceState.TERMINATED, at)
-    tenancy.note(at, instance, "deleted")
+    tenancy.record(at, instance, "deleted")
     shown_s = tenancy.times.terminated_shown_s if tenancy.dials.terminated_shown else 0.0
     tenancy.agenda.put(at + shown_s, lambda due: _purge(tenancy, instance, due))
 

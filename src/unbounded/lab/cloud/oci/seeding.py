@@ -119,7 +119,7 @@ def attach_volume(tenancy: Tenancy, instance: OciInstance, disks: Disks, number:
     name = f"{instance.name}-data-{number}"
     ident = tenancy.new_id("volume")
     volume = tenancy.volumes.put(Volume(ident, name, *where, disks.size_gb, now, state=ResourceState.AVAILABLE), now)
-    tenancy.note(now, volume, "created")
+    tenancy.record(now, volume, "created")
     attachment = Attachment(
         tenancy.new_id("volumeattachment"),
         instance.id,

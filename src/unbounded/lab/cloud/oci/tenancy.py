@@ -147,7 +147,7 @@ class Tenancy:
         turn = instance.turn
         self.agenda.put(due, lambda at: act(at) if instance.turn == turn else None)
 
-    def note(self, at: float, thing: Thing, what: str, detail: str = "") -> None:
+    def record(self, at: float, thing: Thing, what: str, detail: str = "") -> None:
         self.history.add(CloudEvent(at, KINDS[type(thing)], thing.name, what, detail, thing.id))
 
     def new_id(self, kind: str) -> str:
@@ -197,12 +197,12 @@ class Tenancy:
     def strays(self) -> list[Volume | Vnic]:
         """Return volumes and VNICs without an existing instance."""
         volumes = [
-            *_stray(self.boot_volumes, self._held_ids(self.boot_volume_attachments)),
-            *_stray(self.volumes, self._held_ids(self.volume_attachments)),
+            *_stray(self.boot_volumes, self._attached_ids(self.boot_volume_attachments)),
+            *_stray(self.volumes, self._attached_ids(self.volume_attachments)),
         ]
-        return [*volumes, *_stray(self.vnics, self._held_ids(self.vnic_attachments))]
+        return [*volumes, *_stray(self.vnics, self._attached_ids(self.vnic_attachments))]
 
-    def _held_ids(self, shelf: Iterable[Attachment]) -> set[str]:
+    def _attached_ids(self, shelf: Iterable[Attachment]) -> set[str]:
         live = {instance.id for instance in self.live()}
         return {each.target_id for each in shelf if each.is_attached and each.instance_id in live}
 
@@ -217,9 +217,9 @@ class Tenancy:
         """Set an instance's state, and record that."""
         was_on, instance.state = instance.is_on, state
         self.instances.put(instance, at)
-        self.note(at, instance, "state", state.value)
+        self.record(at, instance, "state", state.value)
         if instance.is_on != was_on:
-            self.note(at, instance, "on" if instance.is_on else "off")
+            self.record(at, instance, "on" if instance.is_on else "off")
 
     def link(self, shelf: HistoryMap[Attachment], attachment: Attachment, state: AttachmentState, at: float) -> None:
         attachment.state = state
@@ -228,7 +228,7 @@ class Tenancy:
     def end_volume(self, shelf: HistoryMap[Volume], volume: Volume, at: float) -> None:
         volume.state, volume.ended = ResourceState.TERMINATED, at
         shelf.put(volume, at)
-        self.note(at, volume, "deleted")
+        self.record(at, volume, "deleted")
 
 
 def _stray(things: Iterable[H], held: set[str]) -> list[H]:
