@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import CliCommand, Invocation
+from unbounded.cli.plugin.command import CliCommand, CliInvocation
 from unbounded.cli.plugin.registry import commands
 from unbounded.cli.plugin.runner import run_command
 
@@ -49,7 +49,7 @@ def _run(words: list[str], environ: dict[str, str], capsys: pytest.CaptureFixtur
     except SystemExit as refused:
         return int(refused.code or 0), capsys.readouterr().err
     out, err = io.StringIO(), io.StringIO()
-    told = Invocation(args, environ, out, err, io.StringIO(), colour=False, terminal=False)
+    told = CliInvocation(args, environ, out, err, io.StringIO(), colour=False, terminal=False)
     return asyncio.run(run_command(command, told)), err.getvalue()
 
 
@@ -126,6 +126,6 @@ def test_a_limit_is_taken_with_what_it_limits(wait: list[str]) -> None:
 def test_a_version_is_an_object_for_programs(output: str, nowhere: dict[str, str]) -> None:
     command, args = parsing.parse(commands(), ["version", "--client", "-o", output], program="p", others={})
     out, err = io.StringIO(), io.StringIO()
-    told = Invocation(args, nowhere, out, err, io.StringIO(), colour=False, terminal=False)
+    told = CliInvocation(args, nowhere, out, err, io.StringIO(), colour=False, terminal=False)
     assert asyncio.run(run_command(command, told)) == 0
     assert list(yaml.safe_load(out.getvalue())) == ["unbounded"]

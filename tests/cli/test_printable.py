@@ -19,7 +19,7 @@ from unbounded.cli.explain.render import lines
 from unbounded.cli.forecast import render
 from unbounded.cli.forecast.model import PlannedChange
 from unbounded.cli.plugin import errors, progress
-from unbounded.cli.plugin.command import CliError, Invocation
+from unbounded.cli.plugin.command import CliError, CliInvocation
 from unbounded.cli.plugin.liveview import picture
 from unbounded.cli.plugin.output import TextPrinter, printer_for, table
 from unbounded.cli.plugin.progress_views import PlainProgressView
@@ -59,7 +59,7 @@ def _drawn(drawn: object) -> str:
 
 def _told(error: Exception) -> str:
     out = io.StringIO()
-    told = Invocation(Namespace(), {}, out, out, io.StringIO(), colour=False, terminal=False)
+    told = CliInvocation(Namespace(), {}, out, out, io.StringIO(), colour=False, terminal=False)
     shown = errors.message_of(error, told)
     assert shown is not None
     errors.print_error(shown, out)
@@ -123,6 +123,6 @@ def test_controls_are_shown_and_letters_stay(text: str, line: str, several: str)
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_json_and_yaml_keep_what_was_written(output: str) -> None:
     out = io.StringIO()
-    told = Invocation(Namespace(output=output), {}, out, out, io.StringIO(), colour=False, terminal=False)
+    told = CliInvocation(Namespace(output=output), {}, out, out, io.StringIO(), colour=False, terminal=False)
     printer_for(told).objects(MACHINES.raw(), [{"metadata": {"name": "m"}, "status": {"message": HOSTILE}}], alone=True)
     assert "\\u001b[2J" in out.getvalue() or "\\e[2J" in out.getvalue()

@@ -19,7 +19,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.deploy.kinds import DEPLOYMENTS
 from unbounded.cli.deploy.machine_wait import wait_machine
 from unbounded.cli.deploy.rollout import wait_rolled_out
-from unbounded.cli.plugin.command import FAILED, TIMED_OUT, CliError, CommandSession, Invocation
+from unbounded.cli.plugin.command import FAILED, TIMED_OUT, CliError, CliInvocation, CommandSession
 from unbounded.cli.plugin.output import TextPrinter
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339, utc_now
@@ -49,7 +49,7 @@ class World:
     def __init__(self, api: FaultyApi | None = None) -> None:
         self.api = api or FaultyApi(random.Random(1), rate=0.0)
         self.out, self.err = io.StringIO(), io.StringIO()
-        told = Invocation(Namespace(output=""), {}, self.out, self.err, io.StringIO(), colour=False, terminal=False)
+        told = CliInvocation(Namespace(output=""), {}, self.out, self.err, io.StringIO(), colour=False, terminal=False)
         self.session = CommandSession(told, cast("HttpApi", self.api), TextPrinter(self.out, self.err))
 
     async def waits(self, *, timeout_s: float | None = None, spec: dict[str, Any] | None = None) -> asyncio.Task[int]:

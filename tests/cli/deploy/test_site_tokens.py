@@ -14,7 +14,7 @@ from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE
 from unbounded.cli.deploy.token_plan import CreateToken, KeepToken, RenewToken, SiteTokens, steps
-from unbounded.cli.deploy.token_store import TokenResult, token_of, tokens_for
+from unbounded.cli.deploy.token_store import WrittenToken, token_of, tokens_for
 from unbounded.join.bootstrap import site_token_manifest, token_in
 from unbounded.kube.errors import Conflict
 
@@ -131,7 +131,7 @@ async def test_a_site_without_a_token_of_its_own_has_the_default_one_which_no_ma
     assert await token_of(api, SITE, now=lambda: NOW) == found
 
 
-async def written(api: Any, now: datetime = NOW) -> tuple[TokenResult, ...]:
+async def written(api: Any, now: datetime = NOW) -> tuple[WrittenToken, ...]:
     return await tokens_for(api, SITE, DAY, now=lambda: now)
 
 

@@ -24,7 +24,7 @@ from unbounded.cli.commands.why import COMMANDS
 from unbounded.cli.explain.links import ExplainLink, Fix, Topic
 from unbounded.cli.explain.render import WIDTH, lines, plain
 from unbounded.cli.explain.run import explained, find, parsed, run
-from unbounded.cli.plugin.command import CliError, CommandSession, Invocation
+from unbounded.cli.plugin.command import CliError, CliInvocation, CommandSession
 from unbounded.kube.errors import Forbidden, ServerError
 
 NOW: Final = datetime(2030, 1, 1, 0, 5, tzinfo=UTC)
@@ -193,9 +193,9 @@ def test_a_time_that_is_none_is_shown_as_it_is() -> None:
     assert lines((ExplainLink("machine/m1", "x", since="soon"),), NOW)[1] == "  since soon"
 
 
-def told_of(*, output: str = "", watch: bool = False, program: str = "kubectl unbounded") -> Invocation:
+def told_of(*, output: str = "", watch: bool = False, program: str = "kubectl unbounded") -> CliInvocation:
     """`why op-2` was typed."""
-    return Invocation(
+    return CliInvocation(
         program=program,
         args=Namespace(name="op-2", output=output, watch=watch),
         environ={},

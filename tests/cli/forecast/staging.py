@@ -19,7 +19,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.forecast.model import PlannedChange
 from unbounded.cli.forecast.render import lines, plain
 from unbounded.cli.forecast.run import changes_of
-from unbounded.cli.plugin.command import CommandSession, Invocation
+from unbounded.cli.plugin.command import CliInvocation, CommandSession
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import parse
 from unbounded.cli.plugin.registry import commands, loaded
@@ -119,7 +119,7 @@ class Staged:
         self.api.closed = True
         before = self.api.writes
         command, args = parse(commands(), words, program="kubectl unbounded plan", others={})
-        told = Invocation(args, {}, io.StringIO(), io.StringIO(), io.StringIO(), colour=False, terminal=False)
+        told = CliInvocation(args, {}, io.StringIO(), io.StringIO(), io.StringIO(), colour=False, terminal=False)
         session = CommandSession(told, cast("Any", self.api), printer_for(told))
         changes = await changes_of(session, await loaded(command.intend)(session))
         assert self.api.writes == before

@@ -17,7 +17,7 @@ from tests.support.embedded_server import embedded_server, install_crds
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import Invocation
+from unbounded.cli.plugin.command import CliInvocation
 from unbounded.cli.plugin.main import run
 from unbounded.cli.plugin.registry import commands
 from unbounded.cli.plugin.runner import run_command
@@ -46,11 +46,11 @@ class Cli:
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
 
-    def told(self, *words: str, **environ: str) -> tuple[Any, Invocation, io.StringIO, io.StringIO]:
+    def told(self, *words: str, **environ: str) -> tuple[Any, CliInvocation, io.StringIO, io.StringIO]:
         command, args = parsing.parse(commands(), [*words], program="kubectl unbounded", others={})
         out, err = io.StringIO(), io.StringIO()
         where = {"KUBECONFIG": str(self.kubeconfig), **environ}
-        return command, Invocation(args, where, out, err, io.StringIO(), colour=False, terminal=False), out, err
+        return command, CliInvocation(args, where, out, err, io.StringIO(), colour=False, terminal=False), out, err
 
     def now(self, *words: str, **environ: str) -> Ran:
         command, told, out, err = self.told(*words, **environ)

@@ -20,14 +20,14 @@ from tests.support.proxy import proxy
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.plugin.command import INTERRUPTED, CliError, Invocation
+from unbounded.cli.plugin.command import INTERRUPTED, CliError, CliInvocation
 from unbounded.cli.plugin.errors import message_of
 from unbounded.cli.plugin.runner import run_command
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Conflict, ResponseLost, ServerBusy, ServerError, ServerUnreachable
 
-TOLD = Invocation(Namespace(), {}, StringIO(), StringIO(), StringIO(), colour=False, terminal=False)
+TOLD = CliInvocation(Namespace(), {}, StringIO(), StringIO(), StringIO(), colour=False, terminal=False)
 CLUSTER_ROLE_BINDINGS: Kind[dict[str, Any]] = Kind(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", dict
 )

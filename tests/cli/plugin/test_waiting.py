@@ -14,7 +14,7 @@ from tests.support.faulty_api import FaultyApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.cli.plugin.command import TIMED_OUT, CliError, CommandSession, Invocation
+from unbounded.cli.plugin.command import TIMED_OUT, CliError, CliInvocation, CommandSession
 from unbounded.cli.plugin.output import TextPrinter
 from unbounded.cli.plugin.wait import wait_operation
 from unbounded.kube.client import HttpApi
@@ -28,7 +28,7 @@ class World:
     def __init__(self, seed: int, rate: float) -> None:
         self.api = FaultyApi(random.Random(seed), rate=rate, streams=seed % 2 == 0)
         self.out, self.err = io.StringIO(), io.StringIO()
-        told = Invocation(Namespace(output=""), {}, self.out, self.err, io.StringIO(), colour=False, terminal=False)
+        told = CliInvocation(Namespace(output=""), {}, self.out, self.err, io.StringIO(), colour=False, terminal=False)
         self.session = CommandSession(told, cast("HttpApi", self.api), TextPrinter(self.out, self.err))
 
     async def make(self) -> MachineOperation:

@@ -13,7 +13,7 @@ from unbounded.lab.clock import ManualClock
 from unbounded.lab.cloud.dials import CloudDials
 from unbounded.lab.cloud.frontend import CloudCall, CloudFrontend
 from unbounded.lab.cloud.history import CloudEvent, CloudHistory
-from unbounded.lab.cloud.limits import RateLimit, TokenBuckets
+from unbounded.lab.cloud.limits import CloudRateLimit, TokenBuckets
 from unbounded.lab.cloud.local import LabCloud
 from unbounded.lab.cloud.misbehaviours import COMMON, Misbehaviours
 from unbounded.lab.cloud.schedule import Schedule
@@ -83,7 +83,7 @@ GOOD = (200, Delivery.SENT)
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
-    buckets, limit = TokenBuckets(), RateLimit(burst=3, per_s=0.5)
+    buckets, limit = TokenBuckets(), CloudRateLimit(burst=3, per_s=0.5)
     assert [buckets.take({"writes": limit}, 0.0) for _ in range(4)] == [None, None, None, ("writes", 2.0)]
     assert buckets.take({"writes": limit}, 2.0) is None
     assert buckets.take({"writes": limit}, 3.0) == ("writes", 1.0)
@@ -91,7 +91,7 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
 
 
 def test_a_request_that_one_bucket_refuses_takes_nothing_from_the_others() -> None:
-    buckets, wide, narrow = TokenBuckets(), RateLimit(10, 1), RateLimit(1, 1)
+    buckets, wide, narrow = TokenBuckets(), CloudRateLimit(10, 1), CloudRateLimit(1, 1)
     assert buckets.take({"wide": wide, "narrow": narrow}, 0.0) is None
     assert buckets.take({"wide": wide, "narrow": narrow}, 0.0) == ("narrow", 1.0)
     assert buckets.left("wide", wide, 0.0) == 9

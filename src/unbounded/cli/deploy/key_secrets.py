@@ -25,7 +25,7 @@ from unbounded.cli.deploy.ssh_keys import (
     key_secret,
     read_key,
 )
-from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, CommandSession, Invocation
+from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube import logs
 from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
 
@@ -73,7 +73,7 @@ def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def read_keys(invocation: Invocation, desired: tuple[KeySecret, ...]) -> dict[str, PrivateKey]:
+def read_keys(invocation: CliInvocation, desired: tuple[KeySecret, ...]) -> dict[str, PrivateKey]:
     """Read the keys that are given as files; returns them by the names of their Secrets.
 
     Raises:
@@ -90,7 +90,7 @@ def read_keys(invocation: Invocation, desired: tuple[KeySecret, ...]) -> dict[st
     return found
 
 
-def _passphrase_prompt(invocation: Invocation) -> PassphrasePrompt | None:
+def _passphrase_prompt(invocation: CliInvocation) -> PassphrasePrompt | None:
     if not invocation.stdin.isatty():
         return None
 

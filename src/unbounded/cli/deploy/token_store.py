@@ -23,7 +23,7 @@ ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True)
-class TokenResult:
+class WrittenToken:
     """Result for one token. `until` is None for one that never expires."""
 
     name: str
@@ -33,7 +33,7 @@ class TokenResult:
 
 async def tokens_for(
     api: Api, site: str, good_for: timedelta, *, now: Callable[[], datetime] = utc_now
-) -> tuple[TokenResult, ...]:
+) -> tuple[WrittenToken, ...]:
     """Make or renew tokens with which hosts of the site can join for the given time.
 
     Raises:
@@ -77,18 +77,18 @@ async def _is_missing(api: Api, name: str) -> bool:
     return False
 
 
-async def _write(api: Api, step: TokenStep, now: datetime, good_for: timedelta) -> TokenResult:
+async def _write(api: Api, step: TokenStep, now: datetime, good_for: timedelta) -> WrittenToken:
     until = token_plan.good_until(step, now=now, good_for=good_for)
     match step:
         case CreateToken(manifest=manifest):
             await api.create(SECRETS, manifest, namespace=NAMESPACE)
-            return TokenResult(step.name, "created", until)
+            return WrittenToken(step.name, "created", until)
         case RenewToken(name=name, data=data, resource_version=version):
             patch = {"metadata": {"resourceVersion": version}, "data": dict(data)}
             await api.patch(SECRETS, name, patch, namespace=NAMESPACE)
-            return TokenResult(name, "renewed", until)
+            return WrittenToken(name, "renewed", until)
         case KeepToken(name=name):
-            return TokenResult(name, "unchanged", until)
+            return WrittenToken(name, "unchanged", until)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ VERB = "patched"
 
 
 @dataclass(frozen=True)
-class TrustedKey:
+class TrustedHostKey:
     """A key to trust.
 
     Attributes:
@@ -67,7 +67,7 @@ async def run(session: CommandSession) -> int:
 
 def key_of(
     machine: Machine, *, fingerprint: str = "", line: str = "", bastion: bool = False, force: bool = False
-) -> TrustedKey:
+) -> TrustedHostKey:
     """Return the key to trust: the one from the flags, else the one that the server shows.
 
     Args:
@@ -106,10 +106,10 @@ def key_of(
             next_step="--force trusts it all the same, such as one of another kind of the same server",
             status=USAGE,
         )
-    return TrustedKey(hop, desired or shown, line=_line(line), typed=bool(desired))
+    return TrustedHostKey(hop, desired or shown, line=_line(line), typed=bool(desired))
 
 
-def patch_of(machine: Machine, key: TrustedKey) -> IntentPatch:
+def patch_of(machine: Machine, key: TrustedHostKey) -> IntentPatch:
     """Return the patch that pins a key: in the spec, where that lists keys, else in the status."""
     version = {"resourceVersion": machine.metadata.resource_version}
     ssh = machine.spec.ssh

@@ -50,7 +50,7 @@ class CliCommand:
 
 
 @dataclass(frozen=True)
-class Invocation:
+class CliInvocation:
     """Arguments and streams of a running command.
 
     Attributes:
@@ -104,7 +104,7 @@ class Printer(Protocol):
 class CommandSession:
     """Context of a running command, with an open API."""
 
-    invocation: Invocation
+    invocation: CliInvocation
     api: HttpApi
     printer: Printer
 
@@ -152,7 +152,7 @@ Run = Callable[[CommandSession], Coroutine[Any, Any, int]]
 Intend = Callable[[CommandSession], Coroutine[Any, Any, Intent]]
 
 
-def refuse_output(invocation: Invocation, *forms: str, what: str) -> None:
+def refuse_output(invocation: CliInvocation, *forms: str, what: str) -> None:
     """Raise CliError where -o names a format that the command lacks: an empty output would be misleading."""
     output = getattr(invocation.args, "output", "")
     if output in forms:

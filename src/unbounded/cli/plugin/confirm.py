@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from unbounded.cli.plugin.command import USAGE, CliError, Invocation
+from unbounded.cli.plugin.command import USAGE, CliError, CliInvocation
 
 SHOWN: Final = 20
 
 
-async def confirm(invocation: Invocation, machines: Sequence[str], what: str) -> None:
+async def confirm(invocation: CliInvocation, machines: Sequence[str], what: str) -> None:
     """Make the user type the name of the Machine at risk (for several: their number), unless --force is given.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Final, TextIO
 from unbounded.api.failures import Failure
 from unbounded.api.names import GROUP
 from unbounded.cli import printable
-from unbounded.cli.plugin.command import FAILED, CliError, Invocation
+from unbounded.cli.plugin.command import FAILED, CliError, CliInvocation
 from unbounded.cli.plugin.style import PLAIN, RED, Style
 from unbounded.kube.config import ConfigError
 from unbounded.kube.errors import (
@@ -37,7 +37,7 @@ class ErrorMessage:
     status: int = FAILED
 
 
-def message_of(error: Exception, invocation: Invocation) -> ErrorMessage | None:
+def message_of(error: Exception, invocation: CliInvocation) -> ErrorMessage | None:
     """Return the message of an error; None for a bug."""
     match error:
         case CliError():
@@ -52,7 +52,7 @@ def message_of(error: Exception, invocation: Invocation) -> ErrorMessage | None:
             return None
 
 
-def _of_api(error: ApiError, invocation: Invocation) -> tuple[str, str]:
+def _of_api(error: ApiError, invocation: CliInvocation) -> tuple[str, str]:
     match error:
         case NotFound() if missing_kind(error):
             kinds = f"the server does not serve {GROUP} here: its CustomResourceDefinitions are not installed"

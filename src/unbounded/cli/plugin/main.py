@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, Invocation
+from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CliInvocation
 from unbounded.cli.plugin.registry import commands
 
 PROGRAM: Final = "kubectl unbounded"
@@ -34,12 +34,12 @@ def main(
     return run(command, invocation_of(args, program=program))
 
 
-def invocation_of(args: Namespace, *, program: str = PROGRAM) -> Invocation:
+def invocation_of(args: Namespace, *, program: str = PROGRAM) -> CliInvocation:
     environ = dict(os.environ)
     terminal = sys.stdout.isatty() and environ.get("TERM") != "dumb"
     colour = terminal and not args.no_color and not environ.get("NO_COLOR")
     columns = shutil.get_terminal_size().columns if terminal else 0
-    return Invocation(
+    return CliInvocation(
         args,
         environ,
         sys.stdout,
@@ -52,7 +52,7 @@ def invocation_of(args: Namespace, *, program: str = PROGRAM) -> Invocation:
     )
 
 
-def run(command: CliCommand, invocation: Invocation) -> int:
+def run(command: CliCommand, invocation: CliInvocation) -> int:
     """Run a command to its end; returns the exit status."""
     import asyncio  # noqa: PLC0415  # --help does not wait for it
     import logging  # noqa: PLC0415

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from unbounded.cli import printable
-from unbounded.cli.plugin.command import Invocation, Raw
+from unbounded.cli.plugin.command import CliInvocation, Raw
 from unbounded.cli.plugin.style import PLAIN, Style
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TextPrinter:
         print(printable.lines(text), file=self._err, flush=True)
 
 
-def printer_for(invocation: Invocation) -> TextPrinter:
+def printer_for(invocation: CliInvocation) -> TextPrinter:
     return TextPrinter(
         invocation.out, invocation.err, output=getattr(invocation.args, "output", ""), style=invocation.style
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CommandSession, Invocation, Run
+from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CliInvocation, CommandSession, Run
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.registry import loaded
 from unbounded.cli.plugin.style import PLAIN
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi
 
 
-async def run_command(command: CliCommand, invocation: Invocation) -> int:
+async def run_command(command: CliCommand, invocation: CliInvocation) -> int:
     """Run a command; returns the exit status."""
     try:
         return await _run(command, invocation)
@@ -31,13 +31,13 @@ async def run_command(command: CliCommand, invocation: Invocation) -> int:
         return errors.print_error(shown, invocation.err, invocation.style if invocation.err.isatty() else PLAIN)
 
 
-async def _run(command: CliCommand, invocation: Invocation) -> int:
+async def _run(command: CliCommand, invocation: CliInvocation) -> int:
     status = await _in_session(command, invocation)
     invocation.out.flush()  # an error here would otherwise occur at Python's exit, without a message
     return status
 
 
-async def _in_session(command: CliCommand, invocation: Invocation) -> int:
+async def _in_session(command: CliCommand, invocation: CliInvocation) -> int:
     with freeze_imports():
         run = cast("Run", loaded(command.run))
         if command.needs_api:
@@ -55,11 +55,11 @@ class _Closed:
         raise TypeError(f"{name}: the command's row says needs_api=False")
 
 
-def offline(invocation: Invocation) -> CommandSession:
+def offline(invocation: CliInvocation) -> CommandSession:
     """Return the session of a command that needs no API."""
     return CommandSession(invocation, cast("HttpApi", cast("Any", _Closed())), printer_for(invocation))
 
 
-def _leave_quietly(invocation: Invocation) -> None:
+def _leave_quietly(invocation: CliInvocation) -> None:
     """Keep Python from flushing to the closed pipe again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), invocation.out.fileno())

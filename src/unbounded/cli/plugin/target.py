@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unbounded.cli.plugin.command import MANAGER, CliError, Invocation
+from unbounded.cli.plugin.command import MANAGER, CliError, CliInvocation
 from unbounded.kube.config import ClientConfig, ConfigError, find_config
 from unbounded.kube.credentials import Impersonation
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi
 
 
-def config_of(invocation: Invocation) -> ClientConfig:
+def config_of(invocation: CliInvocation) -> ClientConfig:
     """Return the configuration that --kubeconfig, --context and --as select, found as kubectl finds it.
 
     Raises:
@@ -26,13 +26,13 @@ def config_of(invocation: Invocation) -> ClientConfig:
         raise CliError(str(error), next_step=_next(invocation)) from error
 
 
-def _next(invocation: Invocation) -> str:
+def _next(invocation: CliInvocation) -> str:
     if invocation.args.context:
         return "`kubectl config get-contexts` lists what can be named with --context"
     return "name a kubeconfig with --kubeconfig or $KUBECONFIG; `unbounded up` starts a cluster here and writes one"
 
 
-def open_api(invocation: Invocation) -> HttpApi:
+def open_api(invocation: CliInvocation) -> HttpApi:
     """Return the API, not connected yet: an async context manager."""
     config = config_of(invocation)  # before the client is imported, so that a wrong --context fails at once
     from unbounded.kube.client import HttpApi  # noqa: PLC0415

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimit:
+class CloudRateLimit:
     """A published rate: a burst, and a steady number each second."""
 
     burst: float
@@ -20,11 +20,11 @@ class TokenBuckets:
     def __init__(self) -> None:
         self._filled: dict[str, tuple[float, float]] = {}  # number of tokens, and the time of that number
 
-    def left(self, name: str, limit: RateLimit, now: float) -> int:
+    def left(self, name: str, limit: CloudRateLimit, now: float) -> int:
         """Return the number of requests that would pass now."""
         return int(self._tokens(name, limit, now) + 1e-9)
 
-    def take(self, requested: Mapping[str, RateLimit], now: float) -> tuple[str, float] | None:
+    def take(self, requested: Mapping[str, CloudRateLimit], now: float) -> tuple[str, float] | None:
         """Take one token from each bucket, or from none.
 
         Returns:
@@ -37,6 +37,6 @@ class TokenBuckets:
             self._filled[name] = (self._tokens(name, limit, now) - 1.0, now)
         return None
 
-    def _tokens(self, name: str, limit: RateLimit, now: float) -> float:
+    def _tokens(self, name: str, limit: CloudRateLimit, now: float) -> float:
         tokens, at = self._filled.get(name, (limit.burst, now))
         return min(limit.burst, tokens + (now - at) * limit.per_s)

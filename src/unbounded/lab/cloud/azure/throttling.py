@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.lab.cloud.azure.errors import AzureProblem
-from unbounded.lab.cloud.limits import RateLimit, TokenBuckets
+from unbounded.lab.cloud.limits import CloudRateLimit, TokenBuckets
 
-SUBSCRIPTION_LIMITS: Final[Mapping[str, RateLimit]] = {
-    "reads": RateLimit(burst=250, per_s=25),
-    "writes": RateLimit(burst=200, per_s=10),
-    "deletes": RateLimit(burst=200, per_s=10),
+SUBSCRIPTION_LIMITS: Final[Mapping[str, CloudRateLimit]] = {
+    "reads": CloudRateLimit(burst=250, per_s=25),
+    "writes": CloudRateLimit(burst=200, per_s=10),
+    "deletes": CloudRateLimit(burst=200, per_s=10),
 }
 
 
-def _each_minute(refill: float, capacity: float) -> RateLimit:
-    return RateLimit(burst=capacity, per_s=refill / 60)
+def _each_minute(refill: float, capacity: float) -> CloudRateLimit:
+    return CloudRateLimit(burst=capacity, per_s=refill / 60)
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottlingPolicy:
     """The two limits of a kind of Compute call; for those on many VMs only the second."""
 
-    resource: RateLimit | None
-    subscription: RateLimit
+    resource: CloudRateLimit | None
+    subscription: CloudRateLimit
 
 
 POLICIES: Final[Mapping[str, ThrottlingPolicy]] = {
@@ -109,7 +109,7 @@ class Throttling:
         return shown
 
 
-def _limits(request: CountedRequest) -> dict[str, RateLimit]:
+def _limits(request: CountedRequest) -> dict[str, CloudRateLimit]:
     where = f"{request.subscription.lower()}/{request.client}"
     limits = {f"arm/{request.kind}/{where}": SUBSCRIPTION_LIMITS[request.kind]}
     if request.policy is not None:

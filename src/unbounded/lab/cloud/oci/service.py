@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 from unbounded.lab.cloud.frontend import CloudCall
 from unbounded.lab.cloud.history import CloudHistory
-from unbounded.lab.cloud.limits import RateLimit, TokenBuckets
+from unbounded.lab.cloud.limits import CloudRateLimit, TokenBuckets
 from unbounded.lab.cloud.oci.calls import ROUTES, OciCall
 from unbounded.lab.cloud.oci.dials import OciDials
 from unbounded.lab.cloud.oci.errors import ASK_LATER, ERRORS, OciProblem, problem_named
@@ -22,9 +22,9 @@ from unbounded.lab.http import LabReply, LabRequest
 
 UNKNOWN: Final = "Unknown"
 LOGIN: Final = "Login"
-LIMITS: Final[Mapping[bool, RateLimit]] = {
-    False: RateLimit(burst=1000, per_s=100),
-    True: RateLimit(burst=200, per_s=10),
+LIMITS: Final[Mapping[bool, CloudRateLimit]] = {
+    False: CloudRateLimit(burst=1000, per_s=100),
+    True: CloudRateLimit(burst=200, per_s=10),
 }
 """Of a tenancy, for reads and for changes. Oracle publishes no figures: that of changes is Azure's, reads get more."""
 
