@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.ports import CommandResult, UnitFacts
+from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.steps import packages
 from unbounded.agent.steps.host import StepHost
 from unbounded.api.failures import Transient
@@ -41,7 +41,7 @@ class MadeUpCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> CommandResult:
+    ) -> HostCommandResult:
         self.ran.append(argv)
         if stdin is not None:
             self.inputs.append(stdin)
@@ -50,7 +50,7 @@ class MadeUpCommands:
         status, said = answer(argv) if answer else (0, "")
         if status and check:
             raise Transient(f"{argv[0]}: status {status}: {said}")
-        return CommandResult(argv, status, "" if status else said, said if status else "")
+        return HostCommandResult(argv, status, "" if status else said, said if status else "")
 
     def lines(self, program: str) -> list[str]:
         """The commands of one program that ran."""

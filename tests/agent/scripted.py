@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from unbounded.agent.ports import CommandResult, UnitFacts
+from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.api.failures import Transient
 
-Answer = CommandResult | Exception | None
+Answer = HostCommandResult | Exception | None
 
 
 @dataclass
@@ -28,7 +28,7 @@ class ScriptedCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> CommandResult:
+    ) -> HostCommandResult:
         self.asked.append(argv)
         answer: Answer = None
         for start, answers in self.answers.items():
@@ -37,7 +37,7 @@ class ScriptedCommands:
                 break
         if isinstance(answer, Exception):
             raise answer
-        ran = answer or CommandResult(argv, 0, "", "")
+        ran = answer or HostCommandResult(argv, 0, "", "")
         if check and not ran.ok:
             raise Transient(f"{argv[0]}: status {ran.status}: {ran.stderr}")
         return ran
@@ -47,8 +47,8 @@ class ScriptedCommands:
         return sum(argv[: len(start)] == start for argv in self.asked)
 
 
-def failed(words: str = "", status: int = 1) -> CommandResult:
-    return CommandResult((), status, "", words)
+def failed(words: str = "", status: int = 1) -> HostCommandResult:
+    return HostCommandResult((), status, "", words)
 
 
 @dataclass

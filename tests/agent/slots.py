@@ -13,9 +13,9 @@ from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, TokenAccess
+from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
-from unbounded.agent.node.running import MachineLimits
-from unbounded.agent.ports import CommandResult
+from unbounded.agent.ports import HostCommandResult
 from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.kube.logs import SecretStr
 
@@ -36,7 +36,7 @@ class CommandsOfHost:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> CommandResult:
+    ) -> HostCommandResult:
         leader = self._host.cgroup.leader()
         argv = tuple(word.removeprefix(f"/proc/{leader}/root") for word in argv)  # as the host sees it
         path = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **(env or {})}

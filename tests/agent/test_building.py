@@ -33,7 +33,7 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PullSecrets
-from unbounded.agent.ports import CommandResult
+from unbounded.agent.ports import HostCommandResult
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.names import NAMESPACE
@@ -77,7 +77,7 @@ PARTS = {
 class Commands(ScriptedCommands):
     """Real for what only deletes files."""
 
-    async def run(self, *argv: str, **given: Any) -> CommandResult:
+    async def run(self, *argv: str, **given: Any) -> HostCommandResult:
         if argv[0] == "rm":
             os.system("rm -rf " + argv[-1])  # noqa: ASYNC221, a few small files
         return await super().run(*argv, **given)
@@ -369,7 +369,7 @@ async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site)
         (site.root / "dev").mkdir(exist_ok=True)
         os.mknod(site.root / "dev" / name, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     told = "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1\n"
-    site.commands.answers[("ldconfig", "-p")] = [CommandResult((), 0, told, "")]
+    site.commands.answers[("ldconfig", "-p")] = [HostCommandResult((), 0, told, "")]
     runtime = entry("usr/bin/nvidia-container-runtime", b"x", mode=0o755)
     site.registry.add(image([SYSTEM, tar(runtime)]), "gpu")
     root = await site.build(site.goal(image=f"{site.registry.host}/rootfs:gpu"))
@@ -387,7 +387,7 @@ async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site)
 async def test_without_an_image_debootstrap_makes_the_system(site: Site) -> None:
     (site.root / "etc/os-release").write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
 
-    async def made(*argv: str, **given: Any) -> CommandResult:
+    async def made(*argv: str, **given: Any) -> HostCommandResult:
         if argv[0] == "debootstrap":
             for path in ("usr/lib/systemd/systemd", *CONTRACT):
                 (Path(argv[-1]) / path).parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.agent.durations import BOUNDS, FACTOR, REMEMBERED, Durations, TimedWork, limit
 from unbounded.agent.executor import CALL_LIMIT_S
 from unbounded.agent.layout import Layout
-from unbounded.agent.node.running import MachineLimits
+from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.recreation.plan import RecreationLimits
 
 

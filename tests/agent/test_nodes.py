@@ -22,9 +22,9 @@ from tests.agent.scripted import ScriptedCommands, ScriptedUnits, failed
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot, SlotFacts
 from unbounded.agent.node.build_record import read_build_record, remove_build_record, write_build_record
+from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
-from unbounded.agent.node.running import MachineLimits
-from unbounded.agent.ports import CommandResult, UnitFacts
+from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import remove_durably
 from unbounded.kube.logs import SecretStr
@@ -64,7 +64,10 @@ def runs(parts: Parts, mounts: str = OWN) -> None:
     answers = parts.commands.answers
     answers.clear()
     answers.update(
-        {LEADER: [CommandResult((), 0, "7\n", "")], ("machinectl", "show"): [CommandResult((), 0, "State=running", "")]}
+        {
+            LEADER: [HostCommandResult((), 0, "7\n", "")],
+            ("machinectl", "show"): [HostCommandResult((), 0, "State=running", "")],
+        }
     )
     process = parts.layout.at("/proc/7")
     seen = process / "root/proc/sys/kernel/random/boot_id"
@@ -186,7 +189,7 @@ async def test_a_start_writes_what_systemd_reads_and_then_starts_machine_contain
 async def test_a_machine_of_that_name_that_is_there_already_is_ended_first(parts: Parts) -> None:
     whole(parts.layout)
     parts.units.fail[UNIT] = ["Machine 'kube1' already exists"]
-    parts.commands.answers[("machinectl", "show")] = [CommandResult((), 0, "State=running", ""), failed()]
+    parts.commands.answers[("machinectl", "show")] = [HostCommandResult((), 0, "State=running", ""), failed()]
     await parts.nodes.start(KUBE1)
     assert parts.commands.ran("machinectl", "terminate") == 1
     assert parts.units.asked[-2:] == [("reset-failed", UNIT), ("start", UNIT)]
@@ -203,7 +206,7 @@ async def test_another_failure_of_the_start_is_not_covered_up(parts: Parts) -> N
 async def test_an_old_machine_that_does_not_go_is_given_up_within_the_limit(parts: Parts) -> None:
     whole(parts.layout)
     parts.units.fail[UNIT] = ["File exists"]
-    parts.commands.answers[("machinectl", "show")] = [CommandResult((), 0, "State=closing", "")]
+    parts.commands.answers[("machinectl", "show")] = [HostCommandResult((), 0, "State=closing", "")]
     with pytest.raises(Transient, match="the old machine does not go within"):
         await parts.nodes.start(KUBE1)
 
@@ -247,7 +250,7 @@ async def test_a_kubelet_that_hangs_is_killed_through_its_control_group(
 ) -> None:
     parts.units.states[UNIT] = RUNS
     parts.inside.hang.add("kubelet.service")
-    parts.commands.answers[("systemctl", "show")] = [CommandResult((), 0, f"/machine.slice/{UNIT}\n", "")]
+    parts.commands.answers[("systemctl", "show")] = [HostCommandResult((), 0, f"/machine.slice/{UNIT}\n", "")]
     group = parts.layout.at("/sys/fs/cgroup/machine.slice") / UNIT / "payload/system.slice/kubelet.service"
     group.mkdir(parents=True)
     procs = group / "cgroup.procs"
@@ -267,7 +270,7 @@ async def test_a_kubelet_that_hangs_is_killed_through_its_control_group(
 async def test_a_kubelet_that_cannot_even_be_killed_is_said_within_the_limit(parts: Parts) -> None:
     parts.units.states[UNIT] = RUNS
     parts.inside.hang.add("kubelet.service")
-    parts.commands.answers[("systemctl", "show")] = [CommandResult((), 0, "/g\n", "")]
+    parts.commands.answers[("systemctl", "show")] = [HostCommandResult((), 0, "/g\n", "")]
     group = parts.layout.at("/sys/fs/cgroup/g/payload/system.slice/kubelet.service")
     group.mkdir(parents=True)
     (group / "cgroup.procs").write_text("4194305\n")  # higher than any process
@@ -312,7 +315,7 @@ async def test_a_host_that_cannot_have_machines_has_none_to_stop(parts: Parts) -
 
 
 async def test_a_machine_that_cannot_be_ended_is_said_within_the_limit(parts: Parts) -> None:
-    parts.commands.answers[("machinectl", "show")] = [CommandResult((), 0, "State=closing", "")]
+    parts.commands.answers[("machinectl", "show")] = [HostCommandResult((), 0, "State=closing", "")]
     with pytest.raises(Transient, match="the machine cannot be ended within"):
         await parts.nodes.stop(KUBE1)
 
@@ -379,10 +382,10 @@ async def test_removing_takes_everything_of_one_slot_and_may_be_repeated(tmp_pat
 class Removing(ScriptedCommands):
     """Runs `rm`, and nothing else."""
 
-    async def run(self, *argv: str, **given: object) -> CommandResult:
+    async def run(self, *argv: str, **given: object) -> HostCommandResult:
         if argv[0] == "rm":
             await asyncio.to_thread(subprocess.run, argv, check=True)
-        return CommandResult(argv, 1 if argv[0] == "machinectl" else 0, "", "")
+        return HostCommandResult(argv, 1 if argv[0] == "machinectl" else 0, "", "")
 
 
 # kubelet's certificate
@@ -429,7 +432,7 @@ async def test_a_kubelet_that_ends_again_and_again_is_said_with_how_it_ended(par
     runs(parts)
     journal = ("systemd-run", "--machine=kube1", "--quiet", "--collect", "--pipe", "--wait", "--", "journalctl")
     parts.commands.answers[journal] = [
-        CommandResult((), 0, "Started kubelet.service\npanic: locked\n", ""),
+        HostCommandResult((), 0, "Started kubelet.service\npanic: locked\n", ""),
         failed("no journal"),
     ]
     trouble = "kubelet in kube1 does not stay up"

@@ -22,8 +22,8 @@ from unbounded.agent.cluster_access import ClusterAccess, access_of_goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, Slot
 from unbounded.agent.node import kubelet
+from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
-from unbounded.agent.node.running import MachineLimits
 from unbounded.api.failures import Rejected
 from unbounded.kube.logs import SecretStr
 

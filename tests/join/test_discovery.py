@@ -27,7 +27,7 @@ from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.agent_config import AgentConfig
-from unbounded.join.attestation import Token
+from unbounded.join.attestation import AttestedToken
 from unbounded.join.discovery import signed_place
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -194,8 +194,8 @@ async def test_an_impostor_that_passes_signatures_on_is_not_shown_the_token(
 # Attestation
 
 
-def answer_with(authority: str) -> Token:
-    return Token(TOKEN, authority)
+def answer_with(authority: str) -> AttestedToken:
+    return AttestedToken(TOKEN, authority)
 
 
 @pytest.mark.slow

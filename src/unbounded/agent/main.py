@@ -28,7 +28,7 @@ DESCRIPTION = "The agent on a host: makes the host a node of a cluster, and keep
 
 
 @dataclass(frozen=True)
-class Invocation:
+class AgentInvocation:
     """Arguments and environment of this process."""
 
     args: argparse.Namespace
@@ -50,7 +50,7 @@ class AgentCommand:
     """
 
     help: str
-    run: Callable[[Invocation], int]
+    run: Callable[[AgentInvocation], int]
     arguments: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
     root: bool = False
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: `{args.command}` changes this host: run it as root, such as with sudo", file=sys.stderr)
         return 1
     try:
-        return command.run(Invocation(args, environ))
+        return command.run(AgentInvocation(args, environ))
     except KeyboardInterrupt:  # before run_to_end handles signals
         return INTERRUPTED
 
@@ -120,7 +120,7 @@ def _start_arguments(parser: argparse.ArgumentParser) -> None:
     _checks_arguments(parser)
 
 
-def _start(told: Invocation) -> int:
+def _start(told: AgentInvocation) -> int:
     with freeze_imports():
         from unbounded.agent import start  # noqa: PLC0415
         from unbounded.agent.preflight.report import IgnoredChecks  # noqa: PLC0415
@@ -130,14 +130,14 @@ def _start(told: Invocation) -> int:
     return start.run(told.args.config, told.environ, checks=checks, colour=told.colour)
 
 
-def _reset(told: Invocation) -> int:
+def _reset(told: AgentInvocation) -> int:
     from unbounded.agent.reset import command  # noqa: PLC0415
 
     _log_as(told)
     return command.run()
 
 
-def _daemon(told: Invocation) -> int:
+def _daemon(told: AgentInvocation) -> int:
     with freeze_imports():
         from unbounded.agent.daemon.daemon import run_daemon  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ def _daemon(told: Invocation) -> int:
     return run_daemon(told.environ)
 
 
-def _log_as(told: Invocation) -> None:
+def _log_as(told: AgentInvocation) -> None:
     from unbounded.kube.logs import configure  # noqa: PLC0415
 
     configure(json=told.args.log_format == "json", level="DEBUG" if told.args.debug else "INFO")
@@ -157,7 +157,7 @@ def _preflight_arguments(parser: argparse.ArgumentParser) -> None:
     _output_argument(parser)
 
 
-def _preflight(told: Invocation) -> int:
+def _preflight(told: AgentInvocation) -> int:
     from unbounded.agent.preflight import command  # noqa: PLC0415
 
     return command.run(
@@ -170,18 +170,18 @@ def _preflight(told: Invocation) -> int:
     )
 
 
-def _status(told: Invocation) -> int:
+def _status(told: AgentInvocation) -> int:
     from unbounded.agent.status import command  # noqa: PLC0415
 
     return command.run(json=told.args.output == "json")
 
 
-def _version(_: Invocation) -> int:
+def _version(_: AgentInvocation) -> int:
     print(f"unbounded-agent {_running_version()}")
     return 0
 
 
-def _self_check(_: Invocation) -> int:
+def _self_check(_: AgentInvocation) -> int:
     from unbounded.agent.build import load_everything  # noqa: PLC0415
 
     print("\n".join(load_everything()))

@@ -16,7 +16,7 @@ OnProgress = Callable[[str], None]  # progress message for a user: "containerd 2
 
 
 @dataclass(frozen=True)
-class CommandResult:
+class HostCommandResult:
     """A command that has ended.
 
     Args:
@@ -43,7 +43,7 @@ class Commands(Protocol):
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> CommandResult:
+    ) -> HostCommandResult:
         """Run a program until it exits.
 
         Args:

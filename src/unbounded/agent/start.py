@@ -43,7 +43,7 @@ from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.join import tpm
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.attest_client import attest
-from unbounded.join.attestation import Token
+from unbounded.join.attestation import AttestedToken
 from unbounded.join.discovery import certificates
 from unbounded.kube.clock import utc_now
 from unbounded.kube.errors import NotFound
@@ -228,7 +228,7 @@ async def attestation_token(config: AgentConfig, tell: OnProgress) -> SecretStr 
     return verified_token(await attest(config.attest.url, tpm.device()), config)
 
 
-def verified_token(answer: Token, config: AgentConfig) -> SecretStr:
+def verified_token(answer: AttestedToken, config: AgentConfig) -> SecretStr:
     """Return the token of an attestation, which is sealed together with the cluster's CA.
 
     The configuration may have crossed an unprotected network segment. An attacker's CA that is added to the right one

@@ -18,8 +18,8 @@ from unbounded.join.attestation import (
     LARGEST,
     TRIES,
     AttestationFailed,
+    AttestedToken,
     Exchange,
-    Token,
     TryAgain,
     attest_url,
     wait_s,
@@ -32,7 +32,7 @@ CALL_S: Final = 60.0
 log = Log("join")
 
 
-async def attest(url: str, machine_tpm: AbstractContextManager[tpm.Transport], *, kind: str = tpm.RSA) -> Token:
+async def attest(url: str, machine_tpm: AbstractContextManager[tpm.Transport], *, kind: str = tpm.RSA) -> AttestedToken:
     """Attest by the TPM; return the token, with the cluster's CA if the server returns one.
 
     Args:
@@ -77,7 +77,7 @@ async def _opened(machine_tpm: AbstractContextManager[tpm.Transport], kind: str)
         await run_in_thread(held.close)
 
 
-async def _token(machine: _Machine, url: str) -> Token:
+async def _token(machine: _Machine, url: str) -> AttestedToken:
     keys = machine.keys
     async with aiohttp.ClientSession() as session:
         for attempt in range(1, TRIES + 1):
@@ -92,7 +92,7 @@ async def _token(machine: _Machine, url: str) -> Token:
     raise Transient(f"attestation at Attest.URL: no token in {TRIES} attempts")
 
 
-async def _exchanged(session: aiohttp.ClientSession, url: str, exchange: Exchange) -> Token:
+async def _exchanged(session: aiohttp.ClientSession, url: str, exchange: Exchange) -> AttestedToken:
     while True:
         answer = await _posted(session, url, exchange.message)
         token = await run_in_thread(exchange.take, *answer)  # uses the TPM

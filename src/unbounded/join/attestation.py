@@ -34,7 +34,7 @@ class TryAgain(Exception):
         self.after_s = after_s
 
 
-class Token:
+class AttestedToken:
     """`text` is a bootstrap token, `authority` the cluster's CA as PEM, or empty."""
 
     def __init__(self, text: str, authority: str) -> None:
@@ -58,7 +58,7 @@ class Exchange:
         self._challenged = False
         self.message = json.dumps({**self._keys, "challenge": True}).encode()
 
-    def take(self, status: int, retry_after: str, content: bytes) -> Token | None:
+    def take(self, status: int, retry_after: str, content: bytes) -> AttestedToken | None:
         """Return the token, or None when there is another message to send.
 
         Args:
@@ -82,7 +82,7 @@ class Exchange:
         self.message = json.dumps({**self._keys, **answer}).encode()
         return None
 
-    def _token(self, body: dict[str, object]) -> Token:
+    def _token(self, body: dict[str, object]) -> AttestedToken:
         key = self._activate(_bytes(body, "credentialBlob"), _bytes(body, "encryptedSecret"))
         token = self._open(key, _bytes(body, "gcmNonce"), _bytes(body, "encryptedToken"))
         given = body.get("clusterCA")
@@ -90,7 +90,7 @@ class Exchange:
         if not hmac.compare_digest(_bytes(body, "clusterCASeal"), seal(key, authority)):
             raise AttestationFailed("the cluster's authority was changed on its way to this TPM; the token is not used")
         try:
-            return Token(token.decode("ascii"), authority)
+            return AttestedToken(token.decode("ascii"), authority)
         except UnicodeDecodeError:
             raise AttestationFailed("what was wrapped for this TPM is no token") from None
 

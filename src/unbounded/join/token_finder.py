@@ -39,7 +39,7 @@ class Secrets(Protocol):
 
 
 @dataclass(frozen=True)
-class TokenResult:
+class FoundToken:
     """Result of a selection.
 
     Args:
@@ -64,7 +64,7 @@ class TokenFinder:
         self._defaults: tuple[core.Secret, ...] = ()
         self._listed_at: float | None = None
 
-    async def find(self, machine: Machine) -> TokenResult:
+    async def find(self, machine: Machine) -> FoundToken:
         """Return the token of a Machine, or what is missing.
 
         Raises:
@@ -76,31 +76,31 @@ class TokenFinder:
             return await self._default(machine)
         return await self._named(machine, ref.name)
 
-    async def _named(self, machine: Machine, name: str) -> TokenResult:
+    async def _named(self, machine: Machine, name: str) -> FoundToken:
         where = f"Secret {NAMESPACE}/{name}"
         try:
             secret = await self._secrets.get(NAMESPACE, name)
         except Forbidden as error:
             words = f"{_NAMED}: {where} {READ_FORBIDDEN}: {error}"
-            return TokenResult(None, words, ConditionReason.TOKEN_FORBIDDEN)
+            return FoundToken(None, words, ConditionReason.TOKEN_FORBIDDEN)
         if secret is None:
             return _not_usable(machine, f"there is no {where}", can_come_back=is_secret_name(name))
         now = self._wall()
         try:
-            return TokenResult(token_in(secret, now=now, machine_uid=machine.metadata.uid))
+            return FoundToken(token_in(secret, now=now, machine_uid=machine.metadata.uid))
         except Rejected as error:
             return _not_usable(machine, str(error), can_come_back=_is_only_old(secret, machine, now))
 
-    async def _default(self, machine: Machine) -> TokenResult:
+    async def _default(self, machine: Machine) -> FoundToken:
         try:
             there = await self._listed()
         except Forbidden as error:
             words = f"default bootstrap tokens {READ_FORBIDDEN} ({error}): name one in {_NAMED}"
-            return TokenResult(None, words, ConditionReason.TOKEN_FORBIDDEN)
+            return FoundToken(None, words, ConditionReason.TOKEN_FORBIDDEN)
         token = default_token(there, machine.site, now=self._wall())
         if token is not None:
-            return TokenResult(token)
-        return TokenResult(None, f"{self._why_none(there, machine)}; {_advice(machine)}, or name a token in {_NAMED}")
+            return FoundToken(token)
+        return FoundToken(None, f"{self._why_none(there, machine)}; {_advice(machine)}, or name a token in {_NAMED}")
 
     def _why_none(self, there: tuple[core.Secret, ...], machine: Machine) -> str:
         """Return why no default token is usable; the message is about the first one."""
@@ -126,12 +126,12 @@ def _advice(machine: Machine) -> str:
     return f"`kubectl unbounded site init --name {machine.site or 'SITE'}` makes one"
 
 
-def _not_usable(machine: Machine, why: str, *, can_come_back: bool) -> TokenResult:
+def _not_usable(machine: Machine, why: str, *, can_come_back: bool) -> FoundToken:
     """Return the fault of a token that a Machine names: `site init` creates those of its site again by name."""
     if machine.site and can_come_back:
-        return TokenResult(None, f"{_NAMED}: {why}; {_advice(machine)}")
+        return FoundToken(None, f"{_NAMED}: {why}; {_advice(machine)}")
     another = f"name another one in {_NAMED}, or none: it joins with a default token then, and {_advice(machine)}"
-    return TokenResult(None, f"{_NAMED}: {why}; {another}", ConditionReason.TOKEN_NOT_RENEWABLE)
+    return FoundToken(None, f"{_NAMED}: {why}; {another}", ConditionReason.TOKEN_NOT_RENEWABLE)
 
 
 def _is_only_old(secret: core.Secret, machine: Machine, now: datetime) -> bool:

@@ -15,7 +15,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.operations.host_reboot import HOST_REBOOT, SEEN_BOOTED, HostReboot
-from unbounded.agent.ports import CommandResult
+from unbounded.agent.ports import HostCommandResult
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -47,21 +47,21 @@ class Systemctl:
         self.life = life
 
     async def run(self, *argv: str, timeout_s: float = 60.0, stdin: bytes | None = None,
-                  env: Mapping[str, str] | None = None, check: bool = True) -> CommandResult:  # fmt: skip
+                  env: Mapping[str, str] | None = None, check: bool = True) -> HostCommandResult:  # fmt: skip
         assert argv == ("systemctl", "reboot")
 
-        async def ask() -> CommandResult:
+        async def ask() -> HostCommandResult:
             self.life.hold_if_dead()
             if self.host.fails:
                 self.host.fails -= 1
-                return CommandResult(argv, 1, "", "Failed to reboot: busy")
+                return HostCommandResult(argv, 1, "", "Failed to reboot: busy")
             self.host.asked_in.append(self.host.boot)
             self.host.going.set()
             if self.host.slow:
                 self.host.slow -= 1
                 await asyncio.sleep(timeout_s)
                 raise Transient("systemctl reboot: no end within 30 s")
-            return CommandResult(argv, 0, "", "")
+            return HostCommandResult(argv, 0, "", "")
 
         return await self.life.through("systemctl reboot", ask)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.authority import PEM
 from unbounded.agent.model import NodeGoal
-from unbounded.agent.ports import CommandResult, UnitFacts
+from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 
 TOKEN = "abcdef.0123456789abcdef"
@@ -39,8 +39,8 @@ class NoCommands:
     def __init__(self, says: str = "") -> None:
         self._says = says
 
-    async def run(self, *argv: str, **_: Any) -> CommandResult:
-        return CommandResult(argv, 0, self._says, "")
+    async def run(self, *argv: str, **_: Any) -> HostCommandResult:
+        return HostCommandResult(argv, 0, self._says, "")
 
 
 class NoUnits:

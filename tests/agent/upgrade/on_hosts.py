@@ -11,7 +11,7 @@ from tests.agent.upgrade.making import make_release
 from tests.support.hosts import Host
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import DAEMON_UNIT, Layout
-from unbounded.agent.ports import CommandResult
+from unbounded.agent.ports import HostCommandResult
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseInfo
 from unbounded.agent.upgrade.switching import make_trial, put_on_trial, restart_daemon
@@ -33,11 +33,11 @@ class InsideCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> CommandResult:
+    ) -> HostCommandResult:
         ended = await self._host.run(*argv, stdin=stdin, env=env, check=False, timeout_s=timeout_s)
         if check and not ended.ok:
             raise Transient(f"{argv}: {ended.stderr}")
-        return CommandResult(argv, ended.status, ended.stdout, ended.stderr)
+        return HostCommandResult(argv, ended.status, ended.stdout, ended.stderr)
 
 
 GOOD = "systemd-notify --ready; while :; do systemd-notify WATCHDOG=1; sleep 3; done"

@@ -26,7 +26,7 @@ from tests.operations.world import Process, Running, World, run_engine
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
-from unbounded.agent.ports import CommandResult, UnitFacts
+from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseSlots
 from unbounded.agent.upgrade.staging import ReleaseRequest
@@ -373,10 +373,10 @@ class SimulatedCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> CommandResult:
-        async def run() -> CommandResult:
+    ) -> HostCommandResult:
+        async def run() -> HostCommandResult:
             if argv[1:] != ("version",):
                 raise Transient(f"nobody knows {argv}")
-            return CommandResult(argv, 0, f"unbounded-agent {Path(argv[0]).read_text().split()[-1]}\n", "")
+            return HostCommandResult(argv, 0, f"unbounded-agent {Path(argv[0]).read_text().split()[-1]}\n", "")
 
         return await self._life.through("version", run)

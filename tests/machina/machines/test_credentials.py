@@ -20,7 +20,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.bootstrap import site_token_manifest
-from unbounded.join.token_finder import TokenFinder, TokenResult
+from unbounded.join.token_finder import FoundToken, TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.port import ObjectList
@@ -241,8 +241,8 @@ def test_where_many_secrets_are_asked_for_each_is_read_more_rarely_and_one_more_
 # Tokens
 
 
-def find(machine: Machine, *secrets: dict[str, Any], forbidden: str = "") -> TokenResult:
-    async def story() -> TokenResult:
+def find(machine: Machine, *secrets: dict[str, Any], forbidden: str = "") -> FoundToken:
+    async def story() -> FoundToken:
         api = CountedApi()
         api.forbidden |= {forbidden}
         for body in secrets:

@@ -10,7 +10,7 @@ from asyncio.subprocess import Process
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from unbounded.agent.ports import CommandResult
+from unbounded.agent.ports import HostCommandResult
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.logs import Log
 
@@ -36,7 +36,7 @@ class HostCommands:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-    ) -> CommandResult:
+    ) -> HostCommandResult:
         try:
             process = await _started(
                 asyncio.create_subprocess_exec(
@@ -57,7 +57,7 @@ class HostCommands:
                 out, err = await _communicated(process, stdin)
         except TimeoutError as error:
             raise Transient(f"{' '.join(argv[:3])}: no end within {timeout_s:g} s") from error
-        ran = CommandResult(argv, process.returncode or 0, _text(out), _text(err))
+        ran = HostCommandResult(argv, process.returncode or 0, _text(out), _text(err))
         log.debug("ran", argv=list(argv), status=ran.status)
         if check and not ran.ok:
             said = " ".join((ran.stderr.strip() or ran.stdout.strip())[-_TAIL:].split())

@@ -22,16 +22,16 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node import containerd, kubelet, manual_changes, nvidia, pull_secrets, sandbox
 from unbounded.agent.node.build_record import read_build_record, remove_build_record, write_build_record
-from unbounded.agent.node.building import SlotBuilder
 from unbounded.agent.node.device_mirror import DeviceChanges, sync_devices
 from unbounded.agent.node.devices import find_devices
 from unbounded.agent.node.gpus import CdiResult, cdi_result, write_cdi_result
 from unbounded.agent.node.health import kubelet_trouble, last_error_line
 from unbounded.agent.node.host_inputs import HostInputs
+from unbounded.agent.node.machine_runner import MachineLimits, MachineRunner
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.removing import remove_settings, remove_trees
-from unbounded.agent.node.running import MachineLimits, MachineRunner
 from unbounded.agent.node.settings import changed_files, require_usable
+from unbounded.agent.node.slot_builder import SlotBuilder
 from unbounded.agent.node.slot_file import SlotFile
 from unbounded.agent.ports import Commands, OnProgress, Units
 from unbounded.agent.steps import configured_sysctl

@@ -15,7 +15,7 @@ from yarl import URL
 
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.settings import added_trust, proxies
-from unbounded.agent.ports import CommandResult, Commands
+from unbounded.agent.ports import Commands, HostCommandResult
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.procedure import (
     DOWNLOAD_FAILED,
@@ -251,7 +251,7 @@ def _remember(ground: UpgradeContext, trial: Trial, cause: str) -> None:
         log.warning("a release that failed cannot be remembered", error=error)
 
 
-async def _run(commands: Commands, executable: Path) -> CommandResult:
+async def _run(commands: Commands, executable: Path) -> HostCommandResult:
     for left in range(_BUSY_TRIES, -1, -1):
         try:
             return await commands.run(
@@ -266,7 +266,7 @@ async def _run(commands: Commands, executable: Path) -> CommandResult:
     raise AssertionError
 
 
-def _version_of(ran: CommandResult) -> str:
+def _version_of(ran: HostCommandResult) -> str:
     said = ran.stdout.strip()
     match = _VERSION.fullmatch(said.splitlines()[0]) if said else None
     if not ran.ok:

@@ -17,7 +17,7 @@ from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
-from unbounded.join.token_finder import TokenFinder, TokenResult
+from unbounded.join.token_finder import FoundToken, TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
@@ -100,7 +100,7 @@ class Observer:
         self._attempts = attempts
         self._resets = resets
         self._settings = settings
-        self._reads: BackgroundReads[tuple[SshCredentials, TokenResult]] = BackgroundReads(wake)
+        self._reads: BackgroundReads[tuple[SshCredentials, FoundToken]] = BackgroundReads(wake)
         self._wall = now
         self._fresh = fresh
 
@@ -175,12 +175,12 @@ class Observer:
             reset=self._resets.of(machine.name),
         )
 
-    async def _read(self, machine: Machine) -> tuple[SshCredentials, TokenResult]:
+    async def _read(self, machine: Machine) -> tuple[SshCredentials, FoundToken]:
         credentials = await credentials_of(machine, self._reader)
-        return credentials, TokenResult(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
+        return credentials, FoundToken(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
 
     def _needs(
-        self, machine: Machine, credentials: SshCredentials, found: TokenResult
+        self, machine: Machine, credentials: SshCredentials, found: FoundToken
     ) -> tuple[Prerequisites, AttemptInputs]:
         facts, token, fault = self._facts.facts, found.token, origin_fault(machine, self._settings)
         needs = Prerequisites(

@@ -16,7 +16,7 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
 from unbounded.agent.node.nspawn import unit_of
-from unbounded.agent.ports import CommandResult, Commands, Units
+from unbounded.agent.ports import Commands, HostCommandResult, Units
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.durable import sync_directory
 from unbounded.kube.logs import Log
@@ -105,7 +105,7 @@ class MachineRunner:
 
     async def execute_inside(
         self, slot: Slot, *argv: str, timeout_s: float, stdin: bytes | None = None, check: bool = True
-    ) -> CommandResult:
+    ) -> HostCommandResult:
         """Run a command in the machine. Raises as Commands.run."""
         options = (f"--machine={slot}", "--quiet", "--collect", "--pipe", "--wait")
         argv = ("systemd-run", *options, "--", *argv)
