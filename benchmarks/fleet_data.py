@@ -19,12 +19,12 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.apiserver import patches
+from unbounded.apiserver.decoding import RequestDocument
 from unbounded.apiserver.definitions import DEFINITIONS
-from unbounded.apiserver.documents import Document
 from unbounded.apiserver.options import WriteOptions
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.types import Resource
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import WriteTarget
 
 MACHINE_BYTES: Final = 3600
 OPERATION_BYTES: Final = 2500
@@ -110,7 +110,7 @@ def _object(kind: str, name: str, spec: Object, status: Object, labels: Mapping[
 
 async def fill(data: Path, count: int) -> None:
     """Make the objects, in a data directory that nobody holds."""
-    registry = Registry()
+    registry = ApiRegistry()
     await registry.open(data)
     try:
         for definition in custom_resource_definitions():
@@ -124,7 +124,7 @@ async def fill(data: Path, count: int) -> None:
         await registry.close()
 
 
-async def _served(registry: Registry, kind: Kind[Any]) -> Resource:
+async def _served(registry: ApiRegistry, kind: Kind[Any]) -> Resource:
     async with asyncio.timeout(20):
         while True:
             resource = (registry.catalog.version(kind.group, kind.version) or {}).get(kind.plural)
@@ -133,16 +133,16 @@ async def _served(registry: Registry, kind: Kind[Any]) -> Resource:
             await asyncio.sleep(0.01)
 
 
-async def _store(registry: Registry, waiting: Iterator[tuple[Resource, Object]]) -> None:
+async def _store(registry: ApiRegistry, waiting: Iterator[tuple[Resource, Object]]) -> None:
     for resource, body in waiting:
         name, status = body["metadata"]["name"], msgspec.json.encode({"status": body["status"]})
         await registry.writes.create(resource, "", _document(body), WriteOptions())
-        target = Target(resource, "", name, "status")
+        target = WriteTarget(resource, "", name, "status")
         await registry.writes.patch(target, patches.MERGE, status, WriteOptions())
 
 
-def _document(body: Object) -> Document:
-    return Document.read(msgspec.json.encode(body), body["kind"])
+def _document(body: Object) -> RequestDocument:
+    return RequestDocument.read(msgspec.json.encode(body), body["kind"])
 
 
 if __name__ == "__main__":

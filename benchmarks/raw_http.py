@@ -21,7 +21,7 @@ from aiohttp import web
 
 from benchmarks import children
 from benchmarks.raw_commits import Log
-from unbounded.apiserver.pki import Authority, server_context
+from unbounded.apiserver.pki import CertificateAuthority, server_context
 from unbounded.apiserver.server import LOOPBACK
 from unbounded.kube.tls import bound_buffers
 
@@ -66,7 +66,9 @@ async def main(data: Path, body: bytes, folder: Path) -> None:
     runner = web.ServerRunner(web.Server(peer.answer, access_log=None))
     await runner.setup()
     try:
-        await web.TCPSite(runner, LOOPBACK[1], 0, ssl_context=server_context(Authority(data), LOOPBACK)).start()
+        await web.TCPSite(
+            runner, LOOPBACK[1], 0, ssl_context=server_context(CertificateAuthority(data), LOOPBACK)
+        ).start()
         await children.serve({"port": runner.addresses[0][1]})
     finally:
         await runner.cleanup()

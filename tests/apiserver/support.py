@@ -21,7 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.tls import ClientCertificate, client_context
 
@@ -117,7 +117,7 @@ async def eventually(check: Callable[[], Awaitable[Any]], *, within_s: float = 3
 
 def client_identity(data_dir: Path, user: str, *groups: str) -> ssl.SSLContext:
     """TLS with a certificate for another user, signed by the server's own authority."""
-    authority = Authority(data_dir)
+    authority = CertificateAuthority(data_dir)
     identity = authority.issue_client(user, groups)
     return client_context(ca=authority.certificate, certificate=ClientCertificate(identity.certificate, identity.key))
 

@@ -94,7 +94,7 @@ async def test_what_is_written_into_a_gathering_role_does_not_stay(served: tuple
 
 async def test_the_default_roles_are_gathered_from_the_start(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
-    stored = [r.decode() for r in server.registry.store.snapshot(CLUSTER_ROLES.name).within("")]
+    stored = [r.decode() for r in server.registry.store.snapshot(CLUSTER_ROLES.name).with_prefix("")]
     found = {r["metadata"]["name"]: r for r in stored}
     for name in GATHERING:
         assert found[name]["rules"] == gathered(found[name], stored) == [r.write() for r in DEFAULT_ROLES[name]]

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from tests.apiserver.support import Client, client_identity, running
-from unbounded.apiserver.auth import Attributes, User
+from unbounded.apiserver.auth import AuthAttributes, User
 from unbounded.apiserver.http.audit import AuditLog, Entry
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -54,7 +54,7 @@ async def test_writes_refusals_and_reads_of_secrets_are_noted_and_nothing_secret
 
 
 def entry(number: int) -> Entry:
-    asked = Attributes("create", "", "nodes", name=f"n{number}")
+    asked = AuthAttributes("create", "", "nodes", name=f"n{number}")
     return Entry("POST", "/api/v1/nodes", ALICE, ALICE, asked, 201, "::1", "test", {})
 
 

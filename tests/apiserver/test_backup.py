@@ -22,9 +22,9 @@ from tests.apiserver.support import MADE_HERE, Client, running
 from tests.apiserver.test_database import ENTRIES, content, whole_file
 from tests.apiserver.test_failing_disk import mounted, small_disk
 from unbounded.apiserver.backup import BackupFailed, back_up
-from unbounded.apiserver.disk import Damaged, DataInUse
+from unbounded.apiserver.data_dir import Damaged, DataInUse
 from unbounded.apiserver.journal import Journal
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.restore import restore
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -171,7 +171,7 @@ def archive(tmp_path: Path) -> Path:
     data = tmp_path / "origin"
     data.mkdir()
     whole_file(data)
-    Authority(data)
+    CertificateAuthority(data)
     back_up(data, tmp_path / "backup")
     return tmp_path / "backup"
 
@@ -286,7 +286,7 @@ def test_a_restore_that_is_cut_off_anywhere_is_done_or_not(
         data = tmp_path / f"data-{moment}"
         data.mkdir()
         Journal(data).close()
-        old_ca = Authority(data).certificate
+        old_ca = CertificateAuthority(data).certificate
         left = moment
         monkeypatch.setattr(os, "fsync", until)
         try:

@@ -24,10 +24,10 @@ from tests.apiserver.support import Client, client_of, client_with, eventually, 
 from unbounded.apiserver.certificates import kinds, pem, requests, rules, signers
 from unbounded.apiserver.housekeeping.certificates import removal
 from unbounded.apiserver.options import WriteOptions
-from unbounded.apiserver.pki import Authority
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.pki import CertificateAuthority
+from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.server import ApiServer
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import WriteTarget
 from unbounded.kube.tls import ClientCertificate, client_context
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -167,7 +167,7 @@ async def test_signing_asks_for_the_right_to_the_signer_and_does_not_approve(ser
     await allow(admin, "nobody", *updates)
     await allow(admin, "signer", *updates, right("signers", "sign", resourceNames=["example.com/own"]))
     made = await admin.create(REQUESTS, asking("x", signer="example.com/own", usages=("any",)))
-    certificate = Authority(server.data_dir).issue_client("x").certificate
+    certificate = CertificateAuthority(server.data_dir).issue_client("x").certificate
     made["status"] = {"certificate": base64.b64encode(certificate).decode()}
     async with client_of(server, "nobody") as nobody, client_of(server, "signer") as signer:
         refused = await nobody.ask("PUT", f"{REQUESTS}/x/status", made)
@@ -301,7 +301,7 @@ def test_what_a_key_has_signed_is_refused_or_can_be_signed(
     except requests.BadRequest:
         assert changes
         return
-    authority = Authority(tmp_path_factory.getbasetemp() / "authority")
+    authority = CertificateAuthority(tmp_path_factory.getbasetemp() / "authority")
     made = x509.load_pem_x509_certificate(authority.sign(request, KUBELET, NOW, NOW + HOUR))
     assert made.subject == request.subject
 
@@ -313,7 +313,7 @@ async def test_the_user_of_a_certificate_is_the_name_that_its_signer_has_checked
     text, key = signing_request("system:node:n1", "system:nodes", before="system:admin")
     request, now = requests.read(text), datetime.now(UTC)
     assert signers.SIGNERS[signers.KUBELET_CLIENT](request, KUBELET) == ""
-    certificate = Authority(server.data_dir).sign(request, KUBELET, now - MINUTES, now + HOUR)
+    certificate = CertificateAuthority(server.data_dir).sign(request, KUBELET, now - MINUTES, now + HOUR)
     async with client_with(server, identity(server.data_dir, certificate, key)) as node:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         told = (await node.create(WHOAMI, body))["status"]["userInfo"]
@@ -321,7 +321,7 @@ async def test_the_user_of_a_certificate_is_the_name_that_its_signer_has_checked
 
 
 def test_what_a_signer_writes_is_certificates(tmp_path: Path) -> None:
-    good = Authority(tmp_path).issue_client("bob").certificate
+    good = CertificateAuthority(tmp_path).issue_client("bob").certificate
     data = next(pem.blocks(good)).data
     other_version = data.replace(b"\x02\x01\x02", b"\x02\x01\x07", 1)
     for text, why in (
@@ -410,7 +410,7 @@ def test_requests_are_kept_an_hour_after_their_end_and_a_day_without(tmp_path: P
     assert removal(stored(Approved=HOUR)) == NOW + 25 * HOUR
     assert removal(stored(Denied=HOUR)) == NOW + 2 * HOUR
     assert removal(stored(Approved=HOUR, Failed=2 * HOUR)) == NOW + 3 * HOUR
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     request = requests.read(signing_request("x")[0])
     long, short = (authority.sign(request, ("client auth",), NOW, NOW + life) for life in (24 * HOUR, HOUR / 2))
     assert removal(stored(long, Approved=HOUR)) == NOW + 2 * HOUR
@@ -421,12 +421,12 @@ def test_requests_are_kept_an_hour_after_their_end_and_a_day_without(tmp_path: P
 async def test_a_request_that_has_had_its_time_is_gone(tmp_path: Path) -> None:
     clock = [NOW]
 
-    async def opened() -> Registry:
-        registry = Registry(now=lambda: clock[0])
+    async def opened() -> ApiRegistry:
+        registry = ApiRegistry(now=lambda: clock[0])
         await registry.open(tmp_path)
         return registry
 
-    async def are_left(registry: Registry, names: list[str]) -> bool:
+    async def are_left(registry: ApiRegistry, names: list[str]) -> bool:
         return registry.store.snapshot(kinds.REQUESTS.name).keys == names
 
     registry = await opened()
@@ -437,8 +437,8 @@ async def test_a_request_that_has_had_its_time_is_gone(tmp_path: Path) -> None:
             obj |= {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
             await registry.writes.create_object(kinds.REQUESTS, "", obj, WriteOptions())
             if kind:
-                await registry.writes.change(
-                    Target(kinds.REQUESTS, "", name), lambda obj: kinds.with_condition(obj, "Denied", "R", "", NOW)
+                await registry.writes.edit(
+                    WriteTarget(kinds.REQUESTS, "", name), lambda obj: kinds.with_condition(obj, "Denied", "R", "", NOW)
                 )
     finally:
         await registry.close()
@@ -525,7 +525,7 @@ async def test_a_certificate_is_good_until_it_expires_also_on_an_open_connection
     server.registry.now = lambda: clock[0]
     await server.start()
     try:
-        authority = Authority(tmp_path)
+        authority = CertificateAuthority(tmp_path)
         text, key = signing_request("bob")
         begin, end = clock[0] - MINUTES, clock[0] + HOUR
         certificate = authority.sign(requests.read(text), ("client auth",), begin, end)
@@ -548,7 +548,7 @@ async def test_a_serving_certificate_does_not_make_a_client(served: tuple[ApiSer
     text, key = signing_request("system:node:n1", "system:nodes", alternative=SAN)
     request, now = requests.read(text), datetime.now(UTC)
     for usages, good in ((KUBELET, True), (SERVING, False)):
-        certificate = Authority(server.data_dir).sign(request, usages, now - MINUTES, now + HOUR)
+        certificate = CertificateAuthority(server.data_dir).sign(request, usages, now - MINUTES, now + HOUR)
         async with client_with(server, identity(server.data_dir, certificate, key)) as node:
             if good:
                 assert (await node.ask("GET", "/apis")).status == 200

@@ -21,7 +21,7 @@ from tests.support.server_process import server_process
 from unbounded.apiserver import pki
 from unbounded.apiserver.http import bodies, door, sending
 from unbounded.apiserver.http.sparing import Sparing
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
@@ -286,13 +286,13 @@ async def test_a_client_certificate_that_does_not_hold_is_told_so(
     served: tuple[ApiServer, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valid: bool, said: str
 ) -> None:
     server, _ = served
-    authority = Authority(tmp_path / "other" if valid else server.data_dir)
+    authority = CertificateAuthority(tmp_path / "other" if valid else server.data_dir)
     if not valid:
         monkeypatch.setattr(pki, "LEAF_DAYS", 0)
         monkeypatch.setattr(pki, "BACKDATE", timedelta(days=1))
     one = authority.issue_client("eve", ("system:masters",))
     context = client_context(
-        ca=Authority(server.data_dir).certificate, certificate=ClientCertificate(one.certificate, one.key)
+        ca=CertificateAuthority(server.data_dir).certificate, certificate=ClientCertificate(one.certificate, one.key)
     )
     port = int(server.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")

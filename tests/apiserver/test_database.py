@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from unbounded.apiserver import database, disk
-from unbounded.apiserver.database import FORMAT, Entry
-from unbounded.apiserver.disk import Damaged, DataInUse, DataUnusable
+from unbounded.apiserver import data_dir, database
+from unbounded.apiserver.data_dir import Damaged, DataInUse, DataUnusable
+from unbounded.apiserver.database import FORMAT, LogEntry
 from unbounded.apiserver.journal import Journal
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 
 FLIPS = 100
 ENTRIES = [
-    Entry(number, "configmaps", f"default/c{number % 40}", number % 7 == 0, bytes([65 + number % 26]) * (number % 900))
+    LogEntry(
+        number, "configmaps", f"default/c{number % 40}", number % 7 == 0, bytes([65 + number % 26]) * (number % 900)
+    )
     for number in range(1, 400)
 ]
 FORMAT_1 = """
@@ -60,7 +62,7 @@ def whole_file(directory: Path) -> Path:
     return path
 
 
-def content(directory: Path) -> tuple[int, list[Entry]]:
+def content(directory: Path) -> tuple[int, list[LogEntry]]:
     journal = Journal(directory)
     try:
         return journal.compacted(), list(journal.entries())
@@ -176,10 +178,10 @@ def test_what_is_made_is_synced_with_the_directory_that_names_it(
 
     monkeypatch.setattr(os, "fsync", noted)
     data = tmp_path / "a" / "b"
-    disk.make_directory(data)
+    data_dir.make_directory(data)
     assert synced == [str(tmp_path), str(tmp_path / "a")]
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
-    Authority(data)
+    CertificateAuthority(data)
     for key in ("ca.key", "ca.crt"):
         written = next(i for i, path in enumerate(synced) if path.startswith(str(data / "pki" / f".unfinished-{key}")))
         assert synced[written + 1] == str(data / "pki")

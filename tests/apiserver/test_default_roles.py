@@ -24,7 +24,7 @@ def served() -> frozenset[tuple[str, str]]:
     found = set()
     for one in Catalog():
         found.add((one.group, one.plural))
-        found |= {(one.group, f"{one.plural}/{part}") for part in (*one.parts, *one.asked, *one.proxied)}
+        found |= {(one.group, f"{one.plural}/{part}") for part in (*one.subresources, *one.transient, *one.proxied)}
     return frozenset(found)
 
 

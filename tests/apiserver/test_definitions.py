@@ -11,7 +11,7 @@ import pytest
 
 from tests.apiserver.support import Client, eventually, running
 from unbounded.apiserver import definition_conversion, definition_rules, definitions
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import WriteTarget
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "/apis/x.example.com"
@@ -145,12 +145,12 @@ async def test_a_definition_of_old_gives_way_to_a_kind_that_is_built_in_by_now(t
         ]
         status = {"acceptedNames": {**names, "listKind": "ClusterRoleList"}, "conditions": established}
         await client.merge(f"{where}/status", {"status": status})
-        target = Target(definitions.DEFINITIONS, "", body["metadata"]["name"])
+        target = WriteTarget(definitions.DEFINITIONS, "", body["metadata"]["name"])
 
         def settle(obj: dict[str, Any]) -> None:
             obj["status"] |= status
 
-        await server.registry.writes.change(target, settle)
+        await server.registry.writes.edit(target, settle)
         roles = len((await client.get(ROLES))["items"])
         assert (await client.ask("POST", ROLES, {"metadata": {"name": "x"}, "rules": "none"})).status == 400
         assert (await client.ask("DELETE", where)).status == 200
@@ -376,7 +376,7 @@ def test_a_stored_definition_with_a_default_of_old_is_served_and_a_new_one_is_re
     written = definition("olds", "Old", {**version(), "schema": {"openAPIV3Schema": schema}}, listKind="OldList")
     definition_rules.default(written)
     definition_rules.decide(written, None)
-    (resource,) = definitions.defined(written)
+    (resource,) = definitions.served_resources(written)
     obj: dict[str, Any] = {"metadata": {"name": "one"}}
     resource.type.default(obj)
     assert obj["spec"] == {"type": "OnDelete"}

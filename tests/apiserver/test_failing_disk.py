@@ -19,9 +19,9 @@ import pytest
 from tests.apiserver.processes import ServerProcess, parent
 from tests.apiserver.support import MADE_HERE, Answer, eventually, running
 from tests.support.lossy_disk import LossyDisk
-from unbounded.apiserver.disk import DataUnusable
+from unbounded.apiserver.data_dir import DataUnusable
 from unbounded.apiserver.journal import Journal
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import NotStored, Store
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -68,27 +68,27 @@ async def test_while_the_disk_fails_writes_are_refused_and_reads_go_on(
     for number in range(200, 230):
         with pytest.raises(NotStored, match=f"the write could not be stored: {words}"):
             await _put(store, number)
-        assert store.trouble is not None
-        assert store.trouble.startswith(words)
+        assert store.storage_error is not None
+        assert store.storage_error.startswith(words)
         assert store.get("things", f"k{number}") is None
         assert store.get("things", "k0") is before[0]
         store.compact(store.revision - 20)  # cannot be stored either, and is made up for
     disk.fault = lambda _what: None
-    await eventually(lambda: _is_none(store.trouble))  # found out without a write
+    await eventually(lambda: _is_none(store.storage_error))  # found out without a write
     after = [await _put(store, number) for number in range(300, 320)]
     left = left_on(disk, tmp_path / "left")
     await store.close()
     again = Store()
     await again.open(left)
-    kept = {record.key: record.body for record in again.snapshot("things").within("")}
+    kept = {record.key: record.body for record in again.snapshot("things").with_prefix("")}
     assert kept == {record.key: record.body for record in (*before, *after)}
     assert again.compacted >= store.compacted
     await again.close()
 
 
-async def _put(store: Store, number: int) -> Record:
+async def _put(store: Store, number: int) -> StoredObject:
     key = f"k{number}"
-    await store.turn("things", key)
+    await store.wait_current("things", key)
     return await store.write(
         "things", key, lambda r: b'{"metadata":{"resourceVersion":"%d"},"x":"%b"}' % (r, b"x" * 700)
     )

@@ -12,7 +12,7 @@ import pytest
 
 from tests.apiserver.support import eventually
 from unbounded.apiserver import database
-from unbounded.apiserver.grouping import LONGEST_S, SLOW_S, Grouping
+from unbounded.apiserver.commit_grouping import LONGEST_S, SLOW_S, CommitGrouping
 from unbounded.apiserver.journal import Journal
 from unbounded.apiserver.store import NotStored, Store
 
@@ -132,12 +132,12 @@ async def test_writes_go_on_where_the_log_cannot_be_copied(tmp_path: Path) -> No
         return len(opened) == 2
 
     assert await eventually(tried)
-    assert store.trouble is None
+    assert store.storage_error is None
     await store.close()
 
 
 def test_a_single_writer_never_waits_for_others() -> None:
-    grouping = Grouping()
+    grouping = CommitGrouping()
     for _ in range(10):
         grouping.begin(0)
         assert grouping.wait_s(1, 0.0) == 0.0
@@ -145,7 +145,7 @@ def test_a_single_writer_never_waits_for_others() -> None:
 
 
 def test_on_a_slow_disk_a_commit_waits_for_the_writers_of_the_last_one() -> None:
-    grouping = Grouping()
+    grouping = CommitGrouping()
     for _ in range(10):
         grouping.begin(49)
         grouping.committed(1, 0.1)
@@ -158,7 +158,7 @@ def test_on_a_slow_disk_a_commit_waits_for_the_writers_of_the_last_one() -> None
 
 
 def test_on_a_fast_disk_a_commit_waits_for_nobody() -> None:
-    grouping = Grouping()
+    grouping = CommitGrouping()
     for _ in range(10):
         grouping.begin(49)
         grouping.committed(1, SLOW_S / 2)

@@ -16,10 +16,10 @@ from tests.support.server_process import ServerProcess, server_process
 from unbounded.apiserver.builtin import CONFIG_MAPS
 from unbounded.apiserver.http.call import BODIES_BYTES, Call, Room
 from unbounded.apiserver.http.streams import REMEMBERED_BYTES, Lines
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.watches import Seen
+from unbounded.apiserver.watches import ObjectEvent
 
 MAPS: Final = "/api/v1/namespaces/default/configmaps"
 OBJECTS: Final = 200
@@ -35,7 +35,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def write(store: Store, key: str, text: str) -> None:
-    await store.turn("things", key)
+    await store.wait_current("things", key)
 
     def body(revision: int) -> bytes:
         return json.dumps({"metadata": {"name": key, "resourceVersion": str(revision)}, "x": text}).encode()
@@ -75,7 +75,7 @@ def test_the_lines_that_are_remembered_for_watchers_are_bounded_by_their_bytes()
     lines = Lines()
     for revision in range(1, 40):
         body = b'{"metadata":{"name":"a","resourceVersion":"%d"},"data":{"a":"%b"}}' % (revision, b"x" * MIB)
-        assert len(lines.plain(CONFIG_MAPS, Seen("MODIFIED", Record("default/a", revision, body)))) > MIB
+        assert len(lines.plain(CONFIG_MAPS, ObjectEvent("MODIFIED", StoredObject("default/a", revision, body)))) > MIB
         assert lines.size <= REMEMBERED_BYTES
     assert lines.size > REMEMBERED_BYTES // 2
 

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.apiserver.support import Client, client_identity, eventually, running
+from unbounded.apiserver.histogram import BUCKETS_S, Histogram
 from unbounded.apiserver.http.metrics import Asked, Requests, asked_of
-from unbounded.apiserver.tally import BOUNDS_S, Tally
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 SOON_S = 10.0
@@ -136,11 +136,16 @@ def test_what_was_begun_and_ended_is_not_under_way() -> None:
     assert (requests.reading, requests.writing) == (0, 0)
 
 
-def test_a_tally_counts_each_once_at_the_least_bound_that_holds_it() -> None:
-    tally = Tally()
-    for seconds in (0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1], BOUNDS_S[-1] + 1):
-        tally.add(seconds)
-    found: Mapping[str, float] = dict(tally.cumulative())
-    assert tally.count == 5
-    assert [found[str(BOUNDS_S[0])], found[str(BOUNDS_S[1])], found[str(BOUNDS_S[-1])], found["+Inf"]] == [2, 3, 4, 5]
-    assert tally.seconds == pytest.approx(2.01 * BOUNDS_S[0] + 2 * BOUNDS_S[-1] + 1)
+def test_a_histogram_counts_each_once_at_the_least_bound_that_holds_it() -> None:
+    histogram = Histogram()
+    for seconds in (0.0, BUCKETS_S[0], BUCKETS_S[0] * 1.01, BUCKETS_S[-1], BUCKETS_S[-1] + 1):
+        histogram.observe(seconds)
+    found: Mapping[str, float] = dict(histogram.cumulative())
+    assert histogram.count == 5
+    assert [found[str(BUCKETS_S[0])], found[str(BUCKETS_S[1])], found[str(BUCKETS_S[-1])], found["+Inf"]] == [
+        2,
+        3,
+        4,
+        5,
+    ]
+    assert histogram.seconds == pytest.approx(2.01 * BUCKETS_S[0] + 2 * BUCKETS_S[-1] + 1)

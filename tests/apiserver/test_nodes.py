@@ -17,7 +17,7 @@ from unbounded.apiserver.access.nodes.graph import NodeGraph
 from unbounded.apiserver.access.nodes.references import references
 from unbounded.apiserver.access.nodes.restriction import NodeRestriction, is_own_label
 from unbounded.apiserver.access.nodes.rules import NodeRules
-from unbounded.apiserver.auth import Attributes, Decision, User
+from unbounded.apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded.apiserver.builtin import SERVICE_ACCOUNTS
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.server import ApiServer
@@ -149,7 +149,7 @@ async def test_a_node_reads_what_its_pods_refer_to_for_as_long_as_they_do(store:
     rules = NodeRules(store)
 
     def may_read(name: str) -> bool:
-        return rules.decide(NODE, Attributes("get", "", "secrets", "", "default", name)).allowed
+        return rules.decide(NODE, AuthAttributes("get", "", "secrets", "", "default", name)).allowed
 
     volume = {"name": "v", "secret": {"secretName": "a"}}
     await put(store, pod("one", volumes=[volume, volume]))
@@ -164,7 +164,7 @@ async def test_a_node_reads_what_its_pods_refer_to_for_as_long_as_they_do(store:
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     await put(store, mirror)
     assert not may_read("a")
-    assert rules.decide(NODE, Attributes("get", "", "pods", "", "default", "mirror")).allowed
+    assert rules.decide(NODE, AuthAttributes("get", "", "pods", "", "default", "mirror")).allowed
 
 
 STEPS = st.tuples(st.sampled_from("ab"), st.sampled_from(["n1", "n2", ""]), st.sampled_from("xyz"), st.booleans())
@@ -234,23 +234,23 @@ ONE_TOKEN = "can only create tokens for individual service accounts"
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (Attributes("list", "", "secrets", "", "default"), "No Object name found"),
-        (Attributes("get", "", "secrets", "", "", "a"), "can only read namespaced object of this type"),
-        (Attributes("update", "", "configmaps", "", "default", "a"), "can only read resources of this type"),
-        (Attributes("create", "", "serviceaccounts", "", "default", "a"), TOKEN),
-        (Attributes("list", "", "serviceaccounts", "", "default"), ONE_TOKEN),
-        (Attributes("get", "", "serviceaccounts", "", "default", "a"), STRANGE),
-        (Attributes("list", "", "pods", "", ""), SCOPED),
-        (Attributes("list", "", "pods", "", "", selector="spec.nodeName=n2"), SCOPED),
-        (Attributes("list", "", "pods", "", "", selector="spec.nodeName!=n1"), SCOPED),
-        (Attributes("list", "coordination.k8s.io", "leases", "", "kube-node-lease"), LEASE),
-        (Attributes("get", "", "nodes", "", "", "n2"), "node 'n1' cannot read 'n2', only its own Node object"),
-        (Attributes("delete", "", "nodes", "", "", "n1"), ""),
-        (Attributes("get", path="/metrics"), ""),
-        (Attributes("list", "apps", "daemonsets"), ""),
+        (AuthAttributes("list", "", "secrets", "", "default"), "No Object name found"),
+        (AuthAttributes("get", "", "secrets", "", "", "a"), "can only read namespaced object of this type"),
+        (AuthAttributes("update", "", "configmaps", "", "default", "a"), "can only read resources of this type"),
+        (AuthAttributes("create", "", "serviceaccounts", "", "default", "a"), TOKEN),
+        (AuthAttributes("list", "", "serviceaccounts", "", "default"), ONE_TOKEN),
+        (AuthAttributes("get", "", "serviceaccounts", "", "default", "a"), STRANGE),
+        (AuthAttributes("list", "", "pods", "", ""), SCOPED),
+        (AuthAttributes("list", "", "pods", "", "", selector="spec.nodeName=n2"), SCOPED),
+        (AuthAttributes("list", "", "pods", "", "", selector="spec.nodeName!=n1"), SCOPED),
+        (AuthAttributes("list", "coordination.k8s.io", "leases", "", "kube-node-lease"), LEASE),
+        (AuthAttributes("get", "", "nodes", "", "", "n2"), "node 'n1' cannot read 'n2', only its own Node object"),
+        (AuthAttributes("delete", "", "nodes", "", "", "n1"), ""),
+        (AuthAttributes("get", path="/metrics"), ""),
+        (AuthAttributes("list", "apps", "daemonsets"), ""),
     ],
 )  # fmt: skip
-def test_what_a_node_may_not_ask(asked: Attributes, why: str) -> None:
+def test_what_a_node_may_not_ask(asked: AuthAttributes, why: str) -> None:
     decision = NodeRules(Store()).decide(NODE, asked)
     assert (decision.allowed, decision.reason) == (False, why)
 
@@ -258,15 +258,15 @@ def test_what_a_node_may_not_ask(asked: Attributes, why: str) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        Attributes("watch", "", "pods", "", "", selector="spec.nodeName=n1,status.phase!=Failed"),
-        Attributes("create", "", "events", "", "default"),
-        Attributes("create", "authentication.k8s.io", "tokenreviews"),
-        Attributes("watch", "certificates.k8s.io", "certificatesigningrequests"),
-        Attributes("patch", "", "pods", "status", "default", "p"),
-        Attributes("list", "", "services"),
+        AuthAttributes("watch", "", "pods", "", "", selector="spec.nodeName=n1,status.phase!=Failed"),
+        AuthAttributes("create", "", "events", "", "default"),
+        AuthAttributes("create", "authentication.k8s.io", "tokenreviews"),
+        AuthAttributes("watch", "certificates.k8s.io", "certificatesigningrequests"),
+        AuthAttributes("patch", "", "pods", "status", "default", "p"),
+        AuthAttributes("list", "", "services"),
     ],
 )
-def test_what_a_node_may_ask(asked: Attributes) -> None:
+def test_what_a_node_may_ask(asked: AuthAttributes) -> None:
     assert NodeRules(Store()).decide(NODE, asked).allowed
     assert not NodeRules(Store()).decide(User("n1", ("system:nodes",)), asked).allowed
 
@@ -374,10 +374,10 @@ def projected(*sources: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"name": "t", "projected": {"sources": [{"serviceAccountToken": one} for one in sources]}}]
 
 
-def decide(user: User, asked: Attributes) -> Decision:
+def decide(user: User, asked: AuthAttributes) -> AuthDecision:
     """The right that a credential provider of kubelet needs, for one audience and account."""
-    wanted = Attributes("request-serviceaccounts-token-audience", "", "registry", "", "default", "bot")
-    return Decision(user is NODE and asked == wanted)
+    wanted = AuthAttributes("request-serviceaccounts-token-audience", "", "registry", "", "default", "bot")
+    return AuthDecision(user is NODE and asked == wanted)
 
 
 async def test_a_node_gets_tokens_for_the_audiences_of_its_pod_alone(store: Store) -> None:

@@ -13,7 +13,7 @@ from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidat
 from tests.apiserver.support import GOLDENS as RECORDED
 from tests.apiserver.support import golden_definitions
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.definitions import DEFINITIONS, defined
+from unbounded.apiserver.definitions import DEFINITIONS, served_resources
 from unbounded.apiserver.http import openapi_facts
 from unbounded.apiserver.http.openapi import OpenApi
 
@@ -26,7 +26,7 @@ def catalog() -> Catalog:
     for definition in golden_definitions():
         DEFINITIONS.type.decode(definition)
         DEFINITIONS.type.default(definition)
-        catalog.define(definition["metadata"]["name"], defined(definition))
+        catalog.define(definition["metadata"]["name"], served_resources(definition))
     return catalog
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.apiserver.support import refusal
-from unbounded.apiserver import columns, gojson, jsonpath, kinds, protobuf, selectors
+from unbounded.apiserver import columns, core_types, gojson, jsonpath, protobuf, selectors
 from unbounded.apiserver.builtin import NODES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.definitions import version_order
@@ -36,8 +36,8 @@ json_values = st.recursive(
 @given(json_values)
 def test_json_is_read_as_it_was_written(value: Any) -> None:
     assert gojson.decode(json.dumps(value).encode()) == value
-    assert gojson.explain(json.dumps(value)) == ""
-    assert gojson.duplicates(json.dumps(value).encode(), value) == []
+    assert gojson.syntax_error(json.dumps(value)) == ""
+    assert gojson.duplicate_keys(json.dumps(value).encode(), value) == []
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_errors_are_worded_as_in_go(text: str, why: str) -> None:
 
 def test_keys_that_stand_twice_are_named_by_their_paths() -> None:
     text = b'{"a":1,"a":2,"b":[{"c":1,"c":2}]}'
-    assert gojson.duplicates(text, gojson.decode(text)) == ["a", "b[0].c"]
+    assert gojson.duplicate_keys(text, gojson.decode(text)) == ["a", "b[0].c"]
 
 
 def test_yaml_is_read_as_kubernetes_reads_it() -> None:
@@ -163,8 +163,8 @@ def test_any_selector_is_understood_or_refused(text: str) -> None:
 
 def test_field_selectors_can_escape() -> None:
     assert selectors.parse_fields(r"a=x\,y,b!=\=z") == (
-        selectors.FieldTerm("a", "x,y", True),
-        selectors.FieldTerm("b", "=z", False),
+        selectors.FieldRequirement("a", "x,y", True),
+        selectors.FieldRequirement("b", "=z", False),
     )
 
 
@@ -198,7 +198,7 @@ def test_any_json_path_is_understood_or_refused(path: str) -> None:
 @given(st.binary(max_size=60))
 def test_any_protobuf_is_read_or_refused(data: bytes) -> None:
     for prefix in (protobuf.MAGIC, b""):
-        error = refusal(protobuf.Unreadable, partial(protobuf.decode, prefix + data, kinds.SECRET))
+        error = refusal(protobuf.NotProtobuf, partial(protobuf.decode, prefix + data, core_types.SECRET))
         assert error is None or str(error)
 
 
@@ -209,7 +209,7 @@ def test_a_protobuf_secret_is_read() -> None:
     secret = part(1, part(1, b"s") + part(11, part(1, b"k") + part(2, b"v"))) + part(2, part(1, b"d") + part(2, b"1"))
     secret += bytes([5 << 3, 1])
     data = protobuf.MAGIC + part(1, part(1, b"v1") + part(2, b"Secret")) + part(2, secret)
-    assert protobuf.decode(data, kinds.SECRET) == {
+    assert protobuf.decode(data, core_types.SECRET) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "s", "labels": {"k": "v"}},

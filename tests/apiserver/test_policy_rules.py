@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unbounded.apiserver.admission.kinds import BINDINGS, POLICIES
-from unbounded.apiserver.documents import settle
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.types import Resource
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
@@ -27,7 +27,7 @@ COMPILES = {
 
 def complaints(resource: Resource, spec: dict[str, Any]) -> list[str]:
     obj = {"metadata": {"name": "a.example.com"}, "spec": spec}
-    settle(resource, obj)
+    normalize(resource, obj)
     return [f"{error.field}: {error.message}" for error in resource.type.validate(obj, None)]
 
 

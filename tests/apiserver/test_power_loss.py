@@ -25,18 +25,18 @@ from tests.apiserver.test_database import ENTRIES, content, older_file
 from tests.support.lossy_disk import Files, LossyDisk
 from tests.support.seeds import first_seed
 from unbounded.apiserver.builtin import CONFIG_MAPS
+from unbounded.apiserver.data_dir import DataUnusable
 from unbounded.apiserver.database import Connect
-from unbounded.apiserver.disk import DataUnusable
-from unbounded.apiserver.documents import Document
+from unbounded.apiserver.decoding import RequestDocument
 from unbounded.apiserver.journal import Journal
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded.apiserver.patches import MERGE
 from unbounded.apiserver.reads import Reads
-from unbounded.apiserver.records import Record
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.records import StoredObject
+from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.workloads.pod_admission import ROOT_CA
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import WriteTarget
 
 SOAK: Final = bool(os.environ.get("UNBOUNDED_SOAK"))
 ROUNDS: Final = 200 if SOAK else 20
@@ -81,14 +81,14 @@ def opener(disk: LossyDisk, synchronous: str) -> Callable[[Path], Journal]:
     return partial(Tuned, connector=disk.connect)
 
 
-async def write_on(registry: Registry, ledger: Ledger, writer: int, chance: random.Random) -> None:
+async def write_on(registry: ApiRegistry, ledger: Ledger, writer: int, chance: random.Random) -> None:
     """Create, patch and delete objects until cancelled."""
     count = len(ledger.begun)
     while True:
         count += 1
         name = f"w{writer}-{chance.randrange(KEYS)}"
         key = f"{NAMESPACE}/{name}"
-        target = Target(CONFIG_MAPS, NAMESPACE, name)
+        target = WriteTarget(CONFIG_MAPS, NAMESPACE, name)
         there = registry.store.get(CONFIG_MAPS.name, key) is not None
         if there and chance.random() < 0.2:
             step = ledger.begin(key, "")
@@ -101,9 +101,9 @@ async def write_on(registry: Registry, ledger: Ledger, writer: int, chance: rand
             outcome = await registry.writes.patch(target, MERGE, body, WriteOptions())
         else:
             whole = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%b"},%b' % (name.encode(), body[1:])
-            document = Document.read(whole, "ConfigMap")
+            document = RequestDocument.read(whole, "ConfigMap")
             outcome = await registry.writes.create(CONFIG_MAPS, NAMESPACE, document, WriteOptions())
-        written = Document.read(outcome.body, "ConfigMap").value
+        written = RequestDocument.read(outcome.body, "ConfigMap").value
         ledger.acknowledge(step, int(written["metadata"]["resourceVersion"]))
 
 
@@ -119,7 +119,7 @@ async def storm(directory: Path, disk: LossyDisk, ledger: Ledger, chance: random
         loop.call_soon_threadsafe(lost.set_result, photo)
 
     disk.lose_power(chance.randrange(1, OPERATIONS), power_goes)
-    registry = Registry(Store(history_changes=HISTORY, open_journal=opener(disk, synchronous)))
+    registry = ApiRegistry(Store(history_changes=HISTORY, open_journal=opener(disk, synchronous)))
     await registry.open(directory)
     numbers = [chance.random() for _ in range(WRITERS)]
     writers = [
@@ -154,7 +154,7 @@ async def check(directory: Path, ledger: Ledger, chance: random.Random) -> None:
         for _ in range(3):
             since = chance.randint(store.compacted, newest)
             ledger.settle(await watched(store, since), since)
-        stored = [r for r in store.snapshot(CONFIG_MAPS.name).within("") if r.name != ROOT_CA]
+        stored = [r for r in store.snapshot(CONFIG_MAPS.name).with_prefix("") if r.name != ROOT_CA]
         found = {r.key: (r.decode()["data"]["token"], r.revision) for r in stored}
         wanted = {key: (step.token, step.revision) for key, step in ledger.state().items()}
         if found != wanted:
@@ -180,7 +180,7 @@ async def watched(store: Store, since: int) -> list[Seen]:
         watch.close()
 
 
-def _seen(record: Record, *, deleted: bool) -> Seen:
+def _seen(record: StoredObject, *, deleted: bool) -> Seen:
     return Seen(record.revision, record.key, "" if deleted else record.decode()["data"]["token"])
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.apiserver.kubelet_replay import load
 from tests.apiserver.support import Client, refusal, running
 from tests.apiserver.test_kubelet_replay import RECORDING
-from unbounded.apiserver import protobuf, shapes
+from unbounded.apiserver import protobuf, type_desc
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.field_numbers import INLINE, NUMBERS
-from unbounded.apiserver.shapes import Anything, ListOf, MapOf, Shape, Struct
+from unbounded.apiserver.type_desc import AnyType, ListType, MapType, StructType, TypeDesc
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.workloads.node_fields import NODE
 from unbounded.apiserver.workloads.pods import DELETE_OPTIONS, POD
@@ -44,10 +44,10 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 def served() -> Iterator[Resource]:
     for resource in Catalog():
         yield resource
-        yield from resource.asked.values()
+        yield from resource.transient.values()
 
 
-def kinds() -> dict[str, Struct]:
+def kinds() -> dict[str, StructType]:
     """Return the shapes of all kinds that are read from protobuf, by version and name."""
     found = ((resource, resource.type.shape) for resource in served())
     return {"DeleteOptions": DELETE_OPTIONS} | {
@@ -57,11 +57,11 @@ def kinds() -> dict[str, Struct]:
     }
 
 
-def structs(shape: Shape, found: dict[tuple[str, str], Struct]) -> None:
+def structs(shape: TypeDesc, found: dict[tuple[str, str], StructType]) -> None:
     match shape:
-        case ListOf(item=inner) | MapOf(value=inner):
+        case ListType(item=inner) | MapType(value=inner):
             structs(inner, found)
-        case Struct() if (shape.package, shape.name) not in found:
+        case StructType() if (shape.package, shape.name) not in found:
             found[shape.package, shape.name] = shape
             for member in shape.members().values():
                 structs(member.shape, found)
@@ -74,12 +74,12 @@ def numbered(package: str, name: str) -> set[str]:
 
 
 def test_all_fields_of_served_kinds_have_numbers() -> None:
-    found: dict[tuple[str, str], Struct] = {}
+    found: dict[tuple[str, str], StructType] = {}
     for shape in kinds().values():
         structs(shape, found)
     missing = set()
     for (package, name), shape in found.items():
-        members = {key for key, member in shape.members().items() if not isinstance(member.shape, Anything)}
+        members = {key for key, member in shape.members().items() if not isinstance(member.shape, AnyType)}
         known = numbered(package, name)
         if {"apiVersion", "kind"} <= members and not known & {"apiVersion", "kind"}:
             members -= {"apiVersion", "kind"}  # of the envelope
@@ -99,9 +99,9 @@ def test_bodies_of_a_kubelet_are_what_its_server_read() -> None:
         assert in_form(shape, read) == in_form(shape, request), exchange["n"]
 
 
-def in_form(shape: Struct, value: dict[str, Any]) -> dict[str, Any]:
+def in_form(shape: StructType, value: dict[str, Any]) -> dict[str, Any]:
     unknown: list[str] = []
-    result = shapes.decode(shape, deepcopy(value), unknown)
+    result = type_desc.decode(shape, deepcopy(value), unknown)
     assert not unknown
     result.pop("apiVersion", None)  # of DeleteOptions, the recording has the internal one
     result["metadata"] = {k: v for k, v in result.get("metadata", {}).items() if k != "managedFields"}
@@ -156,7 +156,7 @@ def test_unknown_fields_are_skipped() -> None:
     ],
 )
 def test_malformed_bodies_are_refused_in_the_words_of_kubernetes(data: bytes, why: str) -> None:
-    assert str(refusal(protobuf.Unreadable, lambda: protobuf.decode(data, NODE))) == why
+    assert str(refusal(protobuf.NotProtobuf, lambda: protobuf.decode(data, NODE))) == why
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_malformed_bodies_are_refused_in_the_words_of_kubernetes(data: bytes, wh
 def test_any_bytes_are_read_or_refused(kind: str, raw: bytes) -> None:
     shape = kinds()[kind]
     for data in (protobuf.MAGIC + raw, protobuf.MAGIC + part(1, part(2, shape.name.encode())) + part(2, raw)):
-        error = refusal(protobuf.Unreadable, partial(protobuf.decode, data, shape))
+        error = refusal(protobuf.NotProtobuf, partial(protobuf.decode, data, shape))
         assert error is None or str(error)
 
 

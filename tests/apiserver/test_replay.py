@@ -93,7 +93,7 @@ async def test_answers_are_those_of_a_kube_apiserver(name: str, tmp_path: Path) 
             for definition in golden_definitions():
                 await client.ask("POST", DEFINITIONS, definition, headers={"User-Agent": AGENT})
             await eventually(lambda: established(client))
-        await server.registry.store.settled()
+        await server.registry.store.wait_idle()
         server.registry.store.compact(server.registry.store.revision)
         known = {"$csr": base64.b64encode(signing_request("somebody")[0]).decode()}
         known |= {"$continue1": old_token()} if name == "12-expired" else {}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.apiserver.access.rules import Rule, missing
-from unbounded.apiserver.auth import Attributes
+from unbounded.apiserver.auth import AuthAttributes
 from unbounded.apiserver.http import asked
 
 PODS = Rule(("get", "list"), ("",), ("pods",))
@@ -16,28 +16,28 @@ PODS = Rule(("get", "list"), ("",), ("pods",))
 @pytest.mark.parametrize(
     ("rule", "request_", "allowed"),
     [
-        (PODS, Attributes("get", "", "pods", name="a"), True),
-        (PODS, Attributes("delete", "", "pods", name="a"), False),
-        (PODS, Attributes("get", "apps", "pods"), False),
-        (PODS, Attributes("get", "", "secrets"), False),
-        (PODS, Attributes("get", "", "pods", "log"), False),
-        (PODS, Attributes("get", path="/pods"), False),
-        (Rule(("*",), ("*",), ("*",)), Attributes("patch", "a.b", "things", "status"), True),
-        (Rule(("*",), ("*",), ("*",)), Attributes("get", path="/metrics"), False),
-        (Rule(("get",), ("",), ("pods/log",)), Attributes("get", "", "pods", "log"), True),
-        (Rule(("get",), ("",), ("pods/log",)), Attributes("get", "", "pods"), False),
-        (Rule(("get",), ("",), ("*/status",)), Attributes("get", "", "nodes", "status"), True),
-        (Rule(("get",), ("",), ("*/status",)), Attributes("get", "", "nodes"), False),
-        (Rule(("get",), ("",), ("secrets",), ("one",)), Attributes("get", "", "secrets", name="one"), True),
-        (Rule(("get",), ("",), ("secrets",), ("one",)), Attributes("get", "", "secrets", name="two"), False),
-        (Rule(("list",), ("",), ("secrets",), ("one",)), Attributes("list", "", "secrets"), False),
-        (Rule(("get",), urls=("/api/*",)), Attributes("get", path="/api/v1"), True),
-        (Rule(("get",), urls=("/api/*",)), Attributes("get", path="/api"), False),
-        (Rule(("get",), urls=("/api",)), Attributes("get", path="/api/v1"), False),
-        (Rule(("*",), urls=("*",)), Attributes("post", path="/x"), True),
+        (PODS, AuthAttributes("get", "", "pods", name="a"), True),
+        (PODS, AuthAttributes("delete", "", "pods", name="a"), False),
+        (PODS, AuthAttributes("get", "apps", "pods"), False),
+        (PODS, AuthAttributes("get", "", "secrets"), False),
+        (PODS, AuthAttributes("get", "", "pods", "log"), False),
+        (PODS, AuthAttributes("get", path="/pods"), False),
+        (Rule(("*",), ("*",), ("*",)), AuthAttributes("patch", "a.b", "things", "status"), True),
+        (Rule(("*",), ("*",), ("*",)), AuthAttributes("get", path="/metrics"), False),
+        (Rule(("get",), ("",), ("pods/log",)), AuthAttributes("get", "", "pods", "log"), True),
+        (Rule(("get",), ("",), ("pods/log",)), AuthAttributes("get", "", "pods"), False),
+        (Rule(("get",), ("",), ("*/status",)), AuthAttributes("get", "", "nodes", "status"), True),
+        (Rule(("get",), ("",), ("*/status",)), AuthAttributes("get", "", "nodes"), False),
+        (Rule(("get",), ("",), ("secrets",), ("one",)), AuthAttributes("get", "", "secrets", name="one"), True),
+        (Rule(("get",), ("",), ("secrets",), ("one",)), AuthAttributes("get", "", "secrets", name="two"), False),
+        (Rule(("list",), ("",), ("secrets",), ("one",)), AuthAttributes("list", "", "secrets"), False),
+        (Rule(("get",), urls=("/api/*",)), AuthAttributes("get", path="/api/v1"), True),
+        (Rule(("get",), urls=("/api/*",)), AuthAttributes("get", path="/api"), False),
+        (Rule(("get",), urls=("/api",)), AuthAttributes("get", path="/api/v1"), False),
+        (Rule(("*",), urls=("*",)), AuthAttributes("post", path="/x"), True),
     ],
 )
-def test_a_rule_allows_what_it_names(rule: Rule, request_: Attributes, allowed: bool) -> None:
+def test_a_rule_allows_what_it_names(rule: Rule, request_: AuthAttributes, allowed: bool) -> None:
     assert rule.allows(request_) is allowed
 
 
@@ -74,7 +74,7 @@ words = st.lists(st.sampled_from(["a", "b", "c/s", "*", "*/s"]), min_size=1, max
 names = st.lists(st.sampled_from(["n", "m"]), max_size=2).map(tuple)
 rules = st.builds(Rule, words, words, words, names)
 requests = st.builds(
-    Attributes,
+    AuthAttributes,
     st.sampled_from("abcd"),
     st.sampled_from("abcd"),
     st.sampled_from("abcd"),
@@ -86,7 +86,7 @@ requests = st.builds(
 @pytest.mark.slow
 @given(st.lists(rules, max_size=3), rules, requests)
 def test_nothing_is_allowed_by_covered_rules_that_the_holder_may_not(
-    held: list[Rule], wanted: Rule, request_: Attributes
+    held: list[Rule], wanted: Rule, request_: AuthAttributes
 ) -> None:
     if not missing(held, [wanted]) and wanted.allows(request_):
         assert any(rule.allows(request_) for rule in held)
@@ -110,13 +110,13 @@ def test_a_selector_names_an_object_only_when_it_lets_no_other_through(selector:
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
-        ("GET", "/metrics", Attributes("get", path="/metrics")),
-        ("GET", "/apis/a.b/v1", Attributes("get", path="/apis/a.b/v1")),
-        ("GET", "/apis/a.b/v1/things", Attributes("list", "a.b", "things")),
-        ("DELETE", "/apis/a.b/v1/things", Attributes("deletecollection", "a.b", "things")),
-        ("GET", "/api/v1/watch/things", Attributes("watch", "", "things")),
-        ("PUT", "/api/v1/namespaces/n/things/x/s", Attributes("update", "", "things", "s", "n", "x")),
+        ("GET", "/metrics", AuthAttributes("get", path="/metrics")),
+        ("GET", "/apis/a.b/v1", AuthAttributes("get", path="/apis/a.b/v1")),
+        ("GET", "/apis/a.b/v1/things", AuthAttributes("list", "a.b", "things")),
+        ("DELETE", "/apis/a.b/v1/things", AuthAttributes("deletecollection", "a.b", "things")),
+        ("GET", "/api/v1/watch/things", AuthAttributes("watch", "", "things")),
+        ("PUT", "/api/v1/namespaces/n/things/x/s", AuthAttributes("update", "", "things", "s", "n", "x")),
     ],
 )
-def test_a_path_that_is_not_served_is_asked_for_all_the_same(method: str, path: str, expected: Attributes) -> None:
+def test_a_path_that_is_not_served_is_asked_for_all_the_same(method: str, path: str, expected: AuthAttributes) -> None:
     assert asked.of_path(method, path) == expected

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import Answer, Client, golden_definitions, running
-from unbounded.apiserver import shapes
+from unbounded.apiserver import type_desc
 from unbounded.apiserver.workloads.node_fields import NODE
 from unbounded.apiserver.writes import OBJECT_BYTES
 
@@ -287,9 +287,9 @@ async def test_options_of_a_deletion_have_their_types(client: Client, options: d
     ],
 )  # fmt: skip
 def test_amounts_are_shown_as_kubernetes_writes_them(given: Any, shown: str) -> None:
-    node = shapes.decode(NODE, {"status": {"capacity": {"cpu": given}}}, [])
+    node = type_desc.decode(NODE, {"status": {"capacity": {"cpu": given}}}, [])
     assert node["status"]["capacity"] == {"cpu": shown}
-    assert shapes.decode(NODE, node, []) == node
+    assert type_desc.decode(NODE, node, []) == node
 
 
 async def test_what_is_no_amount_is_refused(client: Client) -> None:

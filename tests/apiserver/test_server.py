@@ -19,17 +19,17 @@ import pytest
 from tests.apiserver.support import MADE_HERE, Client, client_identity, eventually, golden_definitions, running
 from unbounded.apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded.apiserver.builtin import EVENTS, NAMESPACES
-from unbounded.apiserver.disk import DataInUse
-from unbounded.apiserver.documents import Document
+from unbounded.apiserver.data_dir import DataInUse
+from unbounded.apiserver.decoding import RequestDocument
 from unbounded.apiserver.http import bodies
 from unbounded.apiserver.http.streams import Lines
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
-from unbounded.apiserver.records import Record
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.records import StoredObject
+from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.server import ApiServer
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import WriteTarget
 from unbounded.kube.tls import client_context
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -274,25 +274,25 @@ class NamespaceGoesMeanwhile(Store):
 
     meanwhile: Callable[[], Awaitable[Any]] | None = None
 
-    def is_written(self, resource: str, key: str) -> bool:
-        return self.meanwhile is not None or super().is_written(resource, key)
+    def is_writing(self, resource: str, key: str) -> bool:
+        return self.meanwhile is not None or super().is_writing(resource, key)
 
-    async def turn(self, resource: str, key: str) -> Record | None:
+    async def wait_current(self, resource: str, key: str) -> StoredObject | None:
         if resource == CONFIG_MAP_RESOURCE.name and self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             await meanwhile()
-        return await super().turn(resource, key)
+        return await super().wait_current(resource, key)
 
 
 async def test_nothing_is_made_in_a_namespace_that_went_while_the_writer_waited(tmp_path: Path) -> None:
     store = NamespaceGoesMeanwhile()
-    registry = Registry(store)
+    registry = ApiRegistry(store)
     await registry.open(tmp_path)
-    lab = Document.read(b'{"metadata":{"name":"lab"}}', "Namespace")
+    lab = RequestDocument.read(b'{"metadata":{"name":"lab"}}', "Namespace")
     await registry.writes.create(NAMESPACES, "", lab, WriteOptions())
 
     async def delete_and_wait() -> None:
-        await registry.deletes.delete(Target(NAMESPACES, "", "lab"), DeleteOptions())
+        await registry.deletes.delete(WriteTarget(NAMESPACES, "", "lab"), DeleteOptions())
 
         async def absent() -> bool:
             return store.get(NAMESPACES.name, "lab") is None
@@ -301,7 +301,7 @@ async def test_nothing_is_made_in_a_namespace_that_went_while_the_writer_waited(
 
     store.meanwhile = delete_and_wait
     made = registry.writes.create(
-        CONFIG_MAP_RESOURCE, "lab", Document.read(b'{"metadata":{"name":"c"}}', "ConfigMap"), WriteOptions()
+        CONFIG_MAP_RESOURCE, "lab", RequestDocument.read(b'{"metadata":{"name":"c"}}', "ConfigMap"), WriteOptions()
     )
     with pytest.raises(StatusError, match='namespaces "lab" not found'):
         await made
@@ -323,7 +323,7 @@ async def test_a_default_added_to_a_schema_shows_in_stored_objects(client: Clien
 
 async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
     moment = [datetime.now(UTC)]
-    registry = Registry(now=lambda: moment[0])
+    registry = ApiRegistry(now=lambda: moment[0])
     await registry.open(tmp_path)
     event = {
         "apiVersion": "v1",
@@ -331,15 +331,17 @@ async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Node", "name": "n"},
     }
-    await registry.writes.create(EVENTS, "default", Document.read(json.dumps(event).encode(), "Event"), WriteOptions())
+    await registry.writes.create(
+        EVENTS, "default", RequestDocument.read(json.dumps(event).encode(), "Event"), WriteOptions()
+    )
     await registry.close()
     moment[0] += timedelta(minutes=59)
-    registry = Registry(now=lambda: moment[0])
+    registry = ApiRegistry(now=lambda: moment[0])
     await registry.open(tmp_path)
     assert registry.store.get(EVENTS.name, "default/e") is not None
     await registry.close()
     moment[0] += timedelta(minutes=2)
-    registry = Registry(now=lambda: moment[0])
+    registry = ApiRegistry(now=lambda: moment[0])
     await registry.open(tmp_path)
 
     async def expired() -> bool:
@@ -352,7 +354,7 @@ async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "2020-06-31T00:00:00Z"])
 async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_path: Path, moment: str) -> None:
     now = datetime.now(UTC)
-    registry = Registry(now=lambda: now)
+    registry = ApiRegistry(now=lambda: now)
     await registry.open(tmp_path)
     event = {
         "apiVersion": "v1",
@@ -362,10 +364,10 @@ async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_
         "lastTimestamp": moment,
     }
     with contextlib.suppress(StatusError):  # some of them are no times
-        document = Document.read(json.dumps(event).encode(), "Event")
+        document = RequestDocument.read(json.dumps(event).encode(), "Event")
         await registry.writes.create(EVENTS, "default", document, WriteOptions())
     await registry.close()
-    registry = Registry(now=lambda: now + timedelta(hours=2))
+    registry = ApiRegistry(now=lambda: now + timedelta(hours=2))
     await registry.open(tmp_path)
 
     async def expired() -> bool:

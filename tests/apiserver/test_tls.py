@@ -17,7 +17,7 @@ import pytest
 from tests.apiserver.support import eventually
 from unbounded.apiserver.http import tls
 from unbounded.apiserver.http.tls import Line, accept
-from unbounded.apiserver.pki import Authority, server_context
+from unbounded.apiserver.pki import CertificateAuthority, server_context
 from unbounded.kube.tls import client_context
 
 WAIT_S: Final = 20.0
@@ -76,12 +76,12 @@ class Meet(Protocol):
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
+def authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path)
 
 
 @pytest.fixture
-async def meet(authority: Authority) -> AsyncIterator[Meet]:
+async def meet(authority: CertificateAuthority) -> AsyncIterator[Meet]:
     """Connections between a Peer and a client of asyncio."""
     context = server_context(authority, ["localhost"])
     writers: list[asyncio.StreamWriter] = []
@@ -196,7 +196,7 @@ async def test_what_was_written_before_a_close_arrives_and_the_client_is_told_th
     assert await asyncio.wait_for(peer.ended, WAIT_S) is None
 
 
-async def test_the_client_is_told_in_tls_that_it_has_read_all(authority: Authority) -> None:
+async def test_the_client_is_told_in_tls_that_it_has_read_all(authority: CertificateAuthority) -> None:
     """And the connection stays until it ends that as well: who resets it may take from the client what was said."""
     ours, theirs = _pair(window=8192)
     theirs.setblocking(True)
@@ -341,7 +341,9 @@ async def test_it_tells_of_the_connection_while_that_lasts(meet: Meet) -> None:
     ],
     ids=["HTTP", "garbage"],
 )
-async def test_who_does_not_shake_hands_rightly_is_told_so(authority: Authority, sends: bytes, gets: bytes) -> None:
+async def test_who_does_not_shake_hands_rightly_is_told_so(
+    authority: CertificateAuthority, sends: bytes, gets: bytes
+) -> None:
     ours, theirs = _pair()
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(theirs, sends)
@@ -356,7 +358,7 @@ async def test_who_does_not_shake_hands_rightly_is_told_so(authority: Authority,
 
 
 @pytest.mark.parametrize("cut", [0, 3])
-async def test_who_does_not_shake_hands_in_time_is_let_go(authority: Authority, cut: int) -> None:
+async def test_who_does_not_shake_hands_in_time_is_let_go(authority: CertificateAuthority, cut: int) -> None:
     ours, theirs = _pair()
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(theirs, b"\x16\x03\x01"[:cut])

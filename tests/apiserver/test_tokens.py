@@ -20,11 +20,11 @@ from tests.apiserver.support import Answer, Client, eventually, running
 from unbounded.apiserver.access.bootstrap import BootstrapTokens
 from unbounded.apiserver.access.jwt import BadToken, TokenKey
 from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
-from unbounded.apiserver.auth import Credentials, User
+from unbounded.apiserver.auth import RequestCredentials, User
 from unbounded.apiserver.builtin import SECRETS as SECRET_KIND
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.options import WriteOptions
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.server import ApiServer
 from unbounded.apiserver.store import Store
 from unbounded.kube.tls import client_context
@@ -167,7 +167,7 @@ async def test_tokens_outlive_a_restart_and_are_good_for_one_server_alone(tmp_pa
 
 async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-    registry = Registry(now=lambda: clock[0])
+    registry = ApiRegistry(now=lambda: clock[0])
     await registry.open(tmp_path)
     try:
         tokens = AccountTokens(registry.store, TokenKey(tmp_path), lambda: clock[0])
@@ -274,7 +274,7 @@ async def test_a_bootstrap_token_that_may_not_be_used_is_refused(data: dict[str,
         await store.write("secrets", "kube-system/bootstrap-token-abcdef", lambda _: body)
         tokens = BootstrapTokens(store, lambda: datetime(2026, 1, 1, tzinfo=UTC))
         headers = {"Authorization": "Bearer abcdef.0123456789abcdef"}
-        assert tokens.authenticate(Credentials(None, headers)) is None
+        assert tokens.authenticate(RequestCredentials(None, headers)) is None
     finally:
         await store.close()
 
@@ -317,7 +317,7 @@ async def test_bootstrap_tokens_are_removed_when_they_have_expired(served: tuple
 @pytest.mark.slow
 async def test_a_token_that_expired_while_nobody_served_is_removed_at_the_start(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-    registry = Registry(now=lambda: clock[0])
+    registry = ApiRegistry(now=lambda: clock[0])
     await registry.open(tmp_path)
     obj = bootstrap()
     obj["data"] = {"expiration": base64.b64encode(b"2026-01-01T01:00:00Z").decode()}
@@ -327,11 +327,11 @@ async def test_a_token_that_expired_while_nobody_served_is_removed_at_the_start(
     await registry.close()
     for later, names in ((59, ["kube-system/bootstrap-token-abcdef"]), (60, [])):
         clock[0] = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=later)
-        registry = Registry(now=lambda: clock[0])
+        registry = ApiRegistry(now=lambda: clock[0])
         await registry.open(tmp_path)
         try:
 
-            async def are_left(registry: Registry = registry, names: list[str] = names) -> bool:
+            async def are_left(registry: ApiRegistry = registry, names: list[str] = names) -> bool:
                 return list(registry.store.snapshot("secrets").keys) == names
 
             await eventually(are_left)

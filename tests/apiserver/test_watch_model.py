@@ -19,7 +19,7 @@ from unbounded.apiserver.options import ListOptions
 from unbounded.apiserver.reads import Reads
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.watches import Overrun, Seen, Watch
+from unbounded.apiserver.watches import ObjectEvent, Overrun, Watch
 
 CLIENTS = 5
 SMALL_QUEUE = 4  # events; who reads more slowly is cut off
@@ -90,7 +90,7 @@ class Client:
             case "DELETED":
                 del self.state[key]
 
-    def _begin_with(self, events: list[Seen]) -> None:
+    def _begin_with(self, events: list[ObjectEvent]) -> None:
         """The objects that a watch begins with; the bookmark behind them says that they are all."""
         assert self.watch is not None
         assert self.watch.initial_until is not None
@@ -142,14 +142,14 @@ class World:
         self.writing: list[asyncio.Task[None]] = []
 
     async def write(self, key: str, label: str, *, deleted: bool) -> None:
-        current = await self.store.turn(NAME, key)
+        current = await self.store.wait_current(NAME, key)
         if deleted and current is None:
             return
         meta = {"name": key.partition("/")[2], "namespace": key.partition("/")[0]}
 
         def body(revision: int) -> bytes:
             if deleted and current is not None:
-                return current.at(revision).body
+                return current.at_revision(revision).body
             whole = {"metadata": {**meta, "resourceVersion": str(revision), "labels": {"sel": label}}}
             return json.dumps(whole, separators=(",", ":")).encode()
 
@@ -204,7 +204,7 @@ class World:
             for what, key, label in script:
                 await self.step(what, key, label)
             await self.settle()
-            held = {r.key: (r.revision, r.labels["sel"]) for r in self.store.snapshot(NAME).within("")}
+            held = {r.key: (r.revision, r.labels["sel"]) for r in self.store.snapshot(NAME).with_prefix("")}
             assert held == self.state
             for client in self.clients:
                 for _ in range(3):  # cut off, begun again, and read

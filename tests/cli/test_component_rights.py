@@ -16,7 +16,7 @@ from tests.apiserver.support import Client, eventually
 from tests.cli import test_rights as stories
 from tests.cli.deployed import deployed
 from tests.cli.running import ROOT
-from unbounded.apiserver.auth import Attributes, Decision, Guard, User
+from unbounded.apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.manifests import manifests
 
@@ -97,7 +97,7 @@ def given(components: Collection[str] = COMPONENTS) -> Iterator[Right]:
                             yield Right(subject["name"], namespace, resource, name, verb, watched)
 
 
-def uses(right: Right, component: str, asked: Attributes) -> bool:
+def uses(right: Right, component: str, asked: AuthAttributes) -> bool:
     """Whether this was asked for by this right."""
     resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
     verbs = READING if right.verb in READING and right.watched else {right.verb}
@@ -110,18 +110,18 @@ def uses(right: Right, component: str, asked: Attributes) -> bool:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Attributes]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, AuthAttributes]]:
     """What the components have asked for, and were given."""
-    found: list[tuple[str, Attributes]] = []
-    decide = Guard.decide
+    found: list[tuple[str, AuthAttributes]] = []
+    decide = AuthChain.decide
 
-    def watched(guard: Guard, user: User, attributes: Attributes) -> Decision:
+    def watched(guard: AuthChain, user: User, attributes: AuthAttributes) -> AuthDecision:
         decision = decide(guard, user, attributes)
         if decision.allowed and user.name.startswith(stories.ACCOUNT):
             found.append((user.name.removeprefix(stories.ACCOUNT), attributes))
         return decision
 
-    monkeypatch.setattr(Guard, "decide", watched)
+    monkeypatch.setattr(AuthChain, "decide", watched)
     return found
 
 
@@ -171,7 +171,7 @@ def test_what_is_used_elsewhere_is_used_by_tests_that_there_are() -> None:
 
 
 @pytest.mark.soak
-async def test_every_right_is_used(served: Served, asked: list[tuple[str, Attributes]]) -> None:
+async def test_every_right_is_used(served: Served, asked: list[tuple[str, AuthAttributes]]) -> None:
     await stories.test_the_controllers_need_no_more_than_their_rights(served, [])
     await stories.test_machina_sets_a_host_up_and_resets_it_with_its_rights(served, [])
     await configurations(served)

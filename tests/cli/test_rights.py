@@ -19,7 +19,7 @@ from tests.support.installer import FakeInstaller, FakeInstalls
 from tests.support.machina import FakeHost, FakeSsh
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.apiserver.auth import Attributes, Decision, Guard, User
+from unbounded.apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.explain.links import Topic
@@ -67,18 +67,18 @@ async def as_account(server: ApiServer, name: str) -> AsyncIterator[HttpApi]:
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Attributes]]:
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, AuthAttributes]]:
     """What service accounts have asked for in vain."""
-    found: list[tuple[str, Attributes]] = []
-    decide = Guard.decide
+    found: list[tuple[str, AuthAttributes]] = []
+    decide = AuthChain.decide
 
-    def watched(guard: Guard, user: User, asked: Attributes) -> Decision:
+    def watched(guard: AuthChain, user: User, asked: AuthAttributes) -> AuthDecision:
         decision = decide(guard, user, asked)
         if not decision.allowed and user.name.startswith(ACCOUNT):
             found.append((user.name, asked))
         return decision
 
-    monkeypatch.setattr(Guard, "decide", watched)
+    monkeypatch.setattr(AuthChain, "decide", watched)
     return found
 
 
@@ -109,7 +109,7 @@ async def ended(admin: Client, name: str) -> dict[str, Any]:
 
 
 async def test_the_controllers_need_no_more_than_their_rights(
-    served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
+    served: tuple[ApiServer, Client], refused: list[tuple[str, AuthAttributes]]
 ) -> None:
     server, admin = served
     async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, controllers(server):
@@ -212,7 +212,7 @@ async def until_it_is(wanted: str, admin: Client) -> None:
 
 
 async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
-    served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
+    served: tuple[ApiServer, Client], refused: list[tuple[str, AuthAttributes]]
 ) -> None:
     """The keys, a default token, the facts of the cluster, the Node and its labels, and a deletion."""
     server, admin = served
@@ -240,7 +240,7 @@ async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
 
 
 async def test_machina_that_may_not_look_for_tokens_says_so_and_takes_the_one_that_is_named(
-    served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
+    served: tuple[ApiServer, Client], refused: list[tuple[str, AuthAttributes]]
 ) -> None:
     """Whoever lets every Machine name its token may delete that binding."""
     server, admin = served

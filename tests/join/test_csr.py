@@ -20,7 +20,7 @@ from unbounded.agent.daemon.identity import AgentIdentity
 from unbounded.api.core import CERTIFICATE_REQUESTS, CertificateRequest
 from unbounded.api.failures import Rejected, Transient
 from unbounded.apiserver.certificates import requests
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.join.csr import (
     IdentityFiles,
     StoredCertificate,
@@ -42,7 +42,7 @@ class Signer:
 
     def __init__(self, api: MemoryApi, folder: Path) -> None:
         self.api = api
-        self.authority = Authority(folder)
+        self.authority = CertificateAuthority(folder)
 
     async def pending(self) -> list[CertificateRequest]:
         return list((await self.api.list(CERTIFICATE_REQUESTS)).items)
@@ -209,7 +209,7 @@ def test_a_certificate_that_is_not_for_what_was_asked_is_not_kept(tmp_path: Path
         assert files.held() is None
 
     def issued_text(folder: Path) -> bytes:
-        return Authority(folder).issue_client("system:node:m1", "unbounded-agent-daemons").certificate
+        return CertificateAuthority(folder).issue_client("system:node:m1", "unbounded-agent-daemons").certificate
 
     run_virtual(story())
 

@@ -16,7 +16,7 @@ from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, word_of
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import GROUP_AGENTS, NAMESPACE
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.server import ApiServer
 from unbounded.join.release_key import published_key
 from unbounded.kube.client import HttpApi
@@ -89,7 +89,7 @@ async def test_each_has_the_rights_for_it_and_no_more(served: tuple[ApiServer, C
         await publish_once(machina, word_of(ANOTHER))
         with pytest.raises(Forbidden):
             await machina.delete(CONFIG_MAPS, NAME, namespace=NAMESPACE)
-    identity = Authority(server.data_dir).issue_client("system:node:m1", (GROUP_AGENTS,))
+    identity = CertificateAuthority(server.data_dir).issue_client("system:node:m1", (GROUP_AGENTS,))
     async with HttpApi(_as(admin, identity.certificate, identity.key)) as agent:
         assert await published(agent) == word_of(ANOTHER)
         with pytest.raises(Forbidden):

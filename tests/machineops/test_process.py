@@ -23,7 +23,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES, ConfigurationRef
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.apiserver.auth import Attributes, Decision, Guard, User
+from unbounded.apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
@@ -50,18 +50,18 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, Attributes]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, AuthAttributes]]:
     """What the controller has asked for, and whether it was given."""
-    found: list[tuple[bool, Attributes]] = []
-    decide = Guard.decide
+    found: list[tuple[bool, AuthAttributes]] = []
+    decide = AuthChain.decide
 
-    def watched(guard: Guard, user: User, attributes: Attributes) -> Decision:
+    def watched(guard: AuthChain, user: User, attributes: AuthAttributes) -> AuthDecision:
         decision = decide(guard, user, attributes)
         if user.name == f"{ACCOUNT}{COMPONENT}":
             found.append((decision.allowed, attributes))
         return decision
 
-    monkeypatch.setattr(Guard, "decide", watched)
+    monkeypatch.setattr(AuthChain, "decide", watched)
     return found
 
 
@@ -136,7 +136,7 @@ async def done(admin: Client, name: str, kind: str) -> dict[str, Any]:
 
 
 async def test_the_sample_is_carried_through_under_the_controllers_own_account(
-    served: Served, example: dict[str, str], tmp_path: Path, asked: list[tuple[bool, Attributes]]
+    served: Served, example: dict[str, str], tmp_path: Path, asked: list[tuple[bool, AuthAttributes]]
 ) -> None:
     server, admin = served
     folder = tmp_path / "vms"
@@ -190,7 +190,7 @@ ELSEWHERE = {
 
 
 async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
-    served: Served, asked: list[tuple[bool, Attributes]], tmp_path: Path
+    served: Served, asked: list[tuple[bool, AuthAttributes]], tmp_path: Path
 ) -> None:
     server, admin = served
     await prepare(admin, tmp_path)
@@ -227,7 +227,7 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
     assert rights - set(_unused(asked)) >= ELSEWHERE
 
 
-def _unused(asked: Iterable[tuple[bool, Attributes]]) -> Iterable[tuple[str, str, str]]:
+def _unused(asked: Iterable[tuple[bool, AuthAttributes]]) -> Iterable[tuple[str, str, str]]:
     """The rights of the controller that nothing has asked for."""
     rights: list[Right] = list(given((COMPONENT,)))
     assert rights

@@ -36,7 +36,7 @@ class User:
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
 
     @cached_property
-    def told(self) -> msgspec.Raw:
+    def info_json(self) -> msgspec.Raw:
         """The JSON of `info`, made once."""
         return msgspec.Raw(msgspec.json.encode(self.info()))
 
@@ -47,7 +47,7 @@ class User:
         return {key: value for key, value in told.items() if value}
 
 
-class Connection(Protocol):
+class TlsConnection(Protocol):
     """The TLS of a connection, as `ssl.SSLObject` is one."""
 
     def getpeercert(self, binary_form: Literal[True]) -> bytes | None:
@@ -55,7 +55,7 @@ class Connection(Protocol):
         ...
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class RequestCredentials(msgspec.Struct, frozen=True):
     """Credentials of a request: the verified client certificate in the form of `SSLSocket.getpeercert`, and headers.
 
     `connection` is the one that presented the certificate: all its requests are from the same client.
@@ -63,16 +63,16 @@ class Credentials(msgspec.Struct, frozen=True):
 
     certificate: Mapping[str, Any] | None
     headers: Mapping[str, str]
-    connection: Connection | None = None
+    connection: TlsConnection | None = None
 
 
 class Authenticator(Protocol):
-    def authenticate(self, credentials: Credentials) -> User | None:
+    def authenticate(self, credentials: RequestCredentials) -> User | None:
         """Return the user, or None if these are not credentials of this kind. Raises StatusError (401) for bad ones."""
         ...
 
 
-class Attributes(msgspec.Struct, frozen=True):
+class AuthAttributes(msgspec.Struct, frozen=True):
     """Authorization attributes of a request.
 
     `path` is set where the request is not for a resource. `selector` is the field selector of a list.
@@ -88,7 +88,7 @@ class Attributes(msgspec.Struct, frozen=True):
     selector: str = ""
 
 
-class Decision(NamedTuple):
+class AuthDecision(NamedTuple):
     """An authorizer's decision, with its reason where there is one."""
 
     allowed: bool
@@ -96,7 +96,7 @@ class Decision(NamedTuple):
 
 
 class Authorizer(Protocol):
-    def decide(self, user: User, asked: Attributes) -> Decision: ...
+    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision: ...
 
 
 class ClientCertificates:
@@ -107,9 +107,9 @@ class ClientCertificates:
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._known: WeakKeyDictionary[Connection, User] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[TlsConnection, User] = WeakKeyDictionary()
 
-    def authenticate(self, credentials: Credentials) -> User | None:
+    def authenticate(self, credentials: RequestCredentials) -> User | None:
         if not credentials.certificate:
             return None
         if self._now() >= _end(credentials.certificate["notAfter"]):
@@ -123,7 +123,7 @@ class ClientCertificates:
         return user
 
     @staticmethod
-    def _read(certificate: Mapping[str, Any], connection: Connection | None) -> User | None:
+    def _read(certificate: Mapping[str, Any], connection: TlsConnection | None) -> User | None:
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
         name = next((value for key, value in reversed(subject) if key == "commonName"), "")  # the last one, as in Go
         groups = [value for key, value in subject if key == "organizationName"]
@@ -139,25 +139,25 @@ def _end(text: str) -> datetime:
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
 
 
-_ALLOWED: Final = Decision(True)
-_NO_OPINION: Final = Decision(False)
+_ALLOWED: Final = AuthDecision(True)
+_NO_OPINION: Final = AuthDecision(False)
 
 
-class Masters:
+class MastersAuthorizer:
     """Authorizer that allows the group system:masters everything and has no opinion of other users."""
 
-    def decide(self, user: User, asked: Attributes) -> Decision:  # noqa: ARG002 - the protocol's
+    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision:  # noqa: ARG002 - the protocol's
         return _ALLOWED if MASTERS in user.groups else _NO_OPINION
 
 
-class Guard:
+class AuthChain:
     """Authenticate and authorize requests."""
 
     def __init__(self, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> None:
         self._authenticators = authenticators
         self._authorizers = authorizers
 
-    def identify(self, credentials: Credentials) -> User:
+    def authenticate(self, credentials: RequestCredentials) -> User:
         """Return the user of a request. Raises StatusError (401)."""
         for authenticator in self._authenticators:
             user = authenticator.authenticate(credentials)
@@ -165,7 +165,7 @@ class Guard:
                 return user
         raise status.unauthorized()
 
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision:
         """Return the first decision that allows the request, else a denial with the reasons of all authorizers."""
         reasons = []
         for authorizer in self._authorizers:
@@ -174,16 +174,16 @@ class Guard:
                 return decision
             if decision.reason:
                 reasons.append(decision.reason)
-        return Decision(False, "\n".join(reasons))
+        return AuthDecision(False, "\n".join(reasons))
 
-    def check(self, user: User, asked: Attributes) -> None:
+    def authorize(self, user: User, asked: AuthAttributes) -> None:
         """Authorize a request. Raises StatusError (403)."""
         decision = self.decide(user, asked)
         if not decision.allowed:
-            raise refusal(user, asked, decision.reason)
+            raise denied(user, asked, decision.reason)
 
 
-def refusal(user: User, asked: Attributes, reason: str = "") -> StatusError:
+def denied(user: User, asked: AuthAttributes, reason: str = "") -> StatusError:
     """Return the error of a denied request (403), worded as by kube-apiserver."""
     more = f": {reason}" if reason else ""
     if asked.path:

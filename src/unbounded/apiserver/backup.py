@@ -28,20 +28,20 @@ from typing import IO, Final
 
 import msgspec
 
-from unbounded.apiserver import database, disk
+from unbounded.apiserver import data_dir, database
+from unbounded.apiserver.data_dir import Damaged, DataUnusable
 from unbounded.apiserver.database import FILE
-from unbounded.apiserver.disk import Damaged, DataUnusable
 from unbounded.kube.durable import sync_directory
 
 MANIFEST: Final = "manifest.json"
 MANIFEST_BYTES: Final = 2**20
 LAYOUT: Final = 1  # of the archive; the database in it has a format of its own
 KEYS: Final = "pki"
-MADE_ANEW: Final = frozenset({"server.crt", "server.key"})  # the next start creates these for its own names
+REGENERATED: Final = frozenset({"server.crt", "server.key"})  # the next start creates these for its own names
 KUBECONFIG: Final = "kubeconfig"
-DECIDED: Final = ".restored-"  # prefix of the directory whose content a restore puts in place
+RESTORED_PREFIX: Final = ".restored-"  # prefix of the directory whose content a restore puts in place
 CHUNK_BYTES: Final = 2**20
-WORK: Final = ".unbounded-backup-"  # prefix of temporary folders
+WORK_PREFIX: Final = ".unbounded-backup-"  # prefix of temporary folders
 NAMES: Final = re.compile(rf"{KEYS}/[A-Za-z0-9][-.A-Za-z0-9]*|[A-Za-z0-9][-.A-Za-z0-9]*")
 
 
@@ -49,7 +49,7 @@ class BackupFailed(Exception):
     """A backup was not made or cannot be used; the message names the cause and the remedy."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class BackupFile(msgspec.Struct, frozen=True):
     """A file of a backup."""
 
     sha256: str
@@ -63,11 +63,11 @@ class Manifest(msgspec.Struct, frozen=True):
     created: datetime
     revision: int
     objects: int
-    files: dict[str, Part]
+    files: dict[str, BackupFile]
 
 
 @dataclass(frozen=True)
-class Content:
+class DatabaseContent:
     """The content of a database: its newest revision and the number of objects."""
 
     revision: int
@@ -81,7 +81,7 @@ def back_up(
     force: bool = False,
     extras: Sequence[str] = (),
     staging: Path | None = None,
-    work: str = WORK,
+    work: str = WORK_PREFIX,
 ) -> Manifest:
     """Write a backup of a data directory, also while a server works on it. The file is complete or absent.
 
@@ -94,12 +94,12 @@ def back_up(
     Raises:
         BackupFailed, DataUnusable
     """
-    if any(data.glob(f"{DECIDED}*")):
+    if any(data.glob(f"{RESTORED_PREFIX}*")):
         raise BackupFailed(f"{data} is between two states: a restore was cut off; `unbounded up` completes it")
     if not (data / FILE).is_file():
         raise BackupFailed(f"{data} holds no data: there is no {data / FILE}")
     if target.exists() and not force:
-        raise BackupFailed(_taken(target))
+        raise BackupFailed(_exists_already(target))
     try:
         with (
             tempfile.TemporaryDirectory(prefix=work, dir=staging or target.parent) as gathered,
@@ -108,11 +108,11 @@ def back_up(
             staged, archive = Path(gathered), Path(written) / "archive"
             manifest = _collect(data, staged, extras)
             _pack(archive, staged, manifest)
-            _name(archive, target, force=force)
+            _publish(archive, target, force=force)
     except OSError as error:
         raise BackupFailed(f"{target} cannot be written: {error.strerror or error}") from error
     except sqlite3.Error as error:
-        raise BackupFailed(f"{data / FILE} cannot be backed up: {database.said(error)}") from error
+        raise BackupFailed(f"{data / FILE} cannot be backed up: {database.describe_error(error)}") from error
     return manifest
 
 
@@ -123,7 +123,7 @@ def unpack(archive: Path, into: Path, extras: Sequence[str] = ()) -> Manifest:
         BackupFailed: the file is not a backup, is damaged, or of a newer version.
         OSError: of the directory.
     """
-    with _reading(archive) as tar:
+    with _open_archive(archive) as tar:
         manifest = _manifest_of(archive, tar)
         wanted = dict(manifest.files)
         if FILE not in wanted:
@@ -133,13 +133,13 @@ def unpack(archive: Path, into: Path, extras: Sequence[str] = ()) -> Manifest:
             source = tar.extractfile(member) if member.isreg() else None
             if part is None or source is None or not _expected(member.name, extras):
                 raise BackupFailed(f"{archive} holds {member.name!r}, which does not belong into a backup")
-            disk.make_directory((into / member.name).parent)
+            data_dir.make_directory((into / member.name).parent)
             if _copy(source, into / member.name, part.size) != part:
                 raise BackupFailed(f"{archive} is damaged: {member.name} is not as it was written")
         if wanted:
             raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(wanted))}")
     try:
-        content_of(into / FILE)
+        read_content(into / FILE)
     except Damaged as error:
         raise BackupFailed(f"{archive} is damaged: {error.why}") from error
     except DataUnusable as error:
@@ -153,7 +153,7 @@ def verify(archive: Path) -> Manifest:
     Raises:
         BackupFailed: the file is not a backup, is damaged, or of a newer version.
     """
-    with _reading(archive) as tar:
+    with _open_archive(archive) as tar:
         manifest = _manifest_of(archive, tar)
         wanted = dict(manifest.files)
         while (member := tar.next()) is not None:
@@ -165,7 +165,7 @@ def verify(archive: Path) -> Manifest:
     return manifest
 
 
-def content_of(path: Path) -> Content:
+def read_content(path: Path) -> DatabaseContent:
     """Read a database from end to end, after migrating an older format. Raises DataUnusable."""
     opened = database.open_database(path)
     try:
@@ -175,7 +175,7 @@ def content_of(path: Path) -> Content:
         for entry in database.entries(opened, path):
             revision = max(revision, entry.revision)
             (there.discard if entry.deleted else there.add)((entry.resource, entry.key))
-        return Content(revision, len(there))
+        return DatabaseContent(revision, len(there))
     finally:
         opened.close()
 
@@ -184,15 +184,15 @@ def _collect(data: Path, staged: Path, extras: Sequence[str]) -> Manifest:
     """Gather the files of a backup in `staged`."""
     snapshot(data / FILE, staged / FILE)
     try:
-        content = content_of(staged / FILE)
+        content = read_content(staged / FILE)
     except Damaged as error:
         raise Damaged(data / FILE, error.why) from error
     keys = sorted(path for path in (data / KEYS).iterdir() if path.is_file()) if (data / KEYS).is_dir() else []
-    names = [f"{KEYS}/{path.name}" for path in keys if path.name not in MADE_ANEW and not path.name.startswith(".")]
+    names = [f"{KEYS}/{path.name}" for path in keys if path.name not in REGENERATED and not path.name.startswith(".")]
     names += [name for name in (KUBECONFIG, *extras) if (data / name).is_file()]
     files = {FILE: _part_of(staged / FILE)}
     for name in names:
-        disk.make_directory((staged / name).parent)
+        data_dir.make_directory((staged / name).parent)
         with (data / name).open("rb") as source:
             files[name] = _copy(source, staged / name)
     return Manifest(LAYOUT, datetime.now(UTC).replace(microsecond=0), content.revision, content.objects, files)
@@ -237,23 +237,23 @@ def _member(name: str, size: int, created: datetime) -> tarfile.TarInfo:
     return member
 
 
-def _name(archive: Path, target: Path, *, force: bool) -> None:
+def _publish(archive: Path, target: Path, *, force: bool) -> None:
     """Give the archive its name. Without `force`, never replace an existing file, even one made at the same time."""
     if not force:
         try:
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
-            raise BackupFailed(_taken(target)) from None
+            raise BackupFailed(_exists_already(target)) from None
     archive.replace(target)
     sync_directory(target.parent)
 
 
-def _taken(target: Path) -> str:
+def _exists_already(target: Path) -> str:
     return f"{target} exists already; choose another name, or replace it with --force"
 
 
 @contextmanager
-def _reading(archive: Path) -> Iterator[tarfile.TarFile]:
+def _open_archive(archive: Path) -> Iterator[tarfile.TarFile]:
     """Turn errors of reading an archive into BackupFailed."""
     try:
         with gzip.open(archive) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
@@ -291,7 +291,7 @@ def _expected(name: str, extras: Sequence[str]) -> bool:
     return name in {FILE, KUBECONFIG, *extras} or ("/" in name and NAMES.fullmatch(name) is not None)
 
 
-def _copy(source: IO[bytes], target: Path, limit: int | None = None) -> Part:
+def _copy(source: IO[bytes], target: Path, limit: int | None = None) -> BackupFile:
     """Copy to a new file (0600) and sync it. Stop soon after `limit` bytes. Returns the copied file."""
     digest, size = hashlib.sha256(), 0
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -303,17 +303,17 @@ def _copy(source: IO[bytes], target: Path, limit: int | None = None) -> Part:
         file.flush()
         os.fsync(file.fileno())
     sync_directory(target.parent)
-    return Part(digest.hexdigest(), size)
+    return BackupFile(digest.hexdigest(), size)
 
 
-def _part_in(source: IO[bytes]) -> Part:
+def _part_in(source: IO[bytes]) -> BackupFile:
     digest, size = hashlib.sha256(), 0
     while chunk := source.read(CHUNK_BYTES):
         digest.update(chunk)
         size += len(chunk)
-    return Part(digest.hexdigest(), size)
+    return BackupFile(digest.hexdigest(), size)
 
 
-def _part_of(path: Path) -> Part:
+def _part_of(path: Path) -> BackupFile:
     with path.open("rb") as file:
-        return Part(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
+        return BackupFile(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)

@@ -10,13 +10,21 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from unbounded.apiserver import columns, fields, gojson, kinds, metadata, naming, shapes
+from unbounded.apiserver import columns, core_types, field_errors, gojson, metadata, name_validation, type_desc
 from unbounded.apiserver.event_rules import rules_of_event
 from unbounded.apiserver.managed.kinds import of_shape
 from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.shapes import Struct
-from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Proxied, Resource, keep_all_but_status
+from unbounded.apiserver.type_desc import StructType
+from unbounded.apiserver.types import (
+    ALL_VERBS,
+    STATUS,
+    Object,
+    ProxiedSubresource,
+    Resource,
+    Subresource,
+    keep_all_but_status,
+)
 from unbounded.apiserver.workloads.node_fields import NODE
 
 SECRET_BYTES: Final = 1024 * 1024
@@ -34,15 +42,15 @@ def _no_rules(_obj: Object, _old: Object | None) -> list[FieldError]:
 
 
 @dataclass(frozen=True)
-class BuiltIn:
+class BuiltInType:
     """A type that Kubernetes defines: its shape, and its additions to the common rules."""
 
-    shape: Struct
+    shape: StructType
     generation: bool = False
-    name_check: naming.Check = naming.subdomain
+    name_check: name_validation.Check = name_validation.subdomain
     unconditional_update: bool = True
     create_on_update: bool = False
-    tracked: bool = True
+    tracks_owners: bool = True
     defaults: Callable[[Object], None] | None = None
     decide: Callable[[Object, Object | None], None] = _nothing
     rules: Callable[[Object, Object | None], list[FieldError]] = _no_rules
@@ -50,15 +58,15 @@ class BuiltIn:
     qualified_finalizers: bool = True
 
     @cached_property
-    def merging(self) -> Fields:
+    def merge_fields(self) -> Fields:
         return of_shape(self.shape)
 
     def empty(self) -> Object:
-        return shapes.decode(self.shape, {}, [])
+        return type_desc.decode(self.shape, {}, [])
 
     def decode(self, obj: Object) -> list[str]:
         unknown: list[str] = []
-        decoded = shapes.decode(self.shape, obj, unknown)
+        decoded = type_desc.decode(self.shape, obj, unknown)
         meta: Object = {"metadata": decoded.get("metadata", {})}
         metadata.decode(meta, [])
         obj.clear()
@@ -120,9 +128,9 @@ def _rules_namespace(obj: Object, _old: Object | None) -> list[FieldError]:
 
 
 def _finalizer_names(names: Sequence[str], where: str) -> list[FieldError]:
-    errors = [fields.invalid(where, name, why) for name in names for why in naming.qualified_name(name)]
+    errors = [field_errors.invalid(where, name, why) for name in names for why in name_validation.qualified_name(name)]
     bare = (name for name in names if "/" not in name and name not in metadata.STANDARD_FINALIZERS)
-    return errors + [fields.invalid(where, name, metadata.UNQUALIFIED) for name in bare]
+    return errors + [field_errors.invalid(where, name, metadata.UNQUALIFIED) for name in bare]
 
 
 def _rules_namespace_status(obj: Object, _old: Object) -> list[FieldError]:
@@ -132,7 +140,7 @@ def _rules_namespace_status(obj: Object, _old: Object) -> list[FieldError]:
     if phase == expected:
         return []
     why = f"may only be '{expected}' if `deletionTimestamp` is {'not ' if going else ''}empty"
-    return [fields.invalid("status.phase", phase, why)]
+    return [field_errors.invalid("status.phase", phase, why)]
 
 
 def _default_secret(obj: Object) -> None:
@@ -147,10 +155,10 @@ def _rules_secret(obj: Object, old: Object | None) -> list[FieldError]:
     data = obj.get("data", {})
     errors = _data_keys("data", data)
     if sum(map(_decoded_size, data.values())) > SECRET_BYTES:
-        errors.append(fields.too_long("data", SECRET_BYTES))
+        errors.append(field_errors.too_long("data", SECRET_BYTES))
     errors += _typed_secret(obj["type"], data, obj["metadata"])
     if old is not None:
-        changed = [fields.immutable("type", obj["type"])] if obj["type"] != old["type"] else []
+        changed = [field_errors.immutable("type", obj["type"])] if obj["type"] != old["type"] else []
         errors = [*changed, *_immutable_data(obj, old, ("data",)), *errors]
     return errors
 
@@ -166,11 +174,11 @@ def _typed_secret(kind: str, data: Mapping[str, str], meta: Mapping[str, Any]) -
         case "kubernetes.io/basic-auth":
             if "username" in data or "password" in data:
                 return []
-            return [fields.required("data[username]"), fields.required("data[password]")]
+            return [field_errors.required("data[username]"), field_errors.required("data[password]")]
         case "kubernetes.io/ssh-auth":
-            return [] if data.get("ssh-privatekey") else [fields.required("data[ssh-privatekey]")]
+            return [] if data.get("ssh-privatekey") else [field_errors.required("data[ssh-privatekey]")]
         case "kubernetes.io/tls":
-            return [fields.required(f"data[{k}]") for k in ("tls.crt", "tls.key") if k not in data]
+            return [field_errors.required(f"data[{k}]") for k in ("tls.crt", "tls.key") if k not in data]
         case "kubernetes.io/dockerconfigjson":
             return _json_secret(".dockerconfigjson", data)
         case "kubernetes.io/dockercfg":
@@ -178,47 +186,47 @@ def _typed_secret(kind: str, data: Mapping[str, str], meta: Mapping[str, Any]) -
         case "kubernetes.io/service-account-token":
             name = meta.get("annotations", {}).get("kubernetes.io/service-account.name", "")
             where = "metadata.annotations[kubernetes.io/service-account.name]"
-            return [] if name else [fields.required(where)]
+            return [] if name else [field_errors.required(where)]
     return []
 
 
 def _json_secret(key: str, data: Mapping[str, str]) -> list[FieldError]:
     if key not in data:
-        return [fields.required(f"data[{key}]")]
+        return [field_errors.required(f"data[{key}]")]
     try:
         content = gojson.decode(base64.b64decode(data[key]))
     except (gojson.Malformed, binascii.Error) as error:
-        return [fields.invalid(f"data[{key}]", HIDDEN, str(error))]
+        return [field_errors.invalid(f"data[{key}]", HIDDEN, str(error))]
     if isinstance(content, dict | None):
         return []
     what = {list: "array", str: "string", bool: "bool"}.get(type(content), "number")
     why = f"json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
-    return [fields.invalid(f"data[{key}]", HIDDEN, why)]
+    return [field_errors.invalid(f"data[{key}]", HIDDEN, why)]
 
 
 def _data_keys(where: str, data: Mapping[str, Any]) -> list[FieldError]:
-    return [fields.invalid(f"{where}[{k}]", k, why) for k in data for why in naming.config_key(k)]
+    return [field_errors.invalid(f"{where}[{k}]", k, why) for k in data for why in name_validation.config_key(k)]
 
 
 def _immutable_data(obj: Object, old: Object, keys: tuple[str, ...]) -> list[FieldError]:
     if not old.get("immutable"):
         return []
     why = "field is immutable when `immutable` is set"
-    errors = [] if obj.get("immutable") else [fields.forbidden("immutable", why)]
-    return errors + [fields.forbidden(k, why) for k in keys if obj.get(k, {}) != old.get(k, {})]
+    errors = [] if obj.get("immutable") else [field_errors.forbidden("immutable", why)]
+    return errors + [field_errors.forbidden(k, why) for k in keys if obj.get(k, {}) != old.get(k, {})]
 
 
 def _rules_config_map(obj: Object, old: Object | None) -> list[FieldError]:
     data, binary = obj.get("data", {}), obj.get("binaryData", {})
     errors: list[FieldError] = []
     for key in data:
-        errors += [fields.invalid(f"data[{key}]", key, why) for why in naming.config_key(key)]
+        errors += [field_errors.invalid(f"data[{key}]", key, why) for why in name_validation.config_key(key)]
         if key in binary:
-            errors.append(fields.invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+            errors.append(field_errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
     errors += _data_keys("binaryData", binary)
     size = sum(len(v.encode()) for v in data.values()) + sum(map(_decoded_size, binary.values()))
     if size > SECRET_BYTES:
-        errors.append(fields.too_long("[]", SECRET_BYTES))  # Go reports the path of the whole object for this
+        errors.append(field_errors.too_long("[]", SECRET_BYTES))  # Go reports the path of the whole object for this
     return errors if old is None else [*_immutable_data(obj, old, ("data", "binaryData")), *errors]
 
 
@@ -229,7 +237,7 @@ def _decide_node(obj: Object, old: Object | None) -> None:
 def _repeated_taint(where: str, taint: Mapping[str, Any]) -> FieldError:
     names = {"Key": "key", "Value": "value", "Effect": "effect"}
     shown = {name: taint.get(key, "") for name, key in names.items()} | {"TimeAdded": taint.get("timeAdded")}
-    error = fields.duplicate(where, shown)
+    error = field_errors.duplicate(where, shown)
     return replace(error, message=f"{error.message}: taints must be unique by key and effect pair")
 
 
@@ -238,20 +246,23 @@ def _rules_node(obj: Object, old: Object | None) -> list[FieldError]:
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(obj["spec"].get("taints", ())):
         where = f"metadata.taints[{index}]"
-        errors += [fields.invalid(f"{where}.key", taint["key"], why) for why in naming.qualified_name(taint["key"])]
+        errors += [
+            field_errors.invalid(f"{where}.key", taint["key"], why)
+            for why in name_validation.qualified_name(taint["key"])
+        ]
         value = taint.get("value", "")
-        errors += [fields.invalid(f"{where}.value", value, why) for why in naming.label_value(value)]
+        errors += [field_errors.invalid(f"{where}.value", value, why) for why in name_validation.label_value(value)]
         if not taint["effect"]:
-            errors.append(fields.required(f"{where}.effect"))
+            errors.append(field_errors.required(f"{where}.effect"))
         elif taint["effect"] not in TAINT_EFFECTS:
-            errors.append(fields.unsupported(f"{where}.effect", taint["effect"], TAINT_EFFECTS))
+            errors.append(field_errors.unsupported(f"{where}.effect", taint["effect"], TAINT_EFFECTS))
         if (taint["key"], taint["effect"]) in seen:
             errors.append(_repeated_taint(where, taint))
         seen.add((taint["key"], taint["effect"]))
     before = (old or {}).get("spec", {}).get("providerID", "")
     if before and obj["spec"].get("providerID", "") != before:
         errors.append(
-            fields.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+            field_errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
         )
     # Kubernetes validates an update of a Node twice and reports each error twice
     return errors if old is None else errors * 2
@@ -261,23 +272,23 @@ def _rules_lease(obj: Object, _old: Object | None) -> list[FieldError]:
     spec = obj["spec"]
     errors = []
     if (seconds := spec.get("leaseDurationSeconds")) is not None and seconds <= 0:
-        errors.append(fields.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+        errors.append(field_errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
     if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
-        errors.append(fields.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+        errors.append(field_errors.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
     strategy = spec.get("strategy")
     if strategy is not None:
         errors += _strategy(strategy)
     if spec.get("preferredHolder") and not strategy:
-        errors.append(fields.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"))
+        errors.append(field_errors.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"))
     return errors
 
 
 def _strategy(strategy: str) -> list[FieldError]:
     where = "spec.strategy"
     if "/" in strategy:
-        return [fields.invalid(where, strategy, why) for why in naming.qualified_name(strategy)]
+        return [field_errors.invalid(where, strategy, why) for why in name_validation.qualified_name(strategy)]
     known = ["OldestEmulationVersion"]
-    return [] if strategy in known else [fields.unsupported(f"{where}.strategy", strategy, known)]
+    return [] if strategy in known else [field_errors.unsupported(f"{where}.strategy", strategy, known)]
 
 
 def _rules_event(obj: Object, _old: Object | None) -> list[FieldError]:
@@ -296,18 +307,18 @@ NAMESPACES: Final = Resource(
     "namespaces",
     "namespace",
     False,
-    BuiltIn(
-        kinds.NAMESPACE,
-        name_check=naming.label_1123,
+    BuiltInType(
+        core_types.NAMESPACE,
+        name_check=name_validation.label_1123,
         defaults=_default_namespace,
         decide=_decide_namespace,
         rules=_rules_namespace,
     ),
     short_names=("ns",),
     verbs=tuple(v for v in ALL_VERBS if v != "deletecollection"),
-    parts={
-        "finalize": Part(_finalize_namespace, ("update",)),
-        "status": Part(keep_all_but_status, rules=_rules_namespace_status),
+    subresources={
+        "finalize": Subresource(_finalize_namespace, ("update",)),
+        "status": Subresource(keep_all_but_status, rules=_rules_namespace_status),
     },
     selectable={"status.phase": "status.phase"},
     columns=columns.NAMESPACE,
@@ -319,7 +330,7 @@ CONFIG_MAPS: Final = Resource(
     "configmaps",
     "configmap",
     True,
-    BuiltIn(kinds.CONFIG_MAP, rules=_rules_config_map),
+    BuiltInType(core_types.CONFIG_MAP, rules=_rules_config_map),
     short_names=("cm",),
     columns=columns.CONFIG_MAP,
 )
@@ -330,7 +341,7 @@ SECRETS: Final = Resource(
     "secrets",
     "secret",
     True,
-    BuiltIn(kinds.SECRET, defaults=_default_secret, rules=_rules_secret),
+    BuiltInType(core_types.SECRET, defaults=_default_secret, rules=_rules_secret),
     selectable={"type": "type"},
     columns=columns.SECRET,
 )
@@ -341,7 +352,7 @@ SERVICE_ACCOUNTS: Final = Resource(
     "serviceaccounts",
     "serviceaccount",
     True,
-    BuiltIn(kinds.SERVICE_ACCOUNT, unconditional_update=False),
+    BuiltInType(core_types.SERVICE_ACCOUNT, unconditional_update=False),
     short_names=("sa",),
     columns=columns.SERVICE_ACCOUNT,
 )
@@ -352,10 +363,14 @@ NODES: Final = Resource(
     "nodes",
     "node",
     False,
-    BuiltIn(NODE, decide=_decide_node, rules=_rules_node),
+    BuiltInType(NODE, decide=_decide_node, rules=_rules_node),
     short_names=("no",),
-    parts=STATUS,
-    proxied={"proxy": Proxied("NodeProxyOptions", ("create", "delete", "get", "patch", "update"), passes=True)},
+    subresources=STATUS,
+    proxied={
+        "proxy": ProxiedSubresource(
+            "NodeProxyOptions", ("create", "delete", "get", "patch", "update"), passes_path=True
+        )
+    },
     selectable={"spec.unschedulable": "spec.unschedulable"},
     columns=columns.NODE,
 )
@@ -366,9 +381,9 @@ EVENTS: Final = Resource(
     "events",
     "event",
     True,
-    BuiltIn(
-        kinds.EVENT,
-        name_check=naming.path_segment,
+    BuiltInType(
+        core_types.EVENT,
+        name_check=name_validation.path_segment,
         create_on_update=True,
         rules=_rules_event,
         qualified_finalizers=False,
@@ -384,8 +399,8 @@ LEASES: Final = Resource(
     "leases",
     "lease",
     True,
-    BuiltIn(
-        kinds.LEASE,
+    BuiltInType(
+        core_types.LEASE,
         unconditional_update=False,
         create_on_update=True,
         rules=_rules_lease,

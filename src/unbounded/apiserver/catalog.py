@@ -33,7 +33,7 @@ class Catalog:
         self._builtin = tuple(builtin)
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
         self._defined: dict[str, tuple[Resource, ...]] = {}
-        self._kept: dict[str, Resource] = {}  # by definition: the version in which objects are stored, served or not
+        self._stored: dict[str, Resource] = {}  # by definition: the version in which objects are stored, served or not
         for resource in self._builtin:
             self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
 
@@ -44,7 +44,7 @@ class Catalog:
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._served.get((group, version), {}).get(plural)
 
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+    def find_kind(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource whose objects have this apiVersion and kind."""
         group, _, version = api_version.rpartition("/")
         return next((r for r in self._served.get((group, version), {}).values() if r.kind == kind), None)
@@ -72,7 +72,7 @@ class Catalog:
 
     def stored(self) -> Iterator[Resource]:
         """Yield each resource once, in the version in which it is stored, including those without a served version."""
-        known = (*self, *self._kept.values())
+        known = (*self, *self._stored.values())
         by_name = sorted(
             known, key=lambda r: (r.name, r.view is not None, r.version != (r.storage_version or r.version))
         )
@@ -83,15 +83,15 @@ class Catalog:
         """Return the resource that has this name in the store."""
         return next((r for r in self.stored() if r.name == name), None)
 
-    def stored_of(self, definition: str) -> Resource | None:
+    def stored_by_definition(self, definition: str) -> Resource | None:
         """Return the resource of an accepted definition, in the version in which it is stored."""
-        return self._kept.get(definition)
+        return self._stored.get(definition)
 
     def define(self, definition: str, resources: Iterable[Resource], kept: Resource | None = None) -> None:
         """Serve the resources of a definition in place of its earlier ones; `kept` is the stored version."""
-        self._kept.pop(definition, None)
+        self._stored.pop(definition, None)
         if kept is not None:
-            self._kept[definition] = kept
+            self._stored[definition] = kept
         for old in self._defined.pop(definition, ()):
             version = self._served[old.group, old.version]
             version.pop(old.plural, None)

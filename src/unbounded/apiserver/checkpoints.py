@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from unbounded.apiserver import database
-from unbounded.apiserver.database import Connection
+from unbounded.apiserver.database import DatabaseConnection
 from unbounded.kube.logs import Log
 
 COMMIT_BYTES: Final = 4 * database.PAGE_BYTES  # added by a commit beside the bodies
@@ -27,7 +27,7 @@ log = Log(__name__)
 class Checkpoints:
     """The checkpoints of one database. Only the writer thread calls `add` and `finish`."""
 
-    def __init__(self, connect: Callable[[], Connection], log_bytes: int) -> None:
+    def __init__(self, connect: Callable[[], DatabaseConnection], log_bytes: int) -> None:
         """Connect the checkpoints to a database.
 
         Args:
@@ -36,10 +36,10 @@ class Checkpoints:
         self._connect = connect
         self._log_bytes = log_bytes
         self._added = 0
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._copied = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._copy_on, name="checkpoints", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
     def add(self, size: int) -> None:
@@ -47,9 +47,9 @@ class Checkpoints:
         self._added += size + COMMIT_BYTES
         if self._added >= self._log_bytes:
             self._added = 0
-            self._wanted.set()
+            self._requested.set()
 
-    def finish(self, writer: Connection) -> None:
+    def finish(self, writer: DatabaseConnection) -> None:
         """Copy the rest with the writer's connection, if most was copied since the last call."""
         if self._copied.is_set():
             self._copied.clear()
@@ -58,33 +58,33 @@ class Checkpoints:
     def close(self) -> None:
         """End the thread after its current copy."""
         self._stopping = True
-        self._wanted.set()
+        self._requested.set()
         self._thread.join()
 
-    def _copy_on(self) -> None:
-        self._wanted.wait()
+    def _run(self) -> None:
+        self._requested.wait()
         if self._stopping:
             return
         try:
             connection = self._connect()
         except sqlite3.Error as error:  # SQLite copies the log itself, later and within a commit
-            log.warning("the log of the database is copied within commits", why=database.said(error))
+            log.warning("the log of the database is copied within commits", why=database.describe_error(error))
             return
         try:
             while not self._stopping:
-                self._wanted.clear()
+                self._requested.clear()
                 if all(_copy(connection) for _ in range(PASSES)):
                     self._copied.set()
-                self._wanted.wait()
+                self._requested.wait()
         finally:
             connection.close()
 
 
-def _copy(connection: Connection) -> bool:
+def _copy(connection: DatabaseConnection) -> bool:
     """Copy as much as is possible without waiting for readers or writers; return whether that worked."""
     try:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     except sqlite3.Error as error:  # the next commit detects whether anything can be stored
-        log.warning("the log of the database cannot be copied", why=database.said(error))
+        log.warning("the log of the database cannot be copied", why=database.describe_error(error))
         return False
     return True

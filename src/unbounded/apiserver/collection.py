@@ -9,18 +9,18 @@ from typing import Final
 
 import msgspec
 
-from unbounded.apiserver.finding import Audience, Field, Index, Term
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.field_index import FieldIndex, FieldKey, FieldTerm, Watchers
+from unbounded.apiserver.records import StoredObject
 
 INDEXES: Final = 8  # of one resource; which fields can be selected may change
 
 
-class Change(msgspec.Struct, frozen=True):
+class ObjectChange(msgspec.Struct, frozen=True):
     """One step of history: `record` replaced `previous`. For a deletion, `record` is the last state of the object."""
 
     resource: str
-    record: Record
-    previous: Record | None
+    record: StoredObject
+    previous: StoredObject | None
     deleted: bool
 
     @property
@@ -28,7 +28,7 @@ class Change(msgspec.Struct, frozen=True):
         return self.record.revision
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[ObjectChange], None]
 
 
 class Collection:
@@ -37,39 +37,39 @@ class Collection:
     __slots__ = ("changes", "indexes", "keys", "listeners", "records")
 
     def __init__(self) -> None:
-        self.indexes: dict[Field, Index] = {}
-        self.records: dict[str, Record] = {}
+        self.indexes: dict[FieldKey, FieldIndex] = {}
+        self.records: dict[str, StoredObject] = {}
         self.keys: list[str] = []
-        self.changes: deque[Change] = deque()
-        self.listeners: Audience[Listener] = Audience()
+        self.changes: deque[ObjectChange] = deque()
+        self.listeners: Watchers[Listener] = Watchers()
 
-    def put(self, record: Record) -> Record | None:
+    def put(self, record: StoredObject) -> StoredObject | None:
         previous = self.records.get(record.key)
         if previous is None:
             insort(self.keys, record.key)
         self.records[record.key] = record
         for index in self.indexes.values():
-            index.moved(previous, record)
+            index.update(previous, record)
         return previous
 
-    def remove(self, key: str) -> Record | None:
+    def remove(self, key: str) -> StoredObject | None:
         previous = self.records.pop(key, None)
         if previous is not None:
             del self.keys[bisect_left(self.keys, key)]
             for index in self.indexes.values():
-                index.moved(previous, None)
+                index.update(previous, None)
         return previous
 
-    def having(self, term: Term) -> list[str]:
+    def keys_with(self, term: FieldTerm) -> list[str]:
         """Return the keys of the objects whose field has this value, in order. Each field is indexed on first use."""
         index = self.indexes.get(term.field)
         if index is None:
             if len(self.indexes) >= INDEXES:
                 del self.indexes[next(iter(self.indexes))]
-            index = self.indexes[term.field] = Index(term.field, self.records.values())
+            index = self.indexes[term.field] = FieldIndex(term.field, self.records.values())
         return index.keys(term.value)
 
-    def since(self, revision: int) -> list[Change]:
+    def since(self, revision: int) -> list[ObjectChange]:
         """Return the changes after `revision`, oldest first."""
         found = []
         for change in reversed(self.changes):
@@ -87,23 +87,23 @@ class Snapshot:
         having: finds the keys of a term; without it there is no index.
     """
 
-    __slots__ = ("_having", "keys", "records", "revision")
+    __slots__ = ("_keys_with", "keys", "records", "revision")
 
     def __init__(
         self,
-        records: Mapping[str, Record],
+        records: Mapping[str, StoredObject],
         keys: Sequence[str],
         revision: int,
-        having: Callable[[Term], Sequence[str]] | None = None,
+        having: Callable[[FieldTerm], Sequence[str]] | None = None,
     ) -> None:
         self.records = records
         self.keys = keys
         self.revision = revision
-        self._having = having
+        self._keys_with = having
 
-    def within(self, prefix: str, start: str = "", term: Term | None = None) -> Iterator[Record]:
+    def with_prefix(self, prefix: str, start: str = "", term: FieldTerm | None = None) -> Iterator[StoredObject]:
         """Yield records whose key begins with `prefix`, from key `start` on. With `term`, others may be left out."""
-        keys = self.keys if term is None or self._having is None else self._having(term)
+        keys = self.keys if term is None or self._keys_with is None else self._keys_with(term)
         first = bisect_left(keys, max(prefix, start))
         for index in range(first, len(keys)):
             key = keys[index]

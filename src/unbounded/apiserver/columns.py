@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from unbounded.apiserver.types import Column
+from unbounded.apiserver.types import TableColumn
 
 Object = Mapping[str, Any]
 _UNITS: Final = ((365 * 24 * 3600, "y"), (24 * 3600, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -107,74 +107,80 @@ def _event_count(obj: Object) -> Any:
     return series.get("count") or obj.get("count") or 1
 
 
-NAME: Final = Column(
+NAME: Final = TableColumn(
     "Name",
     format="name",
     description="Name of the object.",
     cell=lambda o: o["metadata"].get("name", ""),  # reviews have no name
 )
-AGE: Final = Column("Age", description="How long ago the object was created.", cell=_age)
+AGE: Final = TableColumn("Age", description="How long ago the object was created.", cell=_age)
 
 NAMESPACE: Final = (
     NAME,
-    Column("Status", description="Active or Terminating.", cell=lambda o: o.get("status", {}).get("phase", "")),
+    TableColumn("Status", description="Active or Terminating.", cell=lambda o: o.get("status", {}).get("phase", "")),
     AGE,
 )
 CONFIG_MAP: Final = (
     NAME,
-    Column("Data", description="How many keys.", cell=lambda o: len(o.get("data", ())) + len(o.get("binaryData", ()))),
+    TableColumn(
+        "Data", description="How many keys.", cell=lambda o: len(o.get("data", ())) + len(o.get("binaryData", ()))
+    ),
     AGE,
 )
 SECRET: Final = (
     NAME,
-    Column("Type", description="What the secret is for.", cell=lambda o: o.get("type", "")),
-    Column("Data", description="How many keys.", cell=lambda o: len(o.get("data", ()))),
+    TableColumn("Type", description="What the secret is for.", cell=lambda o: o.get("type", "")),
+    TableColumn("Data", description="How many keys.", cell=lambda o: len(o.get("data", ()))),
     AGE,
 )
 SERVICE_ACCOUNT: Final = (NAME, AGE)
 LEASE: Final = (
     NAME,
-    Column("Holder", description="Who holds the lease.", cell=lambda o: o["spec"].get("holderIdentity", "")),
+    TableColumn("Holder", description="Who holds the lease.", cell=lambda o: o["spec"].get("holderIdentity", "")),
     AGE,
 )
 NODE: Final = (
     NAME,
-    Column("Status", description="Whether the node is ready, and whether it is cordoned.", cell=_node_status),
-    Column("Roles", description="Roles by label.", cell=_node_roles),
+    TableColumn("Status", description="Whether the node is ready, and whether it is cordoned.", cell=_node_status),
+    TableColumn("Roles", description="Roles by label.", cell=_node_roles),
     AGE,
-    Column("Version", description="Version of kubelet.", cell=_node_info("kubeletVersion", "")),
-    Column("Internal-IP", priority=1, description="An internal address.", cell=_node_address("InternalIP")),
-    Column("External-IP", priority=1, description="An external address.", cell=_node_address("ExternalIP")),
-    Column("OS-Image", priority=1, description="The operating system.", cell=_node_info("osImage")),
-    Column("Kernel-Version", priority=1, description="The kernel.", cell=_node_info("kernelVersion")),
-    Column("Container-Runtime", priority=1, description="The runtime.", cell=_node_info("containerRuntimeVersion")),
+    TableColumn("Version", description="Version of kubelet.", cell=_node_info("kubeletVersion", "")),
+    TableColumn("Internal-IP", priority=1, description="An internal address.", cell=_node_address("InternalIP")),
+    TableColumn("External-IP", priority=1, description="An external address.", cell=_node_address("ExternalIP")),
+    TableColumn("OS-Image", priority=1, description="The operating system.", cell=_node_info("osImage")),
+    TableColumn("Kernel-Version", priority=1, description="The kernel.", cell=_node_info("kernelVersion")),
+    TableColumn(
+        "Container-Runtime", priority=1, description="The runtime.", cell=_node_info("containerRuntimeVersion")
+    ),
 )
 EVENT: Final = (
-    Column("Last Seen", description="How long ago it was seen last.", cell=_event_last_seen),
-    Column("Type", description="Normal or Warning.", cell=lambda o: o.get("type", "")),
-    Column("Reason", description="One word for why.", cell=lambda o: o.get("reason", "")),
-    Column("Object", description="What it happened to.", cell=_event_object),
-    Column(
+    TableColumn("Last Seen", description="How long ago it was seen last.", cell=_event_last_seen),
+    TableColumn("Type", description="Normal or Warning.", cell=lambda o: o.get("type", "")),
+    TableColumn("Reason", description="One word for why.", cell=lambda o: o.get("reason", "")),
+    TableColumn("Object", description="What it happened to.", cell=_event_object),
+    TableColumn(
         "Subobject",
         priority=1,
         description="Which part of the object.",
         cell=lambda o: o.get("involvedObject", {}).get("fieldPath", ""),
     ),
-    Column("Source", priority=1, description="Who reports.", cell=_event_source),
-    Column("Message", description="A sentence for people.", cell=lambda o: o.get("message", "").strip()),
-    Column("First Seen", priority=1, description="How long ago it was seen first.", cell=_event_first_seen),
-    Column("Count", priority=1, description="How often.", cell=_event_count),
-    Column("Name", priority=1, format="name", description="Name of the event.", cell=lambda o: o["metadata"]["name"]),
+    TableColumn("Source", priority=1, description="Who reports.", cell=_event_source),
+    TableColumn("Message", description="A sentence for people.", cell=lambda o: o.get("message", "").strip()),
+    TableColumn("First Seen", priority=1, description="How long ago it was seen first.", cell=_event_first_seen),
+    TableColumn("Count", priority=1, description="How often.", cell=_event_count),
+    TableColumn(
+        "Name", priority=1, format="name", description="Name of the event.", cell=lambda o: o["metadata"]["name"]
+    ),
 )
 DEFINITION: Final = (
     NAME,
-    Column(
+    TableColumn(
         "Created At",
         "date",
         description="When it was created.",
         cell=lambda o: o["metadata"].get("creationTimestamp"),
     ),
 )
-CUSTOM_AGE: Final = Column(
+CUSTOM_AGE: Final = TableColumn(
     "Age", "date", description="How long ago it was created.", path=".metadata.creationTimestamp"
 )

@@ -15,7 +15,7 @@ def merge_conditions(old: Iterable[Object], new: Iterable[Object], now: datetime
     for condition in new:
         before = merged.get(condition["type"])
         kept = before is not None and before["status"] == condition["status"]
-        moment = before["lastTransitionTime"] if before is not None and kept else metadata.timestamp(now)
+        moment = before["lastTransitionTime"] if before is not None and kept else metadata.format_time(now)
         merged[condition["type"]] = {
             "type": condition["type"],
             "status": condition["status"],

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from unbounded.apiserver import disk
-from unbounded.apiserver.disk import Damaged, DataUnusable
+from unbounded.apiserver import data_dir
+from unbounded.apiserver.data_dir import Damaged, DataUnusable
 from unbounded.kube.durable import move_durably
 
 FILE: Final = "state.db"
@@ -29,7 +29,9 @@ PAGE_BYTES: Final = 4096
 CHECKPOINT_PAGES: Final = 8000  # SQLite checkpoints by itself at this size, should `checkpoints` lag far behind
 CACHE_PAGES: Final = 500
 FEW_PAGES: Final = 16
-SPARE: Final = 16  # times the size of the write-ahead log: with less space free on the disk, the log is not extended
+FREE_FACTOR: Final = (
+    16  # times the size of the write-ahead log: with less space free on the disk, the log is not extended
+)
 INSERT_ROWS: Final = 128  # the most in one statement; a power of two
 
 _LOG: Final = """
@@ -63,7 +65,7 @@ _WORDS: Final[Mapping[int, str]] = {
 }
 
 
-class Rows(Protocol):
+class StatementResult(Protocol):
     """The result of a statement."""
 
     def fetchone(self) -> Any: ...
@@ -71,23 +73,23 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """The part of sqlite3.Connection in use, in autocommit mode. Its failures are sqlite3.Error."""
 
     @property
     def in_transaction(self) -> bool: ...
 
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> StatementResult: ...
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object: ...
 
     def close(self) -> None: ...
 
 
-Connect = Callable[[Path], Connection]
+Connect = Callable[[Path], DatabaseConnection]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """One write: the whole object after the write, or its last state when `deleted`."""
 
     revision: int
@@ -102,14 +104,14 @@ def connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe a database error for people, followed by SQLite's own message."""
     code = getattr(error, "sqlite_errorcode", None)
     words = _WORDS.get(code) or _WORDS.get(code & 0xFF) if isinstance(code, int) else None
     return f"{words} ({error})" if words else str(error)
 
 
-def open_database(path: Path, connector: Connect = connect) -> Connection:
+def open_database(path: Path, connector: Connect = connect) -> DatabaseConnection:
     """Open or create the file, migrate it to this format, and configure writing: WAL, synced at each commit.
 
     Raises:
@@ -120,7 +122,7 @@ def open_database(path: Path, connector: Connect = connect) -> Connection:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         database = connector(path)
     except (OSError, sqlite3.Error) as error:
-        raise DataUnusable(f"{path} cannot be opened: {said(error)}") from error
+        raise DataUnusable(f"{path} cannot be opened: {describe_error(error)}") from error
     try:
         _prepare(database, path)
     except sqlite3.Error as error:
@@ -132,7 +134,7 @@ def open_database(path: Path, connector: Connect = connect) -> Connection:
     return database
 
 
-def extend_log(database: Connection, path: Path, size: int) -> None:
+def extend_log(database: DatabaseConnection, path: Path, size: int) -> None:
     """Extend the write-ahead log to this many bytes, if the disk has ample space.
 
     Syncing a file that grows makes the file system wait for its journal, and so for the writes of other programs. That
@@ -141,7 +143,7 @@ def extend_log(database: Connection, path: Path, size: int) -> None:
     """
     try:
         free = os.statvfs(path.parent)
-        if free.f_bavail * free.f_frsize < SPARE * size:
+        if free.f_bavail * free.f_frsize < FREE_FACTOR * size:
             return
         database.execute(f"PRAGMA cache_size = {FEW_PAGES}")  # pages beyond the cache go to the log at once
         database.execute("BEGIN IMMEDIATE")
@@ -155,7 +157,7 @@ def extend_log(database: Connection, path: Path, size: int) -> None:
             database.execute(f"PRAGMA cache_size = {CACHE_PAGES}")
 
 
-def _prepare(database: Connection, path: Path) -> None:
+def _prepare(database: DatabaseConnection, path: Path) -> None:
     version = format_of(database, path)
     if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise DataUnusable(f"{path}: a write-ahead log cannot be kept there; choose another data directory")
@@ -165,7 +167,7 @@ def _prepare(database: Connection, path: Path) -> None:
         _migrate(database, path, version)
 
 
-def format_of(database: Connection, path: Path) -> int:
+def format_of(database: DatabaseConnection, path: Path) -> int:
     """Return the format of a file that is ours; 0 for an empty file. Raises DataUnusable for any other."""
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
     application = int(database.execute("PRAGMA application_id").fetchone()[0])
@@ -180,42 +182,42 @@ def format_of(database: Connection, path: Path) -> int:
     return version
 
 
-def entries(database: Connection, path: Path) -> Iterator[Entry]:
+def entries(database: DatabaseConnection, path: Path) -> Iterator[LogEntry]:
     """Yield all entries, oldest first. Raises DataUnusable if an entry differs from the one written."""
     try:
         for revision, resource, key, deleted, body, checksum in database.execute(
             "SELECT revision, resource, key, deleted, body, checksum FROM log ORDER BY revision"
         ):
-            entry = Entry(revision, resource, key, bool(deleted), body)
+            entry = LogEntry(revision, resource, key, bool(deleted), body)
             if _sum_of_entry(entry) != checksum:
                 raise Damaged(path, f"revision {revision} is not as it was written")
             yield entry
     except (sqlite3.Error, TypeError, ValueError) as error:  # damage can even change the type of a column
-        raise Damaged(path, said(error)) from error
+        raise Damaged(path, describe_error(error)) from error
 
 
-def compacted(database: Connection, path: Path) -> int:
+def compacted(database: DatabaseConnection, path: Path) -> int:
     """Return the revision after which history begins. Raises DataUnusable."""
     try:
         row = database.execute("SELECT value, checksum FROM facts WHERE name = ?", (COMPACTED,)).fetchone()
     except sqlite3.Error as error:
-        raise Damaged(path, said(error)) from error
+        raise Damaged(path, describe_error(error)) from error
     if row is None or _sum_of_fact(COMPACTED, row[0]) != row[1]:
         raise Damaged(path, "where history begins is not as it was written")
     return int(row[0])
 
 
-def check(database: Connection, path: Path) -> None:
+def check(database: DatabaseConnection, path: Path) -> None:
     """Check the structure of all pages, which reads the whole file. Raises DataUnusable."""
     try:
         found = [row[0] for row in database.execute("PRAGMA quick_check(1)")]
     except sqlite3.Error as error:
-        raise Damaged(path, said(error)) from error
+        raise Damaged(path, describe_error(error)) from error
     if found != ["ok"]:
         raise Damaged(path, " ".join(found[0].split()))
 
 
-def add(database: Connection, added: Sequence[Entry], table: str = "log") -> None:
+def add(database: DatabaseConnection, added: Sequence[LogEntry], table: str = "log") -> None:
     """Insert entries; the caller has begun a transaction.
 
     Few statements of many rows: after each statement this thread waits to get Python's lock back from other threads.
@@ -229,12 +231,12 @@ def add(database: Connection, added: Sequence[Entry], table: str = "log") -> Non
         at += rows
 
 
-def set_compacted(database: Connection, revision: int, table: str = "facts") -> None:
+def set_compacted(database: DatabaseConnection, revision: int, table: str = "facts") -> None:
     """Store the compacted revision; the caller has begun a transaction."""
     database.execute(_ADD_FACT.format(name=table), (COMPACTED, revision, _sum_of_fact(COMPACTED, revision)))
 
 
-def copy_to(database: Connection, target: Path) -> None:
+def copy_to(database: DatabaseConnection, target: Path) -> None:
     """Copy one consistent state of the file to a file of its own (0600), synced. An existing file is replaced.
 
     Raises sqlite3.Error, OSError.
@@ -244,18 +246,18 @@ def copy_to(database: Connection, target: Path) -> None:
     os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # VACUUM fills an empty file
     try:
         database.execute("VACUUM INTO ?", (str(beside),))
-        disk.sync_file(beside)
+        data_dir.sync_file(beside)
         move_durably(beside, target)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
 
 
-def _row(entry: Entry) -> tuple[int, str, str, bool, bytes, int]:
+def _row(entry: LogEntry) -> tuple[int, str, str, bool, bytes, int]:
     return (entry.revision, entry.resource, entry.key, entry.deleted, entry.body, _sum_of_entry(entry))
 
 
-def _sum_of_entry(entry: Entry) -> int:
+def _sum_of_entry(entry: LogEntry) -> int:
     """Return a checksum over all columns, so that rows cannot be exchanged."""
     head = f"{entry.revision}\0{entry.resource}\0{entry.key}\0{entry.deleted:d}\0"
     return zlib.crc32(entry.body, zlib.crc32(head.encode()))
@@ -265,7 +267,7 @@ def _sum_of_fact(name: str, value: int) -> int:
     return zlib.crc32(f"{name}\0{value}".encode())
 
 
-def _migrate(database: Connection, path: Path, version: int) -> None:
+def _migrate(database: DatabaseConnection, path: Path, version: int) -> None:
     """Migrate the file to this format in one transaction. A copy of the old file stays beside it."""
     if version:
         try:
@@ -285,7 +287,7 @@ def _migrate(database: Connection, path: Path, version: int) -> None:
         raise
 
 
-def _first_tables(database: Connection) -> None:
+def _first_tables(database: DatabaseConnection) -> None:
     """Create the tables of format 1."""
     database.execute(
         "CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL,"
@@ -295,12 +297,12 @@ def _first_tables(database: Connection) -> None:
     database.execute("INSERT INTO facts VALUES (?, 0)", (COMPACTED,))
 
 
-def _add_checksums(database: Connection) -> None:
+def _add_checksums(database: DatabaseConnection) -> None:
     """Migrate to format 2: each row has a checksum."""
     database.execute(_LOG.format(name="log_2"))
     database.execute(_FACTS.format(name="facts_2"))
     rows = database.execute("SELECT revision, resource, key, deleted, body FROM log ORDER BY revision")
-    older = (Entry(revision, resource, key, bool(deleted), body) for revision, resource, key, deleted, body in rows)
+    older = (LogEntry(revision, resource, key, bool(deleted), body) for revision, resource, key, deleted, body in rows)
     while some := list(islice(older, INSERT_ROWS)):
         add(database, some, "log_2")
     value = database.execute("SELECT value FROM facts WHERE name = ?", (COMPACTED,)).fetchone()[0]
@@ -310,10 +312,10 @@ def _add_checksums(database: Connection) -> None:
         database.execute(f"ALTER TABLE {name}_2 RENAME TO {name}")
 
 
-MIGRATIONS: Final[Mapping[int, Callable[[Connection], None]]] = {0: _first_tables, 1: _add_checksums}
+MIGRATIONS: Final[Mapping[int, Callable[[DatabaseConnection], None]]] = {0: _first_tables, 1: _add_checksums}
 
 
 def _not_opened(path: Path, error: sqlite3.Error) -> DataUnusable:
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return Damaged(path, said(error))
-    return DataUnusable(f"{path} cannot be opened: {said(error)}")
+        return Damaged(path, describe_error(error))
+    return DataUnusable(f"{path} cannot be opened: {describe_error(error)}")

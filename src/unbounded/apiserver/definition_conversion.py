@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from unbounded.apiserver import fields, naming
+from unbounded.apiserver import field_errors, name_validation
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
@@ -27,7 +27,7 @@ def rules(conversion: Mapping[str, Any], old: Object | None) -> list[FieldError]
     """
     strategy = conversion["strategy"]
     if strategy not in {NONE, WEBHOOK}:
-        return [fields.unsupported(f"{_PATH}.strategy", strategy, [NONE, WEBHOOK]), *_unused(conversion)]
+        return [field_errors.unsupported(f"{_PATH}.strategy", strategy, [NONE, WEBHOOK]), *_unused(conversion)]
     if strategy == NONE:
         return _unused(conversion)
     webhook = conversion.get("webhook") or {}
@@ -36,7 +36,7 @@ def rules(conversion: Mapping[str, Any], old: Object | None) -> list[FieldError]
     if errors:
         return errors
     why = "this server calls no conversion webhooks: use None, and write objects in the version that is stored"
-    return [fields.invalid(f"{_PATH}.strategy", strategy, why)]
+    return [field_errors.invalid(f"{_PATH}.strategy", strategy, why)]
 
 
 def default(conversion: Object) -> None:
@@ -51,19 +51,19 @@ def default(conversion: Object) -> None:
 def _unused(conversion: Mapping[str, Any]) -> list[FieldError]:
     webhook = conversion.get("webhook") or {}
     why = "should not be set when strategy is not set to Webhook"
-    errors = [] if webhook.get("clientConfig") is None else [fields.forbidden(_CONFIG, why)]
-    return [*errors, fields.forbidden(_REVIEWS, why)] if webhook.get("conversionReviewVersions") else errors
+    errors = [] if webhook.get("clientConfig") is None else [field_errors.forbidden(_CONFIG, why)]
+    return [*errors, field_errors.forbidden(_REVIEWS, why)] if webhook.get("conversionReviewVersions") else errors
 
 
 def _client_errors(config: Mapping[str, Any] | None) -> list[FieldError]:
     if config is None:
-        return [fields.required(_CONFIG, "required when strategy is set to Webhook")]
+        return [field_errors.required(_CONFIG, "required when strategy is set to Webhook")]
     url, service = config.get("url"), config.get("service")
     if url is not None and service is None:
         return _url_errors(url)
     if service is not None and url is None:
         return _service_errors(service)
-    return [fields.required(_CONFIG, "exactly one of url or service is required")]
+    return [field_errors.required(_CONFIG, "exactly one of url or service is required")]
 
 
 def _url_errors(url: str) -> list[FieldError]:
@@ -71,13 +71,13 @@ def _url_errors(url: str) -> list[FieldError]:
     try:
         parsed = urlsplit(url)
     except ValueError as error:
-        return [fields.required(where, f"url must be a valid URL: {error}{_URL_FORM}")]
+        return [field_errors.required(where, f"url must be a valid URL: {error}{_URL_FORM}")]
     errors = []
     if parsed.scheme != "https":
-        errors.append(fields.invalid(where, parsed.scheme, f"'https' is the only allowed URL scheme{_URL_FORM}"))
+        errors.append(field_errors.invalid(where, parsed.scheme, f"'https' is the only allowed URL scheme{_URL_FORM}"))
     host = parsed.netloc.rpartition("@")[2]
     if not host:
-        errors.append(fields.invalid(where, host, f"host must be specified{_URL_FORM}"))
+        errors.append(field_errors.invalid(where, host, f"host must be specified{_URL_FORM}"))
     return errors + _surplus_errors(parsed, where)
 
 
@@ -91,7 +91,7 @@ def _surplus_errors(parsed: SplitResult, where: str) -> list[FieldError]:
     )
     present = (bool(at), bool(parsed.fragment), bool(parsed.query))
     return [
-        fields.invalid(where, value, f"{what} not permitted in the URL")
+        field_errors.invalid(where, value, f"{what} not permitted in the URL")
         for (value, what), is_there in zip(surplus, present, strict=True)
         if is_there
     ]
@@ -100,11 +100,13 @@ def _surplus_errors(parsed: SplitResult, where: str) -> list[FieldError]:
 def _service_errors(service: Mapping[str, Any]) -> list[FieldError]:
     where = f"{_CONFIG}.service"
     # kube-apiserver takes name for namespace here and namespace for name; both are required in either order
-    errors = [fields.required(f"{where}.{key}") for key in ("name", "namespace") if not service.get(key)]
+    errors = [field_errors.required(f"{where}.{key}") for key in ("name", "namespace") if not service.get(key)]
     if service["port"] not in _PORTS:
         why = "port is not valid: must be between 1 and 65535, inclusive"
-        errors.append(fields.invalid(f"{where}.port", service["port"], why))
-    return errors + [fields.invalid(f"{where}.path", service["path"], why) for why in _path_faults(service.get("path"))]
+        errors.append(field_errors.invalid(f"{where}.port", service["port"], why))
+    return errors + [
+        field_errors.invalid(f"{where}.path", service["path"], why) for why in _path_faults(service.get("path"))
+    ]
 
 
 def _path_faults(path: str | None) -> list[str]:
@@ -114,23 +116,23 @@ def _path_faults(path: str | None) -> list[str]:
         return ["segment[0] may not be empty"]
     faults = [] if path.startswith("/") else ["must start with a '/'"]
     for index, step in enumerate(path[1:].removesuffix("/").split("/")):
-        found = naming.subdomain(step) if step else None
+        found = name_validation.subdomain(step) if step else None
         faults += [f"segment[{index}] may not be empty"] if found is None else [f"segment[{index}]: {f}" for f in found]
     return faults
 
 
 def _review_errors(versions: list[str], needs_known: bool) -> list[FieldError]:
     if not versions:
-        return [fields.required(_REVIEWS)]
+        return [field_errors.required(_REVIEWS)]
     errors = []
     for index, version in enumerate(versions):
         where = f"{_REVIEWS}[{index}]"
         if version in versions[:index]:
-            errors.append(fields.invalid(where, version, "duplicate version"))
+            errors.append(field_errors.invalid(where, version, "duplicate version"))
         else:
-            errors += [fields.invalid(where, version, why) for why in naming.label_1035(version)]
+            errors += [field_errors.invalid(where, version, why) for why in name_validation.label_1035(version)]
     if needs_known and not set(versions) & set(REVIEWS):
-        errors.append(fields.invalid(_REVIEWS, versions, f"must include at least one of {', '.join(REVIEWS)}"))
+        errors.append(field_errors.invalid(_REVIEWS, versions, f"must include at least one of {', '.join(REVIEWS)}"))
     return errors
 
 

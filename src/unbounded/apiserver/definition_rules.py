@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from unbounded.apiserver import definition_conversion, fields, naming
-from unbounded.apiserver.definition_parts import PARTS, has_status_part, rules_of_parts, shared_parts
+from unbounded.apiserver import definition_conversion, field_errors, name_validation
+from unbounded.apiserver.definition_version_rules import PARTS, has_status_part, part_errors, shared_parts
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
@@ -61,27 +61,29 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
     expected = f"{spec['names']['plural']}.{spec['group']}"
     if old is None and obj["metadata"].get("name") != expected:
         errors.append(
-            fields.invalid("metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
+            field_errors.invalid(
+                "metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group'
+            )
         )
     errors += _rules_group(spec)
     lacking = [i for i, v in enumerate(versions) if (v.get("schema") or {}).get("openAPIV3Schema") is None]
-    errors += [fields.required(f"spec.versions[{index}].schema.openAPIV3Schema") for index in lacking]
+    errors += [field_errors.required(f"spec.versions[{index}].schema.openAPIV3Schema") for index in lacking]
     shared = shared_parts(versions)
     for index, version in enumerate(versions):
         where = f"spec.versions[{index}]"
         errors += _rules_version(version, where)
-        errors += rules_of_parts(version, where, PARTS - shared, has_status=has_status_part(version))
+        errors += part_errors(version, where, PARTS - shared, has_status=has_status_part(version))
     errors += _rules_storage(versions)
     if versions:
         first = versions[0]["name"]
-        errors += [fields.invalid("spec.version", first, why) for why in naming.label_1035(first)]
+        errors += [field_errors.invalid("spec.version", first, why) for why in name_validation.label_1035(first)]
     errors += _rules_names(spec["names"])
     if versions:
-        errors += rules_of_parts(versions[0], "spec", shared, has_status=any(map(has_status_part, versions)))
+        errors += part_errors(versions[0], "spec", shared, has_status=any(map(has_status_part, versions)))
     strategy = spec["conversion"]["strategy"]
     if spec.get("preserveUnknownFields") and strategy != definition_conversion.NONE:
         why = "must be None if spec.preserveUnknownFields is true"
-        errors.append(fields.invalid("spec.conversion.strategy", strategy, why))
+        errors.append(field_errors.invalid("spec.conversion.strategy", strategy, why))
     errors += definition_conversion.rules(spec["conversion"], old)
     if old is not None:
         errors += _rules_changes(spec, old)
@@ -89,7 +91,7 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
     errors += _rules_approval(obj, old)
     if spec.get("preserveUnknownFields"):
         why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-        errors.append(fields.invalid("spec.preserveUnknownFields", True, why))
+        errors.append(field_errors.invalid("spec.preserveUnknownFields", True, why))
     return errors
 
 
@@ -104,10 +106,10 @@ def _rules_approval(obj: Object, old: Object | None) -> list[FieldError]:
     needed = f'protected groups must have approval annotation "{APPROVED}"'
     match _approval_state(given):
         case "missing":
-            return [fields.required(where, f"{needed}, {see}")]
+            return [field_errors.required(where, f"{needed}, {see}")]
         case "invalid":
             why = f'{needed} with either a URL or a reason starting with "unapproved", {see}'
-            return [fields.invalid(where, given, why)]
+            return [field_errors.invalid(where, given, why)]
     return []
 
 
@@ -146,20 +148,20 @@ def _rules_changes(spec: Mapping[str, Any], old: Mapping[str, Any]) -> list[Fiel
             ("spec.names.kind", spec["names"]["kind"], before["names"]["kind"]),
             *kept,
         ]
-    return [fields.immutable(where, new) for where, new, held in kept if new != held]
+    return [field_errors.immutable(where, new) for where, new, held in kept if new != held]
 
 
 def _rules_group(spec: Mapping[str, Any]) -> list[FieldError]:
     group = spec["group"]
-    errors = [] if group else [fields.required("spec.group")]
-    malformed = naming.subdomain(group)
-    errors += [fields.invalid("spec.group", group, why) for why in malformed]
+    errors = [] if group else [field_errors.required("spec.group")]
+    malformed = name_validation.subdomain(group)
+    errors += [field_errors.invalid("spec.group", group, why) for why in malformed]
     if group and not malformed and "." not in group:
-        errors.append(fields.invalid("spec.group", group, "should be a domain with at least one dot"))
+        errors.append(field_errors.invalid("spec.group", group, "should be a domain with at least one dot"))
     if not spec["scope"]:
-        errors.append(fields.required("spec.scope"))
+        errors.append(field_errors.required("spec.scope"))
     elif spec["scope"] not in {"Cluster", "Namespaced"}:
-        errors.append(fields.unsupported("spec.scope", spec["scope"], ["Cluster", "Namespaced"]))
+        errors.append(field_errors.unsupported("spec.scope", spec["scope"], ["Cluster", "Namespaced"]))
     return errors
 
 
@@ -181,18 +183,20 @@ def _rules_storage(versions: list[Mapping[str, Any]]) -> list[FieldError]:
     errors = []
     names = [v["name"] for v in versions]
     if len(set(names)) != len(names):
-        errors.append(fields.invalid("spec.versions", shown, "must contain unique version names"))
+        errors.append(field_errors.invalid("spec.versions", shown, "must contain unique version names"))
     if sum(v["storage"] for v in versions) != 1:
-        errors.append(fields.invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
+        errors.append(
+            field_errors.invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+        )
     return errors
 
 
 def _rules_stored(stored: list[str], versions: list[Mapping[str, Any]]) -> list[FieldError]:
     if not stored:
-        return [fields.invalid("status.storedVersions", None, "must have at least one stored version")]
+        return [field_errors.invalid("status.storedVersions", None, "must have at least one stored version")]
     names = {v["name"] for v in versions}
     errors = [
-        fields.invalid(
+        field_errors.invalid(
             f"status.storedVersions[{index}]",
             name,
             f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
@@ -204,17 +208,19 @@ def _rules_stored(stored: list[str], versions: list[Mapping[str, Any]]) -> list[
     ]
     storage = [v["name"] for v in versions if v["storage"]]
     if storage and storage[-1] not in stored:
-        errors.append(fields.invalid("status.storedVersions", stored, f"must have the storage version {storage[-1]}"))
+        errors.append(
+            field_errors.invalid("status.storedVersions", stored, f"must have the storage version {storage[-1]}")
+        )
     return errors
 
 
 def _rules_version(version: Mapping[str, Any], where: str) -> list[FieldError]:
     name = version["name"]
-    errors = [fields.invalid(f"{where}.name", name, why) for why in naming.label_1035(name)]
+    errors = [field_errors.invalid(f"{where}.name", name, why) for why in name_validation.label_1035(name)]
     warning = version.get("deprecationWarning")
     if warning is not None:
         complaints = _warning_complaints(warning) if version.get("deprecated") else [NOT_DEPRECATED]
-        errors += [fields.invalid(f"{where}.deprecationWarning", warning, why) for why in complaints]
+        errors += [field_errors.invalid(f"{where}.deprecationWarning", warning, why) for why in complaints]
     return errors
 
 
@@ -238,19 +244,28 @@ def _rules_names(names: Mapping[str, Any]) -> list[FieldError]:
     for key in ("plural", "singular", "kind", "listKind"):
         value = names.get(key, "")
         if not value:
-            errors.append(fields.required(f"spec.names.{key}"))
+            errors.append(field_errors.required(f"spec.names.{key}"))
         lowered = value.lower() if key.lower().endswith("kind") else value
         note = "may have mixed case, but should otherwise match: " if key.lower().endswith("kind") else ""
         if value:
-            errors += [fields.invalid(f"spec.names.{key}", value, note + why) for why in naming.label_1035(lowered)]
+            errors += [
+                field_errors.invalid(f"spec.names.{key}", value, note + why)
+                for why in name_validation.label_1035(lowered)
+            ]
     for index, short in enumerate(names.get("shortNames", ())):
-        errors += [fields.invalid(f"spec.names.shortNames[{index}]", short, why) for why in naming.label_1035(short)]
+        errors += [
+            field_errors.invalid(f"spec.names.shortNames[{index}]", short, why)
+            for why in name_validation.label_1035(short)
+        ]
     for index, category in enumerate(names.get("categories", ())):
         errors += [
-            fields.invalid(f"spec.names.categories[{index}]", category, why) for why in naming.label_1035(category)
+            field_errors.invalid(f"spec.names.categories[{index}]", category, why)
+            for why in name_validation.label_1035(category)
         ]
     if names.get("kind") and names.get("kind") == names.get("listKind"):
-        errors.append(fields.invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
+        errors.append(
+            field_errors.invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same")
+        )
     return errors
 
 

@@ -10,19 +10,19 @@ from typing import Any, Final
 
 from unbounded.apiserver import (
     columns,
-    definition_kinds,
-    definition_parts,
     definition_rules,
+    definition_types,
+    definition_version_rules,
     jsonpath,
     metadata,
-    naming,
+    name_validation,
 )
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.managed.kinds import of_schema
 from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError, Schema
-from unbounded.apiserver.shapes import Struct
-from unbounded.apiserver.types import ALL_VERBS, STATUS, Column, Object, Part, Resource, keep_all_but_status
+from unbounded.apiserver.type_desc import StructType
+from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Resource, Subresource, TableColumn, keep_all_but_status
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 UNCHECKED: Final = (
@@ -47,13 +47,13 @@ class CustomType:
     kind: str
     schema: Schema
     status: bool
-    merging: Fields
+    merge_fields: Fields
     generation: bool = True
-    name_check: naming.Check = naming.subdomain
+    name_check: name_validation.Check = name_validation.subdomain
     unconditional_update: bool = False
     create_on_update: bool = False
-    tracked: bool = True
-    shape: Struct | None = None
+    tracks_owners: bool = True
+    shape: StructType | None = None
 
     def empty(self) -> Object:
         return {}
@@ -91,10 +91,10 @@ def _keep_all_but_status(obj: Object, old: Object, now: datetime) -> None:
     keep_all_but_status(obj, old, now)
 
 
-_STATUS: Final[Mapping[str, Part]] = {"status": Part(_keep_all_but_status)}
+_STATUS: Final[Mapping[str, Subresource]] = {"status": Subresource(_keep_all_but_status)}
 
 
-def unchecked(errors: list[FieldError]) -> list[FieldError]:
+def unchecked_notice(errors: list[FieldError]) -> list[FieldError]:
     """Return the notice that rules were not checked because of errors outside of the schema."""
     if any(e.reason in _BLOCKING for e in errors):
         return [FieldError("FieldValueInvalid", "<nil>", f"Invalid value: null: {UNCHECKED}")]
@@ -108,8 +108,8 @@ DEFINITIONS: Final = Resource(
     "customresourcedefinitions",
     "customresourcedefinition",
     False,
-    BuiltIn(
-        definition_kinds.CUSTOM_RESOURCE_DEFINITION,
+    BuiltInType(
+        definition_types.CUSTOM_RESOURCE_DEFINITION,
         generation=True,
         unconditional_update=False,
         defaults=definition_rules.default,
@@ -120,23 +120,23 @@ DEFINITIONS: Final = Resource(
     ),
     short_names=("crd", "crds"),
     categories=("api-extensions",),
-    parts=STATUS,
+    subresources=STATUS,
     columns=columns.DEFINITION,
 )
 
 
-def defined(definition: Mapping[str, Any]) -> list[Resource]:
+def served_resources(definition: Mapping[str, Any]) -> list[Resource]:
     """Return the resources of an accepted definition, one for each served version, the preferred version first."""
     served = [v for v in definition["spec"]["versions"] if v["served"]]
     return [_resource(definition, version) for version in sorted(served, key=lambda v: version_order(v["name"]))]
 
 
-def kept(definition: Mapping[str, Any]) -> Resource:
+def stored_resource(definition: Mapping[str, Any]) -> Resource:
     """Return the resource in the version in which objects are stored from now on, served or not."""
     return _resource(definition, _stored(definition))
 
 
-def types(definition: Mapping[str, Any]) -> dict[str, CustomType]:
+def types_by_version(definition: Mapping[str, Any]) -> dict[str, CustomType]:
     """Return the types of all versions by apiVersion: objects may be stored in any of them."""
     spec = definition["spec"]
     return {f"{spec['group']}/{v['name']}": _type(spec["names"]["kind"], v) for v in spec["versions"]}
@@ -149,7 +149,7 @@ def _stored(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _type(kind: str, version: Mapping[str, Any]) -> CustomType:
     written = version["schema"]["openAPIV3Schema"]
-    schema = definition_parts.draft(written, "spec.validation.openAPIV3Schema").schema
+    schema = definition_version_rules.draft(written, "spec.validation.openAPIV3Schema").schema
     return CustomType(kind, schema, (version.get("subresources") or {}).get("status") is not None, of_schema(written))
 
 
@@ -170,7 +170,7 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Reso
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         verbs=ALL_VERBS,
-        parts=_STATUS if this.status else {},
+        subresources=_STATUS if this.status else {},
         storage_version=stored["name"],
         stored_type=None if stored is version else _type(names["kind"], stored),
         selectable={f["jsonPath"].lstrip("."): f["jsonPath"].lstrip(".") for f in version.get("selectableFields", ())},
@@ -182,13 +182,13 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Reso
     )
 
 
-def _columns(version: Mapping[str, Any]) -> list[Column]:
+def _columns(version: Mapping[str, Any]) -> list[TableColumn]:
     """Return the printer columns, or kube-apiserver's default ones if a path among them cannot be parsed."""
     given = version.get("additionalPrinterColumns")
     if not given or not all(_is_readable(column["jsonPath"]) for column in given):
         return [columns.CUSTOM_AGE]
     return [
-        Column(
+        TableColumn(
             c["name"],
             c["type"],
             c.get("format", ""),

@@ -15,20 +15,20 @@ from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS
 from unbounded.apiserver.managed.owners import joined
 from unbounded.apiserver.options import DeleteOptions, ListOptions
-from unbounded.apiserver.reads import Page, Reads
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.reads import ListPage, Reads
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
-from unbounded.apiserver.versions import present, stored_object
-from unbounded.apiserver.writes import Target, is_gone, stored
+from unbounded.apiserver.versions import decode_stored, served_body
+from unbounded.apiserver.writes import WriteTarget, is_deletion_complete, wait_stored
 
 KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
-AT_ONCE: Final = 200  # deletions of a collection that share one commit
+BATCH_SIZE: Final = 200  # deletions of a collection that share one commit
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeleteResult:
     """The answer of a deletion: the object while finalizers remain, else (most often) None for a Status of success."""
 
     body: bytes | None
@@ -43,10 +43,10 @@ class Deletes:
         self._reads = reads
         self._now = now
 
-    async def delete(self, target: Target, options: DeleteOptions) -> Deleted:
+    async def delete(self, target: WriteTarget, options: DeleteOptions) -> DeleteResult:
         """Delete an object or mark it for deletion. Raises StatusError."""
         resource = target.resource
-        current = await self._store.turn(resource.name, target.key)
+        current = await self._store.wait_current(resource.name, target.key)
         if current is None:
             raise status.not_found(resource.group, resource.plural, target.name)
         if resource is NAMESPACES and target.name in KEPT_NAMESPACES:
@@ -55,45 +55,47 @@ class Deletes:
         check_preconditions(target, obj["metadata"], options)
         uid = obj["metadata"]["uid"]
         if options.admit is not None:
-            options.admit(stored_object(resource, current))
+            options.admit(decode_stored(resource, current))
         self._mark(resource, obj, options)
-        if is_gone(obj):
+        if is_deletion_complete(obj):
             body = await self._remove(resource, current, obj, dry_run=options.dry_run)
-            return Deleted(present(resource, body) if resource.shows_deleted else None, uid)
-        if options.dry_run or metadata.same(obj, current.decode()):
-            return Deleted(present(resource, joined(metadata.encode(obj, current.revision), current.owners)), uid)
-        return Deleted(present(resource, (await self._write(resource, current, obj)).body), uid)
+            return DeleteResult(served_body(resource, body) if resource.shows_deleted else None, uid)
+        if options.dry_run or metadata.equal(obj, current.decode()):
+            return DeleteResult(
+                served_body(resource, joined(metadata.encode(obj, current.revision), current.owners)), uid
+            )
+        return DeleteResult(served_body(resource, (await self._write(resource, current, obj)).body), uid)
 
-    async def _write(self, resource: Resource, current: Record, obj: Object) -> Record:
+    async def _write(self, resource: Resource, current: StoredObject, obj: Object) -> StoredObject:
         bare = partial(metadata.encode, obj)
-        return await stored(self._store.write(resource.name, current.key, bare, current.owners))
+        return await wait_stored(self._store.write(resource.name, current.key, bare, current.owners))
 
-    async def _remove(self, resource: Resource, current: Record, obj: Object, *, dry_run: bool) -> bytes:
+    async def _remove(self, resource: Resource, current: StoredObject, obj: Object, *, dry_run: bool) -> bytes:
         """Remove an object and return its last body.
 
         An object with a grace period is first shown with a grace period of 0.
         """
-        unseen = resource.grace is not None and not metadata.same(obj, current.decode())
+        unseen = resource.grace is not None and not metadata.equal(obj, current.decode())
         if dry_run:
             return joined(metadata.encode(obj, current.revision), current.owners) if unseen else current.body
         if unseen:
             current = await self._write(resource, current, obj)
-            if await self._store.turn(resource.name, current.key) is not current:
+            if await self._store.wait_current(resource.name, current.key) is not current:
                 return current.body  # another writer has removed it
-        return (await stored(self._store.remove(resource.name, current))).body
+        return (await wait_stored(self._store.remove(resource.name, current))).body
 
     async def delete_collection(
         self, resource: Resource, namespace: str, selection: ListOptions, options: DeleteOptions
-    ) -> Page:
+    ) -> ListPage:
         """Delete the matching objects and return them as they were before. Raises StatusError."""
         page = await self._reads.list(resource, namespace, selection)
-        for start in range(0, len(page.records), AT_ONCE):
-            chunk = page.records[start : start + AT_ONCE]
-            targets = [Target(resource, record.namespace, record.name) for record in chunk]
+        for start in range(0, len(page.records), BATCH_SIZE):
+            chunk = page.records[start : start + BATCH_SIZE]
+            targets = [WriteTarget(resource, record.namespace, record.name) for record in chunk]
             await asyncio.gather(*(self._delete_if_there(target, options) for target in targets))
         return page
 
-    async def _delete_if_there(self, target: Target, options: DeleteOptions) -> None:
+    async def _delete_if_there(self, target: WriteTarget, options: DeleteOptions) -> None:
         try:
             await self.delete(target, options)
         except StatusError as error:
@@ -112,10 +114,10 @@ class Deletes:
         if finalizers:
             meta["finalizers"] = finalizers
         if "deletionTimestamp" in meta:
-            metadata.shorten(meta, options.grace_s, self._now())
+            metadata.shorten_grace(meta, options.grace_s, self._now())
             return
         seconds = 0 if resource.grace is None else resource.grace(obj, options.grace_s)
-        meta["deletionTimestamp"] = metadata.timestamp(self._now() + timedelta(seconds=seconds))
+        meta["deletionTimestamp"] = metadata.format_time(self._now() + timedelta(seconds=seconds))
         if resource is NAMESPACES:
             obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
         elif resource is DEFINITIONS:
@@ -137,7 +139,7 @@ def mark_terminating(definition: Object, now: datetime) -> None:
     status["conditions"] = merge_conditions(status.get("conditions") or (), [condition], now)
 
 
-def check_preconditions(target: Target, meta: dict[str, Any], options: DeleteOptions) -> None:
+def check_preconditions(target: WriteTarget, meta: dict[str, Any], options: DeleteOptions) -> None:
     """Raise StatusError (409) if the object does not meet the preconditions of the deletion."""
     resource = target.resource
     if options.uid and options.uid != meta["uid"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unbounded.apiserver import fields, naming
+from unbounded.apiserver import field_errors, name_validation
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
@@ -26,7 +26,9 @@ def rules_of_event(event: Object, controller_field: str) -> list[FieldError]:
     where = event["metadata"].get("namespace", "")
     timed = bool(event.get("eventTime"))
     agrees = bool(about) or where in {DEFAULT, SYSTEM} if timed else where == (about or DEFAULT)
-    errors = [] if agrees else [fields.invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    errors = (
+        [] if agrees else [field_errors.invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    )
     return [*errors, *_reported(event, controller_field)] if timed else errors
 
 
@@ -34,30 +36,32 @@ def _reported(event: Object, controller_field: str) -> Iterator[FieldError]:
     """Yield the fields that an Event with an eventTime lacks."""
     controller, instance = event["reportingComponent"], event["reportingInstance"]
     if not controller:
-        yield fields.required(controller_field)
-    yield from (fields.invalid(controller_field, controller, why) for why in naming.qualified_name(controller))
+        yield field_errors.required(controller_field)
+    yield from (
+        field_errors.invalid(controller_field, controller, why) for why in name_validation.qualified_name(controller)
+    )
     if not instance:
-        yield fields.required("reportingInstance")
+        yield field_errors.required("reportingInstance")
     if len(instance.encode()) > INSTANCE:
-        yield fields.invalid("reportingInstance", "", f"can have at most {INSTANCE} characters")
+        yield field_errors.invalid("reportingInstance", "", f"can have at most {INSTANCE} characters")
     for name, limit in LIMITS.items():
         value = event.get(name, "")
         if not value and name != "message":
-            yield fields.required(name)
+            yield field_errors.required(name)
         if len(value.encode()) > limit:
-            yield fields.invalid(name, "", f"can have at most {limit} characters")
+            yield field_errors.invalid(name, "", f"can have at most {limit} characters")
 
 
 def rules_of_new_event(event: Object) -> Iterator[FieldError]:
     """Yield the further errors of a new Event of events.k8s.io. The Event is in the form of the core group."""
     yield from _series(event)
     if not event.get("eventTime"):
-        yield fields.required("eventTime")
+        yield field_errors.required("eventTime")
     if event.get("type", "") not in TYPES:
-        yield fields.invalid("type", "", f"has invalid value: {event.get('type', '')}")
+        yield field_errors.invalid("type", "", f"has invalid value: {event.get('type', '')}")
     for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
         if event.get(name):
-            yield fields.invalid(name, "", "needs to be unset")
+            yield field_errors.invalid(name, "", "needs to be unset")
 
 
 def rules_of_changed_event(event: Object, old: Object) -> Iterator[FieldError]:
@@ -69,10 +73,10 @@ def rules_of_changed_event(event: Object, old: Object) -> Iterator[FieldError]:
         *("eventTime", "action", "related"),
     ):
         if event.get(name) != old.get(name):
-            yield fields.immutable(name, event.get(name))
+            yield field_errors.immutable(name, event.get(name))
     for name, shown in (("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance")):
         if event.get(name) != old.get(name):
-            yield fields.immutable(shown, event.get(name))
+            yield field_errors.immutable(shown, event.get(name))
 
 
 def _series(event: Object) -> Iterator[FieldError]:
@@ -80,6 +84,6 @@ def _series(event: Object) -> Iterator[FieldError]:
     if series is None:
         return
     if series.get("count", 0) < 2:
-        yield fields.invalid("series.count", "", "should be at least 2")
+        yield field_errors.invalid("series.count", "", "should be at least 2")
     if not series.get("lastObservedTime"):
-        yield fields.required("series.lastObservedTime")
+        yield field_errors.required("series.lastObservedTime")

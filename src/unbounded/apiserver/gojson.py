@@ -40,7 +40,7 @@ def decode(data: bytes) -> Any:
     except RecursionError:
         raise Malformed("exceeded max depth") from None
     except (msgspec.DecodeError, ValueError) as error:
-        why = explain(data.decode(errors="replace")) if len(data) <= EXPLAINED_BYTES else ""
+        why = syntax_error(data.decode(errors="replace")) if len(data) <= EXPLAINED_BYTES else ""
         raise Malformed(why or str(error)) from error
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise Malformed("exceeded max depth")
@@ -71,7 +71,7 @@ def decode_yaml(data: bytes) -> tuple[Any, list[str]]:
         except Malformed:
             pass
         else:
-            if not duplicates(data, value):
+            if not duplicate_keys(data, value):
                 return value, []
     try:
         return yamldoc.decode(data)
@@ -79,7 +79,7 @@ def decode_yaml(data: bytes) -> tuple[Any, list[str]]:
         raise Malformed(f"error converting YAML to JSON: yaml: {error}") from error
 
 
-def duplicates(data: bytes, decoded: Any) -> list[str]:
+def duplicate_keys(data: bytes, decoded: Any) -> list[str]:
     """Return the paths of duplicate object keys in a JSON document that `decode` accepted."""
     if len(msgspec.json.encode(decoded)) == len(data):
         return []  # compact JSON, and nothing was lost
@@ -111,7 +111,7 @@ def _locate(value: Any, path: str, found: dict[int, tuple[Any, list[str]]], path
             _locate(item, f"{path}[{index}]", found, paths)
 
 
-def explain(text: str) -> str:
+def syntax_error(text: str) -> str:
     """Return the message of Go's decoder about this text; '' if this scanner finds no error."""
     try:
         end = _skip(text, _value(text, 0, 0))

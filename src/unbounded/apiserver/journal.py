@@ -18,18 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from unbounded.apiserver import database, disk
+from unbounded.apiserver import data_dir, database
 from unbounded.apiserver.checkpoints import Checkpoints
-from unbounded.apiserver.database import Connect, Entry
-from unbounded.apiserver.grouping import Grouping
+from unbounded.apiserver.commit_grouping import CommitGrouping
+from unbounded.apiserver.database import Connect, LogEntry
+from unbounded.apiserver.histogram import Histogram
 from unbounded.apiserver.restore import finish as finish_restore
-from unbounded.apiserver.tally import Tally
 from unbounded.kube.logs import Log
 
 BATCH_ENTRIES: Final = 2000
 BATCH_BYTES: Final = 16 * 2**20
 LOG_BYTES: Final = 12 * 2**20  # approximate size of the write-ahead log at which it is copied into the database
-TRY_AGAIN_S: Final = 1.0  # between attempts while nothing can be stored
+RETRY_S: Final = 1.0  # between attempts while nothing can be stored
 
 log = Log(__name__)
 
@@ -43,10 +43,10 @@ class Compaction:
 
 
 @dataclass(slots=True)
-class Commits:
+class CommitStats:
     """Statistics of the writer thread."""
 
-    took: Tally = field(default_factory=Tally)
+    durations: Histogram = field(default_factory=Histogram)
     entries: int = 0
     failures: int = 0
 
@@ -55,7 +55,7 @@ class Commits:
 class _Batch:
     """Writes that share a commit."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LogEntry] = field(default_factory=list)
     size: int = 0  # bytes of their bodies
     is_last: bool = False
 
@@ -65,7 +65,7 @@ class _Batch:
         return self.is_last or len(self.entries) >= BATCH_ENTRIES or self.size >= BATCH_BYTES
 
 
-Committed = Callable[[Sequence[Entry], BaseException | None], None]
+Committed = Callable[[Sequence[LogEntry], BaseException | None], None]
 
 
 class Journal:
@@ -79,8 +79,8 @@ class Journal:
             DataUnusable: written by a newer version, damaged, or not writable.
         """
         self.path = directory / database.FILE
-        self.trouble: str | None = None  # the reason why nothing can be stored at present
-        self._lock = disk.take(directory)
+        self.storage_error: str | None = None  # the reason why nothing can be stored at present
+        self._lock = data_dir.lock_directory(directory)
         try:
             finish_restore(directory)
             self._database = database.open_database(self.path, connector)
@@ -90,17 +90,17 @@ class Journal:
         self._checkpoints: Checkpoints | None = None
         self._connector = connector
         self._log_bytes = log_bytes
-        self._grouping = Grouping()
-        self._queue: queue.SimpleQueue[Sequence[Entry] | Compaction | None] = queue.SimpleQueue()
-        self._owed: list[Compaction] = []
+        self._grouping = CommitGrouping()
+        self._queue: queue.SimpleQueue[Sequence[LogEntry] | Compaction | None] = queue.SimpleQueue()
+        self._compactions: list[Compaction] = []
         self._thread: threading.Thread | None = None
-        self.commits = Commits()
+        self.commits = CommitStats()
 
     def compacted(self) -> int:
         """Return the revision after which history begins. Raises DataUnusable."""
         return database.compacted(self._database, self.path)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LogEntry]:
         """Yield all entries, oldest first. Only before `start`. Raises DataUnusable if something is damaged."""
         database.check(self._database, self.path)
         return database.entries(self._database, self.path)
@@ -109,7 +109,7 @@ class Journal:
         """Start the writer thread; `committed` is called in the running event loop, in the order of `append`."""
         loop = asyncio.get_running_loop()
 
-        def report(entries: Sequence[Entry], error: BaseException | None) -> None:
+        def report(entries: Sequence[LogEntry], error: BaseException | None) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(committed, entries, error)
 
@@ -117,7 +117,7 @@ class Journal:
         self._thread = threading.Thread(target=self._write, args=(report,), name="journal", daemon=True)
         self._thread.start()
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[LogEntry]) -> None:
         """Queue writes, which share a transaction; the result is passed to `committed`."""
         self._queue.put(entries)
 
@@ -140,14 +140,14 @@ class Journal:
         database.extend_log(self._database, self.path, self._log_bytes * 5 // 4)
         is_last = False
         while not is_last:
-            batch = self._gather()
+            batch = self._collect_batch()
             is_last = batch.is_last
             if batch.entries:
                 self._write_batch(batch, report)
-            elif self.trouble is not None and not self._owed:
-                self._store(self._write_anything)
-            while self._owed and self._store(partial(self._forget, self._owed[0])) is None:
-                self._copy_log(database.PAGE_BYTES * len(self._owed.pop(0).dropped))
+            elif self.storage_error is not None and not self._compactions:
+                self._store(self._probe_write)
+            while self._compactions and self._store(partial(self._delete_compacted, self._compactions[0])) is None:
+                self._copy_log(database.PAGE_BYTES * len(self._compactions.pop(0).dropped))
 
     def _write_batch(self, batch: _Batch, report: Committed) -> None:
         began = time.perf_counter()
@@ -163,13 +163,13 @@ class Journal:
             self._checkpoints.add(added)
             self._checkpoints.finish(self._database)
 
-    def _gather(self) -> _Batch:
+    def _collect_batch(self) -> _Batch:
         """Return the queued writes, up to one batch. Waits for the first write and for those about to follow."""
         batch = _Batch()
         self._take_all(batch)
         self._grouping.begin(len(batch.entries))
         if not batch.entries and not batch.is_last:
-            self._take(batch, TRY_AGAIN_S if self.trouble is not None else None)
+            self._take(batch, RETRY_S if self.storage_error is not None else None)
             self._take_all(batch)
         began = time.perf_counter()
         while batch.entries and not batch.is_complete:
@@ -192,7 +192,7 @@ class Journal:
         if item is None:
             batch.is_last = True
         elif isinstance(item, Compaction):
-            self._owed.append(item)
+            self._compactions.append(item)
         else:
             batch.entries += item
             batch.size += sum([len(entry.body) for entry in item])
@@ -201,12 +201,12 @@ class Journal:
     def _store(self, work: Callable[[], None]) -> BaseException | None:
         """Commit `work`, and note whether anything can be stored at all. Returns the error if `work` is not durable."""
         error = self._commit(work)
-        trouble = None if error is None else database.said(error)
-        if error is not None and self.trouble is None:
+        trouble = None if error is None else database.describe_error(error)
+        if error is not None and self.storage_error is None:
             log.error("nothing can be stored; it is tried again and again", path=str(self.path), why=trouble)
-        elif error is None and self.trouble is not None:
+        elif error is None and self.storage_error is not None:
             log.warning("writes are stored again", path=str(self.path))
-        self.trouble = trouble
+        self.storage_error = trouble
         return error
 
     def _commit(self, work: Callable[[], None]) -> BaseException | None:
@@ -229,13 +229,13 @@ class Journal:
                     error.add_note(f"and the rollback failed: {second}")
             self.commits.failures += 1
             return error
-        self.commits.took.add(time.perf_counter() - began)
+        self.commits.durations.observe(time.perf_counter() - began)
         return None
 
-    def _write_anything(self) -> None:
+    def _probe_write(self) -> None:
         """Rewrite a row that exists already, as a trial."""
         database.set_compacted(self._database, self.compacted())
 
-    def _forget(self, compaction: Compaction) -> None:
+    def _delete_compacted(self, compaction: Compaction) -> None:
         database.set_compacted(self._database, compaction.revision)
         self._database.executemany("DELETE FROM log WHERE revision = ?", ((r,) for r in compaction.dropped))

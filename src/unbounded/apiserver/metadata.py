@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver import fields, naming, shapes
-from unbounded.apiserver.kinds import OBJECT_META
+from unbounded.apiserver import field_errors, name_validation, type_desc
+from unbounded.apiserver.core_types import OBJECT_META
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.status import bad_request
 
@@ -34,7 +34,7 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes: no vowels, 
 Object = dict[str, Any]
 
 
-def timestamp(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """Format a time as metav1.Time: RFC 3339 in UTC with seconds."""
     return _timestamp(int(moment.timestamp()))
 
@@ -44,7 +44,7 @@ def _timestamp(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """Parse an RFC 3339 time; None for one that Python cannot represent, such as the year 0."""
     try:
         found = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
@@ -68,7 +68,7 @@ def encode(obj: Object, revision: int) -> bytes:
     return _encode({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": None} | obj | {"metadata": meta})
 
 
-def same(new: Object, old: Object) -> bool:
+def equal(new: Object, old: Object) -> bool:
     """Return whether two objects are equal except for the resourceVersion; 1, 1.0 and true differ."""
     left, right = without_revision(new), without_revision(old)
     return left == right and msgspec.json.encode(left, order="sorted") == msgspec.json.encode(right, order="sorted")
@@ -88,18 +88,18 @@ def decode(obj: Object, unknown: list[str]) -> None:
     if given is None:
         given = {}
     if not isinstance(given, dict):
-        name = shapes.go_type(OBJECT_META)
+        name = type_desc.go_type(OBJECT_META)
         what = "string" if isinstance(given, str) else "array" if isinstance(given, list) else "number"
-        raise shapes.WrongType(f"json: cannot unmarshal {what} into Go value of type {name}")
-    obj["metadata"] = shapes.decode(OBJECT_META, given, unknown, at="metadata")
+        raise type_desc.WrongType(f"json: cannot unmarshal {what} into Go value of type {name}")
+    obj["metadata"] = type_desc.decode(OBJECT_META, given, unknown, at="metadata")
 
 
-def begin(meta: Object, now: datetime, *, generation: bool) -> None:
+def initialize(meta: Object, now: datetime, *, generation: bool) -> None:
     """Set the server's fields of a new object, in place."""
     for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
         meta.pop(key, None)
     meta["uid"] = new_uid()
-    meta["creationTimestamp"] = timestamp(now)
+    meta["creationTimestamp"] = format_time(now)
     if generation:
         meta["generation"] = 1
 
@@ -128,7 +128,7 @@ def carry_over(meta: Object, old: Object) -> None:
             meta[key] = old[key]
 
 
-def shorten(meta: Object, seconds: int | None, now: datetime) -> None:
+def shorten_grace(meta: Object, seconds: int | None, now: datetime) -> None:
     """Shorten the grace period of an object that is being deleted, in place; never extend it or end it in the past."""
     left = meta.get("deletionGracePeriodSeconds")
     if left is None or seconds is None or (seconds := 1 if seconds < 0 else seconds) >= left:
@@ -136,36 +136,40 @@ def shorten(meta: Object, seconds: int | None, now: datetime) -> None:
     end = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=left - seconds)
     if end < now:
         end, seconds = now, min(seconds, 1)
-    meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = timestamp(end), seconds
+    meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = format_time(end), seconds
 
 
-def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldError]:
+def validate(meta: Mapping[str, Any], name_check: name_validation.Check) -> list[FieldError]:
     """Return the errors of any object's metadata; names are checked by `name_check`."""
     errors: list[FieldError] = []
     name, prefix = meta.get("name", ""), meta.get("generateName", "")
     if prefix:
         wrong = name_check(f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
-        errors += [fields.invalid("metadata.generateName", prefix, why) for why in wrong]
+        errors += [field_errors.invalid("metadata.generateName", prefix, why) for why in wrong]
     if not name:
-        errors.append(fields.required("metadata.name", "name or generateName is required"))
+        errors.append(field_errors.required("metadata.name", "name or generateName is required"))
     elif wrong := name_check(name):
-        errors += [fields.invalid("metadata.name", name, why) for why in wrong]
+        errors += [field_errors.invalid("metadata.name", name, why) for why in wrong]
     errors += _common(meta)
     return errors + _finalizers(meta["finalizers"]) if meta.get("finalizers") else errors
 
 
 def _finalizers(finalizers: Sequence[str]) -> list[FieldError]:
     where = "metadata.finalizers"
-    errors = [fields.invalid(where, name, why) for name in finalizers for why in naming.qualified_name(name)]
+    errors = [
+        field_errors.invalid(where, name, why) for name in finalizers for why in name_validation.qualified_name(name)
+    ]
     if {ORPHAN, FOREGROUND} <= set(finalizers):
-        errors.append(fields.invalid(where, finalizers, f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"))
+        errors.append(
+            field_errors.invalid(where, finalizers, f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set")
+        )
     return errors
 
 
 def unqualified_finalizers(meta: Mapping[str, Any]) -> list[FieldError]:
     """Report finalizers without a domain, which Kubernetes rejects except in its oldest kinds."""
     return [
-        fields.invalid(f"metadata.finalizers[{index}]", name, UNQUALIFIED)
+        field_errors.invalid(f"metadata.finalizers[{index}]", name, UNQUALIFIED)
         for index, name in enumerate(meta.get("finalizers", ()))
         if "/" not in name and name not in STANDARD_FINALIZERS
     ]
@@ -174,10 +178,10 @@ def unqualified_finalizers(meta: Mapping[str, Any]) -> list[FieldError]:
 def _common(meta: Mapping[str, Any]) -> list[FieldError]:
     errors: list[FieldError] = []
     for key, value in meta.get("labels", {}).items():
-        if wrong := naming.qualified_name(key):
-            errors += [fields.invalid("metadata.labels", key, why) for why in wrong]
-        if wrong := naming.label_value(value):
-            errors += [fields.invalid("metadata.labels", value, why) for why in wrong]
+        if wrong := name_validation.qualified_name(key):
+            errors += [field_errors.invalid("metadata.labels", key, why) for why in wrong]
+        if wrong := name_validation.label_value(value):
+            errors += [field_errors.invalid("metadata.labels", value, why) for why in wrong]
     if meta.get("annotations"):
         errors += _annotations(meta["annotations"])
     return errors + _owners(meta["ownerReferences"]) if meta.get("ownerReferences") else errors
@@ -187,10 +191,13 @@ def _annotations(annotations: Mapping[str, str]) -> list[FieldError]:
     errors = []
     size = 0
     for key, value in annotations.items():
-        errors += [fields.invalid("metadata.annotations", key, why) for why in naming.qualified_name(key.lower())]
+        errors += [
+            field_errors.invalid("metadata.annotations", key, why)
+            for why in name_validation.qualified_name(key.lower())
+        ]
         size += len(key.encode()) + len(value.encode())
     if size > ANNOTATIONS_BYTES:
-        errors.append(fields.too_long("metadata.annotations", ANNOTATIONS_BYTES))
+        errors.append(field_errors.too_long("metadata.annotations", ANNOTATIONS_BYTES))
     return errors
 
 
@@ -202,18 +209,18 @@ def _owners(references: Sequence[Mapping[str, Any]]) -> list[FieldError]:
         version = _version_of(reference["apiVersion"])
         if not version:
             why = "version must not be empty"
-            errors.append(fields.invalid(f"{where}.apiVersion", reference["apiVersion"], why))
+            errors.append(field_errors.invalid(f"{where}.apiVersion", reference["apiVersion"], why))
         empty = (key for key in ("kind", "name", "uid") if not reference.get(key))
-        errors += [fields.invalid(f"{where}.{key}", "", "must not be empty") for key in empty]
+        errors += [field_errors.invalid(f"{where}.{key}", "", "must not be empty") for key in empty]
         if (reference["apiVersion"].rpartition("/")[0], version, reference["kind"]) == ("", "v1", "Event"):
             why = "/v1, Kind=Event is disallowed from being an owner"
-            errors.append(fields.invalid(where, _shown_owner(reference), why))
+            errors.append(field_errors.invalid(where, _shown_owner(reference), why))
         if reference.get("controller"):
             other, controller = controller, controller or f"{reference['kind']}/{reference['name']}"
             if other:
                 why = 'Only one reference can have Controller set to true. Found "true" in references for '
                 why += f"{other} and {reference['kind']}/{reference['name']}"
-                errors.append(fields.invalid(where, [_shown_owner(r) for r in references], why))
+                errors.append(field_errors.invalid(where, [_shown_owner(r) for r in references], why))
     return errors
 
 
@@ -256,9 +263,9 @@ def validate_update(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[Fie
         if added:
             listed = ", ".join(f'"{f}"' for f in added)
             why = "no new finalizers can be added if the object is being deleted, found new finalizers "
-            errors.append(fields.forbidden("metadata.finalizers", f"{why}[]string{{{listed}}}"))
+            errors.append(field_errors.forbidden("metadata.finalizers", f"{why}[]string{{{listed}}}"))
     changed = (key for key in _IMMUTABLE if meta.get(key) != old.get(key))
-    return errors + [fields.immutable(f"metadata.{key}", meta.get(key)) for key in changed] + _common(meta)
+    return errors + [field_errors.immutable(f"metadata.{key}", meta.get(key)) for key in changed] + _common(meta)
 
 
 def finalizer_warnings(meta: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[str]:

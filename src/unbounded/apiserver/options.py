@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver import fields, shapes
+from unbounded.apiserver import field_errors, type_desc
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.shapes import BOOL, INT64, STRING, STRINGS, Field, Struct
 from unbounded.apiserver.status import StatusError, bad_request, invalid
+from unbounded.apiserver.type_desc import BOOL, INT64, STRING, STRINGS, StructField, StructType
 
 META: Final = "meta.k8s.io"
 INT64_DIGITS: Final = 20  # more than any of them has
@@ -90,19 +90,19 @@ class WriteOptions(msgspec.Struct, frozen=True):
         errors: list[FieldError] = []
         dry = list(query.get("dryRun", ()))
         if any(value != "All" for value in dry):
-            errors.append(fields.unsupported("dryRun", dry, ["All"]))
+            errors.append(field_errors.unsupported("dryRun", dry, ["All"]))
         validation = first(query, "fieldValidation")
         if validation not in {"", "Ignore", "Strict", "Warn"}:
-            errors.append(fields.unsupported("fieldValidation", validation, ["", "Ignore", "Strict", "Warn"]))
+            errors.append(field_errors.unsupported("fieldValidation", validation, ["", "Ignore", "Strict", "Warn"]))
         manager = first(query, "fieldManager")
         if len(manager.encode()) > MANAGER_BYTES:
-            errors.append(fields.too_long("fieldManager", MANAGER_BYTES))
+            errors.append(field_errors.too_long("fieldManager", MANAGER_BYTES))
         elif not manager.isprintable():
-            errors.append(fields.invalid("fieldManager", manager, "should only contain printable characters"))
+            errors.append(field_errors.invalid("fieldManager", manager, "should only contain printable characters"))
         if applies and not manager:
-            errors.append(fields.required("fieldManager", "is required for apply patch"))
+            errors.append(field_errors.required("fieldManager", "is required for apply patch"))
         if applies is False and "force" in query:
-            errors.append(fields.forbidden("force", "may not be specified for non-apply patch"))
+            errors.append(field_errors.forbidden("force", "may not be specified for non-apply patch"))
         if errors:
             raise invalid(META, kind, "", errors)
         owner = manager or _agent_name(agent)
@@ -117,17 +117,19 @@ def _agent_name(agent: str) -> str:
 
 
 POLICIES: Final = ("Foreground", "Background", "Orphan")
-_PRECONDITIONS: Final = Struct("Preconditions", {"uid": Field(STRING), "resourceVersion": Field(STRING)})
-_DELETE_OPTIONS: Final = Struct(
+_PRECONDITIONS: Final = StructType(
+    "Preconditions", {"uid": StructField(STRING), "resourceVersion": StructField(STRING)}
+)
+_DELETE_OPTIONS: Final = StructType(
     "DeleteOptions",
     {
-        "kind": Field(STRING),
-        "apiVersion": Field(STRING),
-        "gracePeriodSeconds": Field(INT64, keep=True),
-        "preconditions": Field(_PRECONDITIONS),
-        "orphanDependents": Field(BOOL, keep=True),
-        "propagationPolicy": Field(STRING),
-        "dryRun": Field(STRINGS),
+        "kind": StructField(STRING),
+        "apiVersion": StructField(STRING),
+        "gracePeriodSeconds": StructField(INT64, keep=True),
+        "preconditions": StructField(_PRECONDITIONS),
+        "orphanDependents": StructField(BOOL, keep=True),
+        "propagationPolicy": StructField(STRING),
+        "dryRun": StructField(STRINGS),
     },
 )
 
@@ -157,12 +159,12 @@ class DeleteOptions:
         orphan = given.get("orphanDependents", {"true": True, "false": False}.get(first(query, "orphanDependents")))
         errors: list[FieldError] = []
         if any(value != "All" for value in dry):
-            errors.append(fields.unsupported("dryRun", dry, ["All"]))
+            errors.append(field_errors.unsupported("dryRun", dry, ["All"]))
         if policy and policy not in POLICIES:
-            errors.append(fields.unsupported("propagationPolicy", policy, [*POLICIES, "nil"]))
+            errors.append(field_errors.unsupported("propagationPolicy", policy, [*POLICIES, "nil"]))
         if policy and orphan is not None:
             why = "orphanDependents and deletionPropagation cannot be both set"
-            errors.append(fields.invalid("propagationPolicy", policy, why))
+            errors.append(field_errors.invalid("propagationPolicy", policy, why))
         if errors:
             raise invalid(META, "DeleteOptions", "", errors)
         if orphan is not None and not policy:
@@ -179,8 +181,8 @@ def _delete_options(body: Any) -> Object:
     if kind != "DeleteOptions":
         raise bad_request(f"the object provided is unrecognized (must be of type DeleteOptions): {kind}")
     try:
-        return shapes.decode(_DELETE_OPTIONS, body or {}, [])
-    except shapes.WrongType as error:
+        return type_desc.decode(_DELETE_OPTIONS, body or {}, [])
+    except type_desc.WrongType as error:
         raise bad_request(str(error)) from error
 
 
@@ -236,11 +238,11 @@ def revision(text: str, *, watch: bool = False) -> int | None:
 
 def _check_match(text: str, match: str, initial: bool | None, *, watch: bool, token: str) -> None:
     def refuse(name: str, why: str) -> StatusError:
-        return invalid(META, "ListOptions", "", [fields.forbidden(name, why)])
+        return invalid(META, "ListOptions", "", [field_errors.forbidden(name, why)])
 
     where = "resourceVersionMatch"
     if match not in {"", "Exact", "NotOlderThan"}:
-        raise invalid(META, "ListOptions", "", [fields.unsupported(where, match, ["Exact", "NotOlderThan", ""])])
+        raise invalid(META, "ListOptions", "", [field_errors.unsupported(where, match, ["Exact", "NotOlderThan", ""])])
     if watch:
         if match and initial is None:
             raise refuse(where, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from unbounded.apiserver import gojson, json_patch, strategic
-from unbounded.apiserver.shapes import Struct
+from unbounded.apiserver import gojson, json_patch, strategic_merge
 from unbounded.apiserver.status import StatusError, bad_request, rejected_patch
+from unbounded.apiserver.type_desc import StructType
 
 JSON: Final = "application/json-patch+json"
 MERGE: Final = "application/merge-patch+json"
@@ -18,7 +18,7 @@ MAX_OPERATIONS: Final = 10_000
 Object = dict[str, Any]
 
 
-def apply(kind: str, data: bytes, obj: Object, shape: Struct | None) -> Object:
+def apply(kind: str, data: bytes, obj: Object, shape: StructType | None) -> Object:
     """Return the patched object; `obj` is not used afterwards.
 
     Args:
@@ -37,19 +37,19 @@ def apply(kind: str, data: bytes, obj: Object, shape: Struct | None) -> Object:
                 f"error decoding patch: json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
             )
         if kind == STRATEGIC and shape is not None:
-            return strategic.merge(patch, obj, shape)
+            return strategic_merge.merge(patch, obj, shape)
         return merge_object(patch, obj)
     except RecursionError as error:
         raise bad_request("error decoding patch: exceeded max depth") from error
 
 
-def complaints(kind: str, data: bytes) -> list[str]:
+def strict_errors(kind: str, data: bytes) -> list[str]:
     """Return the messages of strict validation about a patch: duplicate fields, members that no operation has."""
     patch = _decoded(data)
     if kind != JSON:
-        return [f'duplicate field "{path}"' for path in gojson.duplicates(data, patch)]
+        return [f'duplicate field "{path}"' for path in gojson.duplicate_keys(data, patch)]
     unknown = [f'json patch unknown field "{path}"' for path in json_patch.unknown(patch or ())]
-    return unknown + [f'json patch duplicate field "{path}"' for path in gojson.duplicates(data, patch)]
+    return unknown + [f'json patch duplicate field "{path}"' for path in gojson.duplicate_keys(data, patch)]
 
 
 def _decoded(data: bytes) -> Any:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from unbounded.apiserver.certificates.requests import Request
-from unbounded.apiserver.disk import make_directory
+from unbounded.apiserver.data_dir import make_directory
 from unbounded.kube.durable import write_durably
 
 CA_DAYS: Final = 3650
@@ -32,7 +32,7 @@ _PURPOSES: Final = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth
 
 
 @dataclass(frozen=True)
-class Identity:
+class IssuedCertificate:
     """A certificate with its key, in PEM."""
 
     certificate: bytes
@@ -43,7 +43,7 @@ class Identity:
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
 
-class Authority:
+class CertificateAuthority:
     """The CA of one data directory: `pki/ca.crt` and `pki/ca.key` (0600), made on first use."""
 
     def __init__(self, directory: Path) -> None:
@@ -54,7 +54,7 @@ class Authority:
         self._certificate = x509.load_pem_x509_certificate(identity.certificate)
         self._key = cast("ec.EllipticCurvePrivateKey", serialization.load_pem_private_key(identity.key, None))
 
-    def issue_server(self, hosts: Iterable[str]) -> Identity:
+    def issue_server(self, hosts: Iterable[str]) -> IssuedCertificate:
         """Return a serving certificate for host names and addresses, from `pki/server.*` while that one fits them."""
         names = [_general_name(host) for host in dict.fromkeys(hosts)]
         kept = _load(self.directory / "server")
@@ -64,7 +64,7 @@ class Authority:
         _store(self.directory / "server", identity)
         return identity
 
-    def issue_client(self, user: str, groups: Iterable[str] = ()) -> Identity:
+    def issue_client(self, user: str, groups: Iterable[str] = ()) -> IssuedCertificate:
         """Issue a client certificate: the common name is the user, organisations are groups."""
         return self._issue(user, tuple(groups), ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
@@ -89,14 +89,14 @@ class Authority:
 
     def _issue(
         self, name: str, groups: tuple[str, ...], usage: x509.ObjectIdentifier, hosts: list[x509.GeneralName]
-    ) -> Identity:
+    ) -> IssuedCertificate:
         key = ec.generate_private_key(ec.SECP256R1())
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, self._certificate.subject, key.public_key(), LEAF_DAYS)
         builder = builder.add_extension(_key_usage(), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        return Identity(self._finish(builder, hosts).public_bytes(serialization.Encoding.PEM), _pem(key))
+        return IssuedCertificate(self._finish(builder, hosts).public_bytes(serialization.Encoding.PEM), _pem(key))
 
     def _finish(self, builder: x509.CertificateBuilder, names: Collection[x509.GeneralName]) -> x509.Certificate:
         """Sign a certificate that is not an authority."""
@@ -107,7 +107,7 @@ class Authority:
         return builder.add_extension(issuer_key, critical=False).sign(self._key, hashes.SHA256())
 
 
-def server_context(authority: Authority, hosts: Iterable[str]) -> ssl.SSLContext:
+def server_context(authority: CertificateAuthority, hosts: Iterable[str]) -> ssl.SSLContext:
     """Return the TLS context of the server. Client certificates are optional; each request is authorized by itself."""
     authority.issue_server(hosts)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -120,9 +120,9 @@ def server_context(authority: Authority, hosts: Iterable[str]) -> ssl.SSLContext
     return context
 
 
-def write_kubeconfig(path: Path, server: str, authority: Authority) -> None:
+def write_kubeconfig(path: Path, server: str, authority: CertificateAuthority) -> None:
     """Write the administrator's kubeconfig (0600); a client certificate in it is kept while it is valid."""
-    identity = _kept_admin(path, authority) or authority.issue_client(ADMIN, (MASTERS,))
+    identity = _valid_admin(path, authority) or authority.issue_client(ADMIN, (MASTERS,))
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -147,7 +147,7 @@ def write_kubeconfig(path: Path, server: str, authority: Authority) -> None:
     write_durably(path, yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
 
 
-def _kept_admin(path: Path, authority: Authority) -> Identity | None:
+def _valid_admin(path: Path, authority: CertificateAuthority) -> IssuedCertificate | None:
     try:
         config = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
@@ -156,11 +156,11 @@ def _kept_admin(path: Path, authority: Authority) -> Identity | None:
         certificate, key = (base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key"))
     except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError):
         return None
-    identity = Identity(certificate, key)
+    identity = IssuedCertificate(certificate, key)
     return identity if _is_fresh(identity) else None
 
 
-def _new_authority(stem: Path) -> Identity:
+def _new_authority(stem: Path) -> IssuedCertificate:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "unbounded-ca")])
     builder = _builder(name, name, key.public_key(), CA_DAYS)
@@ -168,7 +168,7 @@ def _new_authority(stem: Path) -> Identity:
     builder = builder.add_extension(_key_usage(signs=True), critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     certificate = builder.sign(key, hashes.SHA256())
-    identity = Identity(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+    identity = IssuedCertificate(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
     _store(stem, identity)
     return identity
 
@@ -209,12 +209,12 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _names_of(identity: Identity) -> set[x509.GeneralName]:
+def _names_of(identity: IssuedCertificate) -> set[x509.GeneralName]:
     certificate = x509.load_pem_x509_certificate(identity.certificate)
     return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
-def _is_fresh(identity: Identity) -> bool:
+def _is_fresh(identity: IssuedCertificate) -> bool:
     return identity.expires - datetime.now(UTC) > RENEW_BEFORE
 
 
@@ -228,14 +228,14 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _load(stem: Path) -> Identity | None:
+def _load(stem: Path) -> IssuedCertificate | None:
     certificate, key = stem.with_suffix(".crt"), stem.with_suffix(".key")
     if not (certificate.exists() and key.exists()):
         return None
-    return Identity(certificate.read_bytes(), key.read_bytes())
+    return IssuedCertificate(certificate.read_bytes(), key.read_bytes())
 
 
-def _store(stem: Path, identity: Identity) -> None:
+def _store(stem: Path, identity: IssuedCertificate) -> None:
     """Store a key and its certificate, the key first: a certificate without its key is useless and is issued again."""
     write_durably(stem.with_suffix(".key"), identity.key)
     write_durably(stem.with_suffix(".crt"), identity.certificate)

@@ -13,18 +13,18 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from unbounded.apiserver.field_numbers import INLINE, NUMBERS
-from unbounded.apiserver.shapes import (
+from unbounded.apiserver.type_desc import (
     INT32,
     INT_OR_STRING,
     STRING,
     STRINGS,
-    Anything,
-    Field,
-    ListOf,
-    MapOf,
-    Scalar,
-    Shape,
-    Struct,
+    AnyType,
+    ListType,
+    MapType,
+    ScalarType,
+    StructField,
+    StructType,
+    TypeDesc,
 )
 
 MAGIC: Final = b"k8s\x00"
@@ -35,7 +35,7 @@ EMPTY: Final = memoryview(b"")
 _VARINT, _FIXED64, _BYTES, _END, _FIXED32 = 0, 1, 2, 4, 5
 
 
-class Unreadable(Exception):
+class NotProtobuf(Exception):
     """Not protobuf. `kind` and `version` come from the envelope, '' where it cannot be decoded."""
 
     def __init__(self, why: str, kind: str = "", version: str = "") -> None:
@@ -49,7 +49,7 @@ class _Entry:
     """A field with a number: its shape, or the plan of a message whose fields are inlined."""
 
     name: str
-    shape: Shape
+    shape: TypeDesc
     inline: _Plan | None = None
 
 
@@ -62,35 +62,35 @@ class _Plan:
 
 
 # by identity; the reference to the shape keeps its id from being used again
-_PLANS: Final[dict[int, tuple[Struct, _Plan]]] = {}
+_PLANS: Final[dict[int, tuple[StructType, _Plan]]] = {}
 
 
-def readable(shape: Struct | None) -> bool:
+def readable(shape: StructType | None) -> bool:
     """Return whether the field numbers of a kind are known."""
     return shape is not None and (shape.package, shape.name) in NUMBERS
 
 
-def decode(data: bytes, expected: Struct) -> dict[str, Any]:
+def decode(data: bytes, expected: StructType) -> dict[str, Any]:
     """Return the object in an envelope, with apiVersion and kind. For another kind, return only these two.
 
     Raises:
         Unreadable
     """
     if not data:
-        raise Unreadable("empty data")
+        raise NotProtobuf("empty data")
     if not data.startswith(MAGIC):
         prefix = " ".join(map(str, MAGIC))
-        raise Unreadable(f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]")
+        raise NotProtobuf(f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]")
     if len(data) == len(MAGIC):
-        raise Unreadable("empty body")
+        raise NotProtobuf("empty body")
     api_version, kind, raw = _envelope(memoryview(data)[len(MAGIC) :])
     head = {name: value for name, value in (("apiVersion", api_version), ("kind", kind)) if value}
     if (kind or expected.name) != expected.name:
         return {**head, "metadata": {}}
     try:
         return {**head, **_message(_plan(expected), raw, 0)}
-    except Unreadable as error:
-        raise Unreadable(str(error), kind, api_version.rpartition("/")[2]) from error
+    except NotProtobuf as error:
+        raise NotProtobuf(str(error), kind, api_version.rpartition("/")[2]) from error
 
 
 def _envelope(data: memoryview) -> tuple[str, str, memoryview]:
@@ -106,7 +106,7 @@ def _envelope(data: memoryview) -> tuple[str, str, memoryview]:
     return meta[1], meta[2], raw
 
 
-def _plan(shape: Struct) -> _Plan:
+def _plan(shape: StructType) -> _Plan:
     known = _PLANS.get(id(shape))
     if known is None:
         plan = _Plan(shape.name, _entries(shape.package, shape.name, shape.members()))
@@ -114,20 +114,20 @@ def _plan(shape: Struct) -> _Plan:
     return known[1]
 
 
-def _entries(package: str, name: str, members: Mapping[str, Field]) -> dict[int, _Entry]:
+def _entries(package: str, name: str, members: Mapping[str, StructField]) -> dict[int, _Entry]:
     found: dict[int, _Entry] = {}
     for number, field in NUMBERS.get((package, name), {}).items():
         if field.startswith(INLINE):
             inner = field.removeprefix(INLINE)
             found[number] = _Entry(inner, STRING, _Plan(inner, _entries(package, inner, members)))
-        elif field in members and not isinstance(members[field].shape, Anything):
+        elif field in members and not isinstance(members[field].shape, AnyType):
             found[number] = _Entry(field, members[field].shape)
     return found
 
 
 def _message(plan: _Plan, data: memoryview, depth: int) -> dict[str, Any]:
     if depth > MAX_DEPTH:
-        raise Unreadable("exceeded max depth")
+        raise NotProtobuf("exceeded max depth")
     result: dict[str, Any] = {}
     for number, wire, value in _parts(plan.name, data):
         entry = plan.fields.get(number)
@@ -136,9 +136,9 @@ def _message(plan: _Plan, data: memoryview, depth: int) -> dict[str, Any]:
         name, shape = entry.name, entry.shape
         if entry.inline is not None:
             result.update(_message(entry.inline, _bytes(name, value, wire), depth + 1))
-        elif isinstance(shape, ListOf):
+        elif isinstance(shape, ListType):
             result.setdefault(name, []).extend(_elements(name, shape.item, value, wire, depth))
-        elif isinstance(shape, MapOf):
+        elif isinstance(shape, MapType):
             key, item = _map_entry(name, shape.value, _bytes(name, value, wire), depth)
             result.setdefault(name, {})[key] = item
         else:
@@ -146,9 +146,9 @@ def _message(plan: _Plan, data: memoryview, depth: int) -> dict[str, Any]:
     return result
 
 
-def _elements(name: str, item: Shape, value: Any, wire: int, depth: int) -> Iterator[Any]:
+def _elements(name: str, item: TypeDesc, value: Any, wire: int, depth: int) -> Iterator[Any]:
     """Yield the elements of a repeated field; numbers may be packed, many at once."""
-    if isinstance(item, Scalar) and item.json in {"integer", "boolean"} and wire == _BYTES:
+    if isinstance(item, ScalarType) and item.json in {"integer", "boolean"} and wire == _BYTES:
         at = 0
         while at < len(value):
             number, at = _varint(value, at)
@@ -157,7 +157,7 @@ def _elements(name: str, item: Shape, value: Any, wire: int, depth: int) -> Iter
         yield _value(name, item, value, wire, depth)
 
 
-def _map_entry(name: str, shape: Shape, data: memoryview, depth: int) -> tuple[str, Any]:
+def _map_entry(name: str, shape: TypeDesc, data: memoryview, depth: int) -> tuple[str, Any]:
     """Return key (1) and value (2) of an entry; a list is a message of its own, with its elements as field 1."""
     key, item, item_wire = "", EMPTY if not _is_varint(shape) else 0, _VARINT if _is_varint(shape) else _BYTES
     for number, wire, value in _parts(name, data):
@@ -165,20 +165,20 @@ def _map_entry(name: str, shape: Shape, data: memoryview, depth: int) -> tuple[s
             key = _text(name, value, wire)
         elif number == 2:
             item, item_wire = value, wire
-    if shape is STRINGS or isinstance(shape, ListOf):
+    if shape is STRINGS or isinstance(shape, ListType):
         parts = _parts(name, _bytes(name, item, item_wire))
         return key, [_value(name, shape.item, value, wire, depth + 1) for number, wire, value in parts if number == 1]
     return key, _value(name, shape, item, item_wire, depth)
 
 
-def _is_varint(shape: Shape) -> bool:
-    return isinstance(shape, Scalar) and shape.json in {"integer", "boolean"}
+def _is_varint(shape: TypeDesc) -> bool:
+    return isinstance(shape, ScalarType) and shape.json in {"integer", "boolean"}
 
 
-def _value(name: str, shape: Shape, value: Any, wire: int, depth: int) -> Any:
-    if isinstance(shape, Struct):
+def _value(name: str, shape: TypeDesc, value: Any, wire: int, depth: int) -> Any:
+    if isinstance(shape, StructType):
         return _message(_plan(shape), _bytes(name, value, wire), depth + 1)
-    if not isinstance(shape, Scalar):
+    if not isinstance(shape, ScalarType):
         return None
     if _is_varint(shape):
         if wire != _VARINT:
@@ -226,7 +226,7 @@ def _text(name: str, value: Any, wire: int) -> str:
     try:
         return str(_bytes(name, value, wire), "utf-8")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{name} is not UTF-8") from error
+        raise NotProtobuf(f"{name} is not UTF-8") from error
 
 
 def _bytes(name: str, value: Any, wire: int) -> memoryview:
@@ -235,9 +235,9 @@ def _bytes(name: str, value: Any, wire: int) -> memoryview:
     return memoryview(value)
 
 
-def _wrong_wire(name: str, wire: int) -> Unreadable:
+def _wrong_wire(name: str, wire: int) -> NotProtobuf:
     go = "ObjectMeta" if name == "metadata" else name[:1].upper() + name[1:]
-    return Unreadable(f"proto: wrong wireType = {wire} for field {go}")
+    return NotProtobuf(f"proto: wrong wireType = {wire} for field {go}")
 
 
 def _time(parts: Mapping[int, int], *, micro: bool) -> str | None:
@@ -259,9 +259,9 @@ def _parts(name: str, data: memoryview) -> Iterator[tuple[int, int, Any]]:
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if wire == _END:
-            raise Unreadable(f"proto: {name}: wiretype end group for non-group")
+            raise NotProtobuf(f"proto: {name}: wiretype end group for non-group")
         if number == 0:
-            raise Unreadable(f"proto: {name}: illegal tag {number} (wire type {wire})")
+            raise NotProtobuf(f"proto: {name}: illegal tag {number} (wire type {wire})")
         if wire == _VARINT:
             value, at = _varint(data, at)
             yield number, wire, value
@@ -271,9 +271,9 @@ def _parts(name: str, data: memoryview) -> Iterator[tuple[int, int, Any]]:
         elif wire in {_FIXED64, _FIXED32}:
             size = 8 if wire == _FIXED64 else 4
         else:
-            raise Unreadable(f"proto: illegal wireType {wire}")
+            raise NotProtobuf(f"proto: illegal wireType {wire}")
         if at + size > len(data):
-            raise Unreadable("unexpected EOF")
+            raise NotProtobuf("unexpected EOF")
         yield number, wire, data[at : at + size]
         at += size
 
@@ -282,10 +282,10 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 64, 7):
         if at >= len(data):
-            raise Unreadable("unexpected EOF")
+            raise NotProtobuf("unexpected EOF")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & ((1 << 64) - 1), at
-    raise Unreadable("proto: integer overflow")
+    raise NotProtobuf("proto: integer overflow")

@@ -14,8 +14,8 @@ import msgspec
 from unbounded.apiserver import status
 from unbounded.apiserver.collection import Snapshot
 from unbounded.apiserver.options import ListOptions
-from unbounded.apiserver.records import Record
-from unbounded.apiserver.selection import Selection, select
+from unbounded.apiserver.records import StoredObject
+from unbounded.apiserver.selection import RecordSelection, select
 from unbounded.apiserver.store import Compacted, Store
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.watches import Watch
@@ -31,10 +31,10 @@ TOO_OLD_LIST: Final = "The resourceVersion for the provided list is too old."
 
 
 @dataclass(frozen=True)
-class Page:
+class ListPage:
     """A part of a list. `token` continues it; `remaining` is None where the number is unknown."""
 
-    records: list[Record]
+    records: list[StoredObject]
     revision: int
     token: str = ""
     remaining: int | None = None
@@ -52,23 +52,23 @@ class Reads:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def get(self, resource: Resource, namespace: str, name: str, revision: int | None = None) -> Record:
+    async def get(self, resource: Resource, namespace: str, name: str, revision: int | None = None) -> StoredObject:
         """Return one object, not older than `revision`. Raises StatusError (404, 504)."""
         if revision:
-            await self._reach(revision)
+            await self._wait_revision(revision)
         record = self._store.get(resource.name, resource.key(namespace, name))
         if record is None:
             raise status.not_found(resource.group, resource.plural, name)
         return record
 
-    async def list(self, resource: Resource, namespace: str, options: ListOptions) -> Page:
+    async def list(self, resource: Resource, namespace: str, options: ListOptions) -> ListPage:
         """Return a page of the matching objects. Raises StatusError (400, 410, 504)."""
         selection = select(resource, namespace, options.labels, options.fields)
         if options.token:
             return self._continue(resource, selection, options)
         limit = 0 if options.revision == 0 else options.limit  # "any version" always returns the whole list
         if options.revision:
-            await self._reach(options.revision)
+            await self._wait_revision(options.revision)
         exact = options.match == "Exact" or (options.limit > 0 and not options.match and bool(options.revision))
         try:
             snapshot = self._store.snapshot(resource.name, options.revision if exact else None)
@@ -80,10 +80,10 @@ class Reads:
         """Start a watch; the caller closes it. Raises StatusError (400, 504)."""
         selection = select(resource, namespace, options.labels, options.fields)
         if options.initial and options.revision:
-            await self._reach(options.revision)
+            await self._wait_revision(options.revision)
         return Watch(self._store, resource, selection, options)
 
-    def _continue(self, resource: Resource, selection: Selection, options: ListOptions) -> Page:
+    def _continue(self, resource: Resource, selection: RecordSelection, options: ListOptions) -> ListPage:
         if options.revision:
             raise status.bad_request("specifying resource version is not allowed when using continue")
         token = _read_token(options.token)
@@ -95,29 +95,29 @@ class Reads:
             raise status.expired(TOO_OLD_PAGE, continue_token=anyway) from error
         return _page(snapshot, selection, start, options.limit)
 
-    async def _reach(self, revision: int) -> None:
+    async def _wait_revision(self, revision: int) -> None:
         if revision <= self._store.revision:
             return
         try:
             async with asyncio.timeout(WAIT_FOR_REVISION_S):
-                await self._store.reached(revision)
+                await self._store.wait_revision(revision)
         except TimeoutError:
             raise status.too_new(revision, self._store.revision) from None
 
 
-def _page(snapshot: Snapshot, selection: Selection, start: str, limit: int) -> Page:
-    candidates = snapshot.within(selection.prefix, start, selection.term)
-    matching: Iterator[Record] = candidates if selection.everything else filter(selection.matches, candidates)
+def _page(snapshot: Snapshot, selection: RecordSelection, start: str, limit: int) -> ListPage:
+    candidates = snapshot.with_prefix(selection.prefix, start, selection.term)
+    matching: Iterator[StoredObject] = candidates if selection.selects_all else filter(selection.matches, candidates)
     if not limit:
-        return Page(list(matching), snapshot.revision)
-    records: list[Record] = []
+        return ListPage(list(matching), snapshot.revision)
+    records: list[StoredObject] = []
     for record in matching:
         if len(records) == limit:
             token = _write_token(snapshot.revision, records[-1].key.removeprefix(selection.prefix) + "\0")
-            remaining = 1 + sum(1 for _ in matching) if selection.everything else None
-            return Page(records, snapshot.revision, token, remaining)
+            remaining = 1 + sum(1 for _ in matching) if selection.selects_all else None
+            return ListPage(records, snapshot.revision, token, remaining)
         records.append(record)
-    return Page(records, snapshot.revision)
+    return ListPage(records, snapshot.revision)
 
 
 def _write_token(revision: int, start: str) -> str:

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver.database import Entry
-from unbounded.apiserver.finding import Extract
+from unbounded.apiserver.database import LogEntry
+from unbounded.apiserver.field_index import Extract
 from unbounded.apiserver.managed.owners import NOBODY, Owners, joined, split
 
 _RESOURCE_VERSION: Final = b'"resourceVersion":"'
 
 
-class Record(msgspec.Struct, eq=False):
+class StoredObject(msgspec.Struct, eq=False):
     """One version of one object.
 
     `bare` is its JSON without managedFields, and metadata in it begins with name, namespace, uid, resourceVersion.
@@ -26,12 +26,12 @@ class Record(msgspec.Struct, eq=False):
     owners: Owners = NOBODY
     _body: bytes | None = None
     _labels: Mapping[str, str] | None = None
-    _fields: tuple[Extract, tuple[str, ...]] | None = None
+    _extracted: tuple[Extract, tuple[str, ...]] | None = None
 
     @staticmethod
-    def read(entry: Entry) -> Record:
+    def from_entry(entry: LogEntry) -> StoredObject:
         """Return the record of an entry of the journal."""
-        return Record(entry.key, entry.revision, *split(entry.body))
+        return StoredObject(entry.key, entry.revision, *split(entry.body))
 
     @property
     def body(self) -> bytes:
@@ -39,14 +39,14 @@ class Record(msgspec.Struct, eq=False):
         body, self._body = self._body, None
         return body or joined(self.bare, self.owners)
 
-    def settle(self) -> None:
+    def drop_body(self) -> None:
         """Drop the cached body: readers need it no more often than that of any other record."""
         self._body = None
 
-    def entry(self, resource: str, *, deleted: bool) -> Entry:
+    def to_entry(self, resource: str, *, deleted: bool) -> LogEntry:
         """Return the entry for the journal. The next reader of `body`, the answer of the write, gets the same bytes."""
         self._body = joined(self.bare, self.owners)
-        return Entry(self.revision, resource, self.key, deleted, self._body)
+        return LogEntry(self.revision, resource, self.key, deleted, self._body)
 
     @property
     def namespace(self) -> str:
@@ -68,15 +68,15 @@ class Record(msgspec.Struct, eq=False):
         decoded: dict[str, Any] = msgspec.json.decode(self.bare)
         return decoded
 
-    def fields(self, extract: Extract) -> tuple[str, ...]:
+    def extract(self, extract: Extract) -> tuple[str, ...]:
         """Return the fields that `extract` finds in the object; cached as long as the same function is used."""
-        if self._fields is None or self._fields[0] is not extract:
-            self._fields = (extract, extract(self.decode()))
-        return self._fields[1]
+        if self._extracted is None or self._extracted[0] is not extract:
+            self._extracted = (extract, extract(self.decode()))
+        return self._extracted[1]
 
-    def at(self, revision: int) -> Record:
+    def at_revision(self, revision: int) -> StoredObject:
         """Return the same object under another resourceVersion."""
-        return Record(self.key, revision, with_revision(self.bare, revision), self.owners)
+        return StoredObject(self.key, revision, with_revision(self.bare, revision), self.owners)
 
 
 class _LabelsOnly(msgspec.Struct):

@@ -13,11 +13,11 @@ from unbounded.apiserver.access.book import RoleBook
 from unbounded.apiserver.access.defaults import ensure_defaults
 from unbounded.apiserver.access.nodes.rules import NodeRules
 from unbounded.apiserver.admission.book import PolicyBook
-from unbounded.apiserver.auth import Authorizer, Guard, Masters
+from unbounded.apiserver.auth import AuthChain, Authorizer, MastersAuthorizer
 from unbounded.apiserver.builtin import NAMESPACES, NODES
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.deletes import Deletes
-from unbounded.apiserver.documents import settle
 from unbounded.apiserver.housekeeping.aggregation import RoleAggregator
 from unbounded.apiserver.housekeeping.budgets import BudgetKeeper
 from unbounded.apiserver.housekeeping.certificates import CertificateKeeper
@@ -36,7 +36,7 @@ from unbounded.apiserver.housekeeping.policies import PolicyKeeper
 from unbounded.apiserver.housekeeping.root_ca import RootCaPublisher
 from unbounded.apiserver.housekeeping.tokens import TokenExpiry
 from unbounded.apiserver.options import WriteOptions
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.reads import Reads
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.workloads.disruption_budgets import DisruptionBudgets
@@ -57,7 +57,7 @@ def admission(store: Store) -> Mapping[str, Admit]:
     return {NODES.name: taint_new, PODS.name: PodAdmission(store), PRIORITY_CLASSES.name: PriorityClasses(store).admit}
 
 
-class Registry:
+class ApiRegistry:
     """The resources of one data directory, between `open` and `close`."""
 
     def __init__(
@@ -75,13 +75,15 @@ class Registry:
         self.budgets = DisruptionBudgets(self.store)
         self.roles = RoleBook(self.store)
         self.policies = PolicyBook(self.store, self.catalog)
-        self.authorizers: tuple[Authorizer, ...] = (Masters(), NodeRules(self.store), self.roles)
+        self.authorizers: tuple[Authorizer, ...] = (MastersAuthorizer(), NodeRules(self.store), self.roles)
         self.now = now
-        self._certificates = CertificateKeeper(self.store, self.writes, self.deletes, Guard((), self.authorizers), now)
+        self._certificates = CertificateKeeper(
+            self.store, self.writes, self.deletes, AuthChain((), self.authorizers), now
+        )
         self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
         self._root_ca = RootCaPublisher(self.store, self.writes)
         events = EventRecorder(self.writes, now)
-        self._keepers = (
+        self._controllers = (
             DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now),
             self._namespaces,
             GarbageCollector(self.store, self.catalog, self.writes, self.deletes),
@@ -106,9 +108,9 @@ class Registry:
             disk.DataInUse, disk.DataUnusable
         """
         await self.store.open(directory)
-        authority = Authority(directory)
+        authority = CertificateAuthority(directory)
         self._certificates.authority, self._root_ca.certificate = authority, authority.certificate.decode()
-        for keeper in self._keepers:
+        for keeper in self._controllers:
             keeper.begin()
         for name in INITIAL_NAMESPACES:
             await self._ensure_namespace(name)
@@ -118,7 +120,7 @@ class Registry:
             ensure_defaults(self.store, self.writes),
             ensure_system_classes(self.store, self.writes),
         )
-        self._tasks = [asyncio.create_task(keeper.run(), name=type(keeper).__name__) for keeper in self._keepers]
+        self._tasks = [asyncio.create_task(keeper.run(), name=type(keeper).__name__) for keeper in self._controllers]
 
     async def close(self) -> None:
         """Stop the controllers, write what has begun, and release the data directory."""
@@ -130,5 +132,5 @@ class Registry:
     async def _ensure_namespace(self, name: str) -> None:
         if self.store.get(NAMESPACES.name, name) is None:
             obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            settle(NAMESPACES, obj)
+            normalize(NAMESPACES, obj)
             await self.writes.create_object(NAMESPACES, "", obj, WriteOptions())

@@ -20,16 +20,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from unbounded.apiserver import backup, database, disk, metadata
-from unbounded.apiserver.backup import DECIDED, Manifest
-from unbounded.apiserver.database import FILE, Entry
-from unbounded.apiserver.disk import DataUnusable
+from unbounded.apiserver import backup, data_dir, database, metadata
+from unbounded.apiserver.backup import RESTORED_PREFIX, Manifest
+from unbounded.apiserver.data_dir import DataUnusable
+from unbounded.apiserver.database import FILE, LogEntry
 from unbounded.kube.durable import move_durably, sync_directory
 
 STAGING: Final = ".restoring-"
 ASIDE: Final = "before-restore-"
 LOGS: Final = (f"{FILE}-wal", f"{FILE}-shm")  # of the old database, and never of another one
-JUMP: Final = 1_000_000_000  # as etcd's documentation recommends for --bump-revision
+REVISION_JUMP: Final = 1_000_000_000  # as etcd's documentation recommends for --bump-revision
 REVISIONS_PER_S: Final = 10_000  # more than a second can write, so that the clock alone exceeds them
 
 
@@ -37,7 +37,7 @@ Objects = Mapping[tuple[str, str], bytes]  # JSON by resource and key, as in the
 
 
 @dataclass(frozen=True)
-class Put:
+class RestoreWrite:
     """An object to write over one of the backup, or in addition."""
 
     resource: str
@@ -45,11 +45,11 @@ class Put:
     obj: dict[str, Any]
 
 
-Edit = Callable[[Objects], Sequence[Put]]
+Edit = Callable[[Objects], Sequence[RestoreWrite]]
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """The result of a restore. `aside` is None if the directory was empty before."""
 
     manifest: Manifest
@@ -57,13 +57,13 @@ class Restored:
     aside: Path | None
 
 
-def no_edit(_: Objects) -> Sequence[Put]:
+def no_edit(_: Objects) -> Sequence[RestoreWrite]:
     return ()
 
 
 def restore(
     archive: Path, data: Path, *, extras: Sequence[str] = (), edit: Edit = no_edit, now: datetime | None = None
-) -> Restored:
+) -> RestoreResult:
     """Replace the content of a data directory by that of a backup.
 
     Args:
@@ -74,7 +74,7 @@ def restore(
         BackupFailed: the backup cannot be used; nothing was changed.
         DataUnusable: the directory cannot be written.
     """
-    lock = disk.take(data)
+    lock = data_dir.lock_directory(data)
     try:
         finish(data)
         stamp = _free_stamp(data, now or datetime.now(UTC))
@@ -82,16 +82,16 @@ def restore(
         staging.mkdir(mode=0o700)
         try:
             manifest = backup.unpack(archive, staging, extras)
-            known = max(manifest.revision, newest_known(data))
-            revision = _begin_anew(staging / FILE, known, edit, now or datetime.now(UTC))
+            known = max(manifest.revision, newest_revision(data))
+            revision = _start_history(staging / FILE, known, edit, now or datetime.now(UTC))
             sync_directory(staging)
-            move_durably(staging, data / f"{DECIDED}{stamp}")
+            move_durably(staging, data / f"{RESTORED_PREFIX}{stamp}")
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
         finish(data)
         aside = data / f"{ASIDE}{stamp}"
-        return Restored(manifest, revision, aside if aside.exists() else None)
+        return RestoreResult(manifest, revision, aside if aside.exists() else None)
     except OSError as error:
         raise DataUnusable(f"{error.filename or data} cannot be written: {error.strerror}") from error
     finally:
@@ -102,14 +102,14 @@ def finish(data: Path) -> None:
     """Complete a restore that was decided, and delete one that was not. The caller holds the lock."""
     for undecided in data.glob(f"{STAGING}*"):
         shutil.rmtree(undecided)
-    for decided in sorted(data.glob(f"{DECIDED}*")):
-        aside = data / f"{ASIDE}{decided.name.removeprefix(DECIDED)}"
+    for decided in sorted(data.glob(f"{RESTORED_PREFIX}*")):
+        aside = data / f"{ASIDE}{decided.name.removeprefix(RESTORED_PREFIX)}"
         aside.mkdir(mode=0o700, exist_ok=True)
         if (decided / FILE).exists():
             for name in LOGS:
-                _put_aside(data / name, aside)
+                _move_aside(data / name, aside)
         for new in sorted(decided.iterdir(), key=lambda path: path.name == FILE):
-            _put_aside(data / new.name, aside)
+            _move_aside(data / new.name, aside)
             move_durably(new, data / new.name)
         decided.rmdir()
         with suppress(OSError):  # usually not empty
@@ -117,7 +117,7 @@ def finish(data: Path) -> None:
         sync_directory(data)
 
 
-def newest_known(data: Path) -> int:
+def newest_revision(data: Path) -> int:
     """Return the newest revision of the present data; 0 if it is damaged or missing."""
     path = data / FILE
     if not path.exists():
@@ -134,9 +134,9 @@ def newest_known(data: Path) -> int:
         return 0
 
 
-def _begin_anew(path: Path, known: int, edit: Edit, now: datetime) -> int:
+def _start_history(path: Path, known: int, edit: Edit, now: datetime) -> int:
     """Set and return the start of history, after every revision in use by this data or by writes since the backup."""
-    revision = max(known + JUMP, int(now.timestamp()) * REVISIONS_PER_S)
+    revision = max(known + REVISION_JUMP, int(now.timestamp()) * REVISIONS_PER_S)
     opened = database.open_database(path)
     try:
         puts = edit(_objects_of(opened, path))
@@ -146,14 +146,14 @@ def _begin_anew(path: Path, known: int, edit: Edit, now: datetime) -> int:
         database.add(opened, entries)
         opened.execute("COMMIT")
     except sqlite3.Error as error:
-        raise DataUnusable(f"{path} cannot be written: {database.said(error)}") from error
+        raise DataUnusable(f"{path} cannot be written: {database.describe_error(error)}") from error
     finally:
         opened.close()
-    disk.sync_file(path)
+    data_dir.sync_file(path)
     return revision
 
 
-def _objects_of(opened: database.Connection, path: Path) -> Objects:
+def _objects_of(opened: database.DatabaseConnection, path: Path) -> Objects:
     there: dict[tuple[str, str], bytes] = {}
     for entry in database.entries(opened, path):
         if entry.deleted:
@@ -163,13 +163,13 @@ def _objects_of(opened: database.Connection, path: Path) -> Objects:
     return there
 
 
-def _entry(put: Put, revision: int, now: datetime) -> Entry:
+def _entry(put: RestoreWrite, revision: int, now: datetime) -> LogEntry:
     if "uid" not in put.obj["metadata"]:
-        metadata.begin(put.obj["metadata"], now, generation=False)
-    return Entry(revision, put.resource, put.key, False, metadata.encode(put.obj, revision))
+        metadata.initialize(put.obj["metadata"], now, generation=False)
+    return LogEntry(revision, put.resource, put.key, False, metadata.encode(put.obj, revision))
 
 
-def _put_aside(path: Path, aside: Path) -> None:
+def _move_aside(path: Path, aside: Path) -> None:
     if path.exists():
         move_durably(path, aside / path.name)
 

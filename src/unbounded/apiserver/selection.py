@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from unbounded.apiserver import selectors
-from unbounded.apiserver.finding import Extract, Field, Term
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.field_index import Extract, FieldKey, FieldTerm
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.selectors import FieldSelector, LabelSelector
 from unbounded.apiserver.status import bad_request
 from unbounded.apiserver.types import Resource
@@ -20,7 +20,7 @@ _WHEN_ABSENT: Final = {"spec.unschedulable": "false", "spec.hostNetwork": "false
 
 
 @dataclass(frozen=True)
-class Selection:
+class RecordSelection:
     """A namespace (or all, with ''), labels and fields."""
 
     prefix: str = ""  # of the keys: `namespace/`, or ''
@@ -30,42 +30,42 @@ class Selection:
     positions: Mapping[str, int] | None = None
 
     @property
-    def everything(self) -> bool:
+    def selects_all(self) -> bool:
         """True if the selection has all records under the prefix."""
         return not self.labels and not self.fields
 
     @property
-    def term(self) -> Term | None:
+    def term(self) -> FieldTerm | None:
         """The most selective term that all these records match, for the index."""
-        names = (Term(Field(), term.value) for term in self.fields if term.equal and term.field == NAME)
+        names = (FieldTerm(FieldKey(), term.value) for term in self.fields if term.equal and term.field == NAME)
         extract, positions = self.extract, self.positions or {}
         others = (
-            Term(Field(extract, positions[term.field]), term.value)
+            FieldTerm(FieldKey(extract, positions[term.field]), term.value)
             for term in self.fields
             if term.equal and term.field in positions
         )
         return next(names, None) or next(others, None)
 
-    def covers(self, record: Record) -> bool:
-        return record.key.startswith(self.prefix) and (self.everything or self.matches(record))
+    def covers(self, record: StoredObject) -> bool:
+        return record.key.startswith(self.prefix) and (self.selects_all or self.matches(record))
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: StoredObject) -> bool:
         """Return whether labels and fields match; the namespace is not checked."""
         if self.labels and not selectors.labels_match(self.labels, record.labels):
             return False
         return all((self._value(record, term.field) == term.value) is term.equal for term in self.fields)
 
-    def _value(self, record: Record, field: str) -> str:
+    def _value(self, record: StoredObject, field: str) -> str:
         if field == NAME:
             return record.name
         if field == NAMESPACE:
             return record.namespace
         if self.extract is None or self.positions is None:
             return ""
-        return record.fields(self.extract)[self.positions[field]]
+        return record.extract(self.extract)[self.positions[field]]
 
 
-def select(resource: Resource, namespace: str, labels: str, fields: str) -> Selection:
+def select(resource: Resource, namespace: str, labels: str, fields: str) -> RecordSelection:
     """Parse the selectors of a request. Raises StatusError, worded as by kube-apiserver."""
     try:
         by_label = selectors.parse_labels(labels)
@@ -77,7 +77,7 @@ def select(resource: Resource, namespace: str, labels: str, fields: str) -> Sele
             raise bad_request(_unknown_field(resource, term.field))
     extract, positions = _extractor(tuple(resource.selectable.items()))
     prefix = f"{namespace}/" if resource.namespaced and namespace else ""
-    return Selection(prefix, by_label, by_field, extract, positions)
+    return RecordSelection(prefix, by_label, by_field, extract, positions)
 
 
 def _unknown_field(resource: Resource, field: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.apiserver import naming
-from unbounded.apiserver.fields import quoted
+from unbounded.apiserver import name_validation
+from unbounded.apiserver.field_errors import quoted
 
 _TOKEN: Final = re.compile(r"\s*(?:(==|!=|[=!(),<>])|([^\s=!(),<>]+))")
 _OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
@@ -19,7 +19,7 @@ class BadSelector(Exception):
 
 
 @dataclass(frozen=True)
-class Requirement:
+class LabelRequirement:
     """One term of a label selector: `operator` is in, notin, exists, !, gt or lt."""
 
     key: str
@@ -43,7 +43,7 @@ class Requirement:
         return int(value) > bound if self.operator == "gt" else int(value) < bound
 
 
-LabelSelector = tuple[Requirement, ...]
+LabelSelector = tuple[LabelRequirement, ...]
 
 
 def labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
@@ -86,21 +86,21 @@ class _Parser:
         self._at += 1
         return token
 
-    def _requirement(self) -> Requirement:
+    def _requirement(self) -> LabelRequirement:
         negated = self._peek() == "!"
         if negated:
             self._next()
         if not self._at_word():
             raise BadSelector(f"unable to parse requirement: found '{self._peek()}', expected: identifier")
         key = self._next()
-        _check([_wrong("<nil>", key, naming.qualified_name(key))])
+        _check([_wrong("<nil>", key, name_validation.qualified_name(key))])
         if negated:
-            return Requirement(key, "!")
+            return LabelRequirement(key, "!")
         if self._peek() in {"", ","}:
-            return Requirement(key, "exists")
+            return LabelRequirement(key, "exists")
         return self._compared(key, self._next())
 
-    def _compared(self, key: str, operator: str) -> Requirement:
+    def _compared(self, key: str, operator: str) -> LabelRequirement:
         match operator:
             case "=" | "==" | "!=":
                 values = frozenset({self._exact()})
@@ -116,9 +116,9 @@ class _Parser:
             if name in {"gt", "lt"} and not _is_integer(value):
                 why = ("for 'Gt', 'Lt' operators, the value must be an integer",)
                 complaints.append(_wrong(f"values[{index}]", value, why))
-            complaints.append(_wrong(f"values[{index}][{key}]", value, naming.label_value(value)))
+            complaints.append(_wrong(f"values[{index}][{key}]", value, name_validation.label_value(value)))
         _check(complaints)
-        return Requirement(key, name, values)
+        return LabelRequirement(key, name, values)
 
     def _exact(self) -> str:
         if self._peek() in {"", ","}:
@@ -163,7 +163,7 @@ def _check(complaints: list[str]) -> None:
 
 
 @dataclass(frozen=True)
-class FieldTerm:
+class FieldRequirement:
     """One term of a field selector."""
 
     field: str
@@ -171,7 +171,7 @@ class FieldTerm:
     equal: bool
 
 
-FieldSelector = tuple[FieldTerm, ...]
+FieldSelector = tuple[FieldRequirement, ...]
 
 
 def parse_fields(text: str) -> FieldSelector:
@@ -182,7 +182,7 @@ def parse_fields(text: str) -> FieldSelector:
         if match is None:
             raise BadSelector(f"invalid selector: '{text}'; can't understand '{part}'")
         field, operator, value = match.groups()
-        terms.append(FieldTerm(field, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
+        terms.append(FieldRequirement(field, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
     return tuple(terms)
 
 

@@ -16,7 +16,7 @@ from unbounded.apiserver.access.bootstrap import BootstrapTokens
 from unbounded.apiserver.access.jwt import TokenKey
 from unbounded.apiserver.access.reviews import Reviews
 from unbounded.apiserver.access.tokens import AccountTokens
-from unbounded.apiserver.auth import ClientCertificates, Guard
+from unbounded.apiserver.auth import AuthChain, ClientCertificates
 from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.http.audit import AuditLog
@@ -24,8 +24,8 @@ from unbounded.apiserver.http.door import CONNECTIONS, Counted, Door
 from unbounded.apiserver.http.metrics import ConnectionCounts
 from unbounded.apiserver.http.sparing import connection_log
 from unbounded.apiserver.kubelets.client import KubeletClient
-from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.pki import CertificateAuthority, server_context, write_kubeconfig
+from unbounded.apiserver.registry import ApiRegistry
 
 KUBERNETES: Final = ("1", "32")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -34,7 +34,7 @@ SHUTDOWN_S: Final = 0.5
 KEEPALIVE_S: Final = 120.0
 
 
-def version() -> dict[str, str]:
+def version_info() -> dict[str, str]:
     """Return the content of /version: the Kubernetes version that the server follows, marked as ours."""
     major, minor = KUBERNETES
     return {
@@ -79,7 +79,7 @@ class ApiServer:
             node_times: limits on the silence of Nodes, and its consequences.
         """
         self.data_dir = data_dir
-        self.registry = Registry(node_times=node_times)
+        self.registry = ApiRegistry(node_times=node_times)
         self._bind = bind
         self._port = port
         self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)
@@ -90,7 +90,7 @@ class ApiServer:
         self._address_connections = address_connections
         self._verify_kubelets = verify_kubelets
         self._kubelets: KubeletClient | None = None
-        self._door: Door | None = None
+        self._listener: Door | None = None
         self._web: Counted | None = None
 
     @property
@@ -118,19 +118,19 @@ class ApiServer:
             raise
 
     async def _listen(self) -> None:
-        authority = Authority(self.data_dir)
+        authority = CertificateAuthority(self.data_dir)
         context = server_context(authority, self._hosts)
         roles = self.registry.roles
         store, now = self.registry.store, self.registry.now
         self._audit = AuditLog(self.data_dir / "audit.log", now)
         tokens = AccountTokens(store, TokenKey(authority.directory), now)
-        guard = Guard([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.registry.authorizers)
+        guard = AuthChain([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.registry.authorizers)
         reviews = Reviews(roles, guard, tokens, now)
         self._kubelets = KubeletClient(authority, now, verify=self._verify_kubelets)
         self._api = Api(
             self.registry,
             guard,
-            version(),
+            version_info(),
             lambda: self.url.removeprefix("https://"),
             answers=reviews.answers,
             note=self._audit.note,
@@ -145,29 +145,29 @@ class ApiServer:
             auto_decompress=False,  # as in Kubernetes; a body of 16 KiB can expand to 16 MiB
             logger=connection_log(),
         )
-        self._door = Door(self._web, context, limit=self._connections, address_limit=self._address_connections)
+        self._listener = Door(self._web, context, limit=self._connections, address_limit=self._address_connections)
         try:
-            await self._door.open(self._bind, self._port or _last_port(self.kubeconfig_path))
+            await self._listener.open(self._bind, self._port or _last_port(self.kubeconfig_path))
         except OSError:
             if self._port:
                 raise
-            await self._door.open(self._bind, 0)
-        self._port = self._door.port
+            await self._listener.open(self._bind, 0)
+        self._port = self._listener.port
         write_kubeconfig(self.kubeconfig_path, self.url, authority)
 
     def _connection_counts(self) -> ConnectionCounts:
-        if self._door is None or self._web is None:
+        if self._listener is None or self._web is None:
             return ConnectionCounts()
-        limits = self._door.limits
+        limits = self._listener.limits
         return ConnectionCounts(self._web.count, limits.refused, limits.dropped, self._web.head_deadlines.expired)
 
     async def stop(self) -> None:
         """End the watches, answer the running requests, and release the data directory."""
         if self._api is not None:
             self._api.stop()
-        if self._door is not None:
-            await self._door.close()
-            self._door = None
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         if self._web is not None:
             await asyncio.sleep(0)  # connections that were just accepted start
             self._web.pre_shutdown()

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from unbounded.apiserver.collection import Change, Collection, Listener, Snapshot
-from unbounded.apiserver.database import Entry, said
-from unbounded.apiserver.finding import Term
-from unbounded.apiserver.journal import Commits, Compaction, Journal
+from unbounded.apiserver.collection import Collection, Listener, ObjectChange, Snapshot
+from unbounded.apiserver.database import LogEntry, describe_error
+from unbounded.apiserver.field_index import FieldTerm
+from unbounded.apiserver.journal import CommitStats, Compaction, Journal
 from unbounded.apiserver.managed.owners import NOBODY, Owners
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.kube.logs import Log
 
 HISTORY_CHANGES: Final = 20_000
@@ -31,7 +31,7 @@ class Compacted(Exception):
 
     def __init__(self, asked: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {asked} ({oldest})")
-        self.asked = asked
+        self.requested = asked
         self.oldest = oldest
 
 
@@ -39,7 +39,7 @@ class NotStored(Exception):
     """The journal could not make a write durable; nothing of it is visible."""
 
 
-class _Write(asyncio.Future[Record]):
+class _Write(asyncio.Future[StoredObject]):
     """A running write. Cancelling a waiter takes effect only when the write has ended: nothing stops a write."""
 
     __slots__ = ()
@@ -64,17 +64,17 @@ class Store:
         self._history_bytes = history_bytes
         self._open_journal = open_journal
         self._collections: dict[str, Collection] = {}
-        self._history: deque[Change] = deque()
+        self._history: deque[ObjectChange] = deque()
         self._bytes = 0
         self._issued = 0
-        self._pending: dict[tuple[str, str], asyncio.Future[Record]] = {}
-        self._begun: list[Entry] = []
-        self._written: dict[int, Record] = {}  # pending records by revision
+        self._pending: dict[tuple[str, str], asyncio.Future[StoredObject]] = {}
+        self._unsent: list[LogEntry] = []
+        self._written: dict[int, StoredObject] = {}  # pending records by revision
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._journal: Journal | None = None
-        self._commits = Commits()
-        self._leftover: list[int] = []  # rows that a compaction failed to delete
+        self._commits = CommitStats()
+        self._undeleted_rows: list[int] = []  # rows that a compaction failed to delete
 
     async def open(self, directory: Path) -> None:
         """Lock the data directory and load it. Raises DataInUse, DataUnusable."""
@@ -86,13 +86,13 @@ class Store:
             raise
         journal.start(self._committed)
         self._journal, self._commits = journal, journal.commits
-        if self._leftover:
-            journal.compact(Compaction(self.compacted, tuple(self._leftover)))
-            self._leftover.clear()
+        if self._undeleted_rows:
+            journal.compact(Compaction(self.compacted, tuple(self._undeleted_rows)))
+            self._undeleted_rows.clear()
 
     async def close(self) -> None:
         if self._journal is not None:
-            self._hand_over()
+            self._flush()
             journal, self._journal = self._journal, None
             await asyncio.to_thread(journal.close)
         for _, waiter in self._waiters:
@@ -100,12 +100,12 @@ class Store:
         self._waiters.clear()
 
     @property
-    def trouble(self) -> str | None:
+    def storage_error(self) -> str | None:
         """The reason why nothing can be stored at present; reads still work."""
-        return self._journal.trouble if self._journal is not None else None
+        return self._journal.storage_error if self._journal is not None else None
 
     @property
-    def commits(self) -> Commits:
+    def commits(self) -> CommitStats:
         """Statistics of the commits since the store was opened."""
         return self._commits
 
@@ -121,7 +121,7 @@ class Store:
         """Return the resources that have, or have had, objects."""
         return tuple(self._collections)
 
-    def get(self, resource: str, key: str) -> Record | None:
+    def get(self, resource: str, key: str) -> StoredObject | None:
         collection = self._collections.get(resource)
         return None if collection is None else collection.records.get(key)
 
@@ -133,12 +133,12 @@ class Store:
         """
         collection = self._collection(resource)
         if revision is None or revision >= self.revision:
-            return Snapshot(collection.records, collection.keys, self.revision, collection.having)
+            return Snapshot(collection.records, collection.keys, self.revision, collection.keys_with)
         if revision < self.compacted:
             raise Compacted(revision, self.compacted)
         undo = collection.since(revision)
         if not undo:
-            return Snapshot(collection.records, collection.keys, revision, collection.having)
+            return Snapshot(collection.records, collection.keys, revision, collection.keys_with)
         records = dict(collection.records)
         for change in reversed(undo):
             if change.previous is None:
@@ -147,13 +147,15 @@ class Store:
                 records[change.record.key] = change.previous
         return Snapshot(records, sorted(records), revision)
 
-    def changes(self, resource: str, since: int) -> list[Change]:
+    def changes(self, resource: str, since: int) -> list[ObjectChange]:
         """Return the changes after `since`, oldest first. Raises Compacted."""
         if since < self.compacted:
             raise Compacted(since, self.compacted)
         return self._collection(resource).since(since)
 
-    def listen(self, listener: Listener, resource: str | None = None, term: Term | None = None) -> Callable[[], None]:
+    def listen(
+        self, listener: Listener, resource: str | None = None, term: FieldTerm | None = None
+    ) -> Callable[[], None]:
         """Call `listener` for each later change (of one resource), at once and in order; returns the function that ends
         it.
 
@@ -165,11 +167,11 @@ class Store:
             return lambda: self._listeners.remove(listener)
         return self._collection(resource).listeners.add(listener, term)
 
-    def is_written(self, resource: str, key: str) -> bool:
-        """Return whether a write of that key is running: then `turn` waits."""
+    def is_writing(self, resource: str, key: str) -> bool:
+        """Return whether a write of that key is running: then `wait_current` waits."""
         return (resource, key) in self._pending
 
-    async def turn(self, resource: str, key: str) -> Record | None:
+    async def wait_current(self, resource: str, key: str) -> StoredObject | None:
         """Wait for running writes of a key, then return its current record.
 
         A caller that writes before its next await replaces exactly this record.
@@ -186,8 +188,8 @@ class Store:
         owners: Owners = NOBODY,
         *,
         deleted: bool = False,
-    ) -> asyncio.Future[Record]:
-        """Begin a write, directly after `turn`; the future completes when the write is durable and visible.
+    ) -> asyncio.Future[StoredObject]:
+        """Begin a write, directly after `wait_current`; the future completes when the write is durable and visible.
 
         Args:
             bare: returns the JSON for the revision that this write gets, without managedFields.
@@ -201,31 +203,33 @@ class Store:
             future.set_exception(NotStored("the store is closed"))
             return future
         self._issued = revision = max(self._issued, self.revision) + 1
-        record = Record(key, revision, bare(revision), owners)
-        entry = record.entry(resource, deleted=deleted)
+        record = StoredObject(key, revision, bare(revision), owners)
+        entry = record.to_entry(resource, deleted=deleted)
         self._pending[resource, key] = future
-        if not self._begun:
-            loop.call_soon(self._hand_over)
-        self._begun.append(entry)
+        if not self._unsent:
+            loop.call_soon(self._flush)
+        self._unsent.append(entry)
         self._written[revision] = record
         return future
 
-    def _hand_over(self) -> None:
+    def _flush(self) -> None:
         """Pass all writes of this turn of the event loop to the journal together, which wakes its thread once."""
-        begun, self._begun = self._begun, []
+        begun, self._unsent = self._unsent, []
         if self._journal is not None and begun:
             self._journal.append(begun)
 
-    def remove(self, resource: str, record: Record) -> asyncio.Future[Record]:
+    def remove(self, resource: str, record: StoredObject) -> asyncio.Future[StoredObject]:
         """Begin a deletion; watchers get the object as last stored, with its last finalizer."""
-        return self.write(resource, record.key, lambda revision: record.at(revision).bare, record.owners, deleted=True)
+        return self.write(
+            resource, record.key, lambda revision: record.at_revision(revision).bare, record.owners, deleted=True
+        )
 
-    async def settled(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until every write that has begun before this call is visible or has failed."""
         if pending := tuple(self._pending.values()):
             await asyncio.wait(pending)
 
-    async def reached(self, revision: int) -> None:
+    async def wait_revision(self, revision: int) -> None:
         """Wait until `revision` is visible; the caller sets the limit."""
         if revision > self.revision:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -250,7 +254,7 @@ class Store:
         if self._journal is not None:
             self._journal.compact(Compaction(revision, tuple(dropped)))
 
-    def replace_in_place(self, resource: str, record: Record) -> None:
+    def replace_in_place(self, resource: str, record: StoredObject) -> None:
         """Replace the body of an object's present version, for example when its schema has gained a default."""
         self._collection(resource).put(record)
 
@@ -264,17 +268,19 @@ class Store:
         self.compacted = self.revision = journal.compacted()
         for entry in journal.entries():
             remember = entry.revision > self.compacted
-            change, _ = self._apply(entry, Record.read(entry), remember=remember)
+            change, _ = self._apply(entry, StoredObject.from_entry(entry), remember=remember)
             if not remember and change.previous is not None:
-                self._leftover.append(change.previous.revision)
+                self._undeleted_rows.append(change.previous.revision)
             if not remember and change.deleted:
-                self._leftover.append(entry.revision)
+                self._undeleted_rows.append(entry.revision)
         self._issued = self.revision
 
-    def _apply(self, entry: Entry, record: Record, *, remember: bool = True) -> tuple[Change, Collection]:
+    def _apply(
+        self, entry: LogEntry, record: StoredObject, *, remember: bool = True
+    ) -> tuple[ObjectChange, Collection]:
         collection = self._collection(entry.resource)
         previous = collection.remove(entry.key) if entry.deleted else collection.put(record)
-        change = Change(entry.resource, record, previous, deleted=entry.deleted)
+        change = ObjectChange(entry.resource, record, previous, deleted=entry.deleted)
         if remember:
             collection.changes.append(change)
             self._history.append(change)
@@ -282,16 +288,16 @@ class Store:
         self.revision = max(self.revision, entry.revision)
         return change, collection
 
-    def _committed(self, entries: Sequence[Entry], error: BaseException | None) -> None:
+    def _committed(self, entries: Sequence[LogEntry], error: BaseException | None) -> None:
         records = [self._written.pop(entry.revision) for entry in entries]
         for entry, record in zip(entries, records, strict=True):
             future = self._pending.pop((entry.resource, entry.key))
             if error is not None:
                 if not future.done():
-                    future.set_exception(NotStored(f"the write could not be stored: {said(error)}"))
+                    future.set_exception(NotStored(f"the write could not be stored: {describe_error(error)}"))
                 continue
             change, collection = self._apply(entry, record)
-            for listener in (*self._listeners, *collection.listeners.of(change.previous, change.record)):
+            for listener in (*self._listeners, *collection.listeners.affected(change.previous, change.record)):
                 try:
                     listener(change)
                 except Exception:
@@ -299,8 +305,8 @@ class Store:
             if not future.done():
                 future.set_result(change.record)
         self._wake()
-        self._bound()
-        asyncio.get_running_loop().call_soon(_settle, records)  # after the waiting requests have answered
+        self._limit_history()
+        asyncio.get_running_loop().call_soon(_drop_bodies, records)  # after the waiting requests have answered
 
     def _wake(self) -> None:
         if not self._waiters:
@@ -311,7 +317,7 @@ class Store:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _bound(self) -> None:
+    def _limit_history(self) -> None:
         """Limit history by halves, so that compaction is rare."""
         if len(self._history) > self._history_changes:
             self.compact(self._history[len(self._history) // 2].revision)
@@ -325,6 +331,6 @@ class Store:
             self.compact(last)
 
 
-def _settle(records: Iterable[Record]) -> None:
+def _drop_bodies(records: Iterable[StoredObject]) -> None:
     for record in records:
-        record.settle()
+        record.drop_body()

@@ -8,11 +8,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from unbounded.apiserver import naming
+from unbounded.apiserver import name_validation
 from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.shapes import Struct
 from unbounded.apiserver.status import qualified
+from unbounded.apiserver.type_desc import StructType
 
 Object = dict[str, Any]
 
@@ -21,7 +21,7 @@ STATUS_VERBS: Final = ("get", "patch", "update")
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a Table. `path` is a JSONPath of the object, or `cell` computes the value."""
 
     name: str
@@ -33,7 +33,7 @@ class Column:
     path: str = ""
 
 
-class Type(Protocol):
+class ResourceType(Protocol):
     """The behaviour of one type. Methods change the object that they get, in place."""
 
     @property
@@ -42,7 +42,7 @@ class Type(Protocol):
         ...
 
     @property
-    def name_check(self) -> naming.Check: ...
+    def name_check(self) -> name_validation.Check: ...
 
     @property
     def unconditional_update(self) -> bool:
@@ -55,17 +55,17 @@ class Type(Protocol):
         ...
 
     @property
-    def shape(self) -> Struct | None:
+    def shape(self) -> StructType | None:
         """The shape with the merge keys of strategic merge patches; None rejects such patches."""
         ...
 
     @property
-    def tracked(self) -> bool:
+    def tracks_owners(self) -> bool:
         """True if field owners are recorded from the creation on, False if from the first server-side apply."""
         ...
 
     @property
-    def merging(self) -> Fields:
+    def merge_fields(self) -> Fields:
         """The rules by which server-side apply merges objects, and the paths of their field owners."""
         ...
 
@@ -103,7 +103,7 @@ def _no_rules(_obj: Object, _old: Object) -> list[FieldError]:
 
 
 @dataclass(frozen=True)
-class Part:
+class Subresource:
     """A subresource of stored objects that shows the whole object and allows changes of a part.
 
     `prepare` completes the client's object, in place, to the one that is stored over the old object at this time.
@@ -127,19 +127,19 @@ def keep_all_but_status(obj: Object, old: Object, _now: datetime) -> None:
 
 
 @dataclass(frozen=True)
-class View:
+class ResourceView:
     """A resource's view of the objects of another resource, which stores them. Both functions return a new object."""
 
-    of: Resource
-    shown: Callable[[Object], Object]
-    stored: Callable[[Object], Object]
+    source: Resource
+    from_stored: Callable[[Object], Object]
+    to_stored: Callable[[Object], Object]
 
 
-STATUS: Final[Mapping[str, Part]] = {"status": Part(keep_all_but_status)}
+STATUS: Final[Mapping[str, Subresource]] = {"status": Subresource(keep_all_but_status)}
 
 
 @dataclass(frozen=True)
-class Proxied:
+class ProxiedSubresource:
     """A subresource that a kubelet serves.
 
     Args:
@@ -149,7 +149,7 @@ class Proxied:
 
     kind: str
     verbs: tuple[str, ...]
-    passes: bool = False
+    passes_path: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,25 +162,27 @@ class Resource:
     plural: str
     singular: str
     namespaced: bool
-    type: Type
+    type: ResourceType
     list_kind: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
-    parts: Mapping[str, Part] = field(default_factory=dict)  # subresources that are stored with the object
+    subresources: Mapping[str, Subresource] = field(
+        default_factory=dict
+    )  # subresources that are stored with the object
     storage_version: str = ""
-    stored_type: Type | None = None  # the type of the stored version, where it is another one
+    stored_type: ResourceType | None = None  # the type of the stored version, where it is another one
     selectable: Mapping[str, str] = field(default_factory=dict)  # field of a selector: dotted path in the object
-    columns: tuple[Column, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     custom: bool = False
     deprecation: str = ""
     schema: Mapping[str, Any] | None = None  # the OpenAPI schema of custom types
-    asked: Mapping[str, Resource] = field(default_factory=dict)  # subresources that are created and not stored
-    proxied: Mapping[str, Proxied] = field(default_factory=dict)  # subresources that a kubelet serves
+    transient: Mapping[str, Resource] = field(default_factory=dict)  # subresources that are created and not stored
+    proxied: Mapping[str, ProxiedSubresource] = field(default_factory=dict)  # subresources that a kubelet serves
     accepting: bool = True  # False while its definition is being deleted
     # returns the grace period of a deletion in seconds; None: no grace
     grace: Callable[[Object, int | None], int] | None = None
-    view: View | None = None  # of another resource's objects
+    view: ResourceView | None = None  # of another resource's objects
     shows_deleted: bool = False  # whether a deletion returns the object even when it is gone
 
     @cached_property
@@ -191,13 +193,13 @@ class Resource:
     def stored_as(self) -> str:
         """The apiVersion of stored objects."""
         if self.view is not None:
-            return self.view.of.stored_as
+            return self.view.source.stored_as
         return f"{self.group}/{self.storage_version or self.version}" if self.group else self.version
 
     @cached_property
     def name(self) -> str:
         """The name of the resource in the store for all versions, such as `widgets.example.com`."""
-        return qualified(self.plural, self.group) if self.view is None else self.view.of.name
+        return qualified(self.plural, self.group) if self.view is None else self.view.source.name
 
     @cached_property
     def prefix(self) -> bytes:

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 import msgspec
 
 from unbounded.apiserver.metadata import encode
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.types import Object, Resource, Type
+from unbounded.apiserver.types import Object, Resource, ResourceType
 
 
-def present(resource: Resource, body: bytes) -> bytes:
+def served_body(resource: Resource, body: bytes) -> bytes:
     """Return stored JSON in the resource's version; usually the same bytes."""
     if body.startswith(resource.prefix):
         return body
     return msgspec.json.encode(_converted(resource, msgspec.json.decode(body)))
 
 
-def stored_object(resource: Resource, record: Record) -> Object:
+def decode_stored(resource: Resource, record: StoredObject) -> Object:
     """Return a fresh copy of a stored object, in the resource's version, without managedFields."""
     obj = record.decode()
     return obj if obj["apiVersion"] == resource.api_version else _converted(resource, obj)
@@ -27,7 +27,7 @@ def stored_object(resource: Resource, record: Record) -> Object:
 
 def _converted(resource: Resource, obj: Object) -> Object:
     if resource.view is not None:
-        obj = resource.view.shown(obj)
+        obj = resource.view.from_stored(obj)
     obj["apiVersion"] = resource.api_version
     resource.type.decode(obj)
     resource.type.default(obj)
@@ -42,7 +42,7 @@ def without_kind(resource: Resource, body: bytes) -> bytes:
 def to_stored(resource: Resource, obj: Object) -> None:
     """Convert an object to its stored version, in place; fields unknown there are left out."""
     if resource.view is not None:
-        stored = resource.view.stored(obj)
+        stored = resource.view.to_stored(obj)
         obj.clear()
         obj.update(stored)
     obj["apiVersion"] = resource.stored_as
@@ -50,18 +50,18 @@ def to_stored(resource: Resource, obj: Object) -> None:
         resource.stored_type.decode(obj)
 
 
-def is_stored_version(resource: Resource, record: Record) -> bool:
+def is_stored_version(resource: Resource, record: StoredObject) -> bool:
     """Return whether the object's stored version is the one that a write would use now."""
     return record.bare.startswith(b'{"apiVersion":"%b"' % resource.stored_as.encode())
 
 
-def refresh(store: Store, resource: str, types: Mapping[str, Type]) -> None:
+def decode_again(store: Store, resource: str, types: Mapping[str, ResourceType]) -> None:
     """Decode objects that were stored under an older schema with the present one, without writing them.
 
     Args:
         types: by apiVersion; each object is decoded by the version in which it is stored.
     """
-    for record in list(store.snapshot(resource).within("")):
+    for record in list(store.snapshot(resource).with_prefix("")):
         obj, before = record.decode(), record.decode()
         if (known := types.get(obj["apiVersion"])) is None:
             continue
@@ -69,4 +69,4 @@ def refresh(store: Store, resource: str, types: Mapping[str, Type]) -> None:
         known.default(obj)
         if obj != before:
             bare = encode(obj, record.revision)
-            store.replace_in_place(resource, Record(record.key, record.revision, bare, record.owners))
+            store.replace_in_place(resource, StoredObject(record.key, record.revision, bare, record.owners))

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.options import ListOptions
-from unbounded.apiserver.records import Record
-from unbounded.apiserver.selection import Selection
+from unbounded.apiserver.records import StoredObject
+from unbounded.apiserver.selection import RecordSelection
 from unbounded.apiserver.store import Compacted, Store
 from unbounded.apiserver.types import Resource
 
@@ -18,30 +18,30 @@ QUEUE_EVENTS: Final = 10_000
 QUEUE_BYTES: Final = 16 * 2**20
 
 
-class Seen(NamedTuple):
+class ObjectEvent(NamedTuple):
     """One event: ADDED, MODIFIED or DELETED. `record` carries the revision of the event."""
 
     type: str
-    record: Record
+    record: StoredObject
 
 
 class Overrun(Exception):
     """The client reads more slowly than events arrive; the watch is over."""
 
 
-def seen(change: Change, selection: Selection) -> Seen | None:
+def watch_event(change: ObjectChange, selection: RecordSelection) -> ObjectEvent | None:
     """Return a change's event for a selection. An object that leaves it is DELETED, with its last state inside."""
     record, previous = change.record, change.previous
     if not record.key.startswith(selection.prefix):
         return None
-    if selection.everything:
-        return Seen("DELETED" if change.deleted else "MODIFIED" if previous else "ADDED", record)
+    if selection.selects_all:
+        return ObjectEvent("DELETED" if change.deleted else "MODIFIED" if previous else "ADDED", record)
     before = previous is not None and selection.matches(previous)
     if change.deleted:
-        return Seen("DELETED", record) if before else None
+        return ObjectEvent("DELETED", record) if before else None
     if selection.matches(record):
-        return Seen("MODIFIED" if before else "ADDED", record)
-    return Seen("DELETED", previous.at(record.revision)) if before and previous is not None else None
+        return ObjectEvent("MODIFIED" if before else "ADDED", record)
+    return ObjectEvent("DELETED", previous.at_revision(record.revision)) if before and previous is not None else None
 
 
 class Watch:
@@ -55,12 +55,12 @@ class Watch:
     the reader may hang in the middle of a write.
     """
 
-    def __init__(self, store: Store, resource: Resource, selection: Selection, options: ListOptions) -> None:
+    def __init__(self, store: Store, resource: Resource, selection: RecordSelection, options: ListOptions) -> None:
         self._store = store
         self._selection = selection
-        self._queue: deque[Seen] = deque()
+        self._queue: deque[ObjectEvent] = deque()
         self._bytes = 0  # and below, of events since the last take; the initial ones do not count
-        self._heard = 0
+        self._received = 0
         self._ready = asyncio.Event()
         self._overrun = False
         self.on_overrun: Callable[[], None] | None = None
@@ -69,14 +69,14 @@ class Watch:
         self.initial_until: int | None = None  # after these events the list is complete, and a bookmark reports it
         self._after = 0
         self._begin(resource, options)
-        self._stop = store.listen(self._hear, resource.name, selection.term)
+        self._stop = store.listen(self._on_change, resource.name, selection.term)
 
     def _begin(self, resource: Resource, options: ListOptions) -> None:
         start_with_state = options.initial if options.initial is not None else not options.revision
         if start_with_state:
             snapshot = self._store.snapshot(resource.name)
-            matching = snapshot.within(self._selection.prefix, term=self._selection.term)
-            self._queue.extend(Seen("ADDED", record) for record in matching if self._selection.matches(record))
+            matching = snapshot.with_prefix(self._selection.prefix, term=self._selection.term)
+            self._queue.extend(ObjectEvent("ADDED", record) for record in matching if self._selection.matches(record))
             if options.initial and options.bookmarks:
                 self.initial_until = snapshot.revision
         elif options.revision:
@@ -86,19 +86,21 @@ class Watch:
             except Compacted as error:
                 self.compacted = error
                 return
-            self._queue.extend(event for change in changes if (event := seen(change, self._selection)) is not None)
+            self._queue.extend(
+                event for change in changes if (event := watch_event(change, self._selection)) is not None
+            )
         if self._queue:
             self._ready.set()
 
-    def _hear(self, change: Change) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         if self._overrun or change.revision <= self._after:
             return
-        event = seen(change, self._selection)
+        event = watch_event(change, self._selection)
         if event is None:
             return
         self._bytes += len(event.record.bare)
-        self._heard += 1
-        if self._heard > QUEUE_EVENTS or self._bytes > QUEUE_BYTES:
+        self._received += 1
+        if self._received > QUEUE_EVENTS or self._bytes > QUEUE_BYTES:
             self._overrun = True
             self._queue.clear()
             if self.on_overrun is not None:
@@ -107,13 +109,13 @@ class Watch:
             self._queue.append(event)
         self._ready.set()
 
-    def take(self) -> list[Seen]:
+    def take(self) -> list[ObjectEvent]:
         """Return the queued events, oldest first; none if the queue is empty. Raises Overrun."""
         if self._overrun:
             raise Overrun
         events = list(self._queue)
         self._queue.clear()
-        self._bytes = self._heard = 0
+        self._bytes = self._received = 0
         self._ready.clear()
         return events
 

@@ -11,31 +11,41 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver import configurations, documents, fields, gojson, metadata, naming, ownership, patches, status
+from unbounded.apiserver import (
+    decoding,
+    field_errors,
+    gojson,
+    metadata,
+    name_validation,
+    patches,
+    server_side_apply,
+    status,
+    update_ownership,
+)
 from unbounded.apiserver.builtin import NAMESPACES
-from unbounded.apiserver.definitions import unchecked
-from unbounded.apiserver.documents import Document
+from unbounded.apiserver.decoding import RequestDocument
+from unbounded.apiserver.definitions import unchecked_notice
 from unbounded.apiserver.managed.owners import NOBODY, Owners
 from unbounded.apiserver.options import WriteOptions
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.store import NotStored, Store
 from unbounded.apiserver.types import Object, Resource
-from unbounded.apiserver.versions import is_stored_version, present, stored_object, to_stored
+from unbounded.apiserver.versions import decode_stored, is_stored_version, served_body, to_stored
 
 Admit = Callable[[Object, Object | None], None]
 NAME_ATTEMPTS: Final = 8
 OBJECT_BYTES: Final = 3 * 2**19  # etcd's default limit
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """The result of a write: the object's JSON in the version of the request."""
 
     body: bytes
     created: bool = False
 
 
-class Target(msgspec.Struct, frozen=True):
+class WriteTarget(msgspec.Struct, frozen=True):
     """The object that a request names; `subresource` is '' or one of the resource's parts."""
 
     resource: Resource
@@ -63,17 +73,19 @@ class Writes:
         self._now = now
         self._admission = admission
 
-    async def create(self, resource: Resource, namespace: str, document: Document, options: WriteOptions) -> Outcome:
+    async def create(
+        self, resource: Resource, namespace: str, document: RequestDocument, options: WriteOptions
+    ) -> WriteResult:
         """Create an object. Raises StatusError."""
-        obj = documents.ingest(resource, document, options)
+        obj = decoding.decode_object(resource, document, options)
         return await self.create_object(resource, namespace, obj, options)
 
-    def review(self, resource: Resource, subresource: str, document: Document, options: WriteOptions) -> Object:
+    def review(self, resource: Resource, subresource: str, document: RequestDocument, options: WriteOptions) -> Object:
         """Return a review as it would be created, with its field owner; it is not stored. Raises StatusError."""
-        obj = documents.ingest(resource, document, options)
+        obj = decoding.decode_object(resource, document, options)
         obj["metadata"].pop("managedFields", None)
-        time = metadata.timestamp(self._now())
-        owners = ownership.of_created(resource, obj, options.manager, time, subresource)
+        time = metadata.format_time(self._now())
+        owners = update_ownership.after_create(resource, obj, options.manager, time, subresource)
         if owners:
             obj["metadata"]["managedFields"] = owners.shown()
         return obj
@@ -85,21 +97,21 @@ class Writes:
         obj: Object,
         options: WriteOptions,
         applied: Owners | None = None,
-    ) -> Outcome:
+    ) -> WriteResult:
         """Create from an object that is in its type's form already; `applied` are its owners after an apply."""
         meta = obj["metadata"]
         meta.pop("managedFields", None)
         if meta.get("resourceVersion"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
         _place(resource, namespace, meta)
-        self._admit(resource, namespace, meta.get("name") or meta.get("generateName", ""))
-        metadata.begin(meta, self._now(), generation=resource.type.generation)
+        self._check_creatable(resource, namespace, meta.get("name") or meta.get("generateName", ""))
+        metadata.initialize(meta, self._now(), generation=resource.type.generation)
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
             meta["name"] = metadata.generated_name(meta["generateName"])
         owners = applied
         if owners is None:
-            owners = ownership.of_created(resource, obj, options.manager, meta["creationTimestamp"])
+            owners = update_ownership.after_create(resource, obj, options.manager, meta["creationTimestamp"])
         if (complete := self._admission.get(resource.name)) is not None:
             complete(obj, None)
         if options.prepare is not None:
@@ -112,11 +124,15 @@ class Writes:
         to_stored(resource, obj)
         for _ in range(NAME_ATTEMPTS if generated else 1):
             key = resource.key(namespace, meta["name"])
-            waits = self._store.is_written(resource.name, key)
-            current = await self._store.turn(resource.name, key) if waits else self._store.get(resource.name, key)
+            waits = self._store.is_writing(resource.name, key)
+            current = (
+                await self._store.wait_current(resource.name, key) if waits else self._store.get(resource.name, key)
+            )
             if current is None:
                 if waits:
-                    self._admit(resource, namespace, meta["name"])  # again, as the state may have changed meanwhile
+                    self._check_creatable(
+                        resource, namespace, meta["name"]
+                    )  # again, as the state may have changed meanwhile
                 return await self._insert(resource, key, obj, owners, options)
             taken = meta["name"]
             if generated:
@@ -126,106 +142,106 @@ class Writes:
 
     async def _insert(
         self, resource: Resource, key: str, obj: Object, owners: Owners, options: WriteOptions
-    ) -> Outcome:
+    ) -> WriteResult:
         if options.dry_run:
-            return Outcome(present(resource, _unstored(obj, owners, 0)), created=True)
-        record = await stored(self._store.write(resource.name, key, partial(_encoded, obj, owners), owners))
-        return Outcome(present(resource, record.body), created=True)
+            return WriteResult(served_body(resource, _dry_run_body(obj, owners, 0)), created=True)
+        record = await wait_stored(self._store.write(resource.name, key, partial(_encoded, obj, owners), owners))
+        return WriteResult(served_body(resource, record.body), created=True)
 
-    async def update(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
+    async def update(self, target: WriteTarget, document: RequestDocument, options: WriteOptions) -> WriteResult:
         """Replace an object. Raises StatusError."""
         resource = target.resource
-        obj = documents.ingest(resource, document, options)
+        obj = decoding.decode_object(resource, document, options)
         meta = obj["metadata"]
         _check_name(target, meta)
         _place(resource, target.namespace, meta)
-        current = await self._store.turn(resource.name, target.key)
+        current = await self._store.wait_current(resource.name, target.key)
         if current is None:
             if meta.get("uid"):  # the client means an object that is gone
                 raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], ""))
             if not resource.type.create_on_update or target.subresource:
                 raise status.not_found(resource.group, resource.plural, target.name)
             return await self.create_object(resource, target.namespace, obj, options)
-        asked = _asked_revision(target, meta)
-        old = stored_object(resource, current)
+        asked = _expected_revision(target, meta)
+        old = decode_stored(resource, current)
         uid = old["metadata"]["uid"]
         if meta.get("uid") and meta["uid"] != uid:
             raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], uid))
         return await self._replace(target, obj, old, current, asked, options)
 
-    async def patch(self, target: Target, kind: str, data: bytes, options: WriteOptions) -> Outcome:
+    async def patch(self, target: WriteTarget, kind: str, data: bytes, options: WriteOptions) -> WriteResult:
         """Patch an object. Raises StatusError."""
         resource = target.resource
-        current = await self._store.turn(resource.name, target.key)
+        current = await self._store.wait_current(resource.name, target.key)
         if current is None:
             raise status.not_found(resource.group, resource.plural, target.name)
-        live = stored_object(resource, current)
+        live = decode_stored(resource, current)
         if kind == patches.JSON and current.owners:  # the one kind of patch that can test existing fields
             live["metadata"]["managedFields"] = current.owners.shown()
         try:
             patched = patches.apply(kind, data, live, resource.type.shape)
         except RecursionError as error:
             raise status.bad_request("exceeded max depth") from error
-        shown = fields.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
-        said = patches.complaints(kind, data) if options.validation != "Ignore" else ()
-        obj = documents.ingest_patched(resource, patched, options, shown, said)
+        shown = field_errors.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
+        said = patches.strict_errors(kind, data) if options.validation != "Ignore" else ()
+        obj = decoding.decode_patched(resource, patched, options, shown, said)
         meta = obj["metadata"]
         _check_name(target, meta)
         _place(resource, target.namespace, meta)
-        old = stored_object(resource, current)
-        return await self._replace(target, obj, old, current, _asked_revision(target, meta), options)
+        old = decode_stored(resource, current)
+        return await self._replace(target, obj, old, current, _expected_revision(target, meta), options)
 
-    async def apply(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
+    async def apply(self, target: WriteTarget, document: RequestDocument, options: WriteOptions) -> WriteResult:
         """Server-side apply: create the object, or change the fields that the manager owns. Raises StatusError."""
         resource = target.resource
-        config = configurations.read(resource, document, options, target.subresource)
-        current = await self._store.turn(resource.name, target.key)
+        config = server_side_apply.decode(resource, document, options, target.subresource)
+        current = await self._store.wait_current(resource.name, target.key)
         if current is None and target.subresource:
             raise status.not_found(resource.group, resource.plural, target.name)
         if current is None and (uid := config["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise status.conflict(resource.group, resource.plural, target.name, why)
-        live = resource.type.empty() if current is None else stored_object(resource, current)
-        time = metadata.timestamp(self._now())
+        live = resource.type.empty() if current is None else decode_stored(resource, current)
+        time = metadata.format_time(self._now())
         owners = NOBODY if current is None else current.owners
-        done = configurations.apply(resource, live, owners, config, options, target.subresource, time)
-        obj = documents.ingest_patched(resource, done.obj, options)
+        done = server_side_apply.apply(resource, live, owners, config, options, target.subresource, time)
+        obj = decoding.decode_patched(resource, done.obj, options)
         meta = obj["metadata"]
         _check_name(target, meta)
         _place(resource, target.namespace, meta)
         if current is None:
             return await self.create_object(resource, target.namespace, obj, options, done.owners)
-        old = stored_object(resource, current)
+        old = decode_stored(resource, current)
         return await self._replace(target, obj, old, current, metadata.revision_of(meta), options, done.owners)
 
-    async def change(self, target: Target, edit: Callable[[Object], None]) -> Record | None:
+    async def edit(self, target: WriteTarget, edit: Callable[[Object], None]) -> StoredObject | None:
         """Edit a stored object on behalf of the server itself; None if the object does not exist (any more).
 
         The rules are not checked, and an edit without a change writes nothing. Raises NotStored.
         """
         resource = target.resource
-        current = await self._store.turn(resource.name, target.key)
+        current = await self._store.wait_current(resource.name, target.key)
         if current is None:
             return None
         obj, old = current.decode(), current.decode()
         edit(obj)
-        if metadata.same(obj, old):
+        if metadata.equal(obj, old):
             return current
-        if is_gone(obj):
-            return await stored(self._store.remove(resource.name, current))
-        owners = ownership.of_changed(resource, obj, old, current.owners)
-        return await stored(self._store.write(resource.name, current.key, partial(metadata.encode, obj), owners))
+        if is_deletion_complete(obj):
+            return await wait_stored(self._store.remove(resource.name, current))
+        owners = update_ownership.after_edit(resource, obj, old, current.owners)
+        return await wait_stored(self._store.write(resource.name, current.key, partial(metadata.encode, obj), owners))
 
     async def _replace(
         self,
-        target: Target,
+        target: WriteTarget,
         obj: Object,
         old: Object,
-        current: Record,
+        current: StoredObject,
         asked: int,
         options: WriteOptions,
         applied: Owners | None = None,
-    ) -> Outcome:
+    ) -> WriteResult:
         """Replace `old` by `obj`. The caller has awaited nothing since it read `current`.
 
         `applied` are its owners after an apply.
@@ -237,7 +253,7 @@ class Writes:
             _raise_if(resource, obj, _errors(resource, obj, old))
         given = obj["metadata"].pop("managedFields", None)
         metadata.carry_over(obj["metadata"], old["metadata"])
-        part = resource.parts.get(target.subresource)
+        part = resource.subresources.get(target.subresource)
         if part is None and (complete := self._admission.get(resource.name)) is not None:
             complete(obj, old)
         if options.prepare is not None:
@@ -256,19 +272,19 @@ class Writes:
         owners = applied
         if owners is None:
             owners = self._owners_after(target, obj, old, current.owners, given, options)
-        if owners.same(current.owners) and metadata.same(obj, old) and is_stored_version(resource, current):
-            return Outcome(present(resource, current.body))
+        if owners.same(current.owners) and metadata.equal(obj, old) and is_stored_version(resource, current):
+            return WriteResult(served_body(resource, current.body))
         to_stored(resource, obj)
-        if options.dry_run or is_gone(obj):
-            answer = _unstored(obj, owners, current.revision)
+        if options.dry_run or is_deletion_complete(obj):
+            answer = _dry_run_body(obj, owners, current.revision)
             if not options.dry_run:
-                await stored(self._store.remove(resource.name, current))
-            return Outcome(present(resource, answer))
+                await wait_stored(self._store.remove(resource.name, current))
+            return WriteResult(served_body(resource, answer))
         bare = partial(_encoded, obj, owners)
-        record = await stored(self._store.write(resource.name, current.key, bare, owners))
-        return Outcome(present(resource, record.body))
+        record = await wait_stored(self._store.write(resource.name, current.key, bare, owners))
+        return WriteResult(served_body(resource, record.body))
 
-    def _admit(self, resource: Resource, namespace: str, name: str) -> None:
+    def _check_creatable(self, resource: Resource, namespace: str, name: str) -> None:
         """Check whether an object may be created there. Raises StatusError (403, 404)."""
         if not resource.accepting:
             why = "create not allowed while custom resource definition is terminating"
@@ -288,13 +304,15 @@ class Writes:
             raise status.forbidden(resource.group, resource.plural, name, why, [cause])
 
     def _owners_after(
-        self, target: Target, obj: Object, old: Object, owners: Owners, given: Any, options: WriteOptions
+        self, target: WriteTarget, obj: Object, old: Object, owners: Owners, given: Any, options: WriteOptions
     ) -> Owners:
-        time = metadata.timestamp(self._now())
-        return ownership.of_updated(target.resource, obj, old, owners, options.manager, target.subresource, given, time)
+        time = metadata.format_time(self._now())
+        return update_ownership.after_update(
+            target.resource, obj, old, owners, options.manager, target.subresource, given, time
+        )
 
 
-async def stored(future: asyncio.Future[Record]) -> Record:
+async def wait_stored(future: asyncio.Future[StoredObject]) -> StoredObject:
     """Wait for a write, which cannot be cancelled. Raises StatusError (500) if it was not stored."""
     try:
         return await future
@@ -313,23 +331,23 @@ def _encoded(obj: Object, owners: Owners, revision: int) -> bytes:
     return bare
 
 
-def is_gone(obj: Object) -> bool:
+def is_deletion_complete(obj: Object) -> bool:
     """Return whether an object is being deleted and has no finalizer or grace period left."""
     meta = obj["metadata"]
     held = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
     return "deletionTimestamp" in meta and not held and not meta.get("deletionGracePeriodSeconds")
 
 
-def _asked_revision(target: Target, meta: Object) -> int:
+def _expected_revision(target: WriteTarget, meta: Object) -> int:
     """Return the revision that a client wants to replace, 0 for any. Raises StatusError (400, 422)."""
     asked = metadata.revision_of(meta)
     if not asked and not target.resource.type.unconditional_update:
-        errors = [fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
         raise status.invalid(target.resource.group, target.resource.plural, target.name, errors)
     return asked
 
 
-def _unstored(obj: Object, owners: Owners, revision: int) -> bytes:
+def _dry_run_body(obj: Object, owners: Owners, revision: int) -> bytes:
     """Return the answer of a write that is not stored. Raises StatusError (413)."""
     bare = _encoded(obj, owners, revision)
     if not owners:
@@ -338,7 +356,7 @@ def _unstored(obj: Object, owners: Owners, revision: int) -> bytes:
     return metadata.encode({**obj, "metadata": meta}, revision)
 
 
-def _check_name(target: Target, meta: Object) -> None:
+def _check_name(target: WriteTarget, meta: Object) -> None:
     name = meta.get("name", "")
     if name and name != target.name:
         why = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
@@ -359,29 +377,29 @@ def _place(resource: Resource, namespace: str, meta: Object) -> None:
 
 def _errors(resource: Resource, obj: Object, old: Object | None, warnings: list[str] | None = None) -> list[FieldError]:
     if resource.custom and obj["kind"] != resource.kind:
-        return [fields.invalid("kind", obj["kind"], f"must be {resource.kind}")]
+        return [field_errors.invalid("kind", obj["kind"], f"must be {resource.kind}")]
     check = resource.type.name_check if old is None else _any_name
     errors = metadata.validate(obj["metadata"], check)
     more = resource.type.validate(obj, old, warnings)
     if not errors:
         return more
-    blocked = unchecked(errors) if resource.custom else []
+    blocked = unchecked_notice(errors) if resource.custom else []
     return [*errors, *more, *(b for b in blocked if b not in more)]
 
 
 def _any_name(name: str) -> tuple[str, ...]:
     """Accept any name: an update does not validate the name again."""
-    return naming.path_segment(name)
+    return name_validation.path_segment(name)
 
 
 def _raise_if(resource: Resource, obj: Object, errors: list[FieldError]) -> None:
     if errors:
         name = obj["metadata"].get("name", "")
-        group = resource.group if resource.view is None else resource.view.of.group
+        group = resource.group if resource.view is None else resource.view.source.group
         raise status.invalid(group, obj["kind"], name, errors)
 
 
-def _wrong_uid(target: Target, asked: Any, uid: str) -> str:
+def _wrong_uid(target: WriteTarget, asked: Any, uid: str) -> str:
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{_storage_prefix(target.resource)}/{target.key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, "

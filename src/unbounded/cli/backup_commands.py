@@ -15,8 +15,8 @@ from unbounded.api.failures import Rejected
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, TERMINAL_PHASES, OperationPhase
 from unbounded.apiserver.backup import BackupFailed, back_up
-from unbounded.apiserver.disk import DataInUse, DataUnusable
-from unbounded.apiserver.restore import Objects, Put, restore
+from unbounded.apiserver.data_dir import DataInUse, DataUnusable
+from unbounded.apiserver.restore import Objects, RestoreWrite, restore
 from unbounded.cli.lab import IDENTITY_FILE
 from unbounded.cli.migrate.marker import FILE as MARKER
 from unbounded.cli.migrate.marker import migrated_reason
@@ -42,7 +42,7 @@ def run_restore(data: Path, file: Path) -> int:
     """Restore a backup and print the consequences; returns the exit status."""
     open_ones: list[dict[str, Any]] = []
 
-    def edit(objects: Objects) -> Sequence[Put]:
+    def edit(objects: Objects) -> Sequence[RestoreWrite]:
         open_ones.extend(open_operations(objects))
         return [paused(objects)] if open_ones else []
 
@@ -73,7 +73,7 @@ def open_operations(objects: Objects) -> list[dict[str, Any]]:
     return [obj for obj in operations if (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES]
 
 
-def paused(objects: Objects) -> Put:
+def paused(objects: Objects) -> RestoreWrite:
     """Return the ConfigMap that pauses all operations: one that waited at the backup may have been executed since."""
     body = objects.get(PAUSE)
     obj: dict[str, Any] = {
@@ -84,7 +84,7 @@ def paused(objects: Objects) -> Put:
     if body is not None:
         obj = msgspec.json.decode(body)
     obj["metadata"].setdefault("annotations", {})[ANNOTATION_PAUSED] = "restored"
-    return Put(*PAUSE, obj)
+    return RestoreWrite(*PAUSE, obj)
 
 
 def _about(open_ones: Sequence[dict[str, Any]]) -> str:

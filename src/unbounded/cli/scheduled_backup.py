@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from unbounded.apiserver.backup import BackupFailed, back_up, verify
-from unbounded.apiserver.disk import DataUnusable
+from unbounded.apiserver.data_dir import DataUnusable
 from unbounded.cli.backup_commands import EXTRAS
 
 NICE: Final = 10

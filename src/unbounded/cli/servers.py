@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from unbounded.apiserver.disk import Damaged, DataInUse, DataUnusable
+from unbounded.apiserver.data_dir import Damaged, DataInUse, DataUnusable
 from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded.apiserver.status import StatusError

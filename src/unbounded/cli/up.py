@@ -99,7 +99,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         with storage_errors(settings):
             await _install(admin, screen)
             await _publish(admin, server, settings, screen)
-        health.check("storage", lambda: server.registry.store.trouble)
+        health.check("storage", lambda: server.registry.store.storage_error)
         screen.print_message(_welcome(settings, server, health, reached))
         epochs = EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)

@@ -36,7 +36,7 @@ from unbounded.agent.stored_config import read_stored_config, store_config, with
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
-from unbounded.apiserver.pki import Authority, server_context
+from unbounded.apiserver.pki import CertificateAuthority, server_context
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 from unbounded.kube.client import HttpApi
@@ -121,7 +121,7 @@ class Place:
 
 
 @asynccontextmanager
-async def served(authority: Authority, port: int = 0) -> AsyncIterator[int]:
+async def served(authority: CertificateAuthority, port: int = 0) -> AsyncIterator[int]:
     """An API server that has one Machine; yields its port."""
     body = json.dumps({**MACHINE, "metadata": {"name": "m1", "uid": "u1", "resourceVersion": "1"}}).encode()
 
@@ -151,12 +151,12 @@ async def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def authorities(tmp_path: Path) -> tuple[Authority, Authority]:
-    return Authority(tmp_path / "old"), Authority(tmp_path / "new")
+def authorities(tmp_path: Path) -> tuple[CertificateAuthority, CertificateAuthority]:
+    return CertificateAuthority(tmp_path / "old"), CertificateAuthority(tmp_path / "new")
 
 
 async def test_what_follows_leaves_a_key_that_came_meanwhile(
-    place: Place, authorities: tuple[Authority, Authority]
+    place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
 ) -> None:
     old, new = (one.certificate for one in authorities)
     async with served(authorities[0]) as port:
@@ -169,7 +169,9 @@ async def test_what_follows_leaves_a_key_that_came_meanwhile(
     assert place.config.upgrade.public_key == PUBLIC_KEY
 
 
-async def test_a_ca_is_rotated_in_the_documented_order(place: Place, authorities: tuple[Authority, Authority]) -> None:
+async def test_a_ca_is_rotated_in_the_documented_order(
+    place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
+) -> None:
     old, new = (one.certificate.decode() for one in authorities)
     async with served(authorities[0]) as port:
         url = f"https://127.0.0.1:{port}"
@@ -206,7 +208,7 @@ async def test_a_ca_is_rotated_in_the_documented_order(place: Place, authorities
 
 
 async def test_a_server_that_moves_is_followed_and_one_of_this_host_alone_stays(
-    place: Place, authorities: tuple[Authority, Authority]
+    place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
 ) -> None:
     ca = authorities[0].certificate
     async with served(authorities[0]) as before, served(authorities[0]) as after:
@@ -226,7 +228,7 @@ async def test_a_server_that_moves_is_followed_and_one_of_this_host_alone_stays(
 
 
 async def test_another_dns_server_is_followed_but_not_while_the_machine_is_held(
-    place: Place, authorities: tuple[Authority, Authority]
+    place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
 ) -> None:
     async with served(authorities[0]) as port:
         url, ca = f"https://127.0.0.1:{port}", authorities[0].certificate
@@ -244,7 +246,7 @@ async def test_another_dns_server_is_followed_but_not_while_the_machine_is_held(
 
 
 async def test_a_cluster_that_publishes_nothing_is_followed_without_trouble(
-    place: Place, authorities: tuple[Authority, Authority]
+    place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
 ) -> None:
     place.use("https://127.0.0.1:1", authorities[0].certificate.decode())
     for _ in range(2):  # the second time, what was published before is known
@@ -254,7 +256,7 @@ async def test_a_cluster_that_publishes_nothing_is_followed_without_trouble(
 
 
 async def test_a_slot_that_is_behind_its_agent_is_brought_up_to_date(
-    place: Place, authorities: tuple[Authority, Authority]
+    place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
 ) -> None:
     """As after a recreation that was decided on before the agent followed."""
     ca = authorities[0].certificate

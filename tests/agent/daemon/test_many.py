@@ -22,7 +22,7 @@ from tests.cli.deployed import deployed
 from unbounded.agent.daemon.daemon import AgentDaemon
 from unbounded.agent.daemon.identity import client_config
 from unbounded.api.names import GROUP_AGENTS
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -38,7 +38,7 @@ WITHIN_S = 240.0
 @asynccontextmanager
 async def agents(server: ApiServer, admin: Client, folder: Path) -> AsyncIterator[list[LightHost]]:
     """So many of them at work, each with its own certificate, Machine and Node."""
-    authority = Authority(server.data_dir)
+    authority = CertificateAuthority(server.data_dir)
     hosts = [LightHost(folder / f"m{number}", server, f"m{number}") for number in range(AGENTS)]
     async with AsyncExitStack() as stack:
         tasks = []

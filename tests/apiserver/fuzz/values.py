@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from unbounded.apiserver.shapes import ListOf, MapOf, Scalar, Shape, Struct
+from unbounded.apiserver.type_desc import ListType, MapType, ScalarType, StructType, TypeDesc
 
 MARK: Final = "\ue000raw%d\ue000"  # stands for raw text in an object until it is written
 
@@ -237,16 +237,16 @@ def scrambled(data: bytes, rng: random.Random) -> bytes:
     )
 
 
-def example(shape: Shape | None, rng: random.Random, depth: int = 0) -> Any:
+def example(shape: TypeDesc | None, rng: random.Random, depth: int = 0) -> Any:
     """A value of a shape, most of whose fields are there."""
     match shape:
-        case Scalar():
+        case ScalarType():
             return _scalar(shape, rng)
-        case ListOf(item=item):
+        case ListType(item=item):
             return [example(item, rng, depth + 1) for _ in range(rng.choice((0, 1, 2)))] if depth < 8 else []
-        case MapOf(value=value):
+        case MapType(value=value):
             return {name: example(value, rng, depth + 1) for name in rng.sample(("a", "b/c", "D_e"), 2)}
-        case Struct():
+        case StructType():
             if depth > 8:
                 return {}
             members = shape.members().items()
@@ -254,7 +254,7 @@ def example(shape: Shape | None, rng: random.Random, depth: int = 0) -> Any:
     return odd(rng)
 
 
-def _scalar(shape: Scalar, rng: random.Random) -> Any:
+def _scalar(shape: ScalarType, rng: random.Random) -> Any:
     if shape.json == "boolean":
         return rng.random() < 0.5
     if shape.json in {"integer", "number"}:

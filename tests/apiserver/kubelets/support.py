@@ -15,7 +15,7 @@ import trustme
 from aiohttp import web
 
 from tests.apiserver.support import Client
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 
 PODS = "/api/v1/namespaces/default/pods"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -56,7 +56,7 @@ def signed(data_dir: Path, folder: Path, *hosts: str) -> ssl.SSLContext:
     (folder / "pki").symlink_to(folder)
     for name in ("ca.crt", "ca.key"):
         (folder / name).symlink_to(data_dir.resolve() / "pki" / name)
-    identity = Authority(folder).issue_server(hosts)
+    identity = CertificateAuthority(folder).issue_server(hosts)
     (folder / "both.pem").write_bytes(identity.key + identity.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "both.pem")

@@ -20,7 +20,7 @@ from tests.apiserver.kubelets.support import PODS, Kubelet, add_node, add_pod, k
 from tests.apiserver.support import Client, admin_context, client_of, eventually, running
 from unbounded.apiserver.kubelets.client import KubeletClient, KubeletUnreachable
 from unbounded.apiserver.kubelets.location import Endpoint
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.registry import utc_now
 from unbounded.apiserver.server import ApiServer
 
@@ -377,7 +377,7 @@ async def test_kubelets_are_verified_where_that_is_wanted(tmp_path: Path, host: 
 
 
 async def test_a_kubelet_that_does_not_answer_is_an_error_in_time(tmp_path: Path) -> None:
-    client = KubeletClient(Authority(tmp_path), utc_now, verify=False, connect_s=0.2)
+    client = KubeletClient(CertificateAuthority(tmp_path), utc_now, verify=False, connect_s=0.2)
 
     async def silent(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)

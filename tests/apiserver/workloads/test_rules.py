@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unbounded.apiserver.documents import settle
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.workloads.pods import PODS, seconds_left, service_class
 from unbounded.apiserver.workloads.services import SERVICES
@@ -27,7 +27,7 @@ def service(**spec: Any) -> dict[str, Any]:
 def settled(resource: Resource, obj: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
     """As a write leaves it, before it is judged."""
     obj = copy.deepcopy(obj)
-    assert settle(resource, obj) == []
+    assert normalize(resource, obj) == []
     resource.type.prepare(obj, old)
     return obj
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from unbounded.apiserver import patches, shapes
-from unbounded.apiserver.shapes import Anything, ListOf, MapOf, Scalar, Shape, Struct
+from unbounded.apiserver import patches, type_desc
+from unbounded.apiserver.type_desc import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
 from unbounded.apiserver.workloads import notation
 from unbounded.apiserver.workloads.pods import POD
 from unbounded.apiserver.workloads.services import SERVICE
@@ -43,25 +43,25 @@ def through_kubectl(manifest: dict[str, Any], *command: str) -> Any:
     return json.loads(done.stdout)
 
 
-def filled(shape: Shape, values: dict[str, Any]) -> Any:
+def filled(shape: TypeDesc, values: dict[str, Any]) -> Any:
     """A value with all fields, and these in the scalars; lists and maps have one element."""
     match shape:
-        case Scalar(format="date-time"):
+        case ScalarType(format="date-time"):
             return "2020-01-01T00:00:00Z"
-        case Scalar(json=kind):
+        case ScalarType(json=kind):
             return values[kind]
-        case ListOf(item=item):
+        case ListType(item=item):
             return [filled(item, values)]
-        case MapOf(value=value):
+        case MapType(value=value):
             return {"k": filled(value, values)}
-        case Struct():
+        case StructType():
             members = shape.members().items()
             return {name: filled(member.shape, values) for name, member in members if name not in OUTSIDE}
-        case Anything():
+        case AnyType():
             return {}
 
 
-def manifest(kind: Struct, values: dict[str, Any]) -> dict[str, Any]:
+def manifest(kind: StructType, values: dict[str, Any]) -> dict[str, Any]:
     obj = {"apiVersion": "v1", "kind": kind.name, "metadata": {"name": "x"}, **filled(kind, values)}
     if kind is POD:
         obj["spec"]["containers"][0] |= {"name": "c", "image": "before"}
@@ -92,10 +92,10 @@ class TestWithKubectl:
 
     @pytest.mark.parametrize("values", [FILLED, EMPTY], ids=["filled", "empty"])
     @pytest.mark.parametrize("kind", [POD, SERVICE], ids=["Pod", "Service"])
-    def test_what_kubernetes_keeps_is_kept(self, kind: Struct, values: dict[str, Any]) -> None:
+    def test_what_kubernetes_keeps_is_kept(self, kind: StructType, values: dict[str, Any]) -> None:
         given = manifest(kind, values)
         unknown: list[str] = []
-        ours = shapes.decode(kind, given, unknown)
+        ours = type_desc.decode(kind, given, unknown)
         assert not unknown
         theirs = through_kubectl(given)
         if kind is POD:
@@ -104,7 +104,7 @@ class TestWithKubectl:
 
     def test_an_empty_value_is_left_out_where_kubernetes_leaves_it_out(self) -> None:
         given = manifest(SERVICE, EMPTY)
-        assert not list(lost(through_kubectl(given), shapes.decode(SERVICE, given, [])))
+        assert not list(lost(through_kubectl(given), type_desc.decode(SERVICE, given, [])))
 
     def test_lists_merge_by_the_keys_of_kubernetes(self) -> None:
         before = manifest(POD, FILLED)
@@ -127,17 +127,17 @@ class TestWithKubectl:
             "status": {"conditions": [{"type": "x", "status": "False"}, {"type": "Ready", "status": "True"}]},
         }
         theirs = through_kubectl(before, "patch", "--local", "--type=strategic", f"-p={json.dumps(patch)}")
-        patched = patches.apply(patches.STRATEGIC, json.dumps(patch).encode(), shapes.decode(POD, before, []), POD)
+        patched = patches.apply(patches.STRATEGIC, json.dumps(patch).encode(), type_desc.decode(POD, before, []), POD)
         assert not list(lost(patched, theirs))
 
 
 def test_types_may_point_to_each_other_in_any_order() -> None:
     types = notation.read("First: One.\n  other [Second]name  Others.\nSecond\n  name string!\n  back {int32}")
     other = types["First"].members()["other"]
-    assert isinstance(other.shape, ListOf)
-    assert other.shape == ListOf(types["Second"], "name")
+    assert isinstance(other.shape, ListType)
+    assert other.shape == ListType(types["Second"], "name")
     assert other.about == "Others."
-    assert shapes.decode(types["First"], {"other": [{"back": {"a": 1}}]}, []) == {
+    assert type_desc.decode(types["First"], {"other": [{"back": {"a": 1}}]}, []) == {
         "other": [{"back": {"a": 1}, "name": ""}]
     }
 

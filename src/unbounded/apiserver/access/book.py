@@ -14,9 +14,9 @@ from unbounded.apiserver.access.kinds import (
     ROLES,
 )
 from unbounded.apiserver.access.rules import Rule
-from unbounded.apiserver.auth import Attributes, Decision, User
-from unbounded.apiserver.collection import Change
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.auth import AuthAttributes, AuthDecision, User
+from unbounded.apiserver.collection import ObjectChange
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
 
 ACCOUNT_PREFIX: Final = "system:serviceaccount:"
@@ -57,17 +57,17 @@ class RoleBook:
         for resource in ROLE_RESOURCES:
             store.listen(self._forget, resource.name)
 
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision:
         """Return whether one of the user's roles allows a request (an Authorizer)."""
         missing: list[str] = []
         for grant in self.grants(user, asked.namespace):
             if any(rule.allows(asked) for rule in grant.rules):
-                return Decision(True, f"RBAC: allowed by {grant.why}")
+                return AuthDecision(True, f"RBAC: allowed by {grant.why}")
             if grant.missing and grant.missing not in missing:
                 missing.append(grant.missing)
         if not missing:
-            return Decision(False)
-        return Decision(False, f"RBAC: {missing[0] if len(missing) == 1 else '[' + ', '.join(missing) + ']'}")
+            return AuthDecision(False)
+        return AuthDecision(False, f"RBAC: {missing[0] if len(missing) == 1 else '[' + ', '.join(missing) + ']'}")
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
         """Yield a user's roles, cluster-wide ones and, if a namespace is given, those in it."""
@@ -88,7 +88,7 @@ class RoleBook:
         """Return the rules of the role that a binding in `namespace` references; None if it does not exist."""
         return self._current().rules.get(_role_key(reference, namespace))
 
-    def _forget(self, _change: Change) -> None:
+    def _forget(self, _change: ObjectChange) -> None:
         self._index = None
 
     def _current(self) -> _Index:
@@ -99,12 +99,12 @@ class RoleBook:
     def _read(self) -> _Index:
         index = _Index()
         for roles in (CLUSTER_ROLES, ROLES):
-            for record in self._store.snapshot(roles.name).within(""):
+            for record in self._store.snapshot(roles.name).with_prefix(""):
                 rules = record.decode().get("rules") or ()
                 index.rules[record.namespace, record.name] = tuple(Rule.read(rule) for rule in rules)
         order = 0
         for bindings in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
-            for record in self._store.snapshot(bindings.name).within(""):
+            for record in self._store.snapshot(bindings.name).with_prefix(""):
                 obj = record.decode()
                 binding = _Binding(order, record.namespace, _described(bindings.kind, record, obj), obj["roleRef"])
                 order += 1
@@ -137,7 +137,7 @@ def _role_key(reference: Mapping[str, str], namespace: str) -> tuple[str, str]:
     return (namespace if reference["kind"] == "Role" else "", reference["name"])
 
 
-def _described(kind: str, record: Record, obj: Mapping[str, Any]) -> str:
+def _described(kind: str, record: StoredObject, obj: Mapping[str, Any]) -> str:
     name = f"{record.name}/{record.namespace}" if record.namespace else record.name
     return f'{kind} "{name}" of {obj["roleRef"]["kind"]} "{obj["roleRef"]["name"]}"'
 

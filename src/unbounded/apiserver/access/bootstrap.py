@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from unbounded.apiserver.access.tokens import bearer
-from unbounded.apiserver.auth import AUTHENTICATED, Credentials, User
+from unbounded.apiserver.auth import AUTHENTICATED, RequestCredentials, User
 from unbounded.apiserver.builtin import SECRETS
 from unbounded.apiserver.store import Store
 
@@ -29,7 +29,7 @@ class BootstrapTokens:
         self._store = store
         self._now = now
 
-    def authenticate(self, credentials: Credentials) -> User | None:
+    def authenticate(self, credentials: RequestCredentials) -> User | None:
         found = _TOKEN.fullmatch(bearer(credentials.headers))
         if found is None:
             return None

@@ -13,12 +13,12 @@ from unbounded.apiserver.access.nodes.rules import NODE_RULES
 from unbounded.apiserver.access.rules import Rule, missing
 from unbounded.apiserver.auth import AUTHENTICATED, UNAUTHENTICATED
 from unbounded.apiserver.certificates.signers import SIGNERS
-from unbounded.apiserver.documents import settle
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.pki import KUBELET_CLIENT, MASTERS
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 AUTOUPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 MONITORING: Final = "system:monitoring"
@@ -123,7 +123,7 @@ DEFAULT_BINDINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {  # by role: 
 
 async def ensure_defaults(store: Store, writes: Writes) -> None:
     """Create missing roles and bindings; restore missing rules of a default role unless its `autoupdate` is "false"."""
-    before = {record.name: record.decode() for record in store.snapshot(CLUSTER_ROLES.name).within("")}
+    before = {record.name: record.decode() for record in store.snapshot(CLUSTER_ROLES.name).with_prefix("")}
     roles = (_ensure_role(writes, before, name) for name in DEFAULT_ROLES)
     bindings = (_ensure_binding(store, writes, name, subjects) for name, subjects in DEFAULT_BINDINGS.items())
     await asyncio.gather(*roles, *bindings)  # in one commit on the first start
@@ -135,10 +135,10 @@ async def _ensure_role(writes: Writes, before: Mapping[str, Object], name: str) 
         obj = _head("ClusterRole", name)
         obj["rules"] = [rule.write() for rule in (*DEFAULT_ROLES[name], *_kept(before, name))]
         _aggregate(obj, name)
-        settle(CLUSTER_ROLES, obj)
+        normalize(CLUSTER_ROLES, obj)
         await writes.create_object(CLUSTER_ROLES, "", obj, WriteOptions())
     elif role["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
-        await writes.change(Target(CLUSTER_ROLES, "", name), partial(_restore, name))
+        await writes.edit(WriteTarget(CLUSTER_ROLES, "", name), partial(_restore, name))
 
 
 def _kept(before: Mapping[str, Object], name: str) -> list[Rule]:
@@ -166,7 +166,7 @@ async def _ensure_binding(store: Store, writes: Writes, name: str, to: tuple[tup
         reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
         subjects = [{"kind": kind, "apiGroup": GROUP, "name": subject} for kind, subject in to]
         obj = {**_head("ClusterRoleBinding", name), "subjects": subjects, "roleRef": reference}
-        settle(CLUSTER_ROLE_BINDINGS, obj)
+        normalize(CLUSTER_ROLE_BINDINGS, obj)
         await writes.create_object(CLUSTER_ROLE_BINDINGS, "", obj, WriteOptions())
 
 

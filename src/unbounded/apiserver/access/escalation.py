@@ -15,7 +15,7 @@ from unbounded.apiserver.access.kinds import (
     ROLES,
 )
 from unbounded.apiserver.access.rules import EVERYTHING, Rule, go_list, missing
-from unbounded.apiserver.auth import Attributes, Guard, User
+from unbounded.apiserver.auth import AuthAttributes, AuthChain, User
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.types import Object, Resource
 
@@ -37,7 +37,7 @@ def _gathers(role: Object) -> bool:
 class Escalation:
     """Reject a role or a binding with rights that its writer does not have."""
 
-    def __init__(self, book: RoleBook, guard: Guard) -> None:
+    def __init__(self, book: RoleBook, guard: AuthChain) -> None:
         self._book = book
         self._guard = guard
 
@@ -57,7 +57,7 @@ class Escalation:
             return
         meta = obj["metadata"]
         name = meta["name"] if old is not None else ""
-        escalate = Attributes("escalate", GROUP, resource.plural, "", meta.get("namespace", ""), name)
+        escalate = AuthAttributes("escalate", GROUP, resource.plural, "", meta.get("namespace", ""), name)
         if self._guard.decide(user, escalate).allowed:
             return
         self._confirm(user, resource, obj, [Rule.read(rule) for rule in obj.get("rules") or ()])
@@ -69,7 +69,7 @@ class Escalation:
             return
         reference, namespace = obj["roleRef"], obj["metadata"].get("namespace", "")
         roles = ROLES if reference["kind"] == "Role" else CLUSTER_ROLES
-        bind = Attributes("bind", GROUP, roles.plural, "", namespace, reference["name"])
+        bind = AuthAttributes("bind", GROUP, roles.plural, "", namespace, reference["name"])
         if self._guard.decide(user, bind).allowed:
             return
         rules = self._book.rules_of(reference, namespace)

@@ -11,7 +11,7 @@ from multidict import CIMultiDictProxy
 
 from unbounded.apiserver import status
 from unbounded.apiserver.access.book import ACCOUNT_PREFIX, account_groups
-from unbounded.apiserver.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Attributes, Guard, User
+from unbounded.apiserver.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, AuthAttributes, AuthChain, User
 from unbounded.apiserver.status import StatusError
 
 PREFIX: Final = "impersonate-"
@@ -54,14 +54,16 @@ class Wanted:
         asked = f'&user.DefaultInfo{{Name:"", UID:"{self.uid}", Groups:{go(self.groups)}, Extra:{shown}}}'
         return status.bad_request(f"requested {asked} without impersonating a user name")
 
-    def needs(self) -> list[Attributes]:
+    def needs(self) -> list[AuthAttributes]:
         """Return the attributes that the authenticated user must be allowed."""
         needed = [_user_attributes(self.name)]
-        needed += [Attributes("impersonate", "", "groups", name=group) for group in self.groups]
+        needed += [AuthAttributes("impersonate", "", "groups", name=group) for group in self.groups]
         for key, values in self.extra.items():
-            needed += [Attributes("impersonate", _AUTHENTICATION, "userextras", key, name=value) for value in values]
+            needed += [
+                AuthAttributes("impersonate", _AUTHENTICATION, "userextras", key, name=value) for value in values
+            ]
         if self.uid:
-            needed.append(Attributes("impersonate", _AUTHENTICATION, "uids", name=self.uid))
+            needed.append(AuthAttributes("impersonate", _AUTHENTICATION, "uids", name=self.uid))
         return needed
 
     def user(self) -> User:
@@ -80,11 +82,11 @@ def is_meant(headers: Iterable[str]) -> bool:
     return f"\n{PREFIX}" in "\n".join(("", *headers)).lower()
 
 
-def impersonated(user: User, headers: CIMultiDictProxy[str], guard: Guard) -> User:
+def impersonated(user: User, headers: CIMultiDictProxy[str], guard: AuthChain) -> User:
     """Return the impersonated user, if `user` is allowed to act as it. Raises StatusError (400, 403)."""
     wanted = Wanted.read(headers)
     for needed in wanted.needs():
-        guard.check(user, needed)
+        guard.authorize(user, needed)
     return wanted.user()
 
 
@@ -93,8 +95,8 @@ def _account(name: str) -> tuple[str, str] | None:
     return (namespace, account) if name.startswith(ACCOUNT_PREFIX) and colon and namespace and account else None
 
 
-def _user_attributes(name: str) -> Attributes:
+def _user_attributes(name: str) -> AuthAttributes:
     account = _account(name)
     if account is not None:
-        return Attributes("impersonate", "", "serviceaccounts", namespace=account[0], name=account[1])
-    return Attributes("impersonate", "", "users", name=name)
+        return AuthAttributes("impersonate", "", "serviceaccounts", namespace=account[0], name=account[1])
+    return AuthAttributes("impersonate", "", "users", name=name)

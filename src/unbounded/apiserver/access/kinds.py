@@ -5,68 +5,68 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from unbounded.apiserver import columns, fields, naming
+from unbounded.apiserver import columns, field_errors, name_validation
 from unbounded.apiserver.admission import labels
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.columns import AGE, DEFINITION, NAME
-from unbounded.apiserver.kinds import LABEL_SELECTOR, kind_shape
+from unbounded.apiserver.core_types import LABEL_SELECTOR, kind_shape
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.shapes import STRING, STRINGS, Field, ListOf, Struct
-from unbounded.apiserver.types import Column, Object, Resource
+from unbounded.apiserver.type_desc import STRING, STRINGS, ListType, StructField, StructType
+from unbounded.apiserver.types import Object, Resource, TableColumn
 
 GROUP: Final = "rbac.authorization.k8s.io"
 PACKAGE: Final = "io.k8s.api.rbac.v1"
 SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
 
-POLICY_RULE: Final = Struct(
+POLICY_RULE: Final = StructType(
     "PolicyRule",
     {
-        "verbs": Field(STRINGS, "What may be done: get, list, watch, create, …; * is everything.", always=True),
-        "apiGroups": Field(STRINGS, 'The groups of the resources; "" is the core group, * is all.'),
-        "resources": Field(STRINGS, "Resources and subresources, such as machines/status; * is all."),
-        "resourceNames": Field(STRINGS, "The objects that are meant; all when this is empty."),
-        "nonResourceURLs": Field(STRINGS, "Paths that are no resources; a * at the end stands for the rest."),
+        "verbs": StructField(STRINGS, "What may be done: get, list, watch, create, …; * is everything.", always=True),
+        "apiGroups": StructField(STRINGS, 'The groups of the resources; "" is the core group, * is all.'),
+        "resources": StructField(STRINGS, "Resources and subresources, such as machines/status; * is all."),
+        "resourceNames": StructField(STRINGS, "The objects that are meant; all when this is empty."),
+        "nonResourceURLs": StructField(STRINGS, "Paths that are no resources; a * at the end stands for the rest."),
     },
     "What may be done with which things.",
     PACKAGE,
 )
-_RULES: Final = Field(ListOf(POLICY_RULE), "What the role allows.", always=True)
-_AGGREGATION: Final = Field(
-    Struct(
+_RULES: Final = StructField(ListType(POLICY_RULE), "What the role allows.", always=True)
+_AGGREGATION: Final = StructField(
+    StructType(
         "AggregationRule",
-        {"clusterRoleSelectors": Field(ListOf(LABEL_SELECTOR), "Select by labels; any of them is enough.")},
+        {"clusterRoleSelectors": StructField(ListType(LABEL_SELECTOR), "Select by labels; any of them is enough.")},
         "Whose rules a role gathers.",
         PACKAGE,
     ),
     "Gathers the rules of other cluster roles: `rules` is then kept by the server.",
     keep=True,
 )
-_ROLE_REF: Final = Struct(
+_ROLE_REF: Final = StructType(
     "RoleRef",
     {
-        "apiGroup": Field(STRING, "The group of the role.", always=True),
-        "kind": Field(STRING, "Role or ClusterRole.", always=True),
-        "name": Field(STRING, "The name of the role.", always=True),
+        "apiGroup": StructField(STRING, "The group of the role.", always=True),
+        "kind": StructField(STRING, "Role or ClusterRole.", always=True),
+        "name": StructField(STRING, "The name of the role.", always=True),
     },
     "Points to a role.",
     PACKAGE,
     atomic=True,
 )
-_SUBJECT: Final = Struct(
+_SUBJECT: Final = StructType(
     "Subject",
     {
-        "kind": Field(STRING, "User, Group or ServiceAccount.", always=True),
-        "apiGroup": Field(STRING, f'"" for ServiceAccount, {GROUP} for User and Group.'),
-        "name": Field(STRING, "The name of the subject.", always=True),
-        "namespace": Field(STRING, "The namespace of a ServiceAccount."),
+        "kind": StructField(STRING, "User, Group or ServiceAccount.", always=True),
+        "apiGroup": StructField(STRING, f'"" for ServiceAccount, {GROUP} for User and Group.'),
+        "name": StructField(STRING, "The name of the subject.", always=True),
+        "namespace": StructField(STRING, "The namespace of a ServiceAccount."),
     },
     "Who gets the role.",
     PACKAGE,
     atomic=True,
 )
 _BINDING: Final = {
-    "subjects": Field(ListOf(_SUBJECT), "Who gets the role."),
-    "roleRef": Field(_ROLE_REF, "The role; it cannot change.", always=True),
+    "subjects": StructField(ListType(_SUBJECT), "Who gets the role."),
+    "roleRef": StructField(_ROLE_REF, "The role; it cannot change.", always=True),
 }
 
 
@@ -82,7 +82,7 @@ def _check_aggregation(aggregation: Object | None) -> Iterator[FieldError]:
         return
     at, selectors = "aggregationRule.clusterRoleSelectors", aggregation.get("clusterRoleSelectors") or ()
     if not selectors:
-        yield fields.required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil")
+        yield field_errors.required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil")
     for index, selector in enumerate(selectors):
         yield from labels.check(selector, f"{at}[{index}]")
 
@@ -90,19 +90,19 @@ def _check_aggregation(aggregation: Object | None) -> Iterator[FieldError]:
 def _check_rule(at: str, rule: Object, *, namespaced: bool) -> list[FieldError]:
     errors = []
     if not rule["verbs"]:
-        errors.append(fields.required(f"{at}.verbs", "verbs must contain at least one value"))
+        errors.append(field_errors.required(f"{at}.verbs", "verbs must contain at least one value"))
     if urls := rule.get("nonResourceURLs"):
         if namespaced:
             why = "namespaced rules cannot apply to non-resource URLs"
-            errors.append(fields.invalid(f"{at}.nonResourceURLs", urls, why))
+            errors.append(field_errors.invalid(f"{at}.nonResourceURLs", urls, why))
         if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
             why = "rules cannot apply to both regular resources and non-resource URLs"
-            errors.append(fields.invalid(f"{at}.nonResourceURLs", urls, why))
+            errors.append(field_errors.invalid(f"{at}.nonResourceURLs", urls, why))
         return errors
     if not rule.get("apiGroups"):
-        errors.append(fields.required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+        errors.append(field_errors.required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
     if not rule.get("resources"):
-        errors.append(fields.required(f"{at}.resources", "resource rules must supply at least one resource"))
+        errors.append(field_errors.required(f"{at}.resources", "resource rules must supply at least one resource"))
     return errors
 
 
@@ -120,20 +120,21 @@ def rules_of_binding(obj: Object, old: Object | None, *, namespaced: bool) -> li
     if old is not None and obj["roleRef"] != old["roleRef"]:
         shown = {key[0].upper() + key[1:]: value for key, value in obj["roleRef"].items()}
         shown = {"APIGroup": shown.pop("ApiGroup"), **shown}
-        errors.append(fields.invalid("roleRef", shown, "cannot change roleRef"))
+        errors.append(field_errors.invalid("roleRef", shown, "cannot change roleRef"))
     return errors
 
 
 def _check_reference(reference: Object, kinds: list[str]) -> list[FieldError]:
     errors: list[FieldError] = []
     if reference["apiGroup"] != GROUP:
-        errors.append(fields.unsupported("roleRef.apiGroup", reference["apiGroup"], [GROUP]))
+        errors.append(field_errors.unsupported("roleRef.apiGroup", reference["apiGroup"], [GROUP]))
     if reference["kind"] not in kinds:
-        errors.append(fields.unsupported("roleRef.kind", reference["kind"], kinds))
+        errors.append(field_errors.unsupported("roleRef.kind", reference["kind"], kinds))
     if not reference["name"]:
-        return [*errors, fields.required("roleRef.name")]
+        return [*errors, field_errors.required("roleRef.name")]
     return errors + [
-        fields.invalid("roleRef.name", reference["name"], why) for why in naming.path_segment(reference["name"])
+        field_errors.invalid("roleRef.name", reference["name"], why)
+        for why in name_validation.path_segment(reference["name"])
     ]
 
 
@@ -141,20 +142,20 @@ def _check_subject(at: str, subject: Object, *, namespaced: bool) -> list[FieldE
     errors: list[FieldError] = []
     name, group = subject["name"], subject.get("apiGroup", "")
     if not name:
-        errors.append(fields.required(f"{at}.name"))
+        errors.append(field_errors.required(f"{at}.name"))
     match subject["kind"]:
         case "ServiceAccount":
             if name:
-                errors += [fields.invalid(f"{at}.name", name, why) for why in naming.subdomain(name)]
+                errors += [field_errors.invalid(f"{at}.name", name, why) for why in name_validation.subdomain(name)]
             if group:
-                errors.append(fields.unsupported(f"{at}.apiGroup", group, [""]))
+                errors.append(field_errors.unsupported(f"{at}.apiGroup", group, [""]))
             if not namespaced and not subject.get("namespace"):
-                errors.append(fields.required(f"{at}.namespace"))
+                errors.append(field_errors.required(f"{at}.namespace"))
         case "User" | "Group":
             if group != GROUP:
-                errors.append(fields.unsupported(f"{at}.apiGroup", group, [GROUP]))
+                errors.append(field_errors.unsupported(f"{at}.apiGroup", group, [GROUP]))
         case other:
-            errors.append(fields.unsupported(f"{at}.kind", other, list(SUBJECT_KINDS)))
+            errors.append(field_errors.unsupported(f"{at}.kind", other, list(SUBJECT_KINDS)))
     return errors
 
 
@@ -168,11 +169,11 @@ def _subjects(kind: str) -> Any:
 
 BINDING_COLUMNS: Final = (
     NAME,
-    Column("Role", description="The role.", cell=lambda o: f"{o['roleRef']['kind']}/{o['roleRef']['name']}"),
+    TableColumn("Role", description="The role.", cell=lambda o: f"{o['roleRef']['kind']}/{o['roleRef']['name']}"),
     AGE,
-    Column("Users", priority=1, description="The users.", cell=_subjects("User")),
-    Column("Groups", priority=1, description="The groups.", cell=_subjects("Group")),
-    Column("ServiceAccounts", priority=1, description="The service accounts.", cell=_subjects("ServiceAccount")),
+    TableColumn("Users", priority=1, description="The users.", cell=_subjects("User")),
+    TableColumn("Groups", priority=1, description="The groups.", cell=_subjects("Group")),
+    TableColumn("ServiceAccounts", priority=1, description="The service accounts.", cell=_subjects("ServiceAccount")),
 )
 
 
@@ -181,9 +182,9 @@ def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
         "What may be done in one namespace." if namespaced else "What may be done in the cluster, or in a namespace."
     )
     more = {} if namespaced else {"aggregationRule": _AGGREGATION}
-    rules = BuiltIn(
+    rules = BuiltInType(
         kind_shape(kind, about, PACKAGE, {"rules": _RULES, **more}),
-        name_check=naming.path_segment,
+        name_check=name_validation.path_segment,
         create_on_update=True,
         rules=lambda obj, _old: rules_of_role(obj, namespaced=namespaced),
     )
@@ -192,9 +193,9 @@ def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
 
 def _binding(kind: str, plural: str, *, namespaced: bool) -> Resource:
     about = "Gives a role to users, groups and service accounts" + (" in one namespace." if namespaced else ".")
-    rules = BuiltIn(
+    rules = BuiltInType(
         kind_shape(kind, about, PACKAGE, _BINDING),
-        name_check=naming.path_segment,
+        name_check=name_validation.path_segment,
         create_on_update=True,
         defaults=default_binding,
         rules=lambda obj, old: rules_of_binding(obj, old, namespaced=namespaced),

@@ -7,9 +7,20 @@ from dataclasses import replace
 from typing import Final
 
 from unbounded.apiserver import builtin
-from unbounded.apiserver.builtin import BuiltIn
-from unbounded.apiserver.kinds import kind_shape
-from unbounded.apiserver.shapes import ANYTHING, BOOL, INT64, STRING, STRINGS, TIME, Field, ListOf, MapOf, Struct
+from unbounded.apiserver.builtin import BuiltInType
+from unbounded.apiserver.core_types import kind_shape
+from unbounded.apiserver.type_desc import (
+    ANYTHING,
+    BOOL,
+    INT64,
+    STRING,
+    STRINGS,
+    TIME,
+    ListType,
+    MapType,
+    StructField,
+    StructType,
+)
 from unbounded.apiserver.types import Resource
 
 AUTHORIZATION: Final = "authorization.k8s.io"
@@ -18,8 +29,8 @@ _AUTHORIZATION_PACKAGE: Final = "io.k8s.api.authorization.v1"
 _AUTHENTICATION_PACKAGE: Final = "io.k8s.api.authentication.v1"
 
 
-def _struct(name: str, about: str, package: str, fields: Mapping[str, Field]) -> Struct:
-    return Struct(name, fields, about, package)
+def _struct(name: str, about: str, package: str, fields: Mapping[str, StructField]) -> StructType:
+    return StructType(name, fields, about, package)
 
 
 _RESOURCE_ATTRIBUTES: Final = _struct(
@@ -27,42 +38,42 @@ _RESOURCE_ATTRIBUTES: Final = _struct(
     "A request for a resource.",
     _AUTHORIZATION_PACKAGE,
     {
-        "namespace": Field(STRING, "The namespace; empty for all, and for cluster-wide resources."),
-        "verb": Field(STRING, "What is to be done; * for everything."),
-        "group": Field(STRING, "The API group; * for all."),
-        "version": Field(STRING, "The version of the group."),
-        "resource": Field(STRING, "The resource; * for all."),
-        "subresource": Field(STRING, "The subresource."),
-        "name": Field(STRING, "The name of the object; empty for all."),
-        "fieldSelector": Field(ANYTHING, "Limits the request; decisions do not depend on it here."),
-        "labelSelector": Field(ANYTHING, "Limits the request; decisions do not depend on it here."),
+        "namespace": StructField(STRING, "The namespace; empty for all, and for cluster-wide resources."),
+        "verb": StructField(STRING, "What is to be done; * for everything."),
+        "group": StructField(STRING, "The API group; * for all."),
+        "version": StructField(STRING, "The version of the group."),
+        "resource": StructField(STRING, "The resource; * for all."),
+        "subresource": StructField(STRING, "The subresource."),
+        "name": StructField(STRING, "The name of the object; empty for all."),
+        "fieldSelector": StructField(ANYTHING, "Limits the request; decisions do not depend on it here."),
+        "labelSelector": StructField(ANYTHING, "Limits the request; decisions do not depend on it here."),
     },
 )
 _PATH_ATTRIBUTES: Final = _struct(
     "NonResourceAttributes",
     "A request for a path that is no resource.",
     _AUTHORIZATION_PACKAGE,
-    {"path": Field(STRING, "The path."), "verb": Field(STRING, "The HTTP method, in small letters.")},
+    {"path": StructField(STRING, "The path."), "verb": StructField(STRING, "The HTTP method, in small letters.")},
 )
 _ASKED: Final = {
-    "resourceAttributes": Field(_RESOURCE_ATTRIBUTES, "A request for a resource.", keep=True),
-    "nonResourceAttributes": Field(_PATH_ATTRIBUTES, "A request for another path.", keep=True),
+    "resourceAttributes": StructField(_RESOURCE_ATTRIBUTES, "A request for a resource.", keep=True),
+    "nonResourceAttributes": StructField(_PATH_ATTRIBUTES, "A request for another path.", keep=True),
 }
 _SUBJECT: Final = {
-    "user": Field(STRING, "The user that is asked about."),
-    "groups": Field(STRINGS, "The groups of that user."),
-    "extra": Field(MapOf(STRINGS), "What else is known of the user."),
-    "uid": Field(STRING, "The UID of the user."),
+    "user": StructField(STRING, "The user that is asked about."),
+    "groups": StructField(STRINGS, "The groups of that user."),
+    "extra": StructField(MapType(STRINGS), "What else is known of the user."),
+    "uid": StructField(STRING, "The UID of the user."),
 }
 _ACCESS_STATUS: Final = _struct(
     "SubjectAccessReviewStatus",
     "The answer.",
     _AUTHORIZATION_PACKAGE,
     {
-        "allowed": Field(BOOL, "Whether the request would be allowed.", always=True),
-        "denied": Field(BOOL, "Whether it is denied for good."),
-        "reason": Field(STRING, "Why."),
-        "evaluationError": Field(STRING, "What went wrong on the way to the answer."),
+        "allowed": StructField(BOOL, "Whether the request would be allowed.", always=True),
+        "denied": StructField(BOOL, "Whether it is denied for good."),
+        "reason": StructField(STRING, "Why."),
+        "evaluationError": StructField(STRING, "What went wrong on the way to the answer."),
     },
 )
 _USER_INFO: Final = _struct(
@@ -70,10 +81,10 @@ _USER_INFO: Final = _struct(
     "A user.",
     _AUTHENTICATION_PACKAGE,
     {
-        "username": Field(STRING, "The name."),
-        "uid": Field(STRING, "The UID."),
-        "groups": Field(STRINGS, "The groups."),
-        "extra": Field(MapOf(STRINGS), "What else is known."),
+        "username": StructField(STRING, "The name."),
+        "uid": StructField(STRING, "The UID."),
+        "groups": StructField(STRINGS, "The groups."),
+        "extra": StructField(MapType(STRINGS), "What else is known."),
     },
 )
 _BOUND_OBJECT: Final = _struct(
@@ -81,10 +92,10 @@ _BOUND_OBJECT: Final = _struct(
     "The object with which a token ends.",
     _AUTHENTICATION_PACKAGE,
     {
-        "kind": Field(STRING, "Secret."),
-        "apiVersion": Field(STRING, "v1."),
-        "name": Field(STRING, "The name of the object."),
-        "uid": Field(STRING, "The UID of the object."),
+        "kind": StructField(STRING, "Secret."),
+        "apiVersion": StructField(STRING, "v1."),
+        "name": StructField(STRING, "The name of the object."),
+        "uid": StructField(STRING, "The UID of the object."),
     },
 )
 
@@ -93,22 +104,22 @@ def _review(
     group: str,
     kind: str,
     about: str,
-    spec: Mapping[str, Field],
-    status: Struct | None,
+    spec: Mapping[str, StructField],
+    status: StructType | None,
     *,
     namespaced: bool = False,
 ) -> Resource:
     package = _AUTHORIZATION_PACKAGE if group == AUTHORIZATION else _AUTHENTICATION_PACKAGE
-    fields: dict[str, Field] = {}
+    fields: dict[str, StructField] = {}
     if spec:
-        fields["spec"] = Field(
+        fields["spec"] = StructField(
             _struct(f"{kind.removeprefix('Local')}Spec", "What is asked.", package, spec), "What is asked.", always=True
         )
     if status is not None:
-        fields["status"] = Field(status, "The answer.")
+        fields["status"] = StructField(status, "The answer.")
     plural = f"{kind.lower()}s"
     shape = kind_shape(kind, about, package, fields)
-    return Resource(group, "v1", kind, plural, kind.lower(), namespaced, BuiltIn(shape), verbs=("create",))
+    return Resource(group, "v1", kind, plural, kind.lower(), namespaced, BuiltInType(shape), verbs=("create",))
 
 
 _RULES_STATUS: Final = _struct(
@@ -116,10 +127,10 @@ _RULES_STATUS: Final = _struct(
     "The rules.",
     _AUTHORIZATION_PACKAGE,
     {
-        "resourceRules": Field(ListOf(ANYTHING), "Rules about resources.", always=True),
-        "nonResourceRules": Field(ListOf(ANYTHING), "Rules about other paths.", always=True),
-        "incomplete": Field(BOOL, "Whether there may be more.", always=True),
-        "evaluationError": Field(STRING, "What went wrong on the way to the answer."),
+        "resourceRules": StructField(ListType(ANYTHING), "Rules about resources.", always=True),
+        "nonResourceRules": StructField(ListType(ANYTHING), "Rules about other paths.", always=True),
+        "incomplete": StructField(BOOL, "Whether there may be more.", always=True),
+        "evaluationError": StructField(STRING, "What went wrong on the way to the answer."),
     },
 )
 LOCAL_ACCESS: Final = _review(
@@ -137,7 +148,7 @@ SELF_RULES: Final = _review(
     AUTHORIZATION,
     "SelfSubjectRulesReview",
     "Asks for all that the asker may do in a namespace.",
-    {"namespace": Field(STRING, "The namespace.")},
+    {"namespace": StructField(STRING, "The namespace.")},
     _RULES_STATUS,
 )
 ACCESS: Final = _review(
@@ -156,23 +167,23 @@ WHOAMI: Final = _review(
         "SelfSubjectReviewStatus",
         "Who the asker is.",
         _AUTHENTICATION_PACKAGE,
-        {"userInfo": Field(_USER_INFO, "The asker.")},
+        {"userInfo": StructField(_USER_INFO, "The asker.")},
     ),
 )
 TOKEN_REVIEWS: Final = _review(
     AUTHENTICATION,
     "TokenReview",
     "Asks whose a token is.",
-    {"token": Field(STRING, "The token."), "audiences": Field(STRINGS, "Whom the token has to be for.")},
+    {"token": StructField(STRING, "The token."), "audiences": StructField(STRINGS, "Whom the token has to be for.")},
     _struct(
         "TokenReviewStatus",
         "Whose it is.",
         _AUTHENTICATION_PACKAGE,
         {
-            "authenticated": Field(BOOL, "Whether the token is good."),
-            "user": Field(_USER_INFO, "Whose it is.", always=True),
-            "audiences": Field(STRINGS, "For whom it is."),
-            "error": Field(STRING, "Why it is not good."),
+            "authenticated": StructField(BOOL, "Whether the token is good."),
+            "user": StructField(_USER_INFO, "Whose it is.", always=True),
+            "audiences": StructField(STRINGS, "For whom it is."),
+            "error": StructField(STRING, "Why it is not good."),
         },
     ),
 )
@@ -181,19 +192,19 @@ TOKEN_REQUESTS: Final = _review(
     "TokenRequest",
     "Asks for a token of a service account.",
     {
-        "audiences": Field(STRINGS, "For whom the token is; this server when empty.", always=True),
-        "expirationSeconds": Field(INT64, "How long it is good; an hour when left out.", keep=True),
-        "boundObjectRef": Field(_BOUND_OBJECT, "The object with which the token ends.", keep=True),
+        "audiences": StructField(STRINGS, "For whom the token is; this server when empty.", always=True),
+        "expirationSeconds": StructField(INT64, "How long it is good; an hour when left out.", keep=True),
+        "boundObjectRef": StructField(_BOUND_OBJECT, "The object with which the token ends.", keep=True),
     },
     _struct(
         "TokenRequestStatus",
         "The token.",
         _AUTHENTICATION_PACKAGE,
         {
-            "token": Field(STRING, "The token.", always=True),
-            "expirationTimestamp": Field(TIME, "Until when it is good.", always=True),
+            "token": StructField(STRING, "The token.", always=True),
+            "expirationTimestamp": StructField(TIME, "Until when it is good.", always=True),
         },
     ),
 )
-SERVICE_ACCOUNTS: Final = replace(builtin.SERVICE_ACCOUNTS, asked={"token": TOKEN_REQUESTS})
+SERVICE_ACCOUNTS: Final = replace(builtin.SERVICE_ACCOUNTS, transient={"token": TOKEN_REQUESTS})
 REVIEW_RESOURCES: Final = (LOCAL_ACCESS, SELF_ACCESS, SELF_RULES, ACCESS, WHOAMI, TOKEN_REVIEWS)

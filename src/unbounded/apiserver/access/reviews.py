@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded.apiserver import fields, metadata, status
+from unbounded.apiserver import field_errors, metadata, status
 from unbounded.apiserver.access import review_kinds as kinds
 from unbounded.apiserver.access.book import RoleBook
 from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.rules import EVERYTHING
 from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
-from unbounded.apiserver.auth import Attributes, Guard, User
+from unbounded.apiserver.auth import AuthAttributes, AuthChain, User
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.schema import FieldError
@@ -25,7 +25,7 @@ _ONE_OF: Final = "exactly one of nonResourceAttributes or resourceAttributes mus
 class Reviews:
     """Answers by the resource's name."""
 
-    def __init__(self, book: RoleBook, guard: Guard, tokens: AccountTokens, now: Callable[[], datetime]) -> None:
+    def __init__(self, book: RoleBook, guard: AuthChain, tokens: AccountTokens, now: Callable[[], datetime]) -> None:
         self._book = book
         self._guard = guard
         self._tokens = tokens
@@ -48,7 +48,7 @@ class Reviews:
         spec = review["spec"]
         errors = _check_asked(spec)
         if not spec.get("user") and not spec.get("groups"):
-            errors.append(fields.invalid("spec.user", "", "at least one of user or group must be specified"))
+            errors.append(field_errors.invalid("spec.user", "", "at least one of user or group must be specified"))
         _raise_if(errors)
         if place.namespace:
             _check_local(spec, place.namespace)
@@ -82,7 +82,7 @@ class Reviews:
             }
 
     def _whoami(self, user: User, _place: Place, review: Object) -> None:
-        review["metadata"]["creationTimestamp"] = metadata.timestamp(self._now())
+        review["metadata"]["creationTimestamp"] = metadata.format_time(self._now())
         review["status"] = {"userInfo": user.info()}
 
     def _token(self, _user: User, _place: Place, review: Object) -> None:
@@ -95,28 +95,28 @@ class Reviews:
         review["status"] = {"authenticated": True, "user": found.info(), "audiences": meant}
 
 
-def _attributes(spec: Object) -> Attributes:
+def _attributes(spec: Object) -> AuthAttributes:
     path = spec.get("nonResourceAttributes")
     if path is not None:
-        return Attributes(path.get("verb", ""), path=path.get("path") or "/")
+        return AuthAttributes(path.get("verb", ""), path=path.get("path") or "/")
     asked: Mapping[str, Any] = spec["resourceAttributes"]
     parts = ("verb", "group", "resource", "subresource", "namespace", "name")
-    return Attributes(*(asked.get(part, "") for part in parts))
+    return AuthAttributes(*(asked.get(part, "") for part in parts))
 
 
 def _check_asked(spec: Object) -> list[FieldError]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        return [fields.invalid("spec.nonResourceAttributes", path, why)]
-    return [fields.invalid("spec.resourceAttributes", None, _ONE_OF)] if resource is None and path is None else []
+        return [field_errors.invalid("spec.nonResourceAttributes", path, why)]
+    return [field_errors.invalid("spec.resourceAttributes", None, _ONE_OF)] if resource is None and path is None else []
 
 
 def _check_local(spec: Object, namespace: str) -> None:
     resource = spec.get("resourceAttributes")
     if resource is None:
         why = "disallowed on this kind of request"
-        _raise_if([fields.invalid("spec.nonResourceAttributes", spec["nonResourceAttributes"], why)])
+        _raise_if([field_errors.invalid("spec.nonResourceAttributes", spec["nonResourceAttributes"], why)])
     elif resource.get("namespace", "") != namespace:
         raise status.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
 

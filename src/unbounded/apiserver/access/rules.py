@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from unbounded.apiserver.auth import Attributes
+from unbounded.apiserver.auth import AuthAttributes
 
 ALL: Final = "*"
 
@@ -32,7 +32,7 @@ class Rule:
         values = (self.verbs, self.groups, self.resources, self.names, self.urls)
         return {field: list(value) for field, value in zip(_FIELDS, values, strict=True) if value}
 
-    def allows(self, asked: Attributes) -> bool:
+    def allows(self, asked: AuthAttributes) -> bool:
         if not _has(self.verbs, asked.verb):
             return False
         if asked.path:

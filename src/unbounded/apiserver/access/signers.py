@@ -6,7 +6,7 @@ import base64
 from typing import Final
 
 from unbounded.apiserver import status
-from unbounded.apiserver.auth import Attributes, Guard, User
+from unbounded.apiserver.auth import AuthAttributes, AuthChain, User
 from unbounded.apiserver.certificates import requests, signers
 from unbounded.apiserver.certificates.kinds import GROUP, REQUESTS
 from unbounded.apiserver.pki import MASTERS
@@ -26,7 +26,7 @@ def tell_asker(user: User, resource: Resource, obj: Object, old: Object | None) 
 class SignerRights:
     """Reject approval and signing without the right to the signer, and requests for an administrator's certificate."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: AuthChain) -> None:
         self._guard = guard
 
     def check(self, user: User, resource: Resource, subresource: str, obj: Object, old: Object | None) -> None:
@@ -44,7 +44,7 @@ class SignerRights:
         """Require a verb on the signer of the stored request, not of the one that was sent."""
         signer = request["spec"]["signerName"]
         names = (signer, f"{signer.partition('/')[0]}/*")
-        if not any(self._guard.decide(user, Attributes(verb, GROUP, SIGNERS, name=name)).allowed for name in names):
+        if not any(self._guard.decide(user, AuthAttributes(verb, GROUP, SIGNERS, name=name)).allowed for name in names):
             raise _refused(request, f'user not permitted to {verb} requests with signerName "{signer}"')
 
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-from unbounded.apiserver import fields, metadata, status
+from unbounded.apiserver import field_errors, metadata, status
 from unbounded.apiserver.access import bindings
 from unbounded.apiserver.access import review_kinds as kinds
 from unbounded.apiserver.access.bindings import Bindings
 from unbounded.apiserver.access.book import account_groups, account_name
 from unbounded.apiserver.access.jwt import BadToken, TokenKey
-from unbounded.apiserver.auth import AUTHENTICATED, CREDENTIAL, Credentials, User
+from unbounded.apiserver.auth import AUTHENTICATED, CREDENTIAL, RequestCredentials, User
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.store import Store
@@ -36,7 +36,7 @@ class AccountTokens:
         self._now = now
         self._verified = lru_cache(VERIFIED)(key.verify)
 
-    def authenticate(self, credentials: Credentials) -> User | None:
+    def authenticate(self, credentials: RequestCredentials) -> User | None:
         token = bearer(credentials.headers)
         return self.identify(token, (ISSUER,)) if token else None
 
@@ -89,9 +89,9 @@ class AccountTokens:
             "name": place.name,
             "namespace": place.namespace,
             "uid": about["serviceaccount"]["uid"],
-            "creationTimestamp": metadata.timestamp(now),
+            "creationTimestamp": metadata.format_time(now),
         }
-        expires = metadata.timestamp(datetime.fromtimestamp(begin, UTC) + timedelta(seconds=seconds))
+        expires = metadata.format_time(datetime.fromtimestamp(begin, UTC) + timedelta(seconds=seconds))
         request["status"] = {"token": self._key.sign(claims), "expirationTimestamp": expires}
 
 
@@ -106,14 +106,14 @@ def _check_place(place: Place, meta: Object) -> None:
     for key, expected in (("name", place.name), ("namespace", place.namespace)):
         if meta.get(key) and meta[key] != expected:
             why = f"must match the service account {key} if specified"
-            errors = [fields.invalid(f"metadata.{key}", meta[key], why)]
+            errors = [field_errors.invalid(f"metadata.{key}", meta[key], why)]
             raise status.invalid(kinds.AUTHENTICATION, kinds.TOKEN_REQUESTS.kind, place.name, errors)
 
 
 def _check_duration(seconds: int) -> list[FieldError]:
     where = "spec.expirationSeconds"
     if seconds < SHORTEST_S:
-        return [fields.invalid(where, seconds, "may not specify a duration less than 10 minutes")]
+        return [field_errors.invalid(where, seconds, "may not specify a duration less than 10 minutes")]
     if seconds > LONGEST_S:
-        return [fields.invalid(where, seconds, "may not specify a duration larger than 2^32 seconds")]
+        return [field_errors.invalid(where, seconds, "may not specify a duration larger than 2^32 seconds")]
     return []

@@ -19,7 +19,7 @@ from unbounded.apiserver.admission.values import Decide, RequestValues
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.cel import Meter
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
@@ -135,7 +135,7 @@ class PolicyBook:
         record = self._store.get(NAMESPACES.name, name) if name else None
         return None if record is None else record.decode()
 
-    def _forget(self, _change: Change) -> None:
+    def _forget(self, _change: ObjectChange) -> None:
         self._policies = None
         self._concerning.clear()
 
@@ -146,11 +146,11 @@ class PolicyBook:
 
     def _read(self) -> tuple[Policy, ...]:
         bindings: dict[str, list[Binding]] = {}
-        for record in self._store.snapshot(BINDINGS.name).within(""):
+        for record in self._store.snapshot(BINDINGS.name).with_prefix(""):
             spec = record.decode()["spec"]
             bindings.setdefault(spec["policyName"], []).append(_binding(record.name, spec))
         policies = []
-        for record in self._store.snapshot(POLICIES.name).within(""):
+        for record in self._store.snapshot(POLICIES.name).with_prefix(""):
             if record.name in bindings:
                 obj = record.decode()
                 match = Match.read(obj["spec"]["matchConstraints"])

@@ -7,36 +7,40 @@ from typing import Any, Final
 from unbounded.apiserver.admission import rules
 from unbounded.apiserver.admission.labels import shown
 from unbounded.apiserver.admission.names import GROUP, PACKAGE
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.columns import AGE, NAME
-from unbounded.apiserver.kinds import CONDITION, LABEL_SELECTOR, kind_shape
-from unbounded.apiserver.shapes import INT64, STRING, STRINGS, Field, ListOf, Struct
-from unbounded.apiserver.types import STATUS, Column, Object, Resource
+from unbounded.apiserver.core_types import CONDITION, LABEL_SELECTOR, kind_shape
+from unbounded.apiserver.type_desc import INT64, STRING, STRINGS, ListType, StructField, StructType
+from unbounded.apiserver.types import STATUS, Object, Resource, TableColumn
 
 UNSET: Final = "<unset>"
 
-_RULE: Final = Struct(
+_RULE: Final = StructType(
     "NamedRuleWithOperations",
     {
-        "resourceNames": Field(STRINGS, "The objects that are meant; all when this is empty."),
-        "operations": Field(STRINGS, "CREATE, UPDATE, DELETE, CONNECT; * is all."),
-        "apiGroups": Field(STRINGS, 'The groups of the resources; "" is the core group, * is all.'),
-        "apiVersions": Field(STRINGS, "The versions of the resources; * is all."),
-        "resources": Field(STRINGS, "Such as machines, machines/status, machines/*, */status; */* is everything."),
-        "scope": Field(STRING, "Cluster, Namespaced, or * for both.", keep=True),
+        "resourceNames": StructField(STRINGS, "The objects that are meant; all when this is empty."),
+        "operations": StructField(STRINGS, "CREATE, UPDATE, DELETE, CONNECT; * is all."),
+        "apiGroups": StructField(STRINGS, 'The groups of the resources; "" is the core group, * is all.'),
+        "apiVersions": StructField(STRINGS, "The versions of the resources; * is all."),
+        "resources": StructField(
+            STRINGS, "Such as machines, machines/status, machines/*, */status; */* is everything."
+        ),
+        "scope": StructField(STRING, "Cluster, Namespaced, or * for both.", keep=True),
     },
     "Operations and resources, and names of objects.",
     PACKAGE,
     atomic=True,
 )
-_MATCH_RESOURCES: Final = Struct(
+_MATCH_RESOURCES: Final = StructType(
     "MatchResources",
     {
-        "namespaceSelector": Field(LABEL_SELECTOR, "Labels of the namespace that an object stands in.", keep=True),
-        "objectSelector": Field(LABEL_SELECTOR, "Labels of the object, before or after the change.", keep=True),
-        "resourceRules": Field(ListOf(_RULE), "What is meant, if any of these matches."),
-        "excludeResourceRules": Field(ListOf(_RULE), "What is left out, whatever resourceRules say."),
-        "matchPolicy": Field(
+        "namespaceSelector": StructField(
+            LABEL_SELECTOR, "Labels of the namespace that an object stands in.", keep=True
+        ),
+        "objectSelector": StructField(LABEL_SELECTOR, "Labels of the object, before or after the change.", keep=True),
+        "resourceRules": StructField(ListType(_RULE), "What is meant, if any of these matches."),
+        "excludeResourceRules": StructField(ListType(_RULE), "What is left out, whatever resourceRules say."),
+        "matchPolicy": StructField(
             STRING, "Equivalent: other versions of a resource match too. Exact: they do not.", keep=True
         ),
     },
@@ -44,23 +48,25 @@ _MATCH_RESOURCES: Final = Struct(
     PACKAGE,
     atomic=True,
 )
-_PARAM_KIND: Final = Struct(
+_PARAM_KIND: Final = StructType(
     "ParamKind",
     {
-        "apiVersion": Field(STRING, "The group and version of the parameters."),
-        "kind": Field(STRING, "The kind of the parameters."),
+        "apiVersion": StructField(STRING, "The group and version of the parameters."),
+        "kind": StructField(STRING, "The kind of the parameters."),
     },
     "The kind of the objects that parameterize a policy.",
     PACKAGE,
     atomic=True,
 )
-_PARAM_REF: Final = Struct(
+_PARAM_REF: Final = StructType(
     "ParamRef",
     {
-        "name": Field(STRING, "The name of the parameter object; this or selector."),
-        "namespace": Field(STRING, "Where it stands; left out, in the namespace of the request."),
-        "selector": Field(LABEL_SELECTOR, "Labels of the parameter objects; each of them is held against.", keep=True),
-        "parameterNotFoundAction": Field(
+        "name": StructField(STRING, "The name of the parameter object; this or selector."),
+        "namespace": StructField(STRING, "Where it stands; left out, in the namespace of the request."),
+        "selector": StructField(
+            LABEL_SELECTOR, "Labels of the parameter objects; each of them is held against.", keep=True
+        ),
+        "parameterNotFoundAction": StructField(
             STRING, "Allow or Deny what would need a parameter that is missing.", keep=True
         ),
     },
@@ -68,93 +74,99 @@ _PARAM_REF: Final = Struct(
     PACKAGE,
     atomic=True,
 )
-_VALIDATION: Final = Struct(
+_VALIDATION: Final = StructType(
     "Validation",
     {
-        "expression": Field(STRING, "A CEL expression that has to be true.", always=True),
-        "message": Field(STRING, "What is said when it is not."),
-        "reason": Field(STRING, "The machine-readable reason; Invalid by default.", keep=True),
-        "messageExpression": Field(STRING, "A CEL expression that makes the message."),
+        "expression": StructField(STRING, "A CEL expression that has to be true.", always=True),
+        "message": StructField(STRING, "What is said when it is not."),
+        "reason": StructField(STRING, "The machine-readable reason; Invalid by default.", keep=True),
+        "messageExpression": StructField(STRING, "A CEL expression that makes the message."),
     },
     "A condition that requests have to meet.",
     PACKAGE,
 )
-_AUDIT_ANNOTATION: Final = Struct(
+_AUDIT_ANNOTATION: Final = StructType(
     "AuditAnnotation",
     {
-        "key": Field(STRING, "The key; in the audit log it follows the name of the policy.", always=True),
-        "valueExpression": Field(STRING, "A CEL expression: a string, or null for no annotation.", always=True),
+        "key": StructField(STRING, "The key; in the audit log it follows the name of the policy.", always=True),
+        "valueExpression": StructField(STRING, "A CEL expression: a string, or null for no annotation.", always=True),
     },
     "What is noted in the audit log.",
     PACKAGE,
 )
-_MATCH_CONDITION: Final = Struct(
+_MATCH_CONDITION: Final = StructType(
     "MatchCondition",
     {
-        "name": Field(STRING, "A name for it, unique in the policy.", always=True),
-        "expression": Field(STRING, "A CEL expression; where it is false the policy does not apply.", always=True),
+        "name": StructField(STRING, "A name for it, unique in the policy.", always=True),
+        "expression": StructField(
+            STRING, "A CEL expression; where it is false the policy does not apply.", always=True
+        ),
     },
     "A further condition for the policy to apply.",
     PACKAGE,
 )
-_VARIABLE: Final = Struct(
+_VARIABLE: Final = StructType(
     "Variable",
     {
-        "name": Field(STRING, "Expressions read it as variables.NAME.", always=True),
-        "expression": Field(STRING, "A CEL expression, which may use variables before it.", always=True),
+        "name": StructField(STRING, "Expressions read it as variables.NAME.", always=True),
+        "expression": StructField(STRING, "A CEL expression, which may use variables before it.", always=True),
     },
     "A value that is computed once, when it is first read.",
     PACKAGE,
 )
-_EXPRESSION_WARNING: Final = Struct(
+_EXPRESSION_WARNING: Final = StructType(
     "ExpressionWarning",
     {
-        "fieldRef": Field(STRING, "The expression, such as spec.validations[0].expression.", always=True),
-        "warning": Field(STRING, "What does not fit the schemas of what the policy matches.", always=True),
+        "fieldRef": StructField(STRING, "The expression, such as spec.validations[0].expression.", always=True),
+        "warning": StructField(STRING, "What does not fit the schemas of what the policy matches.", always=True),
     },
     "Something that is suspicious about an expression.",
     PACKAGE,
 )
-_TYPE_CHECKING: Final = Struct(
+_TYPE_CHECKING: Final = StructType(
     "TypeChecking",
-    {"expressionWarnings": Field(ListOf(_EXPRESSION_WARNING), "What does not fit.")},
+    {"expressionWarnings": StructField(ListType(_EXPRESSION_WARNING), "What does not fit.")},
     "How expressions agree with schemas.",
     PACKAGE,
 )
-_POLICY_SPEC: Final = Struct(
+_POLICY_SPEC: Final = StructType(
     "ValidatingAdmissionPolicySpec",
     {
-        "paramKind": Field(_PARAM_KIND, "The kind of the parameters; left out, there are none.", keep=True),
-        "matchConstraints": Field(_MATCH_RESOURCES, "Which requests are held to the policy.", keep=True),
-        "validations": Field(ListOf(_VALIDATION), "What requests have to meet."),
-        "failurePolicy": Field(STRING, "Fail or Ignore: what becomes of a request when the policy fails.", keep=True),
-        "auditAnnotations": Field(ListOf(_AUDIT_ANNOTATION), "What is noted in the audit log."),
-        "matchConditions": Field(ListOf(_MATCH_CONDITION, "name"), "Further conditions for the policy to apply."),
-        "variables": Field(ListOf(_VARIABLE, "name"), "Values that several expressions use."),
+        "paramKind": StructField(_PARAM_KIND, "The kind of the parameters; left out, there are none.", keep=True),
+        "matchConstraints": StructField(_MATCH_RESOURCES, "Which requests are held to the policy.", keep=True),
+        "validations": StructField(ListType(_VALIDATION), "What requests have to meet."),
+        "failurePolicy": StructField(
+            STRING, "Fail or Ignore: what becomes of a request when the policy fails.", keep=True
+        ),
+        "auditAnnotations": StructField(ListType(_AUDIT_ANNOTATION), "What is noted in the audit log."),
+        "matchConditions": StructField(
+            ListType(_MATCH_CONDITION, "name"), "Further conditions for the policy to apply."
+        ),
+        "variables": StructField(ListType(_VARIABLE, "name"), "Values that several expressions use."),
     },
     "What the policy holds requests to.",
     PACKAGE,
 )
-_POLICY_STATUS: Final = Struct(
+_POLICY_STATUS: Final = StructType(
     "ValidatingAdmissionPolicyStatus",
     {
-        "observedGeneration": Field(INT64, "The generation that was checked."),
-        "typeChecking": Field(_TYPE_CHECKING, "How expressions agree with schemas.", keep=True),
-        "conditions": Field(ListOf(CONDITION, map_keys=("type",)), "What is known of the policy."),
+        "observedGeneration": StructField(INT64, "The generation that was checked."),
+        "typeChecking": StructField(_TYPE_CHECKING, "How expressions agree with schemas.", keep=True),
+        "conditions": StructField(ListType(CONDITION, map_keys=("type",)), "What is known of the policy."),
     },
     "What was found out about the policy.",
     PACKAGE,
 )
-_BINDING_SPEC: Final = Struct(
+_BINDING_SPEC: Final = StructType(
     "ValidatingAdmissionPolicyBindingSpec",
     {
-        "policyName": Field(STRING, "The policy."),
-        "paramRef": Field(_PARAM_REF, "Its parameters, where it has some.", keep=True),
-        "matchResources": Field(
+        "policyName": StructField(STRING, "The policy."),
+        "paramRef": StructField(_PARAM_REF, "Its parameters, where it has some.", keep=True),
+        "matchResources": StructField(
             _MATCH_RESOURCES, "Which of the requests that the policy matches are meant.", keep=True
         ),
-        "validationActions": Field(
-            ListOf(STRING, as_set=True), "Deny, Warn, Audit: what is done about what does not meet it."
+        "validationActions": StructField(
+            ListType(STRING, as_set=True), "Deny, Warn, Audit: what is done about what does not meet it."
         ),
     },
     "Puts a policy in force.",
@@ -214,14 +226,14 @@ POLICIES: Final = Resource(
     "validatingadmissionpolicies",
     "validatingadmissionpolicy",
     False,
-    BuiltIn(
+    BuiltInType(
         kind_shape(
             "ValidatingAdmissionPolicy",
             "What requests are held to, in CEL; a binding puts it in force.",
             PACKAGE,
             {
-                "spec": Field(_POLICY_SPEC, "What the policy holds requests to.", always=True),
-                "status": Field(_POLICY_STATUS, "What was found out about the policy.", always=True),
+                "spec": StructField(_POLICY_SPEC, "What the policy holds requests to.", always=True),
+                "status": StructField(_POLICY_STATUS, "What was found out about the policy.", always=True),
             },
         ),
         generation=True,
@@ -231,16 +243,16 @@ POLICIES: Final = Resource(
         rules=rules.rules_of_policy,
     ),
     categories=("api-extensions",),
-    parts=STATUS,
+    subresources=STATUS,
     columns=(
         NAME,
-        Column(
+        TableColumn(
             "Validations",
             "integer",
             description="How many validations.",
             cell=lambda o: len(o["spec"].get("validations") or ()),
         ),
-        Column("ParamKind", description="The kind of the parameters.", cell=_param_kind),
+        TableColumn("ParamKind", description="The kind of the parameters.", cell=_param_kind),
         AGE,
     ),
 )
@@ -251,12 +263,12 @@ BINDINGS: Final = Resource(
     "validatingadmissionpolicybindings",
     "validatingadmissionpolicybinding",
     False,
-    BuiltIn(
+    BuiltInType(
         kind_shape(
             "ValidatingAdmissionPolicyBinding",
             "Puts a ValidatingAdmissionPolicy in force, for all that it matches or a part of that.",
             PACKAGE,
-            {"spec": Field(_BINDING_SPEC, "Which policy, for what, and what is done.", always=True)},
+            {"spec": StructField(_BINDING_SPEC, "Which policy, for what, and what is done.", always=True)},
         ),
         generation=True,
         unconditional_update=False,
@@ -267,8 +279,8 @@ BINDINGS: Final = Resource(
     categories=("api-extensions",),
     columns=(
         NAME,
-        Column("PolicyName", description="The policy.", cell=lambda o: o["spec"].get("policyName", "")),
-        Column("ParamRef", description="The parameters.", cell=_param_ref),
+        TableColumn("PolicyName", description="The policy.", cell=lambda o: o["spec"].get("policyName", "")),
+        TableColumn("ParamRef", description="The parameters.", cell=_param_ref),
         AGE,
     ),
 )

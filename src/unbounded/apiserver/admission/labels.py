@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from unbounded.apiserver import fields, naming
+from unbounded.apiserver import field_errors, name_validation
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.selectors import LabelSelector, Requirement
+from unbounded.apiserver.selectors import LabelRequirement, LabelSelector
 
 NONE: Final = "<none>"
 _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
@@ -16,9 +16,9 @@ _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotE
 def read(selector: Mapping[str, Any] | None) -> LabelSelector:
     """Return the requirements of a well-formed selector; none for an empty one, which matches everything."""
     given = selector or {}
-    equal = [Requirement(key, "in", frozenset({value})) for key, value in (given.get("matchLabels") or {}).items()]
+    equal = [LabelRequirement(key, "in", frozenset({value})) for key, value in (given.get("matchLabels") or {}).items()]
     other = [
-        Requirement(one["key"], _OPERATORS[one["operator"]], frozenset(one.get("values") or ()))
+        LabelRequirement(one["key"], _OPERATORS[one["operator"]], frozenset(one.get("values") or ()))
         for one in given.get("matchExpressions") or ()
     ]
     return (*equal, *other)
@@ -27,8 +27,8 @@ def read(selector: Mapping[str, Any] | None) -> LabelSelector:
 def check(selector: Mapping[str, Any], at: str) -> Iterator[FieldError]:
     """Yield the errors of a selector, worded as by Kubernetes."""
     for key, value in (selector.get("matchLabels") or {}).items():
-        yield from (fields.invalid(f"{at}.matchLabels", key, why) for why in naming.qualified_name(key))
-        yield from (fields.invalid(f"{at}.matchLabels", value, why) for why in naming.label_value(value))
+        yield from (field_errors.invalid(f"{at}.matchLabels", key, why) for why in name_validation.qualified_name(key))
+        yield from (field_errors.invalid(f"{at}.matchLabels", value, why) for why in name_validation.label_value(value))
     for index, one in enumerate(selector.get("matchExpressions") or ()):
         yield from _check_requirement(one, f"{at}.matchExpressions[{index}]")
 
@@ -38,16 +38,20 @@ def _check_requirement(one: Mapping[str, Any], at: str) -> Iterator[FieldError]:
     match one["operator"]:
         case "In" | "NotIn":
             if not values:
-                yield fields.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                yield field_errors.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         case "Exists" | "DoesNotExist":
             if values:
                 why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield fields.forbidden(f"{at}.values", why)
+                yield field_errors.forbidden(f"{at}.values", why)
         case other:
-            yield fields.invalid(f"{at}.operator", other, "not a valid selector operator")
-    yield from (fields.invalid(f"{at}.key", one["key"], why) for why in naming.qualified_name(one["key"]))
+            yield field_errors.invalid(f"{at}.operator", other, "not a valid selector operator")
+    yield from (
+        field_errors.invalid(f"{at}.key", one["key"], why) for why in name_validation.qualified_name(one["key"])
+    )
     for index, value in enumerate(values):
-        yield from (fields.invalid(f"{at}.values[{index}]", value, why) for why in naming.label_value(value))
+        yield from (
+            field_errors.invalid(f"{at}.values[{index}]", value, why) for why in name_validation.label_value(value)
+        )
 
 
 def shown(selector: Mapping[str, Any] | None) -> str:

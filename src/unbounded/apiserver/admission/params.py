@@ -7,11 +7,11 @@ from typing import Any
 
 from unbounded.apiserver.admission import labels
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.selectors import labels_match
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
-from unbounded.apiserver.versions import stored_object
+from unbounded.apiserver.versions import decode_stored
 
 
 class Unusable(Exception):
@@ -44,17 +44,17 @@ def collect(store: Store, resource: Resource, reference: Mapping[str, Any], name
             raise Unusable("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
     elif reference.get("namespace"):
         raise Unusable("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
-    found = [stored_object(resource, record) for record in _records(store, resource, reference, place)]
+    found = [decode_stored(resource, record) for record in _records(store, resource, reference, place)]
     if not found and reference["parameterNotFoundAction"] == "Deny":
         raise Unusable("no params found for policy binding with `Deny` parameterNotFoundAction")
     return found
 
 
-def _records(store: Store, resource: Resource, reference: Mapping[str, Any], place: str) -> list[Record]:
+def _records(store: Store, resource: Resource, reference: Mapping[str, Any], place: str) -> list[StoredObject]:
     name = reference.get("name")
     if name:
         record = store.get(resource.name, resource.key(place, name))
         return [] if record is None else [record]
     selector = labels.read(reference.get("selector"))
     prefix = f"{place}/" if place else ""
-    return [r for r in store.snapshot(resource.name).within(prefix) if labels_match(selector, r.labels)]
+    return [r for r in store.snapshot(resource.name).with_prefix(prefix) if labels_match(selector, r.labels)]

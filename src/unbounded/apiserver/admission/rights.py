@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unbounded.apiserver import fields, status
+from unbounded.apiserver import field_errors, status
 from unbounded.apiserver.admission.kinds import BINDINGS, POLICIES
 from unbounded.apiserver.admission.names import GROUP
 from unbounded.apiserver.admission.params import resource_of
 from unbounded.apiserver.admission.values import Decide
-from unbounded.apiserver.auth import Attributes, User
+from unbounded.apiserver.auth import AuthAttributes, User
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.schema import FieldError
@@ -42,11 +42,11 @@ class ParamRights:
         if kind is None or kind == before.get("paramKind"):
             return None
         group, plural = self._named(kind)
-        if self._decide(user, Attributes("get", group, plural, "", "*", "*")).allowed:
+        if self._decide(user, AuthAttributes("get", group, plural, "", "*", "*")).allowed:
             return None
         what = f"(kind={kind['kind']}, apiVersion={kind['apiVersion']})"
         why = f'must have "get" permission on all objects of the referenced paramKind {what}'
-        return fields.forbidden("spec.paramKind", f"user {_shown(user)} {why}")
+        return field_errors.forbidden("spec.paramKind", f"user {_shown(user)} {why}")
 
     def _binding(self, user: User, spec: Object, before: Object) -> FieldError | None:
         reference = spec.get("paramRef")
@@ -57,14 +57,14 @@ class ParamRights:
         kind = None if record is None else record.decode()["spec"].get("paramKind")
         group, plural = ("*", "*") if kind is None else self._named(kind)
         name, verb = reference.get("name", ""), "get" if reference.get("name") else "list"
-        if self._decide(user, Attributes(verb, group, plural, "", reference.get("namespace", ""), name)).allowed:
+        if self._decide(user, AuthAttributes(verb, group, plural, "", reference.get("namespace", ""), name)).allowed:
             return None
         if record is None:
             needed = f'user {_shown(user)} does not have "{verb}" permission for all groups, versions and resources'
             why = f"unable to get policy {spec['policyName']} to determine minimum required permissions and {needed}"
         else:
             why = f'user {_shown(user)} does not have "{verb}" permission on the object referenced by paramRef'
-        return fields.forbidden("spec.paramRef", why)
+        return field_errors.forbidden("spec.paramRef", why)
 
     def _named(self, kind: Object) -> tuple[str, str]:
         """Return the group and resource of a paramKind; for an unknown one, all resources of its group."""
@@ -75,4 +75,4 @@ class ParamRights:
 def _shown(user: User) -> str:
     """Format a user as Go prints one."""
     extra = {key: list(values) for key, values in user.extra.items()}
-    return f"&{{{user.name} {user.uid} {fields.go_text(list(user.groups))} {fields.go_text(extra)}}}"
+    return f"&{{{user.name} {user.uid} {field_errors.go_text(list(user.groups))} {field_errors.go_text(extra)}}}"

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from unbounded.apiserver.admission.environment import ANY, Environment, Refused
 from unbounded.apiserver.admission.params import resource_of
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.cel import declare
 from unbounded.apiserver.cel.declare import MAX_REQUEST_BYTES, escape
 from unbounded.apiserver.cel.types import BOOL, DOUBLE, INT, STRING, TIMESTAMP, Decl, Field, Kind, Type, list_of, map_of
-from unbounded.apiserver.kinds import OBJECT_META
-from unbounded.apiserver.shapes import ListOf, MapOf, Scalar, Shape, Struct
+from unbounded.apiserver.core_types import OBJECT_META
+from unbounded.apiserver.type_desc import ListType, MapType, ScalarType, StructType, TypeDesc
 from unbounded.apiserver.types import Resource
 
 MAX_TYPES: Final = 10
@@ -83,7 +83,7 @@ def _complaint(environment: Environment, source: str) -> str:
 
 def declared(resource: Resource) -> Decl:
     """Return the type of a resource's objects; dyn if it has none."""
-    if isinstance(resource.type, BuiltIn):
+    if isinstance(resource.type, BuiltInType):
         return _of_struct(resource.type.shape)
     decl = declare(resource.schema or {})
     if decl is None or decl.type.kind is not Kind.OBJECT:
@@ -94,25 +94,25 @@ def declared(resource: Resource) -> Decl:
     return Decl(Type(Kind.OBJECT, resource.kind, (), fields))
 
 
-def _of(shape: Shape) -> Decl:
+def _of(shape: TypeDesc) -> Decl:
     match shape:
-        case Scalar(json="string", format="date-time"):
+        case ScalarType(json="string", format="date-time"):
             return Decl(TIMESTAMP)
-        case Scalar(json=name) if name in _SCALARS:
+        case ScalarType(json=name) if name in _SCALARS:
             return Decl(_SCALARS[name], MAX_REQUEST_BYTES if name == "string" else 0)
-        case ListOf(item=item):
+        case ListType(item=item):
             element = _of(item)
             return Decl(list_of(element.type), MAX_REQUEST_BYTES, element=element)
-        case MapOf(value=value):
+        case MapType(value=value):
             inner = _of(value)
             return Decl(map_of(STRING, inner.type), MAX_REQUEST_BYTES, element=inner, key=Decl(STRING))
-        case Struct() if shape.later is None:
+        case StructType() if shape.later is None:
             return _of_struct(shape)
         case _:
             return ANY  # free-form, a quantity, or a type that contains itself
 
 
-def _of_struct(shape: Struct) -> Decl:
+def _of_struct(shape: StructType) -> Decl:
     fields = {
         name: Field(key, _of(member.shape))
         for key, member in shape.members().items()

@@ -9,13 +9,13 @@ from unbounded.apiserver.access.book import account_groups, account_name
 from unbounded.apiserver.admission.compiled import Code
 from unbounded.apiserver.admission.environment import REQUEST_RESOURCE, Values
 from unbounded.apiserver.admission.request import Admission
-from unbounded.apiserver.auth import Attributes, User
-from unbounded.apiserver.auth import Decision as Decided
+from unbounded.apiserver.auth import AuthAttributes, User
+from unbounded.apiserver.auth import AuthDecision as Decided
 from unbounded.apiserver.cel import CostExceeded, EvalError, Meter
 from unbounded.apiserver.cel.functions.authorization import Check, Decision, ResourceCheck
 from unbounded.apiserver.types import Object
 
-Decide = Callable[[User, Attributes], Decided]
+Decide = Callable[[User, AuthAttributes], Decided]
 _KEPT_META: Final = frozenset(
     {"name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"}
     | {"deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers"}
@@ -88,10 +88,10 @@ def _asking(user: User, decide: Decide) -> Callable[[Check], Decision]:
             namespace, name = check.service_account
             asker = User(account_name(namespace, name), account_groups(namespace))
         if check.path is not None:
-            decided = decide(asker, Attributes(check.verb, path=check.path))
+            decided = decide(asker, AuthAttributes(check.verb, path=check.path))
         else:
             parts = (check.group, check.resource, check.subresource, check.namespace, check.name)
-            decided = decide(asker, Attributes(check.verb, *parts))
+            decided = decide(asker, AuthAttributes(check.verb, *parts))
         return Decision(decided.allowed, decided.reason)
 
     return answer

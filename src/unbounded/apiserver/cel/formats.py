@@ -10,7 +10,7 @@ from datetime import date
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_interface
 from typing import Final
 
-from unbounded.apiserver import naming
+from unbounded.apiserver import name_validation
 from unbounded.apiserver.cel.functions.times import parse_duration, parse_timestamp
 from unbounded.apiserver.cel.functions.urls import parse_url
 
@@ -120,8 +120,8 @@ STRING_FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "isbn": lambda text: _is_isbn10(text) or _is_isbn13(text),
     "isbn10": _is_isbn10,
     "isbn13": _is_isbn13,
-    "k8s-long-name": lambda text: not naming.subdomain(text),
-    "k8s-short-name": lambda text: not naming.label_1123(text),
+    "k8s-long-name": lambda text: not name_validation.subdomain(text),
+    "k8s-short-name": lambda text: not name_validation.label_1123(text),
     "mac": _pattern(_MAC),
     "password": lambda text: True,  # noqa: ARG005 - any text may be one
     "rgbcolor": _pattern(rf"rgb\(\s*{_PERCENT}(\s*,\s*{_PERCENT}){{2}}\s*\)"),

@@ -6,53 +6,63 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded.apiserver import metadata, naming
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver import metadata, name_validation
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.certificates import rules
 from unbounded.apiserver.certificates.rules import APPROVED, DENIED, FAILED
 from unbounded.apiserver.columns import AGE, NAME, duration
-from unbounded.apiserver.kinds import kind_shape
-from unbounded.apiserver.shapes import BYTES, INT32, STRING, STRINGS, TIME, Field, ListOf, MapOf, Struct
-from unbounded.apiserver.types import Column, Object, Part, Resource
+from unbounded.apiserver.core_types import kind_shape
+from unbounded.apiserver.type_desc import (
+    BYTES,
+    INT32,
+    STRING,
+    STRINGS,
+    TIME,
+    ListType,
+    MapType,
+    StructField,
+    StructType,
+)
+from unbounded.apiserver.types import Object, Resource, Subresource, TableColumn
 
 GROUP: Final = "certificates.k8s.io"
 PACKAGE: Final = "io.k8s.api.certificates.v1"
 
-_CONDITION: Final = Struct(
+_CONDITION: Final = StructType(
     "CertificateSigningRequestCondition",
     {
-        "type": Field(STRING, "Approved, Denied, Failed, or another one.", always=True),
-        "status": Field(STRING, "True, False or Unknown; the three known types can only be True.", always=True),
-        "reason": Field(STRING, "One word for why."),
-        "message": Field(STRING, "A sentence for people."),
-        "lastUpdateTime": Field(TIME, "When the condition was last written.", always=True),
-        "lastTransitionTime": Field(TIME, "When the status last changed.", always=True),
+        "type": StructField(STRING, "Approved, Denied, Failed, or another one.", always=True),
+        "status": StructField(STRING, "True, False or Unknown; the three known types can only be True.", always=True),
+        "reason": StructField(STRING, "One word for why."),
+        "message": StructField(STRING, "A sentence for people."),
+        "lastUpdateTime": StructField(TIME, "When the condition was last written.", always=True),
+        "lastTransitionTime": StructField(TIME, "When the status last changed.", always=True),
     },
     "What was decided about a request.",
     PACKAGE,
 )
-_SPEC: Final = Struct(
+_SPEC: Final = StructType(
     "CertificateSigningRequestSpec",
     {
-        "request": Field(BYTES, "The request (PKCS #10) in PEM, in base64.", always=True),
-        "signerName": Field(STRING, "Who is to sign, such as kubernetes.io/kube-apiserver-client.", always=True),
-        "expirationSeconds": Field(
+        "request": StructField(BYTES, "The request (PKCS #10) in PEM, in base64.", always=True),
+        "signerName": StructField(STRING, "Who is to sign, such as kubernetes.io/kube-apiserver-client.", always=True),
+        "expirationSeconds": StructField(
             INT32, "How long the certificate is wanted for; the signer may give less.", keep=True
         ),
-        "usages": Field(STRINGS, "What the key is for, such as digital signature and client auth."),
-        "username": Field(STRING, "Who asks; set by the server."),
-        "uid": Field(STRING, "The UID of who asks; set by the server."),
-        "groups": Field(STRINGS, "The groups of who asks; set by the server."),
-        "extra": Field(MapOf(STRINGS), "What else is known of who asks; set by the server."),
+        "usages": StructField(STRINGS, "What the key is for, such as digital signature and client auth."),
+        "username": StructField(STRING, "Who asks; set by the server."),
+        "uid": StructField(STRING, "The UID of who asks; set by the server."),
+        "groups": StructField(STRINGS, "The groups of who asks; set by the server."),
+        "extra": StructField(MapType(STRINGS), "What else is known of who asks; set by the server."),
     },
     "What is asked for; it cannot change.",
     PACKAGE,
 )
-_STATUS: Final = Struct(
+_STATUS: Final = StructType(
     "CertificateSigningRequestStatus",
     {
-        "conditions": Field(ListOf(_CONDITION, map_keys=("type",)), "What was decided."),
-        "certificate": Field(BYTES, "The certificate in PEM, in base64, once it is signed."),
+        "conditions": StructField(ListType(_CONDITION, map_keys=("type",)), "What was decided."),
+        "certificate": StructField(BYTES, "The certificate in PEM, in base64, once it is signed."),
     },
     "What became of a request.",
     PACKAGE,
@@ -62,8 +72,8 @@ SHAPE: Final = kind_shape(
     "Asks for an X.509 certificate: it is approved or denied, and then signed.",
     PACKAGE,
     {
-        "spec": Field(_SPEC, "What is asked for.", always=True),
-        "status": Field(_STATUS, "What became of it.", always=True),
+        "spec": StructField(_SPEC, "What is asked for.", always=True),
+        "status": StructField(_STATUS, "What became of it.", always=True),
     },
 )
 
@@ -113,7 +123,7 @@ def _preserve(found: Conditions, before: Conditions, kind: str) -> None:
 
 def _date(found: Conditions, before: Conditions, now: datetime) -> None:
     """Fill in missing times in place; an unchanged status keeps its transition time."""
-    moment = metadata.timestamp(now)
+    moment = metadata.format_time(now)
     for condition in found:
         condition["lastUpdateTime"] = condition.get("lastUpdateTime") or moment
         if not condition.get("lastTransitionTime"):
@@ -124,7 +134,7 @@ def _date(found: Conditions, before: Conditions, now: datetime) -> None:
 
 def with_condition(obj: Object, kind: str, reason: str, message: str, now: datetime) -> None:
     """Add a condition whose type a request has at most once, in place."""
-    moment = metadata.timestamp(now)
+    moment = metadata.format_time(now)
     times = {"lastUpdateTime": moment, "lastTransitionTime": moment}
     condition = {"type": kind, "status": "True", "reason": reason, "message": message, **times}
     obj["status"] = {**obj["status"], "conditions": [*_conditions(obj), condition]}
@@ -150,13 +160,13 @@ def _requested_duration(obj: Mapping[str, Any]) -> str:
     return "<none>" if seconds is None else duration(seconds)
 
 
-def _columns() -> Iterable[Column]:
+def _columns() -> Iterable[TableColumn]:
     yield NAME
     yield AGE
-    yield Column("SignerName", description="Who is to sign.", cell=lambda o: o["spec"]["signerName"] or "<none>")
-    yield Column("Requestor", description="Who asks.", cell=lambda o: o["spec"].get("username", ""))
-    yield Column("RequestedDuration", description="For how long.", cell=_requested_duration)
-    yield Column("Condition", description="What became of it.", cell=_condition_text)
+    yield TableColumn("SignerName", description="Who is to sign.", cell=lambda o: o["spec"]["signerName"] or "<none>")
+    yield TableColumn("Requestor", description="Who asks.", cell=lambda o: o["spec"].get("username", ""))
+    yield TableColumn("RequestedDuration", description="For how long.", cell=_requested_duration)
+    yield TableColumn("Condition", description="What became of it.", cell=_condition_text)
 
 
 REQUESTS: Final = Resource(
@@ -167,11 +177,11 @@ REQUESTS: Final = Resource(
     "certificatesigningrequest",
     False,
     # kube-apiserver records no owners here (tests/goldens/kube/10-core.json)
-    BuiltIn(SHAPE, name_check=naming.path_segment, tracked=False, decide=_decide, rules=rules.check),
+    BuiltInType(SHAPE, name_check=name_validation.path_segment, tracks_owners=False, decide=_decide, rules=rules.check),
     short_names=("csr",),
-    parts={
-        "approval": Part(_decide_approval, rules=rules.check_removal),
-        "status": Part(_decide_status, rules=rules.check_status),
+    subresources={
+        "approval": Subresource(_decide_approval, rules=rules.check_removal),
+        "status": Subresource(_decide_status, rules=rules.check_status),
     },
     selectable={"spec.signerName": "spec.signerName"},
     columns=tuple(_columns()),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from unbounded.apiserver import fields, naming
+from unbounded.apiserver import field_errors, name_validation
 from unbounded.apiserver.certificates import pem, requests, signers
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
@@ -57,7 +57,7 @@ def check(obj: Object, old: Object | None) -> list[FieldError]:
 def check_removal(obj: Object, old: Object) -> list[FieldError]:
     """Reject the removal of decisions."""
     return [
-        fields.forbidden(_CONDITIONS, f'updates may not remove a condition of type "{kind}"')
+        field_errors.forbidden(_CONDITIONS, f'updates may not remove a condition of type "{kind}"')
         for kind in (APPROVED, DENIED, FAILED)
         if _count(obj, kind) < _count(old, kind)
     ]
@@ -68,15 +68,17 @@ def check_status(obj: Object, old: Object) -> list[FieldError]:
     given, before = obj["status"].get("certificate", ""), old["status"].get("certificate", "")
     errors = []
     if given and given != before and (why := _wrong_certificate(base64.b64decode(given))):
-        errors.append(fields.invalid("status.certificate", "<certificate data>", why))
+        errors.append(field_errors.invalid("status.certificate", "<certificate data>", why))
     errors += check_removal(obj, old)
     errors += [
-        fields.forbidden(_CONDITIONS, f'updates may not add a condition of type "{kind}"')
+        field_errors.forbidden(_CONDITIONS, f'updates may not add a condition of type "{kind}"')
         for kind in (APPROVED, DENIED)
         if _count(obj, kind) > _count(old, kind)
     ]
     if before and given != before:
-        errors.append(fields.forbidden("status.certificate", "updates may not modify existing certificate content"))
+        errors.append(
+            field_errors.forbidden("status.certificate", "updates may not modify existing certificate content")
+        )
     return errors
 
 
@@ -88,53 +90,55 @@ def _check_spec(spec: Object) -> Iterator[FieldError]:
     try:
         requests.read(base64.b64decode(spec["request"] or ""))
     except requests.BadRequest as error:
-        yield fields.invalid("spec.request", spec["request"], str(error))
+        yield field_errors.invalid("spec.request", spec["request"], str(error))
     usages = spec.get("usages") or []
     if not usages:
-        yield fields.required("spec.usages")
+        yield field_errors.required("spec.usages")
     for index, usage in enumerate(usages):
         if usage not in USAGES:
-            yield fields.unsupported(f"spec.usages[{index}]", usage, USAGES)
+            yield field_errors.unsupported(f"spec.usages[{index}]", usage, USAGES)
     for index, usage in enumerate(usages):
         if usage in usages[:index]:
-            yield fields.duplicate(f"spec.usages[{index}]", usage)
+            yield field_errors.duplicate(f"spec.usages[{index}]", usage)
     yield from _check_signer(spec["signerName"])
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < SHORTEST_S:
         why = "may not specify a duration less than 600 seconds (10 minutes)"
-        yield fields.invalid("spec.expirationSeconds", seconds, why)
+        yield field_errors.invalid("spec.expirationSeconds", seconds, why)
 
 
 def _check_signer(name: str) -> Iterator[FieldError]:
     where = "spec.signerName"
     if not name:
-        yield fields.required(where)
+        yield field_errors.required(where)
         return
     if name == signers.LEGACY:
-        yield fields.invalid(where, name, "the legacy signerName is not allowed via this API version")
+        yield field_errors.invalid(where, name, "the legacy signerName is not allowed via this API version")
         return
     if name.count("/") != 1:
         why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        yield fields.invalid(where, name, why)
+        yield field_errors.invalid(where, name, why)
         return
     domain, _, path = name.partition("/")
     if len(domain.encode()) > DOMAIN_BYTES:
-        yield fields.too_long(where, DOMAIN_BYTES)
+        yield field_errors.too_long(where, DOMAIN_BYTES)
     labels = domain.split(".")
-    yield from _check_labels(where, domain, labels, naming.label_1123)
+    yield from _check_labels(where, domain, labels, name_validation.label_1123)
     if len(labels) < 2:
-        yield fields.invalid(where, domain, "should be a domain with at least two segments separated by dots")
-    yield from _check_labels(where, path, path.split("."), naming.subdomain)
+        yield field_errors.invalid(where, domain, "should be a domain with at least two segments separated by dots")
+    yield from _check_labels(where, path, path.split("."), name_validation.subdomain)
     if len(name.encode()) > SIGNER_BYTES:
-        yield fields.too_long(where, SIGNER_BYTES)
+        yield field_errors.too_long(where, SIGNER_BYTES)
 
 
-def _check_labels(where: str, whole: str, labels: Sequence[str], well_formed: naming.Check) -> Iterator[FieldError]:
+def _check_labels(
+    where: str, whole: str, labels: Sequence[str], well_formed: name_validation.Check
+) -> Iterator[FieldError]:
     """Yield the error of the first malformed label."""
     for label in labels:
         if wrong := well_formed(label):
             for why in wrong:
-                yield fields.invalid(where, whole, f"validating label {fields.quoted(label)}: {why}")
+                yield field_errors.invalid(where, whole, f"validating label {field_errors.quoted(label)}: {why}")
             return
 
 
@@ -143,16 +147,16 @@ def _check_conditions(conditions: Sequence[Object]) -> Iterator[FieldError]:
     for index, condition in enumerate(conditions):
         kind, status = condition["type"], condition["status"]
         if not kind:
-            yield fields.required(f"{_CONDITIONS}[{index}].type")
+            yield field_errors.required(f"{_CONDITIONS}[{index}].type")
         allowed = ["True"] if kind in _ONLY_TRUE else ["False", "True", "Unknown"]
         if not status:
-            yield fields.required(f"{_CONDITIONS}[{index}].status")
+            yield field_errors.required(f"{_CONDITIONS}[{index}].status")
         elif status not in allowed:
-            yield fields.unsupported(f"{_CONDITIONS}[{index}].status", status, allowed)
+            yield field_errors.unsupported(f"{_CONDITIONS}[{index}].status", status, allowed)
         if {APPROVED: DENIED, DENIED: APPROVED}.get(kind) in seen:
-            yield fields.invalid(_CONDITIONS, kind, "Approved and Denied conditions are mutually exclusive")
+            yield field_errors.invalid(_CONDITIONS, kind, "Approved and Denied conditions are mutually exclusive")
         if kind in seen:
-            yield fields.duplicate(f"{_CONDITIONS}[{index}].type", kind)
+            yield field_errors.duplicate(f"{_CONDITIONS}[{index}].type", kind)
         seen.append(kind)
 
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from unbounded.apiserver.access.kinds import CLUSTER_ROLES
 from unbounded.apiserver.admission import labels
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.selectors import labels_match
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 ALL: Final = ""  # roles are few: any change reconciles all of them
 
@@ -32,13 +32,13 @@ class RoleAggregator:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear(self, _change: Change) -> None:
+    def _hear(self, _change: ObjectChange) -> None:
         self._work.note(ALL)
 
     async def _look(self, _key: str) -> None:
         for role in self._roles():
             if role.get("aggregationRule") is not None:
-                await self._writes.change(Target(CLUSTER_ROLES, "", role["metadata"]["name"]), self._gather)
+                await self._writes.edit(WriteTarget(CLUSTER_ROLES, "", role["metadata"]["name"]), self._gather)
 
     def _gather(self, role: Object) -> None:
         if role.get("aggregationRule") is not None and (role.get("rules") or []) != (
@@ -47,7 +47,7 @@ class RoleAggregator:
             role["rules"] = rules
 
     def _roles(self) -> list[Object]:
-        return [record.decode() for record in self._store.snapshot(CLUSTER_ROLES.name).within("")]
+        return [record.decode() for record in self._store.snapshot(CLUSTER_ROLES.name).with_prefix("")]
 
 
 def gathered(role: Mapping[str, Any], roles: Iterable[Object]) -> list[Object]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.disruption_budgets import BUDGETS, DisruptionBudgets, PodFacts, concerns
 from unbounded.apiserver.workloads.pods import PODS
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 
 class BudgetKeeper:
@@ -33,11 +33,11 @@ class BudgetKeeper:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear_budget(self, change: Change) -> None:
+    def _hear_budget(self, change: ObjectChange) -> None:
         if not change.deleted:
             self._work.note(change.record.key)
 
-    def _hear_pod(self, change: Change) -> None:
+    def _hear_pod(self, change: ObjectChange) -> None:
         """Queue the budgets whose counts a change can affect."""
         namespace = change.record.namespace
         if not (budgets := self._budgets.of_namespace(namespace)):
@@ -52,7 +52,7 @@ class BudgetKeeper:
         if self._store.get(BUDGETS.name, key) is None:
             return
         namespace, _, name = key.partition("/")
-        await self._writes.change(Target(BUDGETS, namespace, name), self._write)
+        await self._writes.edit(WriteTarget(BUDGETS, namespace, name), self._write)
 
     def _write(self, budget: Object) -> None:
         budget["status"] = self._budgets.state(budget["metadata"]["namespace"], budget, self._now())

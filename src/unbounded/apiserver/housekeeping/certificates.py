@@ -10,19 +10,19 @@ from typing import Any, Final
 from cryptography import x509
 
 from unbounded.apiserver import metadata
-from unbounded.apiserver.auth import Attributes, Authorizer, User
+from unbounded.apiserver.auth import AuthAttributes, Authorizer, User
 from unbounded.apiserver.certificates import requests, signers
 from unbounded.apiserver.certificates.kinds import GROUP, REQUESTS, types_of, with_condition
 from unbounded.apiserver.certificates.requests import BadRequest, Request
 from unbounded.apiserver.certificates.rules import APPROVED, DENIED, FAILED
 from unbounded.apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work, remove
-from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 DECIDED: Final = timedelta(hours=1)  # retention after a certificate was issued, or the request was denied or failed
 WAITING: Final = timedelta(hours=24)  # retention of a request without a result
@@ -41,7 +41,7 @@ class CertificateKeeper:
         self._deletes = deletes
         self._rights = rights
         self._now = now
-        self.authority: Authority | None = None
+        self.authority: CertificateAuthority | None = None
         self._work: Work[str] = Work(self._look)
 
     def begin(self) -> None:
@@ -52,7 +52,7 @@ class CertificateKeeper:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         self._work.forget(change.record.key)
         if not change.deleted:
             self._work.note(change.record.key)
@@ -64,10 +64,10 @@ class CertificateKeeper:
         request = record.decode()
         wait = (removal(request) - self._now()).total_seconds()
         if wait <= 0:
-            await remove(self._deletes, Target(REQUESTS, "", name), request["metadata"]["uid"])
+            await remove(self._deletes, WriteTarget(REQUESTS, "", name), request["metadata"]["uid"])
             return
         self._work.note_later(name, wait)
-        await self._writes.change(Target(REQUESTS, "", name), self._decide)
+        await self._writes.edit(WriteTarget(REQUESTS, "", name), self._decide)
 
     def _decide(self, obj: Object) -> None:
         types = types_of(obj)
@@ -85,7 +85,7 @@ class CertificateKeeper:
             return
         own = obj["spec"].get("username") == request.common_name
         for applies, subresource, which in ((own, "selfnodeclient", "self "), (True, "nodeclient", "")):
-            asked = Attributes("create", GROUP, REQUESTS.plural, subresource)
+            asked = AuthAttributes("create", GROUP, REQUESTS.plural, subresource)
             if applies and self._rights.decide(_asker(obj["spec"]), asked).allowed:
                 words = f"Auto approving {which}kubelet client certificate after SubjectAccessReview."
                 with_condition(obj, APPROVED, AUTO_APPROVED, words, self._now())
@@ -125,12 +125,12 @@ def _asker(spec: Mapping[str, Any]) -> User:
 
 def removal(request: Mapping[str, Any]) -> datetime:
     """Return the time to delete a request: an hour after its result, or a day after its last step without one."""
-    created = metadata.moment(request["metadata"]["creationTimestamp"]) or datetime.fromtimestamp(0, UTC)
+    created = metadata.parse_time(request["metadata"]["creationTimestamp"]) or datetime.fromtimestamp(0, UTC)
     status = request["status"]
     certificate = status.get("certificate", "")
     ends = [expiry] if certificate and (expiry := _expiry(certificate)) is not None else []
     for condition in status.get("conditions") or ():
-        moment = metadata.moment(condition.get("lastUpdateTime")) or created
+        moment = metadata.parse_time(condition.get("lastUpdateTime")) or created
         match condition["type"]:
             case "Denied" | "Failed":
                 ends.append(moment + DECIDED)

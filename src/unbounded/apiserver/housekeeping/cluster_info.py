@@ -8,15 +8,15 @@ from typing import Final
 
 from unbounded.apiserver.access import bootstrap
 from unbounded.apiserver.builtin import CONFIG_MAPS, SECRETS
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 from unbounded.kube import cluster_info
 from unbounded.kube.cluster_info import KUBECONFIG, SIGNATURE
 
-_INFO: Final = Target(CONFIG_MAPS, cluster_info.NAMESPACE, cluster_info.NAME)
+_INFO: Final = WriteTarget(CONFIG_MAPS, cluster_info.NAMESPACE, cluster_info.NAME)
 _TOKENS: Final = SECRETS.key(bootstrap.NAMESPACE, bootstrap.PREFIX)
 
 
@@ -37,12 +37,12 @@ class ClusterInfoSigner:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         if change.record.key == _INFO.key or change.record.key.startswith(_TOKENS):
             self._work.note(_INFO.key)
 
     async def _sign(self, _: str) -> None:
-        await self._writes.change(_INFO, self._signed)
+        await self._writes.edit(_INFO, self._signed)
 
     def _signed(self, obj: Object) -> None:
         data = obj.get("data") or {}
@@ -56,7 +56,7 @@ class ClusterInfoSigner:
 
     def _signing(self) -> Iterator[tuple[str, str]]:
         """Yield the ids and secrets of the tokens that may sign now."""
-        for record in self._store.snapshot(SECRETS.name).within(_TOKENS):
+        for record in self._store.snapshot(SECRETS.name).with_prefix(_TOKENS):
             obj = record.decode()
             if (token := bootstrap.token_of(obj, "usage-bootstrap-signing", self._now())) is not None:
                 yield token.id, token.secret

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from unbounded.apiserver import versions
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definition_rules import is_established
-from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined, kept, types
+from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, served_resources, stored_resource, types_by_version
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 from unbounded.kube.logs import Log
 
 log = Log(__name__)
@@ -46,7 +46,7 @@ class DefinitionKeeper:
         self._work: Work[str] = Work(self._look)
 
     def begin(self) -> None:
-        for record in self._store.snapshot(DEFINITIONS.name).within(""):
+        for record in self._store.snapshot(DEFINITIONS.name).with_prefix(""):
             self._serve(record)
             self._work.note(record.key)
         self._store.listen(self._hear)
@@ -54,7 +54,7 @@ class DefinitionKeeper:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         if change.resource == DEFINITIONS.name:
             if change.deleted:
                 self._catalog.define(change.record.key, ())
@@ -76,7 +76,7 @@ class DefinitionKeeper:
 
     def _accept(self, definition: Object) -> tuple[Object, Object]:
         """Return the accepted names, and the condition NamesAccepted."""
-        records = self._store.snapshot(DEFINITIONS.name).within("")
+        records = self._store.snapshot(DEFINITIONS.name).with_prefix("")
         others = [record.decode() for record in records if record.key != definition["metadata"]["name"]]
         held = (definition["status"] or {}).get("acceptedNames") or {}
         builtin = self._catalog.builtin(definition["spec"]["group"])
@@ -87,7 +87,7 @@ class DefinitionKeeper:
         spec = definition["spec"]
         return spec["names"]["plural"] in {one.plural for one in self._catalog.builtin(spec["group"])}
 
-    def _serve(self, record: Record) -> None:
+    def _serve(self, record: StoredObject) -> None:
         """Serve a definition from now on, if its names are free or it has been established before."""
         definition = record.decode()
         names, condition = self._accept(definition)
@@ -97,12 +97,12 @@ class DefinitionKeeper:
             return
         definition["spec"]["names"] = names
         try:
-            self._catalog.define(record.key, defined(definition), kept(definition))
+            self._catalog.define(record.key, served_resources(definition), stored_resource(definition))
         except Exception:
             log.exception("a stored definition cannot be served", definition=record.key)
             return
         if definition["metadata"].get("generation", 1) > 1:
-            versions.refresh(self._store, record.key, types(definition))
+            versions.decode_again(self._store, record.key, types_by_version(definition))
 
     async def _look(self, name: str) -> None:
         record = self._store.get(DEFINITIONS.name, name)
@@ -110,7 +110,7 @@ class DefinitionKeeper:
             return
         if "deletionTimestamp" in record.decode()["metadata"]:
             await self._empty(name)
-        await self._writes.change(Target(DEFINITIONS, "", name), self._settle)
+        await self._writes.edit(WriteTarget(DEFINITIONS, "", name), self._settle)
 
     def _settle(self, definition: Object) -> None:
         """Update the status, and remove the finalizer of a definition without objects."""
@@ -119,7 +119,7 @@ class DefinitionKeeper:
         accepted, names = self._accept(definition)
         conditions = [names] if is_established(definition) else [names, _established(names)]
         if "deletionTimestamp" in definition["metadata"]:
-            objects = () if self._is_builtin(definition) else self._store.snapshot(name).within("")
+            objects = () if self._is_builtin(definition) else self._store.snapshot(name).with_prefix("")
             left = next(iter(objects), None)
             conditions.append(_terminating(left is None))
             if left is None:
@@ -131,12 +131,12 @@ class DefinitionKeeper:
         status["conditions"] = merge_conditions(status.get("conditions") or (), conditions, self._now())
 
     async def _empty(self, name: str) -> None:
-        resource = self._catalog.stored_of(name)
+        resource = self._catalog.stored_by_definition(name)
         if resource is not None:
             await self._deletes.delete_collection(resource, "", ListOptions(), DeleteOptions())
 
 
-def _names_of(record: Record) -> Any:
+def _names_of(record: StoredObject) -> Any:
     return (record.decode()["status"] or {}).get("acceptedNames")
 
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from unbounded.apiserver import metadata
 from unbounded.apiserver.builtin import EVENTS
-from unbounded.apiserver.collection import Change
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.collection import ObjectChange
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.writes import stored
+from unbounded.apiserver.writes import wait_stored
 
 KEPT: Final = timedelta(hours=1)
 AT_ONCE: Final = 500
@@ -25,17 +25,17 @@ class EventExpiry:
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
-        self._due: deque[tuple[datetime, Record]] = deque()
+        self._due: deque[tuple[datetime, StoredObject]] = deque()
         self._noted = asyncio.Event()
 
     def begin(self) -> None:
         """Index the stored Events by the times in them, and listen for changes."""
         now = self._now()
-        records = self._store.snapshot(EVENTS.name).within("")
+        records = self._store.snapshot(EVENTS.name).with_prefix("")
         self._due.extend(sorted(((_written(r, now) + KEPT, r) for r in records), key=lambda due: due[0]))
         self._store.listen(self._hear, EVENTS.name)
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         if not change.deleted:
             self._due.append((self._now() + KEPT, change.record))
             self._noted.set()
@@ -52,22 +52,22 @@ class EventExpiry:
 
     async def _expire(self) -> None:
         now = self._now()
-        expired: list[Record] = []
+        expired: list[StoredObject] = []
         while self._due and self._due[0][0] <= now and len(expired) < AT_ONCE:
             record = self._due.popleft()[1]
             if self._store.get(EVENTS.name, record.key) is record:
                 expired.append(record)
         await asyncio.gather(*(self._delete(record) for record in expired))
 
-    async def _delete(self, record: Record) -> None:
-        current = await self._store.turn(EVENTS.name, record.key)
+    async def _delete(self, record: StoredObject) -> None:
+        current = await self._store.wait_current(EVENTS.name, record.key)
         if current is record:
-            await stored(self._store.remove(EVENTS.name, record))
+            await wait_stored(self._store.remove(EVENTS.name, record))
 
 
-def _written(record: Record, now: datetime) -> datetime:
+def _written(record: StoredObject, now: datetime) -> datetime:
     """Return the time of an Event's last write. Times in the future are ignored: clients choose most of them."""
     event = record.decode()
     texts = (event.get("lastTimestamp"), event.get("eventTime"), event["metadata"]["creationTimestamp"])
-    moments = [moment for text in texts if (moment := metadata.moment(text)) is not None and moment <= now]
+    moments = [moment for text in texts if (moment := metadata.parse_time(text)) is not None and moment <= now]
     return max(moments, default=now)

@@ -11,16 +11,16 @@ import msgspec
 
 from unbounded.apiserver import metadata
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.definitions import DEFINITIONS
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 WORKERS: Final = 20  # their writes share commits
 AT_ONCE: Final = 200  # dependents that are orphaned together
@@ -70,11 +70,11 @@ class _Head(msgspec.Struct):
 _heads: Final = msgspec.json.Decoder(_Head)
 
 
-def _meta(record: Record) -> _Meta:
+def _meta(record: StoredObject) -> _Meta:
     return _heads.decode(record.bare).metadata
 
 
-def _is_plain_update(change: Change) -> bool:
+def _is_plain_update(change: ObjectChange) -> bool:
     """Return whether an object stays and has no owner before and after, as with most writes."""
     if change.previous is None or change.deleted or change.resource == DEFINITIONS.name:
         return False
@@ -111,7 +111,7 @@ class GarbageCollector:
 
     def begin(self) -> None:
         for resource in self._store.resources():
-            for record in self._store.snapshot(resource).within(""):
+            for record in self._store.snapshot(resource).with_prefix(""):
                 self._index(Place(resource, record.key), _meta(record))
         for dependents in tuple(self._dependents.values()):
             for place in dependents:
@@ -130,7 +130,7 @@ class GarbageCollector:
         for owner in meta.owners:
             self._dependents.setdefault(owner.uid, set()).add(place)
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         before = change.previous
         if _is_plain_update(change):
             return
@@ -182,7 +182,7 @@ class GarbageCollector:
         elif meta.owners and meta.deletion_timestamp is None:
             await self._judge(place, record, meta)
 
-    async def _judge(self, place: Place, record: Record, meta: _Meta) -> None:
+    async def _judge(self, place: Place, record: StoredObject, meta: _Meta) -> None:
         """Delete an object without a remaining owner; otherwise only drop references to owners that are gone."""
         standings = {owner.uid: self._standing(owner, place) for owner in meta.owners}
         found = set(standings.values())
@@ -203,7 +203,7 @@ class GarbageCollector:
     def _standing(self, owner: _Owner, dependent: Place) -> _Standing:
         if (was := self._seen_to_go.get(owner.uid)) is not None:
             return _Standing.GONE if dependent.namespace or not was.namespace else _Standing.UNKNOWN
-        resource = self._catalog.of_kind(owner.api_version, owner.kind)
+        resource = self._catalog.find_kind(owner.api_version, owner.kind)
         if resource is None or (resource.namespaced and not dependent.namespace):
             return _Standing.UNKNOWN
         record = self._store.get(resource.name, resource.key(dependent.namespace, owner.name))
@@ -237,7 +237,7 @@ class GarbageCollector:
         if not held:
             await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.FOREGROUND))
 
-    async def _delete(self, place: Place, record: Record, uid: str, policy: str = "") -> None:
+    async def _delete(self, place: Place, record: StoredObject, uid: str, policy: str = "") -> None:
         """Delete an object unless it has changed since; a change is queued again."""
         target = self._target(place)
         if target is None:
@@ -252,13 +252,13 @@ class GarbageCollector:
     async def _edit(self, place: Place, edit: Callable[[Object], None]) -> None:
         target = self._target(place)
         if target is not None:
-            await self._writes.change(target, edit)
+            await self._writes.edit(target, edit)
 
-    def _target(self, place: Place) -> Target | None:
+    def _target(self, place: Place) -> WriteTarget | None:
         resource = self._catalog.by_name(place.resource)
         if resource is None:
             return None
-        return Target(resource, place.namespace, place.key.rpartition("/")[2])
+        return WriteTarget(resource, place.namespace, place.key.rpartition("/")[2])
 
 
 def _drop_owners(obj: Object, uids: set[str]) -> None:

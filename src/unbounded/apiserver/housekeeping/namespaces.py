@@ -8,17 +8,17 @@ from typing import Final
 
 from unbounded.apiserver.builtin import NAMESPACES, SERVICE_ACCOUNTS
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.conditions import merge_conditions
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.deletes import Deletes
-from unbounded.apiserver.documents import settle
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 FINALIZER: Final = "kubernetes"
 DEFAULT_ACCOUNT: Final = "default"
@@ -45,7 +45,7 @@ class NamespaceKeeper:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         if change.resource == NAMESPACES.name:
             if not change.deleted:
                 self._work.note(change.record.key)
@@ -65,11 +65,11 @@ class NamespaceKeeper:
         if not _terminating(record):
             await self.ensure_account(name)
             return
-        await self._store.settled()  # wait for writes that were admitted before the namespace was marked
+        await self._store.wait_idle()  # wait for writes that were admitted before the namespace was marked
         for resource in self._catalog.stored():
-            if resource.namespaced and any(True for _ in self._store.snapshot(resource.name).within(f"{name}/")):
+            if resource.namespaced and any(True for _ in self._store.snapshot(resource.name).with_prefix(f"{name}/")):
                 await self._deletes.delete_collection(resource, name, ListOptions(), DeleteOptions())
-        await self._store.settled()
+        await self._store.wait_idle()
         left = self._remaining(name)
 
         def edit(namespace: Object) -> None:
@@ -81,12 +81,12 @@ class NamespaceKeeper:
                 kept = [f for f in namespace.get("spec", {}).get("finalizers", ()) if f != FINALIZER]
                 namespace["spec"] = {"finalizers": kept} if kept else {}
 
-        await self._writes.change(Target(NAMESPACES, "", name), edit)
+        await self._writes.edit(WriteTarget(NAMESPACES, "", name), edit)
 
-    def _remaining(self, name: str) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {}
+    def _remaining(self, name: str) -> dict[str, list[StoredObject]]:
+        found: dict[str, list[StoredObject]] = {}
         for resource in self._catalog.stored():
-            if resource.namespaced and (records := list(self._store.snapshot(resource.name).within(f"{name}/"))):
+            if resource.namespaced and (records := list(self._store.snapshot(resource.name).with_prefix(f"{name}/"))):
                 found[f"{resource.plural}.{resource.group}"] = records
         return found
 
@@ -95,7 +95,7 @@ class NamespaceKeeper:
         if self._store.get(SERVICE_ACCOUNTS.name, f"{namespace}/{DEFAULT_ACCOUNT}") is not None:
             return
         obj: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT}}
-        settle(SERVICE_ACCOUNTS, obj)
+        normalize(SERVICE_ACCOUNTS, obj)
         try:
             await self._writes.create_object(SERVICE_ACCOUNTS, namespace, obj, WriteOptions())
         except StatusError as error:
@@ -103,11 +103,11 @@ class NamespaceKeeper:
                 raise
 
 
-def _terminating(namespace: Record) -> bool:
+def _terminating(namespace: StoredObject) -> bool:
     return b'"deletionTimestamp"' in namespace.bare and "deletionTimestamp" in namespace.decode()["metadata"]
 
 
-def _conditions(left: dict[str, list[Record]]) -> Iterable[Object]:
+def _conditions(left: dict[str, list[StoredObject]]) -> Iterable[Object]:
     """Yield the conditions of a namespace that is being deleted, worded as by kube-controller-manager."""
     resources = ", ".join(f"{name} has {len(records)} resource instances" for name, records in sorted(left.items()))
     counts: dict[str, int] = {}

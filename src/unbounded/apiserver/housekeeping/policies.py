@@ -5,11 +5,11 @@ from __future__ import annotations
 from unbounded.apiserver.admission.kinds import POLICIES
 from unbounded.apiserver.admission.typecheck import expression_warnings
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 
 class PolicyKeeper:
@@ -22,19 +22,19 @@ class PolicyKeeper:
         self._work: Work[str] = Work(self._look)
 
     def begin(self) -> None:
-        for record in self._store.snapshot(POLICIES.name).within(""):
+        for record in self._store.snapshot(POLICIES.name).with_prefix(""):
             self._work.note(record.key)
         self._store.listen(self._hear, POLICIES.name)
 
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         if not change.deleted:
             self._work.note(change.record.key)
 
     async def _look(self, name: str) -> None:
-        await self._writes.change(Target(POLICIES, "", name), self._settle)
+        await self._writes.edit(WriteTarget(POLICIES, "", name), self._settle)
 
     def _settle(self, policy: Object) -> None:
         generation = policy["metadata"].get("generation", 1)

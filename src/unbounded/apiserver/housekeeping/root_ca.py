@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from unbounded.apiserver.builtin import CONFIG_MAPS, NAMESPACES
-from unbounded.apiserver.collection import Change
-from unbounded.apiserver.documents import settle
+from unbounded.apiserver.collection import ObjectChange
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.pod_admission import ROOT_CA
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 _DESCRIPTION: Final = "kubernetes.io/description"
 _WORDS: Final = (
@@ -41,11 +41,11 @@ class RootCaPublisher:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear_namespace(self, change: Change) -> None:
+    def _hear_namespace(self, change: ObjectChange) -> None:
         if change.previous is None:
             self._work.note(change.record.key)
 
-    def _hear_map(self, change: Change) -> None:
+    def _hear_map(self, change: ObjectChange) -> None:
         """Queue the namespace of a ConfigMap that another client changed or deleted."""
         if change.record.name == ROOT_CA and (change.deleted or change.previous is not None):
             self._work.note(change.record.namespace)
@@ -55,11 +55,11 @@ class RootCaPublisher:
         if (holder := self._store.get(NAMESPACES.name, namespace)) is None or b'"deletionTimestamp"' in holder.bare:
             return
         if self._store.get(CONFIG_MAPS.name, f"{namespace}/{ROOT_CA}") is not None:
-            await self._writes.change(Target(CONFIG_MAPS, namespace, ROOT_CA), self._correct)
+            await self._writes.edit(WriteTarget(CONFIG_MAPS, namespace, ROOT_CA), self._correct)
             return
         obj: Object = {"metadata": {"name": ROOT_CA}}
         self._correct(obj)
-        settle(CONFIG_MAPS, obj)
+        normalize(CONFIG_MAPS, obj)
         try:
             await self._writes.create_object(CONFIG_MAPS, namespace, obj, WriteOptions())
         except StatusError as error:

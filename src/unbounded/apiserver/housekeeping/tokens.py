@@ -8,11 +8,11 @@ from typing import Final
 
 from unbounded.apiserver.access import bootstrap
 from unbounded.apiserver.builtin import SECRETS
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work, remove
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import WriteTarget
 
 _PREFIX: Final = SECRETS.key(bootstrap.NAMESPACE, "")
 
@@ -27,14 +27,14 @@ class TokenExpiry:
         self._work: Work[str] = Work(self._look)
 
     def begin(self) -> None:
-        for record in self._store.snapshot(SECRETS.name).within(_PREFIX):
+        for record in self._store.snapshot(SECRETS.name).with_prefix(_PREFIX):
             self._work.note(record.key)
         self._store.listen(self._hear, SECRETS.name)
 
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         key = change.record.key
         if not key.startswith(_PREFIX):
             return
@@ -51,5 +51,5 @@ class TokenExpiry:
         if wait_s > 0:
             self._work.note_later(key, wait_s)
         else:
-            target = Target(SECRETS, bootstrap.NAMESPACE, obj["metadata"]["name"])
+            target = WriteTarget(SECRETS, bootstrap.NAMESPACE, obj["metadata"]["name"])
             await remove(self._deletes, target, obj["metadata"]["uid"])

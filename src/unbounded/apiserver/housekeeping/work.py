@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.options import DeleteOptions
 from unbounded.apiserver.status import StatusError
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import WriteTarget
 from unbounded.kube.logs import Log
 
 RETRY_S: Final = 1.0
@@ -88,7 +88,7 @@ class Work(Generic[K]):
             await self._noted.wait()
 
 
-async def remove(deletes: Deletes, target: Target, uid: str) -> None:
+async def remove(deletes: Deletes, target: WriteTarget, uid: str) -> None:
     """Delete an object whose time is over, unless it is gone or replaced by another of the same name."""
     try:
         await deletes.delete(target, DeleteOptions(uid=uid))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from unbounded.apiserver.admission.book import PolicyBook
 from unbounded.apiserver.admission.request import Admission, Operation
-from unbounded.apiserver.auth import Guard
+from unbounded.apiserver.auth import AuthChain
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.options import META, DeleteOptions, first
@@ -22,7 +22,7 @@ _OPTIONS: Final[dict[Operation, str]] = {
 class Admitting:
     """Apply a server's admission policies to its requests."""
 
-    def __init__(self, policies: PolicyBook, guard: Guard) -> None:
+    def __init__(self, policies: PolicyBook, guard: AuthChain) -> None:
         self._policies = policies
         self._guard = guard
 

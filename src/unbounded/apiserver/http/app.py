@@ -16,7 +16,7 @@ from aiohttp import HttpVersion11, web
 from unbounded.apiserver import status
 from unbounded.apiserver.access.impersonation import impersonated
 from unbounded.apiserver.access.reviews import Answer
-from unbounded.apiserver.auth import CLUSTER_INFO, OPEN_PATHS, Attributes, Guard
+from unbounded.apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
 from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto
 from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call, Room
@@ -29,7 +29,7 @@ from unbounded.apiserver.http.resources import Resources
 from unbounded.apiserver.http.sending import QUICK_BYTES, finish
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.kubelets.client import KubeletClient
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.status import StatusError
 from unbounded.kube.logs import Log
 
@@ -45,8 +45,8 @@ class Api:
 
     def __init__(
         self,
-        registry: Registry,
-        guard: Guard,
+        registry: ApiRegistry,
+        guard: AuthChain,
         version: Mapping[str, str],
         address: Callable[[], str],
         *,
@@ -74,7 +74,7 @@ class Api:
         self._failed = Sparing(log.exception, "a request failed", every_s=FAILED_EVERY_S)
         self._plain: Mapping[str, Callable[[Call], Reply]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
-            **health.handlers(lambda: registry.store.trouble),
+            **health.handlers(lambda: registry.store.storage_error),
             "/metrics": lambda call: call.answer(self._metrics.text(), media=CONTENT_TYPE),
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
             "/openapi/v2": self._openapi_v2,
@@ -133,7 +133,7 @@ class Api:
     async def _dispatch(self, call: Call) -> Reply | web.StreamResponse:
         path = call.said.path
         if not _may_be_anonymous(call, path):
-            call.asker = call.user = self._guard.identify(call.credentials())
+            call.asker = call.user = self._guard.authenticate(call.credentials())
             call.connection.tracked.authenticate()
             if call.said.acting:
                 call.user = impersonated(call.asker, call.request.headers, self._guard)
@@ -145,7 +145,7 @@ class Api:
         if isinstance(place, Place):
             return await self._resources.serve(call, place)
         if path not in OPEN_PATHS:
-            call.check(self._guard, Attributes(call.request.method.lower(), path=path))
+            call.check(self._guard, AuthAttributes(call.request.method.lower(), path=path))
         if isinstance(place, Listing):
             return self._discover(call, place)
         handler = self._plain.get(path.rstrip("/") or "/")
@@ -189,7 +189,7 @@ def _may_be_anonymous(call: Call, path: str) -> bool:
 
 
 def _asked(call: Call) -> Asked:
-    asked = call.asked or Attributes("")
+    asked = call.asked or AuthAttributes("")
     return asked_of(call.request.method, asked.verb, call.resource, asked.subresource)
 
 

@@ -6,12 +6,12 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-from unbounded.apiserver.auth import Attributes
+from unbounded.apiserver.auth import AuthAttributes
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.types import Resource
 
-_NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.parts)
+_NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.subresources)
 _OF_ONE: Final = {
     "GET": "get",
     "HEAD": "get",
@@ -31,7 +31,7 @@ def one_name(selector: str) -> str:
     return next((term[1] for term in terms if term), "")
 
 
-def of_resource(verb: str, resource: Resource, place: Place, selector: str) -> Attributes:
+def of_resource(verb: str, resource: Resource, place: Place, selector: str) -> AuthAttributes:
     """Return the attributes of a request for a resource. A Namespace is in itself, as in Kubernetes.
 
     Args:
@@ -39,14 +39,14 @@ def of_resource(verb: str, resource: Resource, place: Place, selector: str) -> A
     """
     namespace = place.name if resource is NAMESPACES else place.namespace
     name = place.name or (one_name(selector) if verb in {"list", "watch"} else "")
-    return Attributes(verb, resource.group, resource.plural, place.subresource, namespace, name, selector=selector)
+    return AuthAttributes(verb, resource.group, resource.plural, place.subresource, namespace, name, selector=selector)
 
 
-def of_path(method: str, raw_path: str) -> Attributes:
+def of_path(method: str, raw_path: str) -> AuthAttributes:
     """Return the attributes of a path that is not served or is not a resource, from the path alone."""
     path = unquote(raw_path)
     parts = [part for part in path.split("/") if part]
-    other = Attributes(method.lower(), path=path)
+    other = AuthAttributes(method.lower(), path=path)
     if not parts or parts[0] not in {"api", "apis"}:
         return other
     head = 2 if parts[0] == "api" else 3
@@ -63,4 +63,4 @@ def of_path(method: str, raw_path: str) -> Attributes:
             rest = rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
     verb = (_OF_ONE if name else _OF_ONE | _OF_MANY).get(method, method.lower())
-    return Attributes("watch" if watching else verb, group, resource, subresource, namespace, name)
+    return AuthAttributes("watch" if watching else verb, group, resource, subresource, namespace, name)

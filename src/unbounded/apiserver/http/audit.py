@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.apiserver import metadata
-from unbounded.apiserver.auth import Attributes, User
+from unbounded.apiserver.auth import AuthAttributes, User
 from unbounded.kube.logs import Log
 
 LIMIT_BYTES: Final = 64 * 2**20  # of one file; one older file is kept
@@ -28,7 +28,7 @@ SECRET: Final = frozenset({"secrets"})  # resources whose reads are logged too
 log = Log(__name__)
 
 
-def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -> bool:
+def matters(method: str, asked: AuthAttributes | None, code: int, *, acting: bool) -> bool:
     """Return whether a request is logged: writes, denials, connections into Pods, impersonation, reads of Secrets."""
     if code in REFUSED or acting:
         return True
@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True):
     uri: str
     asker: User
     user: User
-    asked: Attributes | None
+    asked: AuthAttributes | None
     code: int
     source: str
     agent: str
@@ -72,7 +72,7 @@ class AuditLog:
         """Append an entry. A full disk stops no request: it is logged once, and entries are lost."""
         if self._file == CLOSED:
             return
-        line = msgspec.json.encode(_event(entry, metadata.timestamp(self._now()))) + b"\n"
+        line = msgspec.json.encode(_event(entry, metadata.format_time(self._now()))) + b"\n"
         try:
             self._size += os.write(self._file, line)
             if self._size > self._limit:
@@ -109,14 +109,14 @@ def _event(entry: Entry, at: str) -> dict[str, Any]:
         "stage": entry.stage,
         "requestURI": entry.uri,
         "verb": asked.verb if asked is not None else entry.method.lower(),
-        "user": entry.asker.told,
+        "user": entry.asker.info_json,
         "sourceIPs": [entry.source],
         "userAgent": entry.agent,
         "responseStatus": {"code": entry.code},
         "stageTimestamp": at,
     }
     if entry.user is not entry.asker:
-        event["impersonatedUser"] = entry.user.told
+        event["impersonatedUser"] = entry.user.info_json
     if asked is not None and not asked.path:
         event["objectRef"] = _of_one(asked) if asked.name else _of_many(asked)
     if entry.annotations:
@@ -124,7 +124,7 @@ def _event(entry: Entry, at: str) -> dict[str, Any]:
     return event
 
 
-def _of_one(asked: Attributes) -> msgspec.Raw:
+def _of_one(asked: AuthAttributes) -> msgspec.Raw:
     named = {
         "resource": asked.resource,
         "namespace": asked.namespace,

@@ -10,10 +10,10 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 
 from unbounded.apiserver import protobuf, status
-from unbounded.apiserver.documents import Document
+from unbounded.apiserver.decoding import RequestDocument
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.options import DeleteOptions
-from unbounded.apiserver.shapes import Struct
+from unbounded.apiserver.type_desc import StructType
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.workloads.pods import DELETE_OPTIONS
 
@@ -25,11 +25,11 @@ JSON_BODIES: Final = frozenset({"", JSON, "*/*"})
 YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 
 
-async def document(call: Call, resource: Resource) -> Document:
+async def document(call: Call, resource: Resource) -> RequestDocument:
     """Read the object of a request. Raises StatusError (400, 413, 415)."""
     kind = call.said.media
     if kind in JSON_BODIES:
-        return Document.read(await whole(call), resource.kind)
+        return RequestDocument.read(await whole(call), resource.kind)
     shape = resource.type.shape
     if kind == protobuf.MEDIA_TYPE and shape is not None and protobuf.readable(shape):
         return await _protobuf(await whole(call), shape)
@@ -38,21 +38,21 @@ async def document(call: Call, resource: Resource) -> Document:
     return await _read(await whole(call), resource.kind, yaml=True)
 
 
-async def configuration(call: Call) -> Document:
+async def configuration(call: Call) -> RequestDocument:
     """Read the body of a server-side apply. Raises StatusError (400, 413)."""
     data = await whole(call)
-    return await _aside(partial(Document.read_configuration, data), len(data))
+    return await _aside(partial(RequestDocument.read_configuration, data), len(data))
 
 
-async def _read(data: bytes, kind: str, *, yaml: bool) -> Document:
-    return await _aside(partial(Document.read, data, kind, yaml=yaml), len(data) if yaml else 0)
+async def _read(data: bytes, kind: str, *, yaml: bool) -> RequestDocument:
+    return await _aside(partial(RequestDocument.read, data, kind, yaml=yaml), len(data) if yaml else 0)
 
 
-async def _protobuf(data: bytes, shape: Struct) -> Document:
-    return await _aside(partial(Document.read_protobuf, data, shape), len(data))
+async def _protobuf(data: bytes, shape: StructType) -> RequestDocument:
+    return await _aside(partial(RequestDocument.read_protobuf, data, shape), len(data))
 
 
-async def _aside(read: Callable[[], Document], size: int) -> Document:
+async def _aside(read: Callable[[], RequestDocument], size: int) -> RequestDocument:
     """Decode a long document in a thread, so that other requests are answered meanwhile."""
     return await asyncio.to_thread(read) if size > QUICK_BYTES else read()
 

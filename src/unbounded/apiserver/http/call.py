@@ -9,7 +9,7 @@ from typing import Final, cast
 import msgspec
 from aiohttp import web
 
-from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
+from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, AuthAttributes, AuthChain, RequestCredentials, User
 from unbounded.apiserver.http.audit import COMPLETE, Entry
 from unbounded.apiserver.http.connection import Connection
 from unbounded.apiserver.http.heads import Said
@@ -38,7 +38,7 @@ class Call(msgspec.Struct):
     query: Mapping[str, list[str]]
     asker: User = NOBODY
     user: User = NOBODY  # after impersonation
-    asked: Attributes | None = None
+    asked: AuthAttributes | None = None
     resource: Resource | None = None  # the requested one, if it is served
     form: Form = PLAIN
     new_name: str = ""  # the name in a created object; '' if the server generates one
@@ -59,10 +59,10 @@ class Call(msgspec.Struct):
         self.room.taken -= self.held
         self.held = 0
 
-    def check(self, guard: Guard, attributes: Attributes) -> None:
+    def check(self, guard: AuthChain, attributes: AuthAttributes) -> None:
         """Authorize the request and record its attributes. Raises StatusError (403)."""
         self.asked = attributes
-        guard.check(self.user, attributes)
+        guard.authorize(self.user, attributes)
 
     def answer(self, body: bytes, code: int = 200, media: str = "") -> Reply:
         answer = Reply(body, media or self.form.media_type, code)
@@ -81,10 +81,10 @@ class Call(msgspec.Struct):
         """The connection of the request."""
         return cast(Connection, self.request.protocol)
 
-    def credentials(self) -> Credentials:
+    def credentials(self) -> RequestCredentials:
         """Return the credentials of the request."""
         certificate, connection = self.connection.proof
-        return Credentials(certificate, self.request.headers, connection)
+        return RequestCredentials(certificate, self.request.headers, connection)
 
     def entry(self, code: int, *, stage: str = COMPLETE) -> Entry:
         """Return the request's entry for the audit log; `code` is 0 if there was no answer."""

@@ -51,7 +51,7 @@ def _resources(catalog: Catalog, group: str, version: str) -> dict[str, Any]:
             entry["categories"] = list(resource.categories)
         shown.append(entry)
         for subresource, verbs in _subresources(resource):
-            of = resource.asked.get(subresource, resource)
+            of = resource.transient.get(subresource, resource)
             entry = {"name": f"{resource.plural}/{subresource}", "singularName": "", "namespaced": resource.namespaced}
             if of is not resource:
                 entry |= {"group": of.group, "version": of.version}
@@ -103,7 +103,7 @@ def _aggregated(resource: Resource) -> dict[str, Any]:
     if resource.categories:
         entry["categories"] = list(resource.categories)
     subresources = [
-        {"subresource": name, "responseKind": _kind(resource.asked.get(name, resource)), "verbs": verbs}
+        {"subresource": name, "responseKind": _kind(resource.transient.get(name, resource)), "verbs": verbs}
         for name, verbs in _subresources(resource)
     ]
     subresources += [
@@ -124,8 +124,8 @@ def _verbs(resource: Resource) -> list[str]:
 
 
 def _subresources(resource: Resource) -> list[tuple[str, list[str]]]:
-    asked = [(name, ["create"]) for name in resource.asked]
-    return [*asked, *((name, list(part.verbs)) for name, part in resource.parts.items())]
+    asked = [(name, ["create"]) for name in resource.transient]
+    return [*asked, *((name, list(part.verbs)) for name, part in resource.subresources.items())]
 
 
 def roots(catalog: Catalog) -> dict[str, list[str]]:

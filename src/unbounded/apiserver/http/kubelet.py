@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from multidict import CIMultiDict
 
 from unbounded.apiserver import status
-from unbounded.apiserver.auth import Guard
+from unbounded.apiserver.auth import AuthChain
 from unbounded.apiserver.builtin import NODES
 from unbounded.apiserver.http import bodies, negotiate
 from unbounded.apiserver.http.admitting import Admitting
@@ -71,7 +71,7 @@ class KubeletStreams:
     """
 
     def __init__(
-        self, store: Store, guard: Guard, admitting: Admitting, client: KubeletClient, note: Callable[[Entry], None]
+        self, store: Store, guard: AuthChain, admitting: Admitting, client: KubeletClient, note: Callable[[Entry], None]
     ) -> None:
         self._store = store
         self._guard = guard
@@ -95,14 +95,14 @@ class KubeletStreams:
         if place.resource is None or call.asked is None or place.watch:
             raise status.no_such_resource()
         proxied = place.resource.proxied[place.subresource]
-        heads = call.request.method == "HEAD" and not proxied.passes
+        heads = call.request.method == "HEAD" and not proxied.passes_path
         if heads or call.asked.verb not in proxied.verbs:
             raise status.method_not_allowed()
         if self._count >= STREAMS:
             raise status.too_many()
         self._count += 1
         try:
-            if proxied.passes:
+            if proxied.passes_path:
                 return await self._pass(call, place)
             if place.subresource == "log":
                 return await self._log(call, place)
@@ -174,7 +174,7 @@ class KubeletStreams:
         asked = options.CONNECTIONS[place.subresource](call.query)
         self._admitting.connect(call, PODS, asked.shown)
         if call.request.method == "GET" and call.asked is not None:  # a GET that upgrades does more than read
-            self._guard.check(call.user, replace(call.asked, verb="create"))
+            self._guard.authorize(call.user, replace(call.asked, verb="create"))
         pod = self._stored(PODS, place.namespace, place.name)
         path = [PATHS[place.subresource], place.namespace, place.name]
         if place.subresource != "portforward":

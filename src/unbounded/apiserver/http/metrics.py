@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from unbounded.apiserver.histogram import Histogram
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.tally import Tally
 from unbounded.apiserver.types import Resource
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -57,7 +57,7 @@ def asked_of(method: str, verb: str, resource: Resource | None, subresource: str
         return Asked(method if method in METHODS else _OTHER)
     if subresource in resource.proxied:
         return Asked(CONNECT, resource.group, resource.version, resource.plural, subresource)
-    known = not subresource or subresource in {"status", "finalize"} or subresource in resource.asked
+    known = not subresource or subresource in {"status", "finalize"} or subresource in resource.transient
     return Asked(
         VERBS.get(verb, _OTHER), resource.group, resource.version, resource.plural, subresource if known else _OTHER
     )
@@ -70,7 +70,7 @@ class Requests:
     reading: int = 0  # running, watches included
     writing: int = 0
     codes: Counter[tuple[Asked, int]] = field(default_factory=Counter)
-    took: dict[Asked, Tally] = field(default_factory=dict)
+    took: dict[Asked, Histogram] = field(default_factory=dict)
 
     def begin(self, method: str) -> None:
         if method in READING:
@@ -86,10 +86,10 @@ class Requests:
             self.writing -= 1
         self.codes[asked, code] += 1
         if asked.verb not in LONG:
-            tally = self.took.get(asked)
-            if tally is None:
-                tally = self.took[asked] = Tally()
-            tally.add(seconds)
+            histogram = self.took.get(asked)
+            if histogram is None:
+                histogram = self.took[asked] = Histogram()
+            histogram.observe(seconds)
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ class Metrics(Collector):
             "Duration of requests, but of watches and of what kubelets answer.",
             labels=_REQUEST,
         )
-        for asked, tally in tuple(self._requests.took.items()):
-            took.add_metric(astuple(asked), tally.cumulative(), tally.seconds)
+        for asked, histogram in tuple(self._requests.took.items()):
+            took.add_metric(astuple(asked), histogram.cumulative(), histogram.seconds)
         yield took
 
     def _of_connections(self) -> Iterator[Metric]:
@@ -202,7 +202,7 @@ class Metrics(Collector):
         took = HistogramMetricFamily(
             "unbounded_journal_commit_seconds", "Duration of commits to disk, of writes and of compactions."
         )
-        took.add_metric((), journal.took.cumulative(), journal.took.seconds)
+        took.add_metric((), journal.durations.cumulative(), journal.durations.seconds)
         yield took
         yield CounterMetricFamily("unbounded_journal_entries", "Writes that were made durable.", journal.entries)
         yield CounterMetricFamily("unbounded_journal_failures", "Commits that failed.", journal.failures)

@@ -9,23 +9,23 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver import patches, shapes
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver import patches, type_desc
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.core_types import API_VERSION, KIND, META, OBJECT_META
 from unbounded.apiserver.http import openapi_facts, openapi_proto, openapi_v2
-from unbounded.apiserver.kinds import API_VERSION, KIND, META, OBJECT_META
 from unbounded.apiserver.types import Resource
 
 Schema = dict[str, Any]
 V3: Final = "#/components/schemas/"
 V2: Final = "#/definitions/"
-LIST_META: Final = shapes.Struct(
+LIST_META: Final = type_desc.StructType(
     "ListMeta",
     {
-        "continue": shapes.Field(shapes.STRING, "Continues a list that was cut by a limit."),
-        "remainingItemCount": shapes.Field(shapes.INT64, "How many items follow."),
-        "resourceVersion": shapes.Field(shapes.STRING, "The version of the whole list."),
-        "selfLink": shapes.Field(shapes.STRING, "Not used any more."),
+        "continue": type_desc.StructField(type_desc.STRING, "Continues a list that was cut by a limit."),
+        "remainingItemCount": type_desc.StructField(type_desc.INT64, "How many items follow."),
+        "resourceVersion": type_desc.StructField(type_desc.STRING, "The version of the whole list."),
+        "selfLink": type_desc.StructField(type_desc.STRING, "Not used any more."),
     },
     "Metadata of a list.",
     META,
@@ -179,13 +179,13 @@ class _Components:
 
     def resource(self, resource: Resource) -> None:
         name = schema_name(resource)
-        if isinstance(resource.type, BuiltIn):
+        if isinstance(resource.type, BuiltInType):
             self.shape(resource.type.shape)
         else:
             self.found[name] = self._custom(resource)
         self.found[name]["x-kubernetes-group-version-kind"] = [_kind(resource)]
-        for asked in resource.asked.values():
-            if isinstance(asked.type, BuiltIn):
+        for asked in resource.transient.values():
+            if isinstance(asked.type, BuiltInType):
                 self.found[self.shape(asked.type.shape)]["x-kubernetes-group-version-kind"] = [_kind(asked)]
         if "list" not in resource.verbs:
             return
@@ -214,7 +214,7 @@ class _Components:
         properties["metadata"] = self._pointer("Standard metadata of the object.", f"{META}.ObjectMeta")
         return schema
 
-    def shape(self, shape: shapes.Struct) -> str:
+    def shape(self, shape: type_desc.StructType) -> str:
         """Add the schema of a shape and of the shapes in it; return its name."""
         name = f"{shape.package}.{shape.name}"
         if name in self.found:
@@ -230,34 +230,34 @@ class _Components:
             described["x-kubernetes-map-type"] = "atomic"
         return name
 
-    def _member(self, name: str, key: str, field: shapes.Field) -> Schema:
+    def _member(self, name: str, key: str, field: type_desc.StructField) -> Schema:
         """Return the schema of a field of a type, with its allowed values."""
         described = self._field(field)
         if values := openapi_facts.values(name, key):
             described.get("items", described)["enum"] = list(values)
         return described
 
-    def _field(self, field: shapes.Field) -> Schema:
+    def _field(self, field: type_desc.StructField) -> Schema:
         match field.shape:
-            case shapes.Struct() as inner:
+            case type_desc.StructType() as inner:
                 return self._pointer(field.about, self.shape(inner))
-            case shapes.Scalar(json=("quantity" | "int-or-string") as kind):
+            case type_desc.ScalarType(json=("quantity" | "int-or-string") as kind):
                 return self._pointer(field.about, self._either(kind), default=False)
             case shape:
                 described = self._value(shape)
                 return {**described, "description": field.about} if field.about else described
 
-    def _value(self, shape: shapes.Shape) -> Schema:
+    def _value(self, shape: type_desc.TypeDesc) -> Schema:
         match shape:
-            case shapes.Scalar(json=("quantity" | "int-or-string") as kind):
+            case type_desc.ScalarType(json=("quantity" | "int-or-string") as kind):
                 return self._reference(self._either(kind))
-            case shapes.Scalar(json=kind, format=form):
+            case type_desc.ScalarType(json=kind, format=form):
                 return {"type": kind, "format": form} if form else {"type": kind}
-            case shapes.ListOf(item=item) as many:
+            case type_desc.ListType(item=item) as many:
                 return {"type": "array", "items": self._value(item), **_list_extensions(many)}
-            case shapes.MapOf(value=value):
+            case type_desc.MapType(value=value):
                 return {"type": "object", "additionalProperties": self._value(value)}
-            case shapes.Struct():
+            case type_desc.StructType():
                 return self._reference(self.shape(shape))
         return {"type": "object"} if self._root == V2 else dict(_ANY)
 
@@ -288,7 +288,7 @@ class _Components:
         return {**described, **empty, "allOf": [self._reference(name)]}
 
 
-def _list_extensions(shape: shapes.ListOf) -> Schema:
+def _list_extensions(shape: type_desc.ListType) -> Schema:
     """Return the merging of a list: its type for the server, its patch strategy for clients."""
     merge_key = shape.merge_key
     keys = shape.map_keys or ((merge_key,) if merge_key else ())
@@ -325,7 +325,7 @@ def schema_name(resource: Resource) -> str:
     """Return `io.k8s.api.core.v1.Secret`; for custom resources the reversed domain of the group,
     `com.example.v1.Widget`.
     """
-    if isinstance(resource.type, BuiltIn):
+    if isinstance(resource.type, BuiltInType):
         return f"{resource.type.shape.package}.{resource.kind}"
     return f"{'.'.join(reversed(resource.group.split('.')))}.{resource.version}.{resource.kind}"
 
@@ -347,9 +347,9 @@ def _paths(resource: Resource) -> Schema:
         collection: {**_collection(resource), "parameters": shared},
         f"{collection}/{{name}}": {**_item(resource, ""), "parameters": named},
     }
-    for part in resource.parts:
+    for part in resource.subresources:
         paths[f"{collection}/{{name}}/{part}"] = {**_item(resource, part), "parameters": named}
-    for name, asked in resource.asked.items():
+    for name, asked in resource.transient.items():
         post = _verb(asked, "create", f"Of{resource.kind}", _WRITE_PARAMETERS, schema_name(asked), body=True)
         paths[f"{collection}/{{name}}/{name}"] = {"post": post, "parameters": named}
     if resource.namespaced:
@@ -383,7 +383,7 @@ def _item(resource: Resource, subresource: str) -> Schema:
     content = {kind: {"schema": {"$ref": V3 + _PATCH}} for kind in kinds}
     operations["patch"]["requestBody"] = {"content": content, "required": True}
     if subresource:
-        verbs = resource.parts[subresource].verbs
+        verbs = resource.subresources[subresource].verbs
         return {method: operations[method] for method, verb in _PART_METHODS.items() if verb in verbs}
     operations["delete"] = _verb(resource, "delete", "", _DELETE_PARAMETERS, _STATUS)
     return operations

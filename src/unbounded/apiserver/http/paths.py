@@ -12,7 +12,7 @@ from unbounded.apiserver.types import Resource
 
 KNOWN_PATHS: Final = 4096
 KNOWN_LENGTH: Final = 256
-_NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.parts)
+_NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.subresources)
 
 
 class NoSuchPath(Exception):
@@ -101,7 +101,7 @@ def _place(resources: dict[str, Resource], parts: list[str], segments: list[str]
     resource = resources.get(parts[0])
     subresource = parts[2] if len(parts) > 2 else ""
     proxied = resource.proxied.get(subresource) if resource is not None else None
-    passes = proxied is not None and proxied.passes
+    passes = proxied is not None and proxied.passes_path
     if resource is None or (len(parts) > 3 and not passes):
         if any(r.custom for r in resources.values()):
             raise NoSuchPath

@@ -10,11 +10,11 @@ import yaml
 
 from unbounded.apiserver import columns, jsonpath
 from unbounded.apiserver.http.negotiate import Form
-from unbounded.apiserver.reads import Page
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.reads import ListPage
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import bad_request
-from unbounded.apiserver.types import Column, Resource
-from unbounded.apiserver.versions import present, without_kind
+from unbounded.apiserver.types import Resource, TableColumn
+from unbounded.apiserver.versions import served_body, without_kind
 
 Object = Mapping[str, Any]
 PART_BYTES: Final = 256 * 1024
@@ -44,7 +44,7 @@ def one(resource: Resource, body: bytes, form: Form, include: str = "") -> bytes
     return _out(msgspec.json.decode(body), form) if form.yaml else body
 
 
-def page(resource: Resource, found: Page, form: Form, include: str = "") -> Iterator[bytes]:
+def page(resource: Resource, found: ListPage, form: Form, include: str = "") -> Iterator[bytes]:
     """Yield a list in the requested form, part by part, so that a long list is never in memory as a whole."""
     meta = _list_meta(found)
     match form.convert:
@@ -65,14 +65,14 @@ def page(resource: Resource, found: Page, form: Form, include: str = "") -> Iter
         yield from parts
 
 
-def _plain_list(resource: Resource, records: Iterable[Record], meta: Object) -> Iterator[bytes]:
+def _plain_list(resource: Resource, records: Iterable[StoredObject], meta: Object) -> Iterator[bytes]:
     """Join stored objects; those of built-in kinds do not repeat apiVersion and kind."""
     kind = resource.list_kind or f"{resource.kind}List"
     head = msgspec.json.encode({"kind": kind, "apiVersion": resource.api_version, "metadata": meta})
     part, size = [b'%b,"items":[' % head[:-1]], 0
     between = b""
     for record in records:
-        body = present(resource, record.body)
+        body = served_body(resource, record.body)
         part += (between, body if resource.custom else without_kind(resource, body))
         between = b","
         size += len(body)
@@ -82,11 +82,11 @@ def _plain_list(resource: Resource, records: Iterable[Record], meta: Object) -> 
     yield b"".join([*part, b"]}"])
 
 
-def _decoded(resource: Resource, records: Iterable[Record]) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(present(resource, record.body)) for record in records]
+def _decoded(resource: Resource, records: Iterable[StoredObject]) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(served_body(resource, record.body)) for record in records]
 
 
-def _list_meta(found: Page) -> dict[str, Any]:
+def _list_meta(found: ListPage) -> dict[str, Any]:
     meta: dict[str, Any] = {"resourceVersion": str(found.revision)}
     if found.token:
         meta["continue"] = found.token
@@ -133,7 +133,7 @@ def table(
     }
 
 
-def cell(column: Column, obj: Object) -> Any:
+def cell(column: TableColumn, obj: Object) -> Any:
     """Return the value of a column for an object."""
     if column.cell is not None:
         return column.cell(obj)

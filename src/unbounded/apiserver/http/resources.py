@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from unbounded.apiserver import documents, metadata, naming, patches, status
+from unbounded.apiserver import decoding, metadata, name_validation, patches, status
 from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
 from unbounded.apiserver.access.nodes.identity import node_of
@@ -21,7 +21,7 @@ from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.access.signers import SignerRights, tell_asker
 from unbounded.apiserver.admission.names import GROUP as POLICIES_GROUP
 from unbounded.apiserver.admission.rights import ParamRights
-from unbounded.apiserver.auth import Attributes, Guard
+from unbounded.apiserver.auth import AuthAttributes, AuthChain
 from unbounded.apiserver.certificates.kinds import REQUESTS
 from unbounded.apiserver.http import asked, bodies, negotiate, render
 from unbounded.apiserver.http.admitting import Admitting
@@ -33,13 +33,13 @@ from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.streams import Lines, Stream
 from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
-from unbounded.apiserver.reads import Page
-from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.reads import ListPage
+from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.types import Object, Resource
-from unbounded.apiserver.versions import present
+from unbounded.apiserver.versions import served_body
 from unbounded.apiserver.workloads.evictions import Evictions
 from unbounded.apiserver.workloads.pods import EVICTIONS
-from unbounded.apiserver.writes import Outcome, Target
+from unbounded.apiserver.writes import WriteResult, WriteTarget
 
 _GUARDED: Final = frozenset({ROLES_GROUP, POLICIES_GROUP, REQUESTS.group})  # groups with checks of their own
 
@@ -65,8 +65,8 @@ class Resources:
 
     def __init__(
         self,
-        registry: Registry,
-        guard: Guard,
+        registry: ApiRegistry,
+        guard: AuthChain,
         answers: Mapping[str, Answer],
         kubelets: KubeletClient,
         note: Callable[[Entry], None],
@@ -136,7 +136,7 @@ class Resources:
         resource = _known(place)
         asked = revision(first(call.query, "resourceVersion"))
         record = await self._registry.reads.get(resource, place.namespace, place.name, asked)
-        return self._one(call, resource, Outcome(present(resource, record.body)))
+        return self._one(call, resource, WriteResult(served_body(resource, record.body)))
 
     async def _list(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
@@ -166,11 +166,11 @@ class Resources:
     async def _create(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         options = self._write_options(call, place, "CreateOptions")
-        resource = resource.asked.get(place.subresource, resource)
+        resource = resource.transient.get(place.subresource, resource)
         document = await bodies.document(call, resource)
         call.new_name = document.name
         if resource is EVICTIONS:
-            eviction = documents.ingest(resource, document, options)
+            eviction = decoding.decode_object(resource, document, options)
             return await self._evict(call, place, eviction, dry_run=options.dry_run)
         answer = self._answers.get(resource.name)
         if answer is not None:
@@ -184,9 +184,9 @@ class Resources:
         """Answer a review, which is not stored; the review gets its status."""
         resource = _known(place)
         self._nodes.check_token(call.user, place, review)
-        self._admitting.write(call, resource, review, None, resource.asked.get(place.subresource))
+        self._admitting.write(call, resource, review, None, resource.transient.get(place.subresource))
         answer(call.user, place, review)
-        return self._one(call, resource, Outcome(metadata.encode(review, 0), created=True))
+        return self._one(call, resource, WriteResult(metadata.encode(review, 0), created=True))
 
     async def _evict(self, call: Call, place: Place, eviction: Object, *, dry_run: bool) -> Reply:
         self._admitting.write(call, _known(place), eviction, None, EVICTIONS)
@@ -215,7 +215,9 @@ class Resources:
         # the right to change an object does not include the right to create it
         if old is None and call.request.method != "POST":
             namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-            self._guard.check(call.user, Attributes("create", resource.group, resource.plural, "", namespace, name))
+            self._guard.authorize(
+                call.user, AuthAttributes("create", resource.group, resource.plural, "", namespace, name)
+            )
         if resource.group == ROLES_GROUP:
             self._escalation.check(call.user, resource, obj, old)
         self._signers.check(call.user, resource, place.subresource, obj, old)
@@ -226,7 +228,7 @@ class Resources:
         resource = _known(place)
         options = self._write_options(call, place, "UpdateOptions")
         document = await bodies.document(call, resource)
-        target = Target(resource, place.namespace, place.name, place.subresource)
+        target = WriteTarget(resource, place.namespace, place.name, place.subresource)
         return self._one(call, resource, await self._registry.writes.update(target, document, options))
 
     async def _patch(self, call: Call, place: Place) -> Reply:
@@ -238,7 +240,7 @@ class Resources:
             supported.insert(2, patches.STRATEGIC)
         if kind not in supported:
             raise status.unsupported_media(supported)
-        target = Target(resource, place.namespace, place.name, place.subresource)
+        target = WriteTarget(resource, place.namespace, place.name, place.subresource)
         writes = self._registry.writes
         if kind == patches.APPLY:
             outcome = await writes.apply(target, await bodies.configuration(call), options)
@@ -249,10 +251,10 @@ class Resources:
     async def _delete(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         options = self._guarded(call, resource, await bodies.delete_options(call))
-        target = Target(resource, place.namespace, place.name)
+        target = WriteTarget(resource, place.namespace, place.name)
         deleted = await self._registry.deletes.delete(target, options)
         if deleted.body is not None:
-            return self._one(call, resource, Outcome(deleted.body))
+            return self._one(call, resource, WriteResult(deleted.body))
         done = status.success(resource.group, resource.plural, place.name, deleted.uid)
         return call.answer(msgspec.json.encode(done), media="application/json")
 
@@ -268,11 +270,11 @@ class Resources:
             return options
         return dataclasses.replace(options, admit=partial(self._admitting.deletion, call, resource, options))
 
-    def _one(self, call: Call, resource: Resource, outcome: Outcome) -> Reply:
+    def _one(self, call: Call, resource: Resource, outcome: WriteResult) -> Reply:
         body = render.one(resource, outcome.body, call.form, first(call.query, "includeObject"))
         return call.answer(body, 201 if outcome.created else 200)
 
-    def _page(self, call: Call, resource: Resource, found: Page) -> Reply:
+    def _page(self, call: Call, resource: Resource, found: ListPage) -> Reply:
         parts = render.page(resource, found, call.form, first(call.query, "includeObject"))
         reply = call.answer(next(parts))
         if (second := next(parts, None)) is not None:
@@ -297,13 +299,13 @@ def _check_place(place: Place, verb: str) -> None:
         if resource.namespaced and not place.namespace and verb in {"create", "deletecollection"}:
             raise NoSuchPath if resource.custom else status.method_not_allowed()
         return
-    for why in naming.path_segment(place.name):
+    for why in name_validation.path_segment(place.name):
         raise status.bad_request(f'Name parameter invalid: "{place.name}": {why}')
-    if place.subresource and place.subresource not in {*resource.asked, *resource.parts}:
+    if place.subresource and place.subresource not in {*resource.transient, *resource.subresources}:
         if resource.custom:
             raise status.not_found(resource.group, resource.plural, place.name)
         raise status.no_such_resource()
-    if place.subresource in resource.asked:
+    if place.subresource in resource.transient:
         if verb != "create":
             raise status.method_not_allowed()
         return
@@ -312,5 +314,5 @@ def _check_place(place: Place, verb: str) -> None:
     if verb == "create" or (verb == "delete" and place.subresource):
         custom = status.not_supported(resource.group, resource.plural, verb)
         raise custom if resource.custom else status.method_not_allowed()
-    if place.subresource and verb not in resource.parts[place.subresource].verbs:
+    if place.subresource and verb not in resource.subresources[place.subresource].verbs:
         raise status.method_not_allowed()

@@ -16,8 +16,8 @@ from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.http.sending import send
 from unbounded.apiserver.status import warning_headers
 from unbounded.apiserver.types import Resource
-from unbounded.apiserver.versions import present
-from unbounded.apiserver.watches import Overrun, Seen, Watch
+from unbounded.apiserver.versions import served_body
+from unbounded.apiserver.watches import ObjectEvent, Overrun, Watch
 
 REMEMBERED_LINES: Final = 512
 REMEMBERED_BYTES: Final = 8 * 2**20
@@ -34,11 +34,11 @@ class Lines:
         self._lines: OrderedDict[tuple[Resource, str, int], bytes] = OrderedDict()
         self.size = 0
 
-    def plain(self, resource: Resource, event: Seen) -> bytes:
+    def plain(self, resource: Resource, event: ObjectEvent) -> bytes:
         key = (resource, event.type, event.record.revision)
         line = self._lines.get(key)
         if line is None:
-            body = present(resource, event.record.body)
+            body = served_body(resource, event.record.body)
             line = b'{"type":"%b","object":%b}\n' % (event.type.encode(), body)
             self._lines[key] = line
             self.size += len(line)
@@ -114,7 +114,7 @@ class Stream:
             except TimeoutError:
                 continue
 
-    async def _send(self, request: web.BaseRequest, response: web.StreamResponse, events: list[Seen]) -> None:
+    async def _send(self, request: web.BaseRequest, response: web.StreamResponse, events: list[ObjectEvent]) -> None:
         chunk: list[bytes] = []
         size = 0
         for event in events:
@@ -127,10 +127,10 @@ class Stream:
         if chunk:
             await send(request, response, b"".join(chunk))
 
-    def _line(self, event: Seen) -> bytes:
+    def _line(self, event: ObjectEvent) -> bytes:
         if not self._form.convert:
             return self._lines.plain(self.resource, event)
-        obj = msgspec.json.decode(present(self.resource, event.record.body))
+        obj = msgspec.json.decode(served_body(self.resource, event.record.body))
         if self._form.convert == "Table":
             meta = {"resourceVersion": str(event.record.revision)}
             shown: Any = render.table(self.resource, [obj], meta, self._form, self._include, headed=not self._headed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from unbounded.apiserver.builtin import EVENTS, BuiltIn
+from unbounded.apiserver.builtin import EVENTS, BuiltInType
+from unbounded.apiserver.core_types import EVENT
 from unbounded.apiserver.event_rules import rules_of_changed_event, rules_of_event, rules_of_new_event
-from unbounded.apiserver.kinds import EVENT
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.types import Column, Object, View
+from unbounded.apiserver.types import Object, ResourceView, TableColumn
 from unbounded.apiserver.workloads import notation
 
 GROUP: Final = "events.k8s.io"
@@ -73,7 +73,7 @@ def _rules(obj: Object, old: Object | None) -> list[FieldError]:
     return [*errors, *more]
 
 
-def _column(column: Column) -> Column:
+def _column(column: TableColumn) -> TableColumn:
     """Return a column of the core group's Events for objects of this view."""
     cell = column.cell
     return column if cell is None else replace(column, cell=lambda obj: cell(to_core(dict(obj))))
@@ -87,8 +87,8 @@ def _selector(core: str) -> str:
 EVENTS_V1: Final = replace(
     EVENTS,
     group=GROUP,
-    type=BuiltIn(notation.kind(TYPES, "Event"), create_on_update=True, rules=_rules, qualified_finalizers=False),
+    type=BuiltInType(notation.kind(TYPES, "Event"), create_on_update=True, rules=_rules, qualified_finalizers=False),
     selectable={_selector(name): path for name, path in EVENTS.selectable.items() if name != "source"},
     columns=tuple(map(_column, EVENTS.columns)),
-    view=View(EVENTS, from_core, to_core),
+    view=ResourceView(EVENTS, from_core, to_core),
 )

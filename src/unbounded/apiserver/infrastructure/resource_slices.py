@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unbounded.apiserver import fields, naming
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver import field_errors, name_validation
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.columns import AGE, NAME
 from unbounded.apiserver.infrastructure.storage import driver_name, immutable
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.schema.words import too_many
-from unbounded.apiserver.types import Column, Object, Resource
+from unbounded.apiserver.types import Object, Resource, TableColumn
 from unbounded.apiserver.workloads import notation
 from unbounded.apiserver.workloads.pods import TYPES as POD_TYPES
 
@@ -111,55 +111,61 @@ def _rules(obj: Object, old: Object | None) -> list[FieldError]:
 def _pool(pool: Object) -> Iterator[FieldError]:
     where, name = "spec.pool", pool["name"]
     if not name:
-        yield fields.required(f"{where}.name")
+        yield field_errors.required(f"{where}.name")
     else:
         if len(name.encode()) > NAME_BYTES:
-            yield fields.too_long(f"{where}.name", NAME_BYTES)
+            yield field_errors.too_long(f"{where}.name", NAME_BYTES)
         parts = name.split("/")
-        yield from (fields.invalid(f"{where}.name", part, why) for part in parts for why in naming.subdomain(part))
+        yield from (
+            field_errors.invalid(f"{where}.name", part, why)
+            for part in parts
+            for why in name_validation.subdomain(part)
+        )
     if pool["resourceSliceCount"] <= 0:
-        yield fields.invalid(f"{where}.resourceSliceCount", pool["resourceSliceCount"], "must be greater than zero")
+        yield field_errors.invalid(
+            f"{where}.resourceSliceCount", pool["resourceSliceCount"], "must be greater than zero"
+        )
     if pool["generation"] < 0:
         why = "must be greater than or equal to zero"
-        yield fields.invalid(f"{where}.generation", pool["generation"], why)
+        yield field_errors.invalid(f"{where}.generation", pool["generation"], why)
 
 
 def _nodes(spec: Object) -> Iterator[FieldError]:
     node, selector = spec.get("nodeName"), spec.get("nodeSelector")
     if node == "":
-        yield fields.invalid("spec.nodeName", node, "must be either unset or set to a non-empty string")
+        yield field_errors.invalid("spec.nodeName", node, "must be either unset or set to a non-empty string")
     elif node is not None:
-        yield from (fields.invalid("spec.nodeName", node, why) for why in naming.subdomain(node))
+        yield from (field_errors.invalid("spec.nodeName", node, why) for why in name_validation.subdomain(node))
     if selector is not None and len(terms := selector.get("nodeSelectorTerms") or ()) != 1:
         why = "must have exactly one node selector term"
-        yield fields.invalid("spec.nodeSelector.nodeSelectorTerms", list(terms), why)
+        yield field_errors.invalid("spec.nodeSelector.nodeSelectorTerms", list(terms), why)
     flags = ("allNodes", "perDeviceNodeSelection")
     for name in flags:
         if spec.get(name) is False:
-            yield fields.invalid(f"spec.{name}", False, "must be either unset or set to true")
+            yield field_errors.invalid(f"spec.{name}", False, "must be either unset or set to true")
     given = [*(["nodeName"] if node else []), *(["nodeSelector"] if selector is not None else [])]
     given += [name for name in flags if spec.get(name)]
     if not given:
-        yield fields.required("spec", ONE_OF)
+        yield field_errors.required("spec", ONE_OF)
     elif len(given) > 1:
         shown = ", ".join(f"`{name}`" for name in given)
-        yield fields.invalid("spec", f"{{{shown}}}", f"{ONE_OF}, but multiple fields are set")
+        yield field_errors.invalid("spec", f"{{{shown}}}", f"{ONE_OF}, but multiple fields are set")
 
 
 def _devices(spec: Object) -> Iterator[FieldError]:
     devices, names = spec.get("devices") or (), set()
     if devices and spec.get("sharedCounters"):
-        yield fields.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
+        yield field_errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     if len(devices) > DEVICES:
         yield too_many("spec.devices", len(devices), DEVICES)
     for index, device in enumerate(devices):
         where, name = f"spec.devices[{index}]", device["name"]
         if not name:
-            yield fields.required(f"{where}.name")
+            yield field_errors.required(f"{where}.name")
         else:
-            yield from (fields.invalid(f"{where}.name", name, why) for why in naming.label_1123(name))
+            yield from (field_errors.invalid(f"{where}.name", name, why) for why in name_validation.label_1123(name))
         if name in names:
-            yield fields.duplicate(where, name)
+            yield field_errors.duplicate(where, name)
         names.add(name)
 
 
@@ -170,13 +176,13 @@ RESOURCE_SLICES: Final = Resource(
     "resourceslices",
     "resourceslice",
     False,
-    BuiltIn(notation.kind(TYPES, "ResourceSlice"), generation=True, decide=_decide, rules=_rules),
+    BuiltInType(notation.kind(TYPES, "ResourceSlice"), generation=True, decide=_decide, rules=_rules),
     selectable={"spec.driver": "spec.driver", "spec.nodeName": "spec.nodeName"},
     columns=(
         NAME,
-        Column("Node", cell=lambda obj: obj["spec"].get("nodeName") or ""),
-        Column("Driver", path=".spec.driver"),
-        Column("Pool", path=".spec.pool.name"),
+        TableColumn("Node", cell=lambda obj: obj["spec"].get("nodeName") or ""),
+        TableColumn("Driver", path=".spec.driver"),
+        TableColumn("Pool", path=".spec.pool.name"),
         AGE,
     ),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded.apiserver import fields, naming
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver import field_errors, name_validation
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.columns import AGE, NAME
 from unbounded.apiserver.infrastructure.storage import immutable
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.types import Column, Object, Resource
+from unbounded.apiserver.types import Object, Resource, TableColumn
 from unbounded.apiserver.workloads import notation
 from unbounded.apiserver.workloads.pods import TYPES as POD_TYPES
 
@@ -33,18 +33,22 @@ Scheduling: Where pods of the class can run.
 
 def _rules(obj: Object, old: Object | None) -> list[FieldError]:
     handler, scheduling = obj["handler"], obj.get("scheduling") or {}
-    errors = [fields.invalid("handler", handler, why) for why in naming.label_1123(handler)] if handler else []
+    errors = (
+        [field_errors.invalid("handler", handler, why) for why in name_validation.label_1123(handler)]
+        if handler
+        else []
+    )
     if not handler:
-        errors.append(fields.required("handler"))
+        errors.append(field_errors.required("handler"))
     for key, value in (scheduling.get("nodeSelector") or {}).items():
         where = "scheduling.nodeSelector"
-        errors += [fields.invalid(where, key, why) for why in naming.qualified_name(key)]
-        errors += [fields.invalid(where, value, why) for why in naming.label_value(value)]
+        errors += [field_errors.invalid(where, key, why) for why in name_validation.qualified_name(key)]
+        errors += [field_errors.invalid(where, value, why) for why in name_validation.label_value(value)]
     seen: list[tuple[Any, ...]] = []
     for index, toleration in enumerate(scheduling.get("tolerations") or ()):
         identity = tuple(toleration.get(name, "") for name in ("key", "operator", "value", "effect"))
         if identity in seen:
-            errors.append(fields.duplicate(f"scheduling.tolerations[{index}]", toleration))
+            errors.append(field_errors.duplicate(f"scheduling.tolerations[{index}]", toleration))
         seen.append(identity)
     return errors if old is None else [*errors, *immutable(handler, old["handler"], "handler")]
 
@@ -56,6 +60,6 @@ RUNTIME_CLASSES: Final = Resource(
     "runtimeclasses",
     "runtimeclass",
     False,
-    BuiltIn(notation.kind(TYPES, "RuntimeClass"), unconditional_update=False, rules=_rules),
-    columns=(NAME, Column("Handler", path=".handler"), AGE),
+    BuiltInType(notation.kind(TYPES, "RuntimeClass"), unconditional_update=False, rules=_rules),
+    columns=(NAME, TableColumn("Handler", path=".handler"), AGE),
 )

@@ -13,7 +13,7 @@ import aiohttp
 from yarl import URL
 
 from unbounded.apiserver.kubelets.location import Endpoint
-from unbounded.apiserver.pki import KUBELET_CLIENT, RENEW_BEFORE, Authority, Identity
+from unbounded.apiserver.pki import KUBELET_CLIENT, RENEW_BEFORE, CertificateAuthority, IssuedCertificate
 from unbounded.kube.tls import ClientCertificate, client_context
 
 CONNECT_S: Final = 10.0  # for TCP and TLS together
@@ -35,12 +35,17 @@ class KubeletClient:
     """
 
     def __init__(
-        self, authority: Authority, now: Callable[[], datetime], *, verify: bool, connect_s: float = CONNECT_S
+        self,
+        authority: CertificateAuthority,
+        now: Callable[[], datetime],
+        *,
+        verify: bool,
+        connect_s: float = CONNECT_S,
     ) -> None:
         self._authority = authority
         self._now = now
         self._verify = verify
-        self._identity: Identity | None = None
+        self._identity: IssuedCertificate | None = None
         self._contexts: dict[bool, ssl.SSLContext] = {}
         connector = aiohttp.TCPConnector(limit=0, force_close=True, use_dns_cache=False)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlencode
 
-from unbounded.apiserver import fields, shapes
+from unbounded.apiserver import field_errors, type_desc
 from unbounded.apiserver.options import Query, first, flag, integer
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.status import bad_request, invalid
@@ -63,16 +63,16 @@ def _check_log(numbers: Mapping[str, int | None], since: str | None, *, split: b
     errors: list[FieldError] = []
     tail, limit, seconds = (numbers[name] for name in ("tailLines", "limitBytes", "sinceSeconds"))
     if tail is not None and tail < 0:
-        errors.append(fields.invalid("tailLines", tail, "must be greater than or equal to 0"))
+        errors.append(field_errors.invalid("tailLines", tail, "must be greater than or equal to 0"))
     if limit is not None and limit < 1:
-        errors.append(fields.invalid("limitBytes", limit, "must be greater than 0"))
+        errors.append(field_errors.invalid("limitBytes", limit, "must be greater than 0"))
     if seconds is not None and since is not None:
         why = "at most one of `sinceTime` or `sinceSeconds` may be specified"
-        errors.append(fields.forbidden("[]", why))  # the path of the whole object in kube-apiserver
+        errors.append(field_errors.forbidden("[]", why))  # the path of the whole object in kube-apiserver
     elif seconds is not None and seconds < 1:
-        errors.append(fields.invalid("sinceSeconds", seconds, "must be greater than 0"))
+        errors.append(field_errors.invalid("sinceSeconds", seconds, "must be greater than 0"))
     if split:
-        errors.append(fields.forbidden("stream", "may not be specified"))
+        errors.append(field_errors.forbidden("stream", "may not be specified"))
     return errors
 
 
@@ -127,10 +127,10 @@ def _time(text: str) -> str:
     if not text:
         return ZERO_TIME
     try:
-        if shapes.TIME.check is not None:
-            shapes.TIME.check(text)
+        if type_desc.TIME.check is not None:
+            type_desc.TIME.check(text)
         return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
-    except shapes.WrongType as error:
+    except type_desc.WrongType as error:
         raise bad_request(str(error)) from error
     except (ValueError, OverflowError) as error:
         part = str(error).partition(" ")[0]

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from unbounded.apiserver.kinds import OBJECT_META
+from unbounded.apiserver.core_types import OBJECT_META
 from unbounded.apiserver.managed.typed import WHOLE, Deduced, Fields, Kind, MapList, SetList
-from unbounded.apiserver.shapes import Anything, ListOf, MapOf, Scalar, Shape, Struct
+from unbounded.apiserver.type_desc import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
 
 # defaults of built-in fields that are keys of elements; configurations may leave them out
 _DEFAULTS: Final = {"protocol": "TCP"}
 
 
-def of_shape(shape: Struct) -> Fields:
+def of_shape(shape: StructType) -> Fields:
     """Return the kind of a built-in type."""
     return Fields({name: _of_member(member.shape) for name, member in shape.members().items()})
 
 
-def _of_member(shape: Shape) -> Kind:
+def _of_member(shape: TypeDesc) -> Kind:
     match shape:
-        case Struct(atomic=True) | Scalar() | Anything():
+        case StructType(atomic=True) | ScalarType() | AnyType():
             return WHOLE
-        case Struct():
+        case StructType():
             return of_shape(shape)
-        case MapOf(value=value):
+        case MapType(value=value):
             return Fields(rest=_of_member(value))
-        case ListOf(item=item, merge_key=merge_key, map_keys=map_keys, as_set=as_set):
+        case ListType(item=item, merge_key=merge_key, map_keys=map_keys, as_set=as_set):
             keys = map_keys or ((merge_key,) if merge_key else ())
             if keys:
                 return MapList(keys, _of_member(item), {key: _DEFAULTS[key] for key in keys if key in _DEFAULTS})

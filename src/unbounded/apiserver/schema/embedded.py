@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded.apiserver import naming
+from unbounded.apiserver import name_validation
 from unbounded.apiserver.schema.scalars import mistyped
 from unbounded.apiserver.schema.words import Path, Problem, invalid, render, required
 
@@ -44,7 +44,7 @@ def check_embedded(value: dict[str, Any], path: Path, out: list[Problem]) -> Non
         mistyped(metadata, "object", (path, "metadata"), out)
         return
     _check_name(metadata, (path, "metadata"), out)
-    for name, check in (("labels", naming.label_value), ("annotations", None)):
+    for name, check in (("labels", name_validation.label_value), ("annotations", None)):
         _check_map(metadata.get(name), ((path, "metadata"), name), check, out)
 
 
@@ -52,10 +52,10 @@ def _check_name(metadata: dict[str, Any], path: Path, out: list[Problem]) -> Non
     name = metadata.get("name")
     if isinstance(name, str) and name:
         place: Path = (path, "name")
-        out.extend(Problem(invalid(render(place), name, why), place) for why in naming.path_segment(name))
+        out.extend(Problem(invalid(render(place), name, why), place) for why in name_validation.path_segment(name))
 
 
-def _check_map(value: Any, path: Path, check: naming.Check | None, out: list[Problem]) -> None:
+def _check_map(value: Any, path: Path, check: name_validation.Check | None, out: list[Problem]) -> None:
     if value is None:
         return
     if not isinstance(value, dict):
@@ -63,7 +63,7 @@ def _check_map(value: Any, path: Path, check: naming.Check | None, out: list[Pro
         return
     field = render(path)
     for key, item in value.items():
-        wrong_key = naming.qualified_name(key if check is not None else key.lower())
+        wrong_key = name_validation.qualified_name(key if check is not None else key.lower())
         out.extend(Problem(invalid(field, key, why), path) for why in wrong_key)
         wrong_value = check(item) if check is not None and isinstance(item, str) else ()
         out.extend(Problem(invalid(field, item, why), path) for why in wrong_value)

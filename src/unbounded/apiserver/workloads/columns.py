@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from unbounded.apiserver.columns import AGE, NAME, age
-from unbounded.apiserver.types import Column
+from unbounded.apiserver.types import TableColumn
 
 Object = Mapping[str, Any]
 
@@ -116,19 +116,21 @@ def _pod_gates(pod: Object) -> str:
 
 POD: Final = (
     NAME,
-    Column("Ready", description="How many of its containers are ready.", cell=_pod_ready),
-    Column("Status", description="What its containers are about.", cell=lambda pod: _Summary(pod).reason),
-    Column("Restarts", description="How often containers were restarted, and when last.", cell=_pod_restarts),
+    TableColumn("Ready", description="How many of its containers are ready.", cell=_pod_ready),
+    TableColumn("Status", description="What its containers are about.", cell=lambda pod: _Summary(pod).reason),
+    TableColumn("Restarts", description="How often containers were restarted, and when last.", cell=_pod_restarts),
     AGE,
-    Column("IP", priority=1, description="The address of the pod.", cell=_pod_address),
-    Column("Node", priority=1, description="Where it runs.", cell=lambda pod: pod["spec"].get("nodeName") or "<none>"),
-    Column(
+    TableColumn("IP", priority=1, description="The address of the pod.", cell=_pod_address),
+    TableColumn(
+        "Node", priority=1, description="Where it runs.", cell=lambda pod: pod["spec"].get("nodeName") or "<none>"
+    ),
+    TableColumn(
         "Nominated Node",
         priority=1,
         description="The node that is being made free for it.",
         cell=lambda pod: pod["status"].get("nominatedNodeName") or "<none>",
     ),
-    Column("Readiness Gates", priority=1, description="How many of its gates are open.", cell=_pod_gates),
+    TableColumn("Readiness Gates", priority=1, description="How many of its gates are open.", cell=_pod_gates),
 )
 
 
@@ -162,14 +164,14 @@ def _service_selector(service: Object) -> str:
 
 SERVICE: Final = (
     NAME,
-    Column("Type", description="How it is reached.", cell=lambda service: service["spec"]["type"]),
-    Column(
+    TableColumn("Type", description="How it is reached.", cell=lambda service: service["spec"]["type"]),
+    TableColumn(
         "Cluster-IP",
         description="Its address in the cluster.",
         cell=lambda service: (service["spec"].get("clusterIPs") or ["<none>"])[0],
     ),
-    Column("External-IP", description="Its addresses outside.", cell=_service_external),
-    Column("Port(s)", description="Its ports.", cell=_service_ports),
+    TableColumn("External-IP", description="Its addresses outside.", cell=_service_external),
+    TableColumn("Port(s)", description="Its ports.", cell=_service_ports),
     AGE,
-    Column("Selector", priority=1, description="The pods behind it.", cell=_service_selector),
+    TableColumn("Selector", priority=1, description="The pods behind it.", cell=_service_selector),
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from unbounded.apiserver import fields, naming, quantity
+from unbounded.apiserver import field_errors, name_validation, quantity
 from unbounded.apiserver.schema import FieldError
 
 Object = Mapping[str, Any]
@@ -27,13 +27,13 @@ def of_container(at: str, container: Object, volumes: frozenset[str]) -> list[Fi
     """Return the errors of one container; `volumes` are the names of the pod's volumes."""
     errors = label(f"{at}.name", container["name"])
     if not container.get("image"):
-        errors.append(fields.required(f"{at}.image"))
+        errors.append(field_errors.required(f"{at}.image"))
     elif container["image"].strip() != container["image"]:
         why = "must not have leading or trailing whitespace"
-        errors.append(fields.invalid(f"{at}.image", container["image"], why))
+        errors.append(field_errors.invalid(f"{at}.image", container["image"], why))
     for key, known in (("terminationMessagePolicy", MESSAGE_POLICIES), ("imagePullPolicy", PULL_POLICIES)):
         if container[key] not in known:
-            errors.append(fields.unsupported(f"{at}.{key}", container[key], known))
+            errors.append(field_errors.unsupported(f"{at}.{key}", container[key], known))
     errors += _ports(f"{at}.ports", container.get("ports", ()))
     for index, variable in enumerate(container.get("env", ())):
         errors += _variable(f"{at}.env[{index}]", variable)
@@ -51,12 +51,12 @@ def of_container(at: str, container: Object, volumes: frozenset[str]) -> list[Fi
 def label(at: str, name: str) -> list[FieldError]:
     """Check a required name that must be a DNS label."""
     if not name:
-        return [fields.required(at)]
-    return [fields.invalid(at, name, why) for why in naming.label_1123(name)]
+        return [field_errors.required(at)]
+    return [field_errors.invalid(at, name, why) for why in name_validation.label_1123(name)]
 
 
 def port_number(at: str, value: Any) -> list[FieldError]:
-    return [] if 1 <= value <= 65535 else [fields.invalid(at, value, _PORT_RANGE)]
+    return [] if 1 <= value <= 65535 else [field_errors.invalid(at, value, _PORT_RANGE)]
 
 
 def port_name(value: str) -> list[str]:
@@ -78,7 +78,7 @@ def port_name(value: str) -> list[str]:
 def number_or_name(at: str, value: Any) -> list[FieldError]:
     if isinstance(value, int):
         return port_number(at, value)
-    return [fields.invalid(at, value, why) for why in port_name(value)]
+    return [field_errors.invalid(at, value, why) for why in port_name(value)]
 
 
 def _ports(at: str, ports: Any) -> list[FieldError]:
@@ -88,28 +88,28 @@ def _ports(at: str, ports: Any) -> list[FieldError]:
         here = f"{at}[{index}]"
         if name := port.get("name"):
             wrong = port_name(name)
-            errors += [fields.invalid(f"{here}.name", name, why) for why in wrong]
+            errors += [field_errors.invalid(f"{here}.name", name, why) for why in wrong]
             if not wrong and name in names:
-                errors.append(fields.duplicate(f"{here}.name", name))
+                errors.append(field_errors.duplicate(f"{here}.name", name))
             names.add(name)
         if not port["containerPort"]:
-            errors.append(fields.required(f"{here}.containerPort"))
+            errors.append(field_errors.required(f"{here}.containerPort"))
         else:
             errors += port_number(f"{here}.containerPort", port["containerPort"])
         if port.get("hostPort"):
             errors += port_number(f"{here}.hostPort", port["hostPort"])
         if port["protocol"] not in PROTOCOLS:
-            errors.append(fields.unsupported(f"{here}.protocol", port["protocol"], PROTOCOLS))
+            errors.append(field_errors.unsupported(f"{here}.protocol", port["protocol"], PROTOCOLS))
     return errors
 
 
 def _variable(at: str, variable: Object) -> list[FieldError]:
     name = variable["name"]
     if not name:
-        errors = [fields.required(f"{at}.name")]
+        errors = [field_errors.required(f"{at}.name")]
     elif not re.fullmatch(r"[ -<>-~]+", name):
         rule = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-        errors = [fields.invalid(f"{at}.name", name, rule)]
+        errors = [field_errors.invalid(f"{at}.name", name, rule)]
     else:
         errors = []
     source = variable.get("valueFrom")
@@ -118,15 +118,15 @@ def _variable(at: str, variable: Object) -> list[FieldError]:
     given = [key for key in _VALUE_SOURCES if key in source]
     if variable.get("value"):
         why = "may not be specified when `value` is not empty"
-        errors.append(fields.invalid(f"{at}.valueFrom", "", why))
+        errors.append(field_errors.invalid(f"{at}.valueFrom", "", why))
     elif not given:
         why = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-        errors.append(fields.invalid(f"{at}.valueFrom", "", why))
+        errors.append(field_errors.invalid(f"{at}.valueFrom", "", why))
     elif len(given) > 1:
         why = "may not have more than one field specified at a time"
-        errors.append(fields.invalid(f"{at}.valueFrom", "", why))
+        errors.append(field_errors.invalid(f"{at}.valueFrom", "", why))
     return errors + [
-        fields.required(f"{at}.valueFrom.{key}.key")
+        field_errors.required(f"{at}.valueFrom.{key}.key")
         for key in ("configMapKeyRef", "secretKeyRef")
         if key in source and not source[key]["key"]
     ]
@@ -138,39 +138,41 @@ def _mounts(at: str, mounts: Any, volumes: frozenset[str]) -> list[FieldError]:
     for index, mount in enumerate(mounts):
         here = f"{at}[{index}]"
         if not mount["name"]:
-            errors.append(fields.required(f"{here}.name"))
+            errors.append(field_errors.required(f"{here}.name"))
         if mount["name"] not in volumes:
-            errors.append(fields.not_found(f"{here}.name", mount["name"]))
+            errors.append(field_errors.not_found(f"{here}.name", mount["name"]))
         if not mount["mountPath"]:
-            errors.append(fields.required(f"{here}.mountPath"))
+            errors.append(field_errors.required(f"{here}.mountPath"))
         if mount["mountPath"] in paths:
-            errors.append(fields.invalid(f"{here}.mountPath", mount["mountPath"], "must be unique"))
+            errors.append(field_errors.invalid(f"{here}.mountPath", mount["mountPath"], "must be unique"))
         paths.add(mount["mountPath"])
     return errors
 
 
 def _probe(at: str, probe: Object, *, once: bool) -> list[FieldError]:
     errors = _handler(at, probe)
-    errors += [fields.invalid(f"{at}.{key}", probe[key], _NOT_NEGATIVE) for key in _COUNTS if probe.get(key, 0) < 0]
+    errors += [
+        field_errors.invalid(f"{at}.{key}", probe[key], _NOT_NEGATIVE) for key in _COUNTS if probe.get(key, 0) < 0
+    ]
     if once and probe["successThreshold"] != 1:
-        errors.append(fields.invalid(f"{at}.successThreshold", probe["successThreshold"], "must be 1"))
+        errors.append(field_errors.invalid(f"{at}.successThreshold", probe["successThreshold"], "must be 1"))
     return errors
 
 
 def _handler(at: str, handler: Object) -> list[FieldError]:
     given = [name for name in _HANDLERS if name in handler]
     if not given:
-        return [fields.required(at, "must specify a handler type")]
-    errors = [fields.forbidden(f"{at}.{name}", "may not specify more than 1 handler type") for name in given[1:]]
+        return [field_errors.required(at, "must specify a handler type")]
+    errors = [field_errors.forbidden(f"{at}.{name}", "may not specify more than 1 handler type") for name in given[1:]]
     match given[0]:
         case "exec":
             if not handler["exec"].get("command"):
-                errors.append(fields.required(f"{at}.exec.command"))
+                errors.append(field_errors.required(f"{at}.exec.command"))
         case "httpGet" | "tcpSocket" as kind:
             errors += number_or_name(f"{at}.{kind}.port", handler[kind]["port"])
             scheme = handler[kind].get("scheme", "HTTP")
             if scheme not in {"HTTP", "HTTPS"}:
-                errors.append(fields.unsupported(f"{at}.httpGet.scheme", scheme, ["HTTP", "HTTPS"]))
+                errors.append(field_errors.unsupported(f"{at}.httpGet.scheme", scheme, ["HTTP", "HTTPS"]))
         case "grpc":
             errors += port_number(f"{at}.grpc.port", handler["grpc"]["port"])
     return errors
@@ -182,10 +184,10 @@ def _resources(at: str, resources: Object) -> list[FieldError]:
     for what, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             if (quantity.parse(amount) or 0) < 0:
-                errors.append(fields.invalid(f"{at}.{what}[{name}]", amount, _NOT_NEGATIVE))
+                errors.append(field_errors.invalid(f"{at}.{what}[{name}]", amount, _NOT_NEGATIVE))
     for name, amount in requests.items():
         limit = limits.get(name)
         if limit is not None and (quantity.parse(amount) or 0) > (quantity.parse(limit) or 0):
             why = f"must be less than or equal to {name} limit of {limit}"
-            errors.append(fields.invalid(f"{at}.requests", amount, why))
+            errors.append(field_errors.invalid(f"{at}.requests", amount, why))
     return errors

@@ -18,7 +18,7 @@ def set_pod_condition(pod: Object, condition: Object, now: datetime) -> bool:
     index = next((i for i, one in enumerate(conditions) if one["type"] == condition["type"]), None)
     before = {} if index is None else conditions[index]
     same = before.get("status") == condition["status"]
-    times = {"lastProbeTime": before.get("lastProbeTime"), "lastTransitionTime": metadata.timestamp(now)}
+    times = {"lastProbeTime": before.get("lastProbeTime"), "lastTransitionTime": metadata.format_time(now)}
     if same:
         times["lastTransitionTime"] = before["lastTransitionTime"]
     new = {**condition, **times}

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver import fields, metadata, naming
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver import field_errors, metadata, name_validation
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.columns import AGE, NAME
-from unbounded.apiserver.kinds import LABEL_SELECTOR
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.core_types import LABEL_SELECTOR
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.types import STATUS, Column, Object, Resource
+from unbounded.apiserver.types import STATUS, Object, Resource, TableColumn
 from unbounded.apiserver.workloads import notation
 from unbounded.apiserver.workloads.pods import ENDED, PODS
 
@@ -75,43 +75,51 @@ def _rules(obj: Object, _old: Object | None) -> list[FieldError]:
     spec = obj["spec"]
     errors = []
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        errors.append(fields.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+        errors.append(field_errors.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
     for name in ("minAvailable", "maxUnavailable"):
         if (value := spec.get(name)) is not None:
             errors += _amount(value, f"spec.{name}")
     errors += _selector(spec.get("selector") or {})
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in POLICIES:
-        errors.append(fields.unsupported("spec.unhealthyPodEvictionPolicy", policy, POLICIES))
+        errors.append(field_errors.unsupported("spec.unhealthyPodEvictionPolicy", policy, POLICIES))
     counts = ((f"status.{name}", obj["status"].get(name, 0)) for name in COUNTS)
     negative = "must be greater than or equal to 0"
-    return [*errors, *(fields.invalid(where, count, negative) for where, count in counts if count < 0)]
+    return [*errors, *(field_errors.invalid(where, count, negative) for where, count in counts if count < 0)]
 
 
 def _amount(value: Any, where: str) -> Iterator[FieldError]:
     if isinstance(value, int):
         if value < 0:
-            yield fields.invalid(where, value, "must be greater than or equal to 0")
+            yield field_errors.invalid(where, value, "must be greater than or equal to 0")
     elif not _PERCENT.fullmatch(value):
-        yield fields.invalid(where, value, _BAD_PERCENT)
+        yield field_errors.invalid(where, value, _BAD_PERCENT)
     elif int(value[:-1]) > 100:
-        yield fields.invalid(where, value, "must not be greater than 100%")
+        yield field_errors.invalid(where, value, "must not be greater than 100%")
 
 
 def _selector(selector: Object) -> Iterator[FieldError]:
     where = "spec.selector"
     for key, value in (selector.get("matchLabels") or {}).items():
-        yield from (fields.invalid(f"{where}.matchLabels", key, why) for why in naming.qualified_name(key))
-        yield from (fields.invalid(f"{where}.matchLabels", value, why) for why in naming.label_value(value))
+        yield from (
+            field_errors.invalid(f"{where}.matchLabels", key, why) for why in name_validation.qualified_name(key)
+        )
+        yield from (
+            field_errors.invalid(f"{where}.matchLabels", value, why) for why in name_validation.label_value(value)
+        )
     for index, term in enumerate(selector.get("matchExpressions") or ()):
         at, values = f"{where}.matchExpressions[{index}]", term.get("values")
         if term["operator"] in {"In", "NotIn"} and not values:
-            yield fields.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+            yield field_errors.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         elif term["operator"] in {"Exists", "DoesNotExist"} and values:
-            yield fields.forbidden(f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+            yield field_errors.forbidden(
+                f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            )
         elif term["operator"] not in {"In", "NotIn", "Exists", "DoesNotExist"}:
-            yield fields.invalid(f"{at}.operator", term["operator"], "not a valid selector operator")
-        yield from (fields.invalid(f"{at}.key", term["key"], why) for why in naming.qualified_name(term["key"]))
+            yield field_errors.invalid(f"{at}.operator", term["operator"], "not a valid selector operator")
+        yield from (
+            field_errors.invalid(f"{at}.key", term["key"], why) for why in name_validation.qualified_name(term["key"])
+        )
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
@@ -172,7 +180,7 @@ class PodFacts:
     deleting: bool
 
     @classmethod
-    def of(cls, record: Record) -> PodFacts:
+    def of(cls, record: StoredObject) -> PodFacts:
         pod = _pods.decode(record.bare)
         ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
         deleting = pod.metadata.deletion_timestamp is not None
@@ -221,7 +229,7 @@ def observed_status(budget: Object, pods: Iterable[PodFacts], now: datetime) -> 
     before = budget["status"].get("conditions") or [{}]
     state = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
     changed = before[0].get("status") != state[0]
-    moment = metadata.timestamp(now) if changed else before[0]["lastTransitionTime"]
+    moment = metadata.format_time(now) if changed else before[0]["lastTransitionTime"]
     condition = {"type": ALLOWED, "status": state[0], "observedGeneration": generation, "lastTransitionTime": moment}
     return result | {"conditions": [condition | {"reason": state[1], "message": ""}]}
 
@@ -247,7 +255,7 @@ class DisruptionBudgets:
 
     def of_namespace(self, namespace: str) -> list[Object]:
         """Return the budgets of a namespace."""
-        return [record.decode() for record in self._store.snapshot(BUDGETS.name).within(f"{namespace}/")]
+        return [record.decode() for record in self._store.snapshot(BUDGETS.name).with_prefix(f"{namespace}/")]
 
     def state(self, namespace: str, budget: Object, now: datetime) -> Object:
         """Return the present status of a budget."""
@@ -271,7 +279,7 @@ class DisruptionBudgets:
     def _pods(self, namespace: str) -> Iterator[PodFacts]:
         """Return the Pods of a namespace; each revision of a Pod is decoded once."""
         before, now = self._known.get(namespace, {}), dict[str, tuple[int, PodFacts]]()
-        for record in self._store.snapshot(PODS.name).within(f"{namespace}/"):
+        for record in self._store.snapshot(PODS.name).with_prefix(f"{namespace}/"):
             known = before.get(record.key)
             if known is None or known[0] != record.revision:
                 known = record.revision, PodFacts.of(record)
@@ -306,7 +314,7 @@ BUDGETS: Final = Resource(
     "poddisruptionbudgets",
     "poddisruptionbudget",
     True,
-    BuiltIn(
+    BuiltInType(
         notation.kind(TYPES, "PodDisruptionBudget"),
         generation=True,
         unconditional_update=False,
@@ -314,12 +322,12 @@ BUDGETS: Final = Resource(
         rules=_rules,
     ),
     short_names=("pdb",),
-    parts=STATUS,
+    subresources=STATUS,
     columns=(
         NAME,
-        Column("Min Available", cell=lambda obj: str(obj["spec"].get("minAvailable", "N/A"))),
-        Column("Max Unavailable", cell=lambda obj: str(obj["spec"].get("maxUnavailable", "N/A"))),
-        Column("Allowed Disruptions", "integer", cell=lambda obj: obj["status"].get("disruptionsAllowed", 0)),
+        TableColumn("Min Available", cell=lambda obj: str(obj["spec"].get("minAvailable", "N/A"))),
+        TableColumn("Max Unavailable", cell=lambda obj: str(obj["spec"].get("maxUnavailable", "N/A"))),
+        TableColumn("Allowed Disruptions", "integer", cell=lambda obj: obj["status"].get("disruptionsAllowed", 0)),
         AGE,
     ),
 )

@@ -15,7 +15,7 @@ from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.disruption import mark_disruption
 from unbounded.apiserver.workloads.disruption_budgets import DisruptionBudgets
 from unbounded.apiserver.workloads.pods import PODS
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 REASON: Final = "EvictionByEvictionAPI"
 MESSAGE: Final = "Eviction API: evicting"
@@ -47,20 +47,20 @@ class Evictions:
         asked = dict(eviction.get("deleteOptions") or {})
         if dry_run:
             asked["dryRun"] = ["All"]
-        target, options = Target(PODS, namespace, name), DeleteOptions.read({}, asked)
+        target, options = WriteTarget(PODS, namespace, name), DeleteOptions.read({}, asked)
         async with self._one:
             self._budgets.check(namespace, name, self._now())
             await self._deletes.delete(target, options if options.dry_run else await self._mark(target, options))
         return DONE
 
-    async def _mark(self, target: Target, options: DeleteOptions) -> DeleteOptions:
+    async def _mark(self, target: WriteTarget, options: DeleteOptions) -> DeleteOptions:
         """Write the reason of the deletion into the Pod; return the options for the changed Pod."""
 
         def edit(pod: Object) -> None:
             check_preconditions(target, pod["metadata"], options)
             mark_disruption(pod, REASON, MESSAGE, self._now(), observed=False)
 
-        record = await self._writes.change(target, edit)
+        record = await self._writes.edit(target, edit)
         if record is None or not options.resource_version:
             return options
         return dataclasses.replace(options, resource_version=str(record.revision))

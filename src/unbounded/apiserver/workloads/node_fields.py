@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from unbounded.apiserver.shapes import Struct
+from unbounded.apiserver.type_desc import StructType
 from unbounded.apiserver.workloads import notation
 
 FIELDS: Final = """
@@ -93,4 +93,4 @@ ConfigMapNodeConfigSource: A ConfigMap with the dynamic configuration; not used 
   resourceVersion string
   uid string
 """
-NODE: Final[Struct] = notation.kind(notation.read(FIELDS), "Node")
+NODE: Final[StructType] = notation.kind(notation.read(FIELDS), "Node")

@@ -27,7 +27,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded.apiserver.kinds import (
+from unbounded.apiserver.core_types import (
     CONDITION,
     CORE,
     LABEL_SELECTOR,
@@ -37,7 +37,7 @@ from unbounded.apiserver.kinds import (
     OBJECT_REFERENCE,
     kind_shape,
 )
-from unbounded.apiserver.shapes import (
+from unbounded.apiserver.type_desc import (
     ANYTHING,
     BOOL,
     INT32,
@@ -47,23 +47,23 @@ from unbounded.apiserver.shapes import (
     QUANTITY,
     STRING,
     TIME,
-    Field,
-    ListOf,
-    MapOf,
-    Shape,
-    Struct,
+    ListType,
+    MapType,
+    StructField,
+    StructType,
+    TypeDesc,
 )
 
-KNOWN: Final[Mapping[str, Shape]] = {
+KNOWN: Final[Mapping[str, TypeDesc]] = {
     "any": ANYTHING,
     "bool": BOOL,
     "int32": INT32,
     "int64": INT64,
-    "mergeset": ListOf(STRING, ""),
+    "mergeset": ListType(STRING, ""),
     "microtime": MICRO_TIME,
     "port": INT_OR_STRING,
     "quantity": QUANTITY,
-    "set": ListOf(STRING, as_set=True),
+    "set": ListType(STRING, as_set=True),
     "string": STRING,
     "time": TIME,
     "Condition": CONDITION,
@@ -79,7 +79,7 @@ _FIELD: Final = re.compile(r"  (?P<name>\w+) (?P<type>\S+?)(?P<mark>[!*]?)(?:  (
 _LIST: Final = re.compile(r"\[(?P<item>\w+)\](?P<keys>[\w+]*)")
 
 
-def read(*texts: str, package: str = CORE, known: Mapping[str, Shape] | None = None) -> Mapping[str, Struct]:
+def read(*texts: str, package: str = CORE, known: Mapping[str, TypeDesc] | None = None) -> Mapping[str, StructType]:
     """Return the types of some texts by name; they may reference each other, in any order.
 
     Args:
@@ -87,8 +87,8 @@ def read(*texts: str, package: str = CORE, known: Mapping[str, Shape] | None = N
         known: further types that fields may have.
     """
     last = ""
-    members: dict[str, dict[str, Field]] = {}
-    found: dict[str, Shape] = {**KNOWN, **(known or {})}
+    members: dict[str, dict[str, StructField]] = {}
+    found: dict[str, TypeDesc] = {**KNOWN, **(known or {})}
     begun: list[tuple[str, str]] = []  # a type, and the line of one of its fields
     for line in "\n".join(texts).splitlines():
         if line.startswith("  "):
@@ -99,36 +99,38 @@ def read(*texts: str, package: str = CORE, known: Mapping[str, Shape] | None = N
     for name, line in begun:
         field = _match(_FIELD, line)
         shape = _shape(field["type"], found)
-        members[name][field["name"]] = Field(
+        members[name][field["name"]] = StructField(
             shape, field["about"] or "", keep=field["mark"] == "*", always=field["mark"] == "!"
         )
-    return {name: shape for name, shape in found.items() if isinstance(shape, Struct) and name in members}
+    return {name: shape for name, shape in found.items() if isinstance(shape, StructType) and name in members}
 
 
-def kind(types: Mapping[str, Struct], name: str) -> Struct:
+def kind(types: Mapping[str, StructType], name: str) -> StructType:
     """Return the shape of a kind whose own fields the notation gives."""
     own = types[name]
     return kind_shape(name, own.about, own.package, own.fields)
 
 
-def _begin(line: str, members: dict[str, dict[str, Field]], found: dict[str, Shape], package: str) -> tuple[str, str]:
+def _begin(
+    line: str, members: dict[str, dict[str, StructField]], found: dict[str, TypeDesc], package: str
+) -> tuple[str, str]:
     """Add a type without its fields; return its name, and that of the type whose fields it also has."""
     head = _match(_HEAD, line)
     name: str = head["name"]
     members[name] = {}
     where = META if head["meta"] else package
-    found[name] = Struct(name, members[name], head["about"] or "", where, atomic=bool(head["atomic"]))
+    found[name] = StructType(name, members[name], head["about"] or "", where, atomic=bool(head["atomic"]))
     return name, head["base"] or ""
 
 
-def _shape(text: str, found: Mapping[str, Shape]) -> Shape:
+def _shape(text: str, found: Mapping[str, TypeDesc]) -> TypeDesc:
     if text.startswith("{"):
-        return MapOf(found[text[1:-1]])
+        return MapType(found[text[1:-1]])
     listed = _LIST.fullmatch(text)
     if listed is None:
         return found[text]
     item, keys = found[listed["item"]], tuple(listed["keys"].split("+")) if listed["keys"] else ()
-    return ListOf(item, keys[0] if keys else None, keys if len(keys) > 1 else ())
+    return ListType(item, keys[0] if keys else None, keys if len(keys) > 1 else ())
 
 
 def _match(pattern: re.Pattern[str], line: str) -> re.Match[str]:

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from unbounded.apiserver import quantity
-from unbounded.apiserver.builtin import BuiltIn
-from unbounded.apiserver.kinds import CORE, kind_shape
-from unbounded.apiserver.shapes import Field
-from unbounded.apiserver.types import Object, Part, Proxied, Resource, keep_all_but_status
+from unbounded.apiserver.builtin import BuiltInType
+from unbounded.apiserver.core_types import CORE, kind_shape
+from unbounded.apiserver.type_desc import StructField
+from unbounded.apiserver.types import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
 from unbounded.apiserver.workloads import (
     columns,
     container_fields,
@@ -30,8 +30,8 @@ POD: Final = kind_shape(
     "Containers that run together on one node.",
     CORE,
     {
-        "spec": Field(TYPES["PodSpec"], "The desired state.", always=True),
-        "status": Field(TYPES["PodStatus"], "The observed state.", always=True),
+        "spec": StructField(TYPES["PodSpec"], "The desired state.", always=True),
+        "status": StructField(TYPES["PodStatus"], "The observed state.", always=True),
     },
 )
 _OPTIONS: Final = notation.read(
@@ -55,7 +55,7 @@ EVICTION: Final = kind_shape(
     "Eviction",
     "Asks for a pod to leave its node.",
     "io.k8s.api.policy.v1",
-    {"deleteOptions": Field(DELETE_OPTIONS, "How to delete the pod.", keep=True)},
+    {"deleteOptions": StructField(DELETE_OPTIONS, "How to delete the pod.", keep=True)},
 )
 
 
@@ -117,7 +117,7 @@ def _prepare_status(pod: Object, old: Object, now: datetime) -> None:
 
 
 EVICTIONS: Final = Resource(
-    "policy", "v1", "Eviction", "evictions", "eviction", True, BuiltIn(EVICTION), verbs=("create",)
+    "policy", "v1", "Eviction", "evictions", "eviction", True, BuiltInType(EVICTION), verbs=("create",)
 )
 PODS: Final = Resource(
     "",
@@ -126,10 +126,10 @@ PODS: Final = Resource(
     "pods",
     "pod",
     True,
-    BuiltIn(POD, generation=True, defaults=default_pod, decide=_decide, rules=rules_of_pod),
+    BuiltInType(POD, generation=True, defaults=default_pod, decide=_decide, rules=rules_of_pod),
     short_names=("po",),
     categories=("all",),
-    parts={"status": Part(_prepare_status)},
+    subresources={"status": Subresource(_prepare_status)},
     selectable={
         path: path
         for path in (
@@ -144,12 +144,12 @@ PODS: Final = Resource(
         )
     },
     columns=columns.POD,
-    asked={"eviction": EVICTIONS},
+    transient={"eviction": EVICTIONS},
     proxied={
-        "attach": Proxied("PodAttachOptions", ("create", "get")),
-        "exec": Proxied("PodExecOptions", ("create", "get")),
-        "log": Proxied("Pod", ("get",)),
-        "portforward": Proxied("PodPortForwardOptions", ("create", "get")),
+        "attach": ProxiedSubresource("PodAttachOptions", ("create", "get")),
+        "exec": ProxiedSubresource("PodExecOptions", ("create", "get")),
+        "log": ProxiedSubresource("Pod", ("get",)),
+        "portforward": ProxiedSubresource("PodPortForwardOptions", ("create", "get")),
     },
     grace=seconds_left,
     shows_deleted=True,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.apiserver import fields, status
-from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver import field_errors, status
+from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.columns import AGE, NAME
-from unbounded.apiserver.documents import settle
-from unbounded.apiserver.kinds import kind_shape
+from unbounded.apiserver.core_types import kind_shape
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.shapes import BOOL, INT32, STRING, Field
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.types import Column, Object, Resource
+from unbounded.apiserver.type_desc import BOOL, INT32, STRING, StructField
+from unbounded.apiserver.types import Object, Resource, TableColumn
 from unbounded.apiserver.writes import Writes
 
 GROUP: Final = "scheduling.k8s.io"
@@ -42,15 +42,15 @@ def _rules(obj: Object, old: Object | None) -> list[FieldError]:
     if name.startswith(RESERVED):
         if why := _why_not_system(name, obj):
             what = f"priority class names with '{RESERVED}' prefix are reserved for system use only. error: {why}"
-            errors.append(fields.forbidden("metadata.name", what))
+            errors.append(field_errors.forbidden("metadata.name", what))
     elif obj["value"] > HIGHEST:
-        errors.append(fields.forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST}"))
+        errors.append(field_errors.forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST}"))
     if obj["preemptionPolicy"] not in POLICIES:
-        errors.append(fields.unsupported("preemptionPolicy", obj["preemptionPolicy"], POLICIES))
+        errors.append(field_errors.unsupported("preemptionPolicy", obj["preemptionPolicy"], POLICIES))
     if old is not None and obj["value"] != old["value"]:
-        errors.append(fields.forbidden("value", "may not be changed in an update."))
+        errors.append(field_errors.forbidden("value", "may not be changed in an update."))
     if old is not None and obj["preemptionPolicy"] != old["preemptionPolicy"]:
-        errors.append(fields.immutable("preemptionPolicy", obj["preemptionPolicy"]))
+        errors.append(field_errors.immutable("preemptionPolicy", obj["preemptionPolicy"]))
     return errors
 
 
@@ -70,16 +70,16 @@ PRIORITY_CLASSES: Final = Resource(
     "priorityclasses",
     "priorityclass",
     False,
-    BuiltIn(
+    BuiltInType(
         kind_shape(
             "PriorityClass",
             "The importance of Pods.",
             "io.k8s.api.scheduling.v1",
             {
-                "value": Field(INT32, "The priority; more is more important.", always=True),
-                "globalDefault": Field(BOOL, "Whether Pods without a class get this one."),
-                "description": Field(STRING, "The purpose of the class."),
-                "preemptionPolicy": Field(STRING, "Never or PreemptLowerPriority.", keep=True),
+                "value": StructField(INT32, "The priority; more is more important.", always=True),
+                "globalDefault": StructField(BOOL, "Whether Pods without a class get this one."),
+                "description": StructField(STRING, "The purpose of the class."),
+                "preemptionPolicy": StructField(STRING, "Never or PreemptLowerPriority.", keep=True),
             },
         ),
         generation=True,
@@ -89,15 +89,15 @@ PRIORITY_CLASSES: Final = Resource(
     short_names=("pc",),
     columns=(
         NAME,
-        Column("Value", "integer", description="The priority.", cell=lambda obj: obj["value"]),
-        Column(
+        TableColumn("Value", "integer", description="The priority.", cell=lambda obj: obj["value"]),
+        TableColumn(
             "Global-Default",
             "boolean",
             description="Whether Pods without a class get this one.",
             cell=lambda obj: bool(obj.get("globalDefault")),
         ),
         AGE,
-        Column("PreemptionPolicy", description="Never or PreemptLowerPriority.", path=".preemptionPolicy"),
+        TableColumn("PreemptionPolicy", description="Never or PreemptLowerPriority.", path=".preemptionPolicy"),
     ),
 )
 
@@ -115,7 +115,7 @@ class PriorityClasses:
 
     def default(self) -> Object | None:
         """Return the class of Pods without one; the least important of several default ones."""
-        stored = self._store.snapshot(PRIORITY_CLASSES.name).within("")
+        stored = self._store.snapshot(PRIORITY_CLASSES.name).with_prefix("")
         found = [record.decode() for record in stored if b'"globalDefault":true' in record.bare]
         return min(found, key=lambda one: int(one["value"]), default=None)
 
@@ -133,5 +133,5 @@ async def ensure_system_classes(store: Store, writes: Writes) -> None:
     for name, (value, description) in SYSTEM_CLASSES.items():
         if store.get(PRIORITY_CLASSES.name, name) is None:
             obj: Object = {"metadata": {"name": name}, "value": value, "description": description}
-            settle(PRIORITY_CLASSES, obj)
+            normalize(PRIORITY_CLASSES, obj)
             await writes.create_object(PRIORITY_CLASSES, "", obj, WriteOptions())

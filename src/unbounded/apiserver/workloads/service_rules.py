@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded.apiserver import fields, naming
+from unbounded.apiserver import field_errors, name_validation
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.workloads.container_rules import PROTOCOLS, label, number_or_name, port_number
 from unbounded.apiserver.workloads.pod_rules import is_address, not_an_address
@@ -23,13 +23,13 @@ def rules_of_service(service: Object, old: Object | None) -> list[FieldError]:
     errors = _ports(spec)
     for key, known in (("type", TYPES), ("sessionAffinity", AFFINITIES)):
         if spec[key] not in known:
-            errors.append(fields.unsupported(f"spec.{key}", spec[key], known))
+            errors.append(field_errors.unsupported(f"spec.{key}", spec[key], known))
     for key in ("externalTrafficPolicy", "internalTrafficPolicy"):
         if spec.get(key, "Cluster") not in POLICIES:
-            errors.append(fields.unsupported(f"spec.{key}", spec[key], POLICIES))
+            errors.append(field_errors.unsupported(f"spec.{key}", spec[key], POLICIES))
     for key, value in spec.get("selector", {}).items():
-        errors += [fields.invalid("spec.selector", key, why) for why in naming.qualified_name(key)]
-        errors += [fields.invalid("spec.selector", value, why) for why in naming.label_value(value)]
+        errors += [field_errors.invalid("spec.selector", key, why) for why in name_validation.qualified_name(key)]
+        errors += [field_errors.invalid("spec.selector", value, why) for why in name_validation.label_value(value)]
     errors += _addresses(spec) + _affinity(spec)
     return errors if old is None else errors + _update(spec, old["spec"])
 
@@ -38,7 +38,7 @@ def _ports(spec: Object) -> list[FieldError]:
     ports = spec.get("ports", [])
     headless = spec.get("clusterIP") == HEADLESS
     if not ports and not headless and spec["type"] != "ExternalName":
-        return [fields.required("spec.ports")]
+        return [field_errors.required("spec.ports")]
     errors: list[FieldError] = []
     names: set[str] = set()
     served: set[tuple[str, int]] = set()
@@ -48,16 +48,16 @@ def _ports(spec: Object) -> list[FieldError]:
         if name or len(ports) > 1:
             errors += label(f"{at}.name", name)
         if name and name in names:
-            errors.append(fields.duplicate(f"{at}.name", name))
+            errors.append(field_errors.duplicate(f"{at}.name", name))
         names.add(name)
         errors += port_number(f"{at}.port", port["port"])
         if port["protocol"] not in PROTOCOLS:
-            errors.append(fields.unsupported(f"{at}.protocol", port["protocol"], PROTOCOLS))
+            errors.append(field_errors.unsupported(f"{at}.protocol", port["protocol"], PROTOCOLS))
         errors += number_or_name(f"{at}.targetPort", port["targetPort"])
         if port.get("nodePort") and spec["type"] not in {"NodePort", "LoadBalancer"}:
-            errors.append(fields.forbidden(f"{at}.nodePort", "may not be used when `type` is 'ClusterIP'"))
+            errors.append(field_errors.forbidden(f"{at}.nodePort", "may not be used when `type` is 'ClusterIP'"))
         if (port["protocol"], port["port"]) in served:
-            errors.append(fields.duplicate(at, {"protocol": port["protocol"], "port": port["port"]}))
+            errors.append(field_errors.duplicate(at, {"protocol": port["protocol"], "port": port["port"]}))
         served.add((port["protocol"], port["port"]))
     return errors
 
@@ -67,15 +67,17 @@ def _addresses(spec: Object) -> list[FieldError]:
     if spec["type"] == "ExternalName":
         name = spec.get("externalName", "").removesuffix(".")
         if not name:
-            errors.append(fields.required("spec.externalName"))
-        errors += [fields.invalid("spec.externalName", name, why) for why in naming.subdomain(name) if name]
+            errors.append(field_errors.required("spec.externalName"))
+        errors += [
+            field_errors.invalid("spec.externalName", name, why) for why in name_validation.subdomain(name) if name
+        ]
         if spec.get("clusterIPs"):
-            errors.append(fields.forbidden("spec.clusterIPs", "may not be set when `type` is 'ExternalName'"))
+            errors.append(field_errors.forbidden("spec.clusterIPs", "may not be set when `type` is 'ExternalName'"))
         return errors
     given = spec.get("clusterIPs", [])
     if given and given[0] != spec.get("clusterIP"):
         why = "first value must match `clusterIP`"
-        errors.append(fields.invalid("spec.clusterIPs[0]", given, why))
+        errors.append(field_errors.invalid("spec.clusterIPs[0]", given, why))
     for index, address in enumerate(given):
         if address == HEADLESS and index == 0 and len(given) == 1:
             continue
@@ -94,7 +96,7 @@ def _affinity(spec: Object) -> list[FieldError]:
     if 0 < seconds <= LONGEST_AFFINITY_S:
         return []
     why = f"must be greater than 0 and less than {LONGEST_AFFINITY_S}"
-    return [fields.invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, why)]
+    return [field_errors.invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, why)]
 
 
 def _update(spec: Object, old: Object) -> list[FieldError]:
@@ -102,4 +104,4 @@ def _update(spec: Object, old: Object) -> list[FieldError]:
     before, now = old.get("clusterIPs", []), spec.get("clusterIPs", [])
     if not before or spec["type"] == "ExternalName" or old["type"] == "ExternalName" or before[:1] == now[:1]:
         return []
-    return [fields.invalid("spec.clusterIPs[0]", now, "may not change once set")]
+    return [field_errors.invalid("spec.clusterIPs[0]", now, "may not change once set")]

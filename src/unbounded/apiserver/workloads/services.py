@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.apiserver import naming
-from unbounded.apiserver.builtin import BuiltIn
-from unbounded.apiserver.kinds import CORE, kind_shape
-from unbounded.apiserver.shapes import Field
+from unbounded.apiserver import name_validation
+from unbounded.apiserver.builtin import BuiltInType
+from unbounded.apiserver.core_types import CORE, kind_shape
+from unbounded.apiserver.type_desc import StructField
 from unbounded.apiserver.types import STATUS, Object, Resource
 from unbounded.apiserver.workloads import columns, notation, service_fields
 from unbounded.apiserver.workloads.defaults import default_service
@@ -21,8 +21,8 @@ SERVICE: Final = kind_shape(
     "A name, and in a cluster an address, for pods that do the same.",
     CORE,
     {
-        "spec": Field(TYPES["ServiceSpec"], "The desired state.", always=True),
-        "status": Field(TYPES["ServiceStatus"], "The observed state.", always=True),
+        "spec": StructField(TYPES["ServiceSpec"], "The desired state.", always=True),
+        "status": StructField(TYPES["ServiceStatus"], "The observed state.", always=True),
     },
 )
 
@@ -60,10 +60,12 @@ SERVICES: Final = Resource(
     "services",
     "service",
     True,
-    BuiltIn(SERVICE, name_check=naming.label_1035, defaults=default_service, decide=_decide, rules=rules_of_service),
+    BuiltInType(
+        SERVICE, name_check=name_validation.label_1035, defaults=default_service, decide=_decide, rules=rules_of_service
+    ),
     short_names=("svc",),
     categories=("all",),
-    parts=STATUS,
+    subresources=STATUS,
     selectable={"spec.clusterIP": "spec.clusterIP", "spec.type": "spec.type"},
     columns=columns.SERVICE,
     shows_deleted=True,

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from unbounded.api.failures import Failure, Rejected, Stale
-from unbounded.apiserver.disk import DataInUse
+from unbounded.apiserver.data_dir import DataInUse
 from unbounded.cli.deploy.kinds import PODS
 from unbounded.cli.migrate import steps
 from unbounded.cli.migrate.hand_over import hand_over

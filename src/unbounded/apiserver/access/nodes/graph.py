@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from unbounded.apiserver.access.nodes.references import MIRROR, PODS, references
-from unbounded.apiserver.collection import Change
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.collection import ObjectChange
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
 
 Thing = tuple[str, str, str]  # resource, namespace, name
@@ -30,11 +30,11 @@ class NodeGraph:
     def _current(self) -> Counter[_Edge]:
         if self._edges is None:
             self._edges = Counter()
-            for record in self._store.snapshot(PODS).within(""):
+            for record in self._store.snapshot(PODS).with_prefix(""):
                 self._put(self._edges, record)
         return self._edges
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         if self._edges is None:
             return
         for edge in self._by_pod.pop(change.record.key, ()):
@@ -44,13 +44,13 @@ class NodeGraph:
         if not change.deleted:
             self._put(self._edges, change.record)
 
-    def _put(self, edges: Counter[_Edge], record: Record) -> None:
+    def _put(self, edges: Counter[_Edge], record: StoredObject) -> None:
         if found := tuple(dict.fromkeys(_edges(record))):
             self._by_pod[record.key] = found
             edges.update(found)
 
 
-def _edges(record: Record) -> Iterator[_Edge]:
+def _edges(record: StoredObject) -> Iterator[_Edge]:
     """Yield the edges of a pod. A mirror pod, which a node creates itself, gives it no right to other objects."""
     pod = record.decode()
     node: Final = (pod.get("spec") or {}).get("nodeName")

@@ -9,7 +9,7 @@ from unbounded.apiserver import status
 from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.nodes.references import CONFIG_MAPS, MIRROR, PODS, SECRETS, of_content
 from unbounded.apiserver.access.nodes.rules import LEASES
-from unbounded.apiserver.auth import Attributes, Decision, User
+from unbounded.apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
@@ -46,7 +46,7 @@ class NodeRestriction:
         decide: the user's other rights.
     """
 
-    def __init__(self, store: Store, decide: Callable[[User, Attributes], Decision]) -> None:
+    def __init__(self, store: Store, decide: Callable[[User, AuthAttributes], AuthDecision]) -> None:
         self._store = store
         self._decide = decide
         self._contents: Mapping[str, Callable[[str, str, Object, Object | None], str]] = {
@@ -111,7 +111,7 @@ class NodeRestriction:
         pod = self._pod(place.namespace, pod_name)
         if pod is not None and audience in self._audiences(pod):
             return ""
-        granted = Attributes(AUDIENCE_VERB, "", audience, "", place.namespace, place.name)
+        granted = AuthAttributes(AUDIENCE_VERB, "", audience, "", place.namespace, place.name)
         if self._decide(user, granted).allowed:
             return ""
         found = f'audience "{audience}" not found in pod spec volume'

@@ -8,7 +8,7 @@ from typing import Final
 from unbounded.apiserver.access.nodes.graph import NodeGraph
 from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.rules import Rule
-from unbounded.apiserver.auth import Attributes, Decision, User
+from unbounded.apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded.apiserver.selectors import BadSelector, parse_fields
 from unbounded.apiserver.store import Store
 
@@ -40,8 +40,8 @@ NODE_RULES: Final = (
     Rule(("get",), ("",), ("serviceaccounts",)),  # for credential providers that get a token of the Pod's account
 )
 
-_ALLOWED: Final = Decision(True)
-_NOT: Final = Decision(False)
+_ALLOWED: Final = AuthDecision(True)
+_NOT: Final = AuthDecision(False)
 
 
 class NodeRules:
@@ -50,7 +50,7 @@ class NodeRules:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._graph = NodeGraph(store)
-        self._special: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {
+        self._special: Mapping[tuple[str, str], Callable[[str, AuthAttributes], AuthDecision]] = {
             ("", "configmaps"): self._read,
             ("", "secrets"): self._read,
             ("", "serviceaccounts"): self._account,
@@ -62,36 +62,36 @@ class NodeRules:
             (RESOURCES, "resourceslices"): self._slice,
         }
 
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision:
         node = node_of(user)
         if node is None:
             return _NOT
         if not node:
-            return Decision(False, f'unknown node for user "{user.name}"')
+            return AuthDecision(False, f'unknown node for user "{user.name}"')
         special = None if asked.path else self._special.get((asked.group, asked.resource))
         if special is not None:
             return special(node, asked)
         return _ALLOWED if any(rule.allows(asked) for rule in NODE_RULES) else _NOT
 
-    def _read(self, node: str, asked: Attributes) -> Decision:
+    def _read(self, node: str, asked: AuthAttributes) -> AuthDecision:
         if asked.verb not in _READ:
-            return Decision(False, "can only read resources of this type")
+            return AuthDecision(False, "can only read resources of this type")
         if asked.subresource:
-            return Decision(False, "cannot read subresource")
+            return AuthDecision(False, "cannot read subresource")
         if not asked.namespace:
-            return Decision(False, "can only read namespaced object of this type")
+            return AuthDecision(False, "can only read namespaced object of this type")
         return self._related(node, asked)
 
-    def _account(self, node: str, asked: Attributes) -> Decision:
+    def _account(self, node: str, asked: AuthAttributes) -> AuthDecision:
         if (asked.verb, asked.subresource) == ("get", ""):
             return self._related(node, asked)
         if asked.verb != "create" or not asked.name:
-            return Decision(False, "can only create tokens for individual service accounts")
+            return AuthDecision(False, "can only create tokens for individual service accounts")
         if asked.subresource != "token":
-            return Decision(False, "can only create token subresource of serviceaccount")
+            return AuthDecision(False, "can only create token subresource of serviceaccount")
         return self._related(node, asked)
 
-    def _pod(self, node: str, asked: Attributes) -> Decision:
+    def _pod(self, node: str, asked: AuthAttributes) -> AuthDecision:
         match asked.subresource, asked.verb:
             case "", "get":
                 return self._related(node, asked)
@@ -100,21 +100,21 @@ class NodeRules:
                     return _ALLOWED
                 if asked.name:
                     return self._related(node, asked)
-                return Decision(False, "can only list/watch pods with spec.nodeName field selector")
+                return AuthDecision(False, "can only list/watch pods with spec.nodeName field selector")
             case ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create"):
                 return _ALLOWED
         return _NOT
 
-    def _attachment(self, node: str, asked: Attributes) -> Decision:
+    def _attachment(self, node: str, asked: AuthAttributes) -> AuthDecision:
         if asked.verb != "get":
-            return Decision(False, "can only get individual resources of this type")
+            return AuthDecision(False, "can only get individual resources of this type")
         if asked.subresource:
-            return Decision(False, "cannot get subresource")
+            return AuthDecision(False, "cannot get subresource")
         return self._of_node(node, asked)
 
-    def _slice(self, node: str, asked: Attributes) -> Decision:
+    def _slice(self, node: str, asked: AuthAttributes) -> AuthDecision:
         if asked.subresource:
-            return Decision(False, "cannot authorize ResourceSlice subresources")
+            return AuthDecision(False, "cannot authorize ResourceSlice subresources")
         match asked.verb:
             case "create":
                 return _ALLOWED
@@ -122,31 +122,31 @@ class NodeRules:
                 return self._of_node(node, asked)
             case "list" | "watch" | "deletecollection":
                 why = "can only list/watch/deletecollection resourceslices with nodeName field selector"
-                return _ALLOWED if _selects(asked.selector, node) else Decision(False, why)
-        return Decision(
+                return _ALLOWED if _selects(asked.selector, node) else AuthDecision(False, why)
+        return AuthDecision(
             False,
             "only the following verbs are allowed for a ResourceSlice: "
             "get, watch, list, create, update, patch, delete, deletecollection",
         )
 
-    def _of_node(self, node: str, asked: Attributes) -> Decision:
+    def _of_node(self, node: str, asked: AuthAttributes) -> AuthDecision:
         """Allow an object that names the node as its own."""
         if not asked.name:
-            return Decision(False, "No Object name found")
+            return AuthDecision(False, "No Object name found")
         record = self._store.get(f"{asked.resource}.{asked.group}", asked.name)
         if record is not None and record.decode()["spec"].get("nodeName") == node:
             return _ALLOWED
-        return Decision(False, f"no relationship found between node '{node}' and this object")
+        return AuthDecision(False, f"no relationship found between node '{node}' and this object")
 
-    def _related(self, node: str, asked: Attributes) -> Decision:
+    def _related(self, node: str, asked: AuthAttributes) -> AuthDecision:
         if not asked.name:
-            return Decision(False, "No Object name found")
+            return AuthDecision(False, "No Object name found")
         if self._graph.related(node, asked.resource, asked.namespace, asked.name):
             return _ALLOWED
-        return Decision(False, f"no relationship found between node '{node}' and this object")
+        return AuthDecision(False, f"no relationship found between node '{node}' and this object")
 
 
-def _node(node: str, asked: Attributes) -> Decision:
+def _node(node: str, asked: AuthAttributes) -> AuthDecision:
     match asked.subresource, asked.verb:
         case ("", "create" | "update" | "patch") | ("status", "update" | "patch"):
             return _ALLOWED
@@ -154,27 +154,27 @@ def _node(node: str, asked: Attributes) -> Decision:
             if asked.name == node:
                 return _ALLOWED
             which = f"'{asked.name}'" if asked.name else "all nodes"
-            return Decision(False, f"node '{node}' cannot read {which}, only its own Node object")
+            return AuthDecision(False, f"node '{node}' cannot read {which}, only its own Node object")
     return _NOT
 
 
-def _lease(node: str, asked: Attributes) -> Decision:
+def _lease(node: str, asked: AuthAttributes) -> AuthDecision:
     if asked.verb not in {"get", "create", "update", "patch", "delete"}:
-        return Decision(False, "can only get, create, update, patch, or delete a node lease")
+        return AuthDecision(False, "can only get, create, update, patch, or delete a node lease")
     if asked.namespace != LEASES:
-        return Decision(False, f'can only access leases in the "{LEASES}" system namespace')
+        return AuthDecision(False, f'can only access leases in the "{LEASES}" system namespace')
     if asked.verb != "create" and asked.name != node:
-        return Decision(False, "can only access node lease with the same name as the requesting node")
+        return AuthDecision(False, "can only access node lease with the same name as the requesting node")
     return _ALLOWED
 
 
-def _csi_node(node: str, asked: Attributes) -> Decision:
+def _csi_node(node: str, asked: AuthAttributes) -> AuthDecision:
     if asked.verb not in {"get", "create", "update", "patch", "delete"}:
-        return Decision(False, "can only get, create, update, patch, or delete a CSINode")
+        return AuthDecision(False, "can only get, create, update, patch, or delete a CSINode")
     if asked.subresource:
-        return Decision(False, "cannot authorize CSINode subresources")
+        return AuthDecision(False, "cannot authorize CSINode subresources")
     if asked.verb != "create" and asked.name != node:
-        return Decision(False, "can only access CSINode with the same name as the requesting node")
+        return AuthDecision(False, "can only access CSINode with the same name as the requesting node")
     return _ALLOWED
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.apiserver import naming
+from unbounded.apiserver import name_validation
 from unbounded.apiserver.cel.formats import STRING_FORMATS
 from unbounded.apiserver.cel.functions.registry import Overload, function, method
 from unbounded.apiserver.cel.functions.urls import parse_url
@@ -24,7 +24,7 @@ class Format:
 register_opaque(Format, FORMAT)
 
 
-def _prefix(check: naming.Check) -> naming.Check:
+def _prefix(check: name_validation.Check) -> name_validation.Check:
     """Return the check of a generated name's prefix, which may end with a dash."""
     return lambda text: check(text[:-1] + "a" if text.endswith("-") and len(text) > 1 else text)
 
@@ -39,14 +39,14 @@ def _uri(text: str) -> tuple[str, ...]:
 
 
 _FORMATS: Final[Mapping[str, Callable[[str], tuple[str, ...]]]] = {
-    "dns1123Label": naming.label_1123,
-    "dns1123Subdomain": naming.subdomain,
-    "dns1035Label": naming.label_1035,
-    "qualifiedName": naming.qualified_name,
-    "dns1123LabelPrefix": _prefix(naming.label_1123),
-    "dns1123SubdomainPrefix": _prefix(naming.subdomain),
-    "dns1035LabelPrefix": _prefix(naming.label_1035),
-    "labelValue": naming.label_value,
+    "dns1123Label": name_validation.label_1123,
+    "dns1123Subdomain": name_validation.subdomain,
+    "dns1035Label": name_validation.label_1035,
+    "qualifiedName": name_validation.qualified_name,
+    "dns1123LabelPrefix": _prefix(name_validation.label_1123),
+    "dns1123SubdomainPrefix": _prefix(name_validation.subdomain),
+    "dns1035LabelPrefix": _prefix(name_validation.label_1035),
+    "labelValue": name_validation.label_value,
     "uri": _uri,
     "uuid": _strfmt("uuid", "does not match the UUID format"),
     "byte": _strfmt("byte", "invalid base64"),

@@ -78,7 +78,7 @@ def set_no_execute(node: Object, key: str, now: datetime) -> None:
 def set_unknown(node: Object, now: datetime) -> None:
     """Set the kubelet's conditions of a Node to Unknown."""
     found = {one["type"]: one for one in conditions_of(node)}
-    moment = metadata.timestamp(now)
+    moment = metadata.format_time(now)
     for kind in _REPORTED:
         if kind not in found:
             reason, message = _NEVER
@@ -118,7 +118,7 @@ def _set(
     wanted = list(dict.fromkeys(keys))
     kept = [taint for taint in _taints(node) if not ours(taint) or taint["key"] in wanted]
     present = {taint["key"] for taint in kept if ours(taint)}
-    added = [{"key": k, "effect": effect, "timeAdded": metadata.timestamp(now)} for k in wanted if k not in present]
+    added = [{"key": k, "effect": effect, "timeAdded": metadata.format_time(now)} for k in wanted if k not in present]
     node["spec"].pop("taints", None)
     if kept or added:
         node["spec"]["taints"] = [*kept, *added]

@@ -9,11 +9,11 @@ from typing import Final
 
 from unbounded.apiserver import metadata
 from unbounded.apiserver.builtin import EVENTS
-from unbounded.apiserver.documents import settle
+from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 from unbounded.kube.logs import Log
 
 REMEMBERED: Final = 4096
@@ -34,7 +34,7 @@ class EventRecorder:
         """Write an Event about an object (an ObjectReference), or increment the count of an equal one."""
         namespace = about.get("namespace", DEFAULT)
         key = (component, namespace, about["kind"], about["name"], about.get("uid", ""), reason, message, kind)
-        moment = metadata.timestamp(self._now())
+        moment = metadata.format_time(self._now())
 
         def count(event: Object) -> None:
             event["count"] = event.get("count", 1) + 1
@@ -43,7 +43,7 @@ class EventRecorder:
         try:
             if (name := self._known.get(key)) is not None:
                 self._known.move_to_end(key)
-                if await self._writes.change(Target(EVENTS, namespace, name), count) is not None:
+                if await self._writes.edit(WriteTarget(EVENTS, namespace, name), count) is not None:
                     return
             name = f"{about['name']}.{int(self._now().timestamp() * 1e9):x}"
             event: Object = {
@@ -58,7 +58,7 @@ class EventRecorder:
                 "type": kind,
                 "reportingComponent": component,
             }
-            settle(EVENTS, event)
+            normalize(EVENTS, event)
             await self._writes.create_object(EVENTS, namespace, event, WriteOptions())
         except StatusError as error:
             log.warning("an event could not be written", error=error, reason=reason, name=about["name"])

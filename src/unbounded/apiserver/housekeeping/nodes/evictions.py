@@ -8,18 +8,18 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from unbounded.apiserver.builtin import NODES
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.nodes.conditions import NO_EXECUTE
 from unbounded.apiserver.housekeeping.nodes.events import EventRecorder
 from unbounded.apiserver.housekeeping.nodes.pods import pods_of
 from unbounded.apiserver.housekeeping.work import Work, remove
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.disruption import mark_disruption
 from unbounded.apiserver.workloads.pods import PODS
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 COMPONENT: Final = "taint-eviction-controller"
 EVENT: Final = "TaintManagerEviction"
@@ -50,7 +50,7 @@ class TaintEviction:
         self._work: Work[Key] = Work(self._look)
 
     def begin(self) -> None:
-        for record in self._store.snapshot(NODES.name).within(""):
+        for record in self._store.snapshot(NODES.name).with_prefix(""):
             if _no_execute(record):
                 self._tainted.add(record.key)
                 self._work.note(Key(NODES.name, record.key))
@@ -60,14 +60,14 @@ class TaintEviction:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear_node(self, change: Change) -> None:
+    def _hear_node(self, change: ObjectChange) -> None:
         before = [] if change.previous is None else _no_execute(change.previous)
         taints = [] if change.deleted else _no_execute(change.record)
         if before != taints:
             (self._tainted.add if taints else self._tainted.discard)(change.record.key)
             self._work.note(Key(NODES.name, change.record.key))
 
-    def _hear_pod(self, change: Change) -> None:
+    def _hear_pod(self, change: ObjectChange) -> None:
         key = Key(PODS.name, change.record.key)
         if change.deleted:
             self._due.pop(key.key, None)
@@ -89,7 +89,7 @@ class TaintEviction:
         record = self._store.get(NODES.name, node)
         return [] if record is None else _no_execute(record)
 
-    async def _plan(self, record: Record, taints: Sequence[Object]) -> None:
+    async def _plan(self, record: StoredObject, taints: Sequence[Object]) -> None:
         """Delete a Pod whose toleration has ended, or set its timer. A running timer continues when taints change."""
         pod, key, clock = record.decode(), Key(PODS.name, record.key), asyncio.get_running_loop().time()
         wait_s = tolerated_s(pod["spec"].get("tolerations") or (), taints) if taints else None
@@ -105,18 +105,18 @@ class TaintEviction:
         self._due.pop(key.key, None)
         await self._delete(record, pod["metadata"]["uid"])
 
-    async def _delete(self, record: Record, uid: str) -> None:
-        target = Target(PODS, record.namespace, record.name)
+    async def _delete(self, record: StoredObject, uid: str) -> None:
+        target = WriteTarget(PODS, record.namespace, record.name)
 
         def mark(pod: Object) -> None:
             if pod["metadata"]["uid"] == uid:
                 mark_disruption(pod, REASON, MESSAGE, self._now())
 
         await self._say(record, "Marking for deletion Pod")
-        await self._writes.change(target, mark)
+        await self._writes.edit(target, mark)
         await remove(self._deletes, target, uid)
 
-    async def _say(self, record: Record, what: str) -> None:
+    async def _say(self, record: StoredObject, what: str) -> None:
         about = {"kind": "Pod", "apiVersion": "v1", "namespace": record.namespace, "name": record.name}
         await self._events.record(COMPONENT, about, EVENT, f"{what} {record.key}")
 
@@ -143,12 +143,12 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
-def _no_execute(record: Record) -> list[Object]:
+def _no_execute(record: StoredObject) -> list[Object]:
     if b'"NoExecute"' not in record.bare:
         return []
     return [taint for taint in record.decode()["spec"].get("taints") or () if taint["effect"] == NO_EXECUTE]
 
 
-def _place(record: Record) -> tuple[Any, Any]:
+def _place(record: StoredObject) -> tuple[Any, Any]:
     spec = record.decode()["spec"]
     return spec.get("nodeName"), spec.get("tolerations")

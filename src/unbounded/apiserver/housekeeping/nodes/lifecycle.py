@@ -17,7 +17,7 @@ import msgspec
 
 from unbounded.apiserver.access.nodes.rules import LEASES as LEASES_NAMESPACE
 from unbounded.apiserver.builtin import LEASES, NODES
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.housekeeping.nodes import conditions
 from unbounded.apiserver.housekeeping.nodes.conditions import TRUE, UNKNOWN
 from unbounded.apiserver.housekeeping.nodes.events import EventRecorder
@@ -25,10 +25,10 @@ from unbounded.apiserver.housekeeping.nodes.pods import NODE_CONTROLLER, mark_no
 from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 from unbounded.apiserver.housekeeping.nodes.zones import EXCLUDED, Standing, Zones, zone_of
 from unbounded.apiserver.housekeeping.work import Work
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 WORKERS: Final = 8  # their writes share commits
 _PREFIX: Final = f"{LEASES_NAMESPACE}/"
@@ -77,7 +77,7 @@ class NodeLifecycle:
         self._work: Work[str] = Work(self._look, workers=WORKERS)
 
     def begin(self) -> None:
-        for record in self._store.snapshot(NODES.name).within(""):
+        for record in self._store.snapshot(NODES.name).with_prefix(""):
             self._observe(record)
             self._nodes[record.key].is_registered = True
             self._work.note(record.key)
@@ -87,7 +87,7 @@ class NodeLifecycle:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear_node(self, change: Change) -> None:
+    def _hear_node(self, change: ObjectChange) -> None:
         name = change.record.key
         if change.deleted:
             if (health := self._nodes.pop(name, None)) is not None:
@@ -97,7 +97,7 @@ class NodeLifecycle:
             self._observe(change.record)
         self._work.note(name)
 
-    def _hear_lease(self, change: Change) -> None:
+    def _hear_lease(self, change: ObjectChange) -> None:
         if change.deleted or not change.record.key.startswith(_PREFIX):
             return
         health = self._nodes.get(change.record.name)
@@ -105,7 +105,7 @@ class NodeLifecycle:
         if health is not None and renewed and renewed != health.renewed:
             health.renewed, health.observed_at = renewed, _clock()
 
-    def _observe(self, record: Record) -> None:
+    def _observe(self, record: StoredObject) -> None:
         node = record.decode()
         ready, meta = conditions.ready_of(node), node["metadata"]
         health = self._nodes.get(record.key)
@@ -203,7 +203,7 @@ class NodeLifecycle:
             if node["metadata"]["uid"] == health.uid:
                 edit(node, self._now())
 
-        await self._writes.change(Target(NODES, "", name), change)
+        await self._writes.edit(WriteTarget(NODES, "", name), change)
 
     async def _say(self, name: str, uid: str, reason: str, message: str) -> None:
         about = {"kind": "Node", "apiVersion": "v1", "name": name, "uid": uid}

@@ -8,19 +8,19 @@ from datetime import datetime
 from typing import Final
 
 from unbounded.apiserver.builtin import NODES
-from unbounded.apiserver.collection import Change
+from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.nodes.pods import pods_of
 from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.disruption import mark_disruption
 from unbounded.apiserver.workloads.pods import ENDED, PODS
-from unbounded.apiserver.writes import Target, Writes, is_gone
+from unbounded.apiserver.writes import Writes, WriteTarget, is_deletion_complete
 
 REASON: Final = "DeletionByPodGC"
 MESSAGE: Final = "PodGC: node no longer exists"
@@ -38,13 +38,13 @@ class OrphanCollector:
         self._deletes = deletes
         self._now = now
         self._times = times
-        self._left_behind: list[Record] = []
+        self._left_behind: list[StoredObject] = []
         self._due: dict[str, float] = {}  # by Node, on this process's clock
         self._work: Work[str] = Work(self._look)
 
     def begin(self) -> None:
-        for record in self._store.snapshot(PODS.name).within(""):
-            if b'"deletionTimestamp"' in record.bare and is_gone(record.decode()):
+        for record in self._store.snapshot(PODS.name).with_prefix(""):
+            if b'"deletionTimestamp"' in record.bare and is_deletion_complete(record.decode()):
                 self._left_behind.append(record)
             self._work.note(record.decode()["spec"].get("nodeName") or LEFT_BEHIND)
         self._store.listen(self._hear_node, NODES.name)
@@ -53,14 +53,14 @@ class OrphanCollector:
     async def run(self) -> None:
         await self._work.run()
 
-    def _hear_node(self, change: Change) -> None:
+    def _hear_node(self, change: ObjectChange) -> None:
         name = change.record.key
         if change.deleted:
             self._work.note(name)
         elif self._due.pop(name, None) is not None:
             self._work.forget(name)
 
-    def _hear_pod(self, change: Change) -> None:
+    def _hear_pod(self, change: ObjectChange) -> None:
         if change.deleted or (change.previous is not None and b'"nodeName"' in change.previous.bare):
             return
         if node := change.record.decode()["spec"].get("nodeName"):
@@ -80,7 +80,7 @@ class OrphanCollector:
             return
         self._due.pop(name)
         for record in list(pods_of(self._store, name)):
-            await self._writes.change(Target(PODS, record.namespace, record.name), self._fail)
+            await self._writes.edit(WriteTarget(PODS, record.namespace, record.name), self._fail)
             await self._delete(record)
 
     def _fail(self, pod: Object) -> None:
@@ -92,8 +92,8 @@ class OrphanCollector:
         if pod["status"].get("observedGeneration"):
             pod["status"]["observedGeneration"] = pod["metadata"].get("generation", 0)
 
-    async def _delete(self, record: Record) -> None:
-        target = Target(PODS, record.namespace, record.name)
+    async def _delete(self, record: StoredObject) -> None:
+        target = WriteTarget(PODS, record.namespace, record.name)
         try:
             await self._deletes.delete(target, DeleteOptions(uid=record.decode()["metadata"]["uid"], grace_s=0))
         except StatusError as error:

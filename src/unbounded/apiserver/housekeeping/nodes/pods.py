@@ -7,21 +7,21 @@ from datetime import datetime
 from functools import cache, partial
 
 from unbounded.apiserver import metadata
-from unbounded.apiserver.finding import Term
+from unbounded.apiserver.field_index import FieldTerm
 from unbounded.apiserver.housekeeping.nodes.conditions import FALSE, READY
 from unbounded.apiserver.housekeeping.nodes.events import EventRecorder
-from unbounded.apiserver.records import Record
+from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.selection import select
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.pods import PODS
-from unbounded.apiserver.writes import Target, Writes
+from unbounded.apiserver.writes import Writes, WriteTarget
 
 NODE_CONTROLLER = "node-controller"
 
 
 @cache
-def _template() -> Term:
+def _template() -> FieldTerm:
     """Return the term of field selectors for spec.nodeName, so that both use the same index."""
     term = select(PODS, "", "", "spec.nodeName=n").term
     if term is None:
@@ -29,8 +29,8 @@ def _template() -> Term:
     return term
 
 
-def pods_of(store: Store, node: str) -> Iterator[Record]:
-    return store.snapshot(PODS.name).within("", term=_template()._replace(value=node))
+def pods_of(store: Store, node: str) -> Iterator[StoredObject]:
+    return store.snapshot(PODS.name).with_prefix("", term=_template()._replace(value=node))
 
 
 def reference(pod: Object) -> Object:
@@ -47,8 +47,8 @@ async def mark_not_ready(
     for record in list(pods_of(store, node)):
         pod = record.decode()
         if _set_not_ready(pod, now()):
-            target = Target(PODS, record.namespace, record.name)
-            await writes.change(target, partial(_mark, now()))
+            target = WriteTarget(PODS, record.namespace, record.name)
+            await writes.edit(target, partial(_mark, now()))
             await events.record(NODE_CONTROLLER, reference(pod), "NodeNotReady", "Node is not ready", "Warning")
 
 
@@ -60,6 +60,6 @@ def _set_not_ready(pod: Object, now: datetime) -> bool:
     """Set Ready=False in place; return whether that is a change. A Pod that has not reported Ready is not changed."""
     for condition in pod["status"].get("conditions") or ():
         if condition["type"] == READY and condition["status"] != FALSE:
-            condition.update(status=FALSE, lastTransitionTime=metadata.timestamp(now))
+            condition.update(status=FALSE, lastTransitionTime=metadata.format_time(now))
             return True
     return False

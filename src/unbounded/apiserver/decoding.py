@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from unbounded.apiserver import fields, gojson, metadata, protobuf, shapes, status
+from unbounded.apiserver import field_errors, gojson, metadata, protobuf, status, type_desc
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.types import Object, Resource
@@ -16,13 +16,13 @@ SUMMARY: Final = 30
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
 
-class Document(msgspec.Struct, frozen=True):
+class RequestDocument(msgspec.Struct, frozen=True):
     """A decoded body, and the bytes that it was decoded from."""
 
     value: Any
     data: bytes
     form: Literal["json", "yaml", "protobuf"] = "json"
-    repeated: tuple[str, ...] = ()  # messages about duplicate keys in YAML
+    duplicate_keys: tuple[str, ...] = ()  # messages about duplicate keys in YAML
 
     @property
     def name(self) -> str:
@@ -32,7 +32,7 @@ class Document(msgspec.Struct, frozen=True):
         return name if isinstance(name, str) else ""
 
     @classmethod
-    def read(cls, data: bytes, kind: str, *, yaml: bool = False) -> Document:
+    def read(cls, data: bytes, kind: str, *, yaml: bool = False) -> RequestDocument:
         """Decode a body. Raises StatusError (400) if it is not JSON (or YAML)."""
         try:
             if yaml:
@@ -43,7 +43,7 @@ class Document(msgspec.Struct, frozen=True):
             raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", data) from error
 
     @classmethod
-    def read_configuration(cls, data: bytes) -> Document:
+    def read_configuration(cls, data: bytes) -> RequestDocument:
         """Decode the body of a server-side apply, YAML or JSON. Raises StatusError (400)."""
         try:
             value, repeated = gojson.decode_yaml(data)
@@ -52,11 +52,11 @@ class Document(msgspec.Struct, frozen=True):
         return cls(value, data, "yaml", tuple(repeated))
 
     @classmethod
-    def read_protobuf(cls, data: bytes, shape: shapes.Struct) -> Document:
+    def read_protobuf(cls, data: bytes, shape: type_desc.StructType) -> RequestDocument:
         """Decode a body in protobuf. Raises StatusError (400)."""
         try:
             return cls(protobuf.decode(data, shape), data, "protobuf")
-        except protobuf.Unreadable as error:
+        except protobuf.NotProtobuf as error:
             if error.kind:
                 what = f'{error.kind} in version "{error.version}"'
                 raise status.bad_request(f"{what} cannot be handled as a {shape.name}: {error}") from error
@@ -75,14 +75,14 @@ def _summary(data: bytes) -> str:
     return (head.decode(errors="replace") if data.startswith(b"{") else head.hex()) + more
 
 
-def ingest(resource: Resource, document: Document, options: WriteOptions) -> Object:
+def decode_object(resource: Resource, document: RequestDocument, options: WriteOptions) -> Object:
     """Return the client's object, decoded, pruned and defaulted. Raises StatusError (400)."""
     obj = _object(resource, document)
     _check_kind(resource, obj, document)
-    twice = _repeated(document, obj) if options.validation != "Ignore" else []
+    twice = _duplicate_keys(document, obj) if options.validation != "Ignore" else []
     try:
-        unknown = settle(resource, obj)
-    except shapes.WrongType as error:
+        unknown = normalize(resource, obj)
+    except type_desc.WrongType as error:
         raise _cannot_handle(resource, obj["kind"], str(error)) from error
     if options.validation == "Strict" and (twice or unknown):
         if document.form == "yaml" and twice:
@@ -94,14 +94,14 @@ def ingest(resource: Resource, document: Document, options: WriteOptions) -> Obj
     return obj
 
 
-def _repeated(document: Document, obj: Object) -> list[str]:
+def _duplicate_keys(document: RequestDocument, obj: Object) -> list[str]:
     """Return the messages about duplicate keys of a document."""
     if document.form == "json":
-        return [f'duplicate field "{path}"' for path in gojson.duplicates(document.data, obj)]
-    return list(document.repeated)
+        return [f'duplicate field "{path}"' for path in gojson.duplicate_keys(document.data, obj)]
+    return list(document.duplicate_keys)
 
 
-def ingest_patched(
+def decode_patched(
     resource: Resource, obj: Object, options: WriteOptions, shown: str = "", said: Sequence[str] = ()
 ) -> Object:
     """Return a patched object, decoded, pruned and defaulted.
@@ -114,20 +114,20 @@ def ingest_patched(
     """
     before = shown
     if not shown and options.validation == "Strict":
-        before = fields.quoted(obj)  # decoding changes the object
+        before = field_errors.quoted(obj)  # decoding changes the object
     for key, name in (("apiVersion", "apiVersion"), ("kind", "Kind")):
         if obj.get(key) is None and resource.custom:
-            text = fields.quoted(obj)
+            text = field_errors.quoted(obj)
             raise _bad_patch(before or text, f"Object '{name}' is missing in '{text}'")
     obj["kind"] = obj.get("kind") or resource.kind
     obj["apiVersion"] = obj.get("apiVersion") or resource.api_version
     if not isinstance(obj["kind"], str) or not (resource.custom or obj["kind"] == resource.kind):
-        raise _bad_patch(before or fields.quoted(obj), f"kind must be {resource.kind}")
+        raise _bad_patch(before or field_errors.quoted(obj), f"kind must be {resource.kind}")
     _check_version(resource, obj)
     try:
-        complaints = [*said, *settle(resource, obj)]
-    except shapes.WrongType as error:
-        raise _bad_patch(before or fields.quoted(obj), str(error)) from error
+        complaints = [*said, *normalize(resource, obj)]
+    except type_desc.WrongType as error:
+        raise _bad_patch(before or field_errors.quoted(obj), str(error)) from error
     if complaints and options.validation == "Strict":
         raise _bad_patch(before, f"strict decoding error: {', '.join(complaints)}")
     if options.validation == "Warn":
@@ -136,7 +136,7 @@ def ingest_patched(
     return obj
 
 
-def settle(resource: Resource, obj: Object) -> list[str]:
+def normalize(resource: Resource, obj: Object) -> list[str]:
     """Decode and default an object in place; return messages about the fields that were left out. Raises WrongType."""
     unknown = resource.type.decode(obj)
     obj.setdefault("apiVersion", resource.api_version)
@@ -146,14 +146,14 @@ def settle(resource: Resource, obj: Object) -> list[str]:
 
 
 def _bad_patch(shown: str, why: str) -> StatusError:
-    return status.invalid("", "", "", [fields.invalid("patch", shown, why)])
+    return status.invalid("", "", "", [field_errors.invalid("patch", shown, why)])
 
 
 def _cannot_handle(resource: Resource, kind: str, why: str) -> StatusError:
     return status.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
 
 
-def _object(resource: Resource, document: Document) -> Object:
+def _object(resource: Resource, document: RequestDocument) -> Object:
     if isinstance(document.value, dict):
         return document.value
     what = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}.get(
@@ -163,7 +163,7 @@ def _object(resource: Resource, document: Document) -> Object:
     raise _unrecognized(resource.kind, why, document.data)
 
 
-def _check_kind(resource: Resource, obj: Object, document: Document) -> None:
+def _check_kind(resource: Resource, obj: Object, document: RequestDocument) -> None:
     """Check apiVersion and kind: custom resources require them, built-in ones may leave them to the URL."""
     if obj.get("kind") == resource.kind and obj.get("apiVersion") == resource.api_version:
         return

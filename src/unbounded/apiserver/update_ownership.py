@@ -12,20 +12,20 @@ from unbounded.apiserver.managed.owners import NOBODY, UPDATE, Manager, Owners
 from unbounded.apiserver.types import Object, Resource
 
 
-def of_created(resource: Resource, obj: Object, manager: str | None, time: str, subresource: str = "") -> Owners:
+def after_create(resource: Resource, obj: Object, manager: str | None, time: str, subresource: str = "") -> Owners:
     """Return the owner of a new object as its client sent it, with defaults; none if the server itself creates it."""
-    if manager is None or not resource.type.tracked:
+    if manager is None or not resource.type.tracks_owners:
         return NOBODY
-    if "status" in resource.parts and "status" in obj:
+    if "status" in resource.subresources and "status" in obj:
         obj = _without_status(obj)
     owner = Manager(manager, UPDATE, subresource, resource.api_version)
     try:
-        return ownership.created(resource.type.merging, resource.type.empty(), obj, owner, time)
+        return ownership.created(resource.type.merge_fields, resource.type.empty(), obj, owner, time)
     except RecursionError:
         return NOBODY
 
 
-def of_updated(
+def after_update(
     resource: Resource,
     obj: Object,
     old: Object,
@@ -44,21 +44,21 @@ def of_updated(
         owners = NOBODY if ownership.is_reset(given) else ownership.accepted(given) or owners
     if manager is None or not owners:
         return owners
-    if "status" in resource.parts and not subresource:  # the server itself changes the status here
+    if "status" in resource.subresources and not subresource:  # the server itself changes the status here
         old, obj = _without_status(old), _without_status(obj)
     owner = Manager(manager, UPDATE, subresource, resource.api_version)
     try:
-        return ownership.updated(resource.type.merging, old, obj, owners, owner, time)
+        return ownership.updated(resource.type.merge_fields, old, obj, owners, owner, time)
     except RecursionError:
         return owners
 
 
-def of_changed(resource: Resource, obj: Object, old: Object, owners: Owners) -> Owners:
+def after_edit(resource: Resource, obj: Object, old: Object, owners: Owners) -> Owners:
     """Return the owners of an object that the server itself has edited: the changed fields lose their owners."""
     if not owners:
         return owners
     try:
-        change = ownership.difference(resource.type.merging, old, obj)
+        change = ownership.difference(resource.type.merge_fields, old, obj)
     except RecursionError:
         return owners
     return ownership.show(ownership.without(ownership.read(owners), change).values())

@@ -23,7 +23,7 @@ class WrongType(Exception):
 
 
 @dataclass(frozen=True)
-class Scalar:
+class ScalarType:
     """A string, number or boolean, with a further check of its text, and its canonical form."""
 
     go: str
@@ -34,44 +34,44 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class ListOf:
+class ListType:
     """An array.
 
     With `merge_key`, strategic merge patches match its elements by that field, or by themselves with "".
     Where server-side apply differs, it matches elements by the fields `map_keys`, or takes the list `as_set`.
     """
 
-    item: Shape
+    item: TypeDesc
     merge_key: str | None = None
     map_keys: tuple[str, ...] = ()
     as_set: bool = False
 
 
 @dataclass(frozen=True)
-class MapOf:
-    value: Shape
+class MapType:
+    value: TypeDesc
 
 
 @dataclass(frozen=True)
-class Anything:
+class AnyType:
     """Any JSON value, kept unchanged."""
 
 
 @dataclass(frozen=True)
-class Field:
+class StructField:
     """A field of a Struct.
 
     `keep`: a pointer in Go, so that false, 0, "" and {} are kept. `always`: printed even if it was absent.
     """
 
-    shape: Shape
+    shape: TypeDesc
     about: str = ""
     keep: bool = False
     always: bool = False
 
 
 @dataclass(frozen=True)
-class Struct:
+class StructType:
     """An object with known fields. `name` is that of the Go type, `about` its description for `kubectl explain`.
 
     `later` returns the fields on first use, for types that contain themselves. `atomic`: the object has one owner as a
@@ -79,14 +79,14 @@ class Struct:
     """
 
     name: str
-    fields: Mapping[str, Field] = field(default_factory=dict)
+    fields: Mapping[str, StructField] = field(default_factory=dict)
     about: str = ""
     package: str = "io.k8s.api.core.v1"
-    later: Callable[[], Mapping[str, Field]] | None = None
+    later: Callable[[], Mapping[str, StructField]] | None = None
     atomic: bool = False
 
     @cached_property
-    def always(self) -> tuple[tuple[str, Field], ...]:
+    def always(self) -> tuple[tuple[str, StructField], ...]:
         """The fields that are always printed."""
         return tuple((name, member) for name, member in self.members().items() if member.always)
 
@@ -95,12 +95,12 @@ class Struct:
         """For each field, a function that returns whether a value already has the type's form."""
         return {name: _fitting(member.shape) for name, member in self.members().items()}
 
-    def members(self) -> Mapping[str, Field]:
+    def members(self) -> Mapping[str, StructField]:
         return self.fields if self.later is None else self.later()
 
 
 Fits: TypeAlias = Callable[[Any], bool]
-Shape: TypeAlias = "Scalar | ListOf | MapOf | Anything | Struct"
+TypeDesc: TypeAlias = "ScalarType | ListType | MapType | AnyType | StructType"
 
 
 def _check_base64(text: str) -> None:
@@ -139,19 +139,19 @@ def _time_check(layout: str) -> Callable[[str], None]:
     return check
 
 
-STRING: Final = Scalar("string", "string")
-BOOL: Final = Scalar("bool", "boolean")
-INT32: Final = Scalar("int32", "integer", "int32")
-INT64: Final = Scalar("int64", "integer", "int64")
-BYTES: Final = Scalar("[]uint8", "string", "byte", _check_base64, _one_line)
-TIME: Final = Scalar("v1.Time", "string", "date-time", _time_check("2006-01-02T15:04:05Z07:00"))
-MICRO_TIME: Final = Scalar("v1.MicroTime", "string", "date-time", _time_check("2006-01-02T15:04:05.000000Z07:00"))
-QUANTITY: Final = Scalar("resource.Quantity", "quantity")
-INT_OR_STRING: Final = Scalar("intstr.IntOrString", "int-or-string")
-FLOAT: Final = Scalar("float64", "number", "double")
-ANYTHING: Final = Anything()
-STRINGS: Final = ListOf(STRING)
-STRING_MAP: Final = MapOf(STRING)
+STRING: Final = ScalarType("string", "string")
+BOOL: Final = ScalarType("bool", "boolean")
+INT32: Final = ScalarType("int32", "integer", "int32")
+INT64: Final = ScalarType("int64", "integer", "int64")
+BYTES: Final = ScalarType("[]uint8", "string", "byte", _check_base64, _one_line)
+TIME: Final = ScalarType("v1.Time", "string", "date-time", _time_check("2006-01-02T15:04:05Z07:00"))
+MICRO_TIME: Final = ScalarType("v1.MicroTime", "string", "date-time", _time_check("2006-01-02T15:04:05.000000Z07:00"))
+QUANTITY: Final = ScalarType("resource.Quantity", "quantity")
+INT_OR_STRING: Final = ScalarType("intstr.IntOrString", "int-or-string")
+FLOAT: Final = ScalarType("float64", "number", "double")
+ANYTHING: Final = AnyType()
+STRINGS: Final = ListType(STRING)
+STRING_MAP: Final = MapType(STRING)
 
 _LIMITS: Final = {"int32": 1 << 31, "int64": 1 << 63}
 _JSON_NAMES: Final = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
@@ -167,22 +167,22 @@ _ONLY_STRINGS: Final = frozenset({str})
 _EXACT: Final = {"string": str, "boolean": bool, "integer": int}  # the others have more than one form
 
 
-def go_type(shape: Shape) -> str:
+def go_type(shape: TypeDesc) -> str:
     """Return the Go type that a decoding error names."""
     match shape:
-        case Scalar(go=go):
+        case ScalarType(go=go):
             return go
-        case ListOf(item=item):
+        case ListType(item=item):
             return f"[]{go_type(item)}"
-        case MapOf(value=value):
+        case MapType(value=value):
             return f"map[string]{go_type(value)}"
-        case Struct(name=name):
+        case StructType(name=name):
             return f"v1.{name}"
         case _:
             return "interface {}"
 
 
-def decode(shape: Struct, value: Mapping[str, Any], unknown: list[str], *, at: str = "") -> dict[str, Any]:
+def decode(shape: StructType, value: Mapping[str, Any], unknown: list[str], *, at: str = "") -> dict[str, Any]:
     """Return the object in the type's form; unknown fields are left out and their paths added to `unknown`.
 
     Args:
@@ -195,36 +195,36 @@ def decode(shape: Struct, value: Mapping[str, Any], unknown: list[str], *, at: s
     return _struct(shape, value, at, "", unknown)
 
 
-def _fitting(shape: Shape) -> Fits:
+def _fitting(shape: TypeDesc) -> Fits:
     """Return a function that checks whether decoding a value would change, drop or reject nothing.
 
     Most values pass. The check costs a tenth of a decoding, which tracks paths for its errors.
     """
     match shape:
-        case Scalar():
+        case ScalarType():
             exact = _EXACT.get(shape.json)
             if shape.check is None and shape.format not in _LIMITS:
                 return lambda value: type(value) is exact
             return lambda value: type(value) is exact and _passes(shape, value)
-        case MapOf(value=inner):
+        case MapType(value=inner):
             all_fit = _all_fitting(inner)
             return lambda value: type(value) is dict and all_fit(value.values())
-        case ListOf(item=inner):
+        case ListType(item=inner):
             all_fit = _all_fitting(inner)
             return lambda value: type(value) is list and all_fit(value)
-        case Struct():
+        case StructType():
             return lambda value: type(value) is dict and _struct_fits(shape, value)
     return lambda value: value is not None
 
 
-def _all_fitting(shape: Shape) -> Callable[[Collection[Any]], bool]:
+def _all_fitting(shape: TypeDesc) -> Callable[[Collection[Any]], bool]:
     if shape is STRING:
         return lambda values: _ONLY_STRINGS.issuperset(map(type, values))
     fits = _fitting(shape)
     return lambda values: all(map(fits, values))
 
 
-def _struct_fits(shape: Struct, value: Mapping[str, Any]) -> bool:
+def _struct_fits(shape: StructType, value: Mapping[str, Any]) -> bool:
     known = shape.fits
     for name, given in value.items():
         fits = known.get(name)
@@ -233,7 +233,7 @@ def _struct_fits(shape: Struct, value: Mapping[str, Any]) -> bool:
     return not shape.always or all(name in value for name, _ in shape.always)
 
 
-def _passes(shape: Scalar, value: Any) -> bool:
+def _passes(shape: ScalarType, value: Any) -> bool:
     limit = _LIMITS.get(shape.format)
     if limit is not None:
         return bool(-limit <= value < limit)
@@ -246,7 +246,7 @@ def _passes(shape: Scalar, value: Any) -> bool:
     return shape.rewrite is None or shape.rewrite(value) == value
 
 
-def _struct(shape: Struct, value: Mapping[str, Any], at: str, path: str, unknown: list[str]) -> dict[str, Any]:
+def _struct(shape: StructType, value: Mapping[str, Any], at: str, path: str, unknown: list[str]) -> dict[str, Any]:
     members = shape.members()
     result: dict[str, Any] = {}
     for name, given in value.items():
@@ -266,21 +266,21 @@ def _struct(shape: Struct, value: Mapping[str, Any], at: str, path: str, unknown
     return result
 
 
-def _value(shape: Shape, value: Any, at: str, path: str, where: str, unknown: list[str]) -> Any:
+def _value(shape: TypeDesc, value: Any, at: str, path: str, where: str, unknown: list[str]) -> Any:
     match shape:
-        case Scalar():
+        case ScalarType():
             return _scalar(shape, value, where)
-        case Struct():
+        case StructType():
             if not isinstance(value, dict):
                 raise _wrong(value, where, shape)
             return _struct(shape, value, at, path, unknown)
-        case MapOf(value=inner):
+        case MapType(value=inner):
             if not isinstance(value, dict):
                 raise _wrong(value, where, shape)
             return {
                 k: _value(inner, _zero_if_null(v, inner), f"{at}.{k}", path, where, unknown) for k, v in value.items()
             }
-        case ListOf(item=inner):
+        case ListType(item=inner):
             if not isinstance(value, list):
                 raise _wrong(value, where, shape)
             return [
@@ -290,7 +290,7 @@ def _value(shape: Shape, value: Any, at: str, path: str, where: str, unknown: li
             return value
 
 
-def _scalar(shape: Scalar, value: Any, where: str) -> Any:
+def _scalar(shape: ScalarType, value: Any, where: str) -> Any:
     if not isinstance(value, _PYTHON[shape.json]) or (isinstance(value, bool) and shape.json != "boolean"):
         raise _wrong(value, where, shape)
     limit = _LIMITS.get(shape.format)
@@ -312,27 +312,27 @@ def _canonical(value: str | float) -> str:
     return found
 
 
-def _wrong(value: Any, where: str, shape: Shape) -> WrongType:
+def _wrong(value: Any, where: str, shape: TypeDesc) -> WrongType:
     kind = _JSON_NAMES.get(type(value), "null")
     shown = f"number {value}" if isinstance(value, float) else kind
     return WrongType(f"json: cannot unmarshal {shown} into Go struct field {where} of type {go_type(shape)}")
 
 
-def _zero_if_null(value: Any, shape: Shape) -> Any:
-    return _zero(Field(shape)) if value is None else value
+def _zero_if_null(value: Any, shape: TypeDesc) -> Any:
+    return _zero(StructField(shape)) if value is None else value
 
 
-def _zero(member: Field) -> Any:
+def _zero(member: StructField) -> Any:
     match member.shape:
-        case Scalar(json="string", format="date-time"):
+        case ScalarType(json="string", format="date-time"):
             return None
-        case Scalar(json="string"):
+        case ScalarType(json="string"):
             return ""
-        case Scalar(json="boolean"):
+        case ScalarType(json="boolean"):
             return False
-        case Scalar():
+        case ScalarType():
             return 0
-        case Struct() as inner:
+        case StructType() as inner:
             return decode(inner, {}, [])
         case _:
             return None

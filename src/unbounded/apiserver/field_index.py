@@ -13,7 +13,7 @@ Extract = Callable[[Mapping[str, Any]], tuple[str, ...]]
 T = TypeVar("T")
 
 
-class Found(Protocol):
+class Indexed(Protocol):
     """The part of a record that the index needs."""
 
     @property
@@ -22,30 +22,30 @@ class Found(Protocol):
     @property
     def name(self) -> str: ...
 
-    def fields(self, extract: Extract) -> tuple[str, ...]: ...
+    def extract(self, extract: Extract) -> tuple[str, ...]: ...
 
 
-class Field(NamedTuple):
+class FieldKey(NamedTuple):
     """One of the fields that a function extracts from an object; without a function, the name."""
 
     extract: Extract | None = None
     position: int = 0
 
-    def of(self, record: Found) -> str:
-        return record.name if self.extract is None else record.fields(self.extract)[self.position]
+    def of(self, record: Indexed) -> str:
+        return record.name if self.extract is None else record.extract(self.extract)[self.position]
 
 
-class Term(NamedTuple):
+class FieldTerm(NamedTuple):
     """A field and a value: selects the objects whose field has this value."""
 
-    field: Field
+    field: FieldKey
     value: str
 
 
-class Index:
+class FieldIndex:
     """The keys of records by the value of one field."""
 
-    def __init__(self, field: Field, records: Iterable[Found]) -> None:
+    def __init__(self, field: FieldKey, records: Iterable[Indexed]) -> None:
         self._field = field
         self._keys: dict[str, str | set[str]] = {}  # a set only where a value has several keys
         for record in records:
@@ -56,7 +56,7 @@ class Index:
         found = self._keys.get(value, set())
         return [found] if isinstance(found, str) else sorted(found)
 
-    def moved(self, before: Found | None, after: Found | None) -> None:
+    def update(self, before: Indexed | None, after: Indexed | None) -> None:
         """Update the index after a record was added, removed or replaced."""
         if before is not None:
             self._remove(self._field.of(before), before.key)
@@ -78,14 +78,14 @@ class Index:
             self._keys.pop(value, None)
 
 
-class Audience(Generic[T]):
+class Watchers(Generic[T]):
     """Listeners for changes: of all records, or of those whose field has, or had, one value."""
 
     def __init__(self) -> None:
         self._of_all: dict[object, T] = {}
-        self._of_some: dict[Field, dict[str, dict[object, T]]] = {}
+        self._of_some: dict[FieldKey, dict[str, dict[object, T]]] = {}
 
-    def add(self, listener: T, term: Term | None = None) -> Callable[[], None]:
+    def add(self, listener: T, term: FieldTerm | None = None) -> Callable[[], None]:
         """Add a listener; returns the function that removes it."""
         token = object()
         if term is None:
@@ -98,7 +98,7 @@ class Audience(Generic[T]):
     def __len__(self) -> int:
         return len(self._of_all) + sum(len(told) for values in self._of_some.values() for told in values.values())
 
-    def of(self, before: Found | None, after: Found) -> Iterator[T]:
+    def affected(self, before: Indexed | None, after: Indexed) -> Iterator[T]:
         """Yield the listeners for the replacement of `before` by `after`."""
         yield from tuple(self._of_all.values())
         for field, values in tuple(self._of_some.items()):
@@ -106,7 +106,7 @@ class Audience(Generic[T]):
             for value in found:
                 yield from tuple(values.get(value, {}).values())
 
-    def _leave(self, term: Term, token: object) -> None:
+    def _leave(self, term: FieldTerm, token: object) -> None:
         values = self._of_some.get(term.field, {})
         listeners = values.get(term.value, {})
         listeners.pop(token, None)

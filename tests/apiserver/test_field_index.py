@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.apiserver.builtin import CONFIG_MAPS, EVENTS
-from unbounded.apiserver.finding import Audience, Extract, Field, Index, Term
+from unbounded.apiserver.field_index import Extract, FieldIndex, FieldKey, FieldTerm, Watchers
 from unbounded.apiserver.selection import select
 
 
@@ -25,7 +25,7 @@ class Thing:
     def name(self) -> str:
         return self.key.rpartition("/")[2]
 
-    def fields(self, extract: Extract) -> tuple[str, ...]:
+    def extract(self, extract: Extract) -> tuple[str, ...]:
         return extract({"value": self.value})
 
 
@@ -33,8 +33,8 @@ def extract(obj: Mapping[str, Any]) -> tuple[str, ...]:
     return ("other", obj["value"])
 
 
-VALUE = Field(extract, 1)
-NAME = Field()
+VALUE = FieldKey(extract, 1)
+NAME = FieldKey()
 KEYS = st.sampled_from(["a/x", "a/y", "b/x", "b/z"])
 VALUES = st.sampled_from(["1", "2", ""])
 STEPS = st.lists(st.tuples(KEYS, st.one_of(VALUES, st.none())), max_size=30)
@@ -46,13 +46,13 @@ def test_an_index_holds_what_looking_at_all_records_would_find(
     first: list[tuple[str, str | None]], then: list[tuple[str, str | None]]
 ) -> None:
     records: dict[str, Thing] = {key: Thing(key, value) for key, value in first if value is not None}
-    indexes = {field: Index(field, records.values()) for field in (VALUE, NAME)}
+    indexes = {field: FieldIndex(field, records.values()) for field in (VALUE, NAME)}
     for key, value in then:
         before = records.pop(key, None)
         if value is not None:
             records[key] = Thing(key, value)
         for index in indexes.values():
-            index.moved(before, records.get(key))
+            index.update(before, records.get(key))
     for field, values in ((VALUE, ("1", "2", "", "3")), (NAME, ("x", "y", "z"))):
         for wanted in values:
             found = sorted(record.key for record in records.values() if field.of(record) == wanted)
@@ -64,26 +64,26 @@ def test_an_index_holds_what_looking_at_all_records_would_find(
 def test_who_waits_for_a_value_hears_of_what_has_it_or_had_it_and_everybody_once(
     waiting: list[str | None], before: str | None, after: str
 ) -> None:
-    audience: Audience[int] = Audience()
+    audience: Watchers[int] = Watchers()
     leave = [
-        audience.add(number, None if value is None else Term(VALUE, value)) for number, value in enumerate(waiting)
+        audience.add(number, None if value is None else FieldTerm(VALUE, value)) for number, value in enumerate(waiting)
     ]
     old = None if before is None else Thing("a/x", before)
     concerned = [number for number, value in enumerate(waiting) if value is None or value in {before, after}]
-    assert sorted(audience.of(old, Thing("a/x", after))) == concerned
+    assert sorted(audience.affected(old, Thing("a/x", after))) == concerned
     assert len(audience) == len(waiting)
     for end in leave:
         end()
         end()  # again: nothing more
     assert len(audience) == 0
-    assert list(audience.of(old, Thing("a/x", after))) == []
+    assert list(audience.affected(old, Thing("a/x", after))) == []
 
 
 def test_a_selection_is_found_by_its_name_or_else_by_a_field_that_is_to_be_equal() -> None:
     named = select(CONFIG_MAPS, "default", "", "metadata.name=a")
-    assert named.term == Term(NAME, "a")
+    assert named.term == FieldTerm(NAME, "a")
     both = select(EVENTS, "", "", "reason=n,metadata.name=a")
-    assert both.term == Term(NAME, "a")
+    assert both.term == FieldTerm(NAME, "a")
     reason = select(EVENTS, "", "", "type!=Normal,reason=n").term
     assert reason is not None
     assert reason.value == "n"

@@ -16,7 +16,7 @@ GAP_S: Final = 0.002  # without another write: no more are expected then
 RECENT: Final = 0.3  # weight of the last commit
 
 
-class Grouping:
+class CommitGrouping:
     """The time that the next commit waits for more writes."""
 
     def __init__(self) -> None:

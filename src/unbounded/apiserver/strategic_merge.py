@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from unbounded.apiserver.fields import go_text
-from unbounded.apiserver.shapes import ListOf, MapOf, Shape, Struct
+from unbounded.apiserver.field_errors import go_text
 from unbounded.apiserver.status import StatusError, bad_request, rejected_patch
+from unbounded.apiserver.type_desc import ListType, MapType, StructType, TypeDesc
 
 DIRECTIVE: Final = "$patch"
 RETAIN: Final = "$retainKeys"
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 Identity = Callable[[Any], Any]
 
 
-def merge(patch: Mapping[str, Any], target: Object, shape: Shape | None) -> Object:
+def merge(patch: Mapping[str, Any], target: Object, shape: TypeDesc | None) -> Object:
     """Return the patched object; `target` is not used afterwards. Raises StatusError (400, 422)."""
     if DIRECTIVE in patch:
         return _directed(patch)
@@ -56,7 +56,7 @@ def _retained(patch: Mapping[str, Any], target: Object) -> Object:
     return {k: v for k, v in target.items() if k in kept}
 
 
-def _merge_member(key: str, value: Any, target: Object, shape: Shape | None) -> None:
+def _merge_member(key: str, value: Any, target: Object, shape: TypeDesc | None) -> None:
     before = target.get(key)
     if value is None:
         target.pop(key, None)
@@ -68,12 +68,12 @@ def _merge_member(key: str, value: Any, target: Object, shape: Shape | None) -> 
         target[key] = _plain(value)
 
 
-def _member(shape: Shape | None, key: str) -> Shape | None:
+def _member(shape: TypeDesc | None, key: str) -> TypeDesc | None:
     match shape:
-        case Struct():
+        case StructType():
             member = shape.members().get(key)
             return None if member is None else member.shape
-        case MapOf(value=value):
+        case MapType(value=value):
             return value
     return None
 
@@ -105,9 +105,9 @@ def _delete_from(target: Object, name: str, values: Any) -> None:
         target[name] = [item for item in target[name] if item not in values]
 
 
-def _merged_list(patch: list[Any], target: list[Any], shape: Shape | None) -> list[Any]:
+def _merged_list(patch: list[Any], target: list[Any], shape: TypeDesc | None) -> list[Any]:
     """Merge a list: elements of the patch are in its order; the others keep their positions as far as possible."""
-    if not isinstance(shape, ListOf) or shape.merge_key is None:
+    if not isinstance(shape, ListType) or shape.merge_key is None:
         return patch
     key = shape.merge_key
     if not _keyed([*target, *patch], key):
@@ -145,12 +145,12 @@ def _without_directives(patch: list[Any], target: list[Any], key: str) -> tuple[
     return target, added, replaced
 
 
-def _set_order(name: str, order: Any, patch: Any, target: Object, shape: Shape | None) -> None:
+def _set_order(name: str, order: Any, patch: Any, target: Object, shape: TypeDesc | None) -> None:
     """Merge a list and sort it in the order that the client saw."""
     before = target.get(name)
     if not isinstance(order, list) or not all(isinstance(v, list | None) for v in (before, patch)):
         raise bad_request("invalid patch format of setElementOrder list")
-    key = shape.merge_key if isinstance(shape, ListOf) and shape.merge_key else None
+    key = shape.merge_key if isinstance(shape, ListType) and shape.merge_key else None
 
     keyed = _keyed([*order, *(before or ()), *(patch or ())], key or "")
 

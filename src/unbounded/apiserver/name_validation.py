@@ -17,25 +17,25 @@ _CONFIG_KEY: Final = "[-._a-zA-Z0-9]+"
 Check = Callable[[str], tuple[str, ...]]
 
 
-def _said(rule: str, pattern: str, *examples: str) -> str:
+def _message(rule: str, pattern: str, *examples: str) -> str:
     shown = ",  or ".join(f"'{e}'" for e in examples)
     return f"{rule} (e.g. {shown}, regex used for validation is '{pattern}')"
 
 
-_SUBDOMAIN_SAID: Final = _said(
+_SUBDOMAIN_MESSAGE: Final = _message(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character",
     _SUBDOMAIN_1123,
     "example.com",
 )
-_LABEL_1123_SAID: Final = _said(
+_LABEL_1123_MESSAGE: Final = _message(
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character",
     _LABEL_1123,
     "my-name",
     "123-abc",
 )
-_LABEL_1035_SAID: Final = _said(
+_LABEL_1035_MESSAGE: Final = _message(
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
     "start with an alphabetic character, and end with an alphanumeric character",
     _LABEL_1035,
@@ -45,11 +45,11 @@ _LABEL_1035_SAID: Final = _said(
 _QUALIFIED_RULE: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
-_QUALIFIED_SAID: Final = _said(_QUALIFIED_RULE, _QUALIFIED, "MyName", "my.name", "123-abc")
+_QUALIFIED_MESSAGE: Final = _message(_QUALIFIED_RULE, _QUALIFIED, "MyName", "my.name", "123-abc")
 _QUALIFIED_SLASHES: Final = (
-    f"a valid label key {_QUALIFIED_SAID} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+    f"a valid label key {_QUALIFIED_MESSAGE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 )
-_LABEL_VALUE_SAID: Final = _said(
+_LABEL_VALUE_MESSAGE: Final = _message(
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
     "and must start and end with an alphanumeric character",
     _LABEL_VALUE,
@@ -57,7 +57,7 @@ _LABEL_VALUE_SAID: Final = _said(
     "my_value",
     "12345",
 )
-_CONFIG_KEY_SAID: Final = _said(
+_CONFIG_KEY_MESSAGE: Final = _message(
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
     _CONFIG_KEY,
     "key.name",
@@ -81,10 +81,10 @@ def _checker(pattern: str, said: str, limit: int, unit: str = "characters") -> C
     return check
 
 
-subdomain: Final = _checker(_SUBDOMAIN_1123, _SUBDOMAIN_SAID, 253)
-label_1123: Final = _checker(_LABEL_1123, _LABEL_1123_SAID, 63)
-label_1035: Final = _checker(_LABEL_1035, _LABEL_1035_SAID, 63)
-label_value: Final = _checker(_LABEL_VALUE, _LABEL_VALUE_SAID, 63, "bytes")
+subdomain: Final = _checker(_SUBDOMAIN_1123, _SUBDOMAIN_MESSAGE, 253)
+label_1123: Final = _checker(_LABEL_1123, _LABEL_1123_MESSAGE, 63)
+label_1035: Final = _checker(_LABEL_1035, _LABEL_1035_MESSAGE, 63)
+label_value: Final = _checker(_LABEL_VALUE, _LABEL_VALUE_MESSAGE, 63, "bytes")
 _qualified_part: Final = re.compile(_QUALIFIED).fullmatch
 _config_key: Final = re.compile(_CONFIG_KEY).fullmatch
 
@@ -105,7 +105,7 @@ def qualified_name(value: str) -> tuple[str, ...]:
     elif len(name.encode()) > 63:
         wrong.append("name part must be no more than 63 bytes")
     if not _qualified_part(name):
-        wrong.append(f"name part {_QUALIFIED_SAID}")
+        wrong.append(f"name part {_QUALIFIED_MESSAGE}")
     return tuple(wrong)
 
 
@@ -116,7 +116,7 @@ def config_key(value: str) -> tuple[str, ...]:
     if len(value.encode()) > 253:
         wrong.append("must be no more than 253 bytes")
     if not _config_key(value):
-        wrong.append(_CONFIG_KEY_SAID)
+        wrong.append(_CONFIG_KEY_MESSAGE)
     elif value == ".":
         wrong.append("must not be '.'")
     elif value.startswith(".."):

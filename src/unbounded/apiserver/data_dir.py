@@ -26,7 +26,7 @@ class Damaged(DataUnusable):
         self.why = why
 
 
-def take(directory: Path) -> int:
+def lock_directory(directory: Path) -> int:
     """Take an exclusive lock on a data directory, which is created if missing.
 
     Returns a descriptor that keeps the lock until it is closed or the process ends.

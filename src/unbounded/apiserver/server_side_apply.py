@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.apiserver.documents import Document
+from unbounded.apiserver.decoding import RequestDocument
 from unbounded.apiserver.managed import applying
 from unbounded.apiserver.managed.applying import KUBECTL, LAST_APPLIED, Applied, Conflicts, last_applied
 from unbounded.apiserver.managed.owners import APPLY, Manager, Owners
@@ -18,7 +18,7 @@ from unbounded.apiserver.types import Object, Resource
 _IDENTITY: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 
 
-def read(resource: Resource, document: Document, options: WriteOptions, subresource: str) -> Object:
+def decode(resource: Resource, document: RequestDocument, options: WriteOptions, subresource: str) -> Object:
     """Decode an apply configuration without the fields that this subresource cannot write. Raises StatusError (400)."""
     _check_repeated(document, options)
     config = document.value
@@ -40,19 +40,19 @@ def read(resource: Resource, document: Document, options: WriteOptions, subresou
         if resource.custom:  # a subresource of a built-in type may be written together with labels and the like
             meta = {k: v for k, v in meta.items() if k in _IDENTITY}
         config = {k: v for k, v in config.items() if k in {"apiVersion", "kind", "status"}}
-    elif "status" in resource.parts:
+    elif "status" in resource.subresources:
         config.pop("status", None)
     config["metadata"] = meta
     return config
 
 
-def _check_repeated(document: Document, options: WriteOptions) -> None:
-    if not document.repeated or options.validation == "Ignore":
+def _check_repeated(document: RequestDocument, options: WriteOptions) -> None:
+    if not document.duplicate_keys or options.validation == "Ignore":
         return
     if options.validation == "Strict":
-        lines = "\n  ".join(("yaml: unmarshal errors:", *document.repeated))
+        lines = "\n  ".join(("yaml: unmarshal errors:", *document.duplicate_keys))
         raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {lines}")
-    options.warnings.extend(document.repeated)
+    options.warnings.extend(document.duplicate_keys)
 
 
 def apply(
@@ -69,7 +69,7 @@ def apply(
     manager = Manager(options.manager or "", APPLY, subresource)
     try:
         done = applying.apply(
-            kind.merging,
+            kind.merge_fields,
             live,
             owners,
             kind.empty(),
@@ -79,7 +79,7 @@ def apply(
             time=time,
             force=options.force,
         )
-        return _recorded(done, config, manager, live)
+        return _with_last_applied(done, config, manager, live)
     except RecursionError as error:
         raise bad_request("exceeded max depth") from error
     except Conflicts as error:
@@ -91,7 +91,7 @@ def apply(
         raise bad_request(f"failed to create typed patch object ({what}; {version}): {error}") from error
 
 
-def _recorded(done: Applied, config: Object, manager: Manager, live: Object) -> Applied:
+def _with_last_applied(done: Applied, config: Object, manager: Manager, live: Object) -> Applied:
     """Update the annotation of a client-side apply, so that kubectl can return to client-side apply."""
     if manager.name != KUBECTL or manager.subresource or last_applied(live) is None:
         return done

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver import fields
+from unbounded.apiserver import field_errors
 from unbounded.apiserver.schema import Draft, FieldError, SchemaError
 from unbounded.apiserver.schema.fieldpath import BadFieldPath, selected_field
 from unbounded.apiserver.schema.words import too_many
@@ -54,9 +54,7 @@ def shared_parts(versions: list[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(part for part in PARTS if first.get(part) and all(v.get(part) == first[part] for v in versions))
 
 
-def rules_of_parts(
-    version: Mapping[str, Any], where: str, parts: frozenset[str], *, has_status: bool
-) -> list[FieldError]:
+def part_errors(version: Mapping[str, Any], where: str, parts: frozenset[str], *, has_status: bool) -> list[FieldError]:
     """Validate some parts of a version: its own parts, or those that all versions share."""
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     errors: list[FieldError] = []
@@ -87,11 +85,11 @@ def _rules_root(schema: Mapping[str, Any], at: str) -> list[FieldError]:
     """
     if schema.get("type", "object") != "object":
         why = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
-        return [fields.invalid(f"{at}.type", schema["type"], why)]
+        return [field_errors.invalid(f"{at}.type", schema["type"], why)]
     if all(word in _AT_ROOT or not value for word, value in schema.items()):
         return []
     why = f"only [{_ROOT_WORDS}] fields are allowed at the root of the schema if the status subresource is enabled"
-    return [fields.invalid(at, schema, why)]
+    return [field_errors.invalid(at, schema, why)]
 
 
 def _rules_scale(scale: Mapping[str, Any] | None, where: str) -> list[FieldError]:
@@ -101,12 +99,12 @@ def _rules_scale(scale: Mapping[str, Any] | None, where: str) -> list[FieldError
     for key, roots in _SCALE_PATHS.items():
         path, under = scale.get(key) or "", " or ".join(roots)
         if not path:
-            errors += [fields.required(f"{where}.{key}")] if key != "labelSelectorPath" else []
+            errors += [field_errors.required(f"{where}.{key}")] if key != "labelSelectorPath" else []
         elif not path.startswith("."):
-            errors.append(fields.invalid(f"{where}.{key}", path, "must be a simple json path starting with ."))
+            errors.append(field_errors.invalid(f"{where}.{key}", path, "must be a simple json path starting with ."))
         elif not path.startswith(tuple(f"{root}." for root in roots)):
             either = "either " if len(roots) > 1 else ""
-            errors.append(fields.invalid(f"{where}.{key}", path, f"should be a json path under {either}{under}"))
+            errors.append(field_errors.invalid(f"{where}.{key}", path, f"should be a json path under {either}{under}"))
     return errors
 
 
@@ -115,19 +113,21 @@ def _rules_columns(given: list[Mapping[str, Any]], where: str) -> list[FieldErro
     for index, column in enumerate(given):
         at = f"{where}[{index}]"
         if not column["name"]:
-            errors.append(fields.required(f"{at}.name"))
+            errors.append(field_errors.required(f"{at}.name"))
         if not column["type"]:
-            errors.append(fields.required(f"{at}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
+            errors.append(field_errors.required(f"{at}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
         elif column["type"] not in COLUMN_TYPES:
-            errors.append(fields.invalid(f"{at}.type", column["type"], f"must be one of {','.join(COLUMN_TYPES)}"))
+            errors.append(
+                field_errors.invalid(f"{at}.type", column["type"], f"must be one of {','.join(COLUMN_TYPES)}")
+            )
         if column.get("format") and column["format"] not in COLUMN_FORMATS:
             why = f"must be one of {','.join(COLUMN_FORMATS)}"
-            errors.append(fields.invalid(f"{at}.format", column["format"], why))
+            errors.append(field_errors.invalid(f"{at}.format", column["format"], why))
         path = column["jsonPath"]
         if not path:
-            errors.append(fields.required(f"{at}.JSONPath"))
+            errors.append(field_errors.required(f"{at}.JSONPath"))
         elif not path.startswith("."):
-            errors.append(fields.invalid(f"{at}.JSONPath", path, "must be a simple json path starting with ."))
+            errors.append(field_errors.invalid(f"{at}.JSONPath", path, "must be a simple json path starting with ."))
     return errors
 
 
@@ -138,23 +138,23 @@ def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any],
         path = selectable["jsonPath"]
         at = f"{where}[{index}].jsonPath"
         if not path:
-            errors.append(fields.required(at))
+            errors.append(field_errors.required(at))
             continue
         try:
             found = selected_field(path, schema)
         except BadFieldPath as error:
-            errors.append(fields.invalid(at, path, f"is an invalid path: {error}"))
+            errors.append(field_errors.invalid(at, path, f"is an invalid path: {error}"))
             continue
         if path.startswith(".metadata."):
-            errors.append(fields.invalid(at, path, "must not point to fields in metadata"))
+            errors.append(field_errors.invalid(at, path, "must not point to fields in metadata"))
         if found.get("type") not in {"string", "boolean", "integer"}:
             why = (
                 "must point to a field of type string, boolean or integer. "
                 "Enum string fields and strings with formats are allowed."
             )
-            errors.append(fields.invalid(at, path, why))
+            errors.append(field_errors.invalid(at, path, why))
         if path in known:
-            errors.append(fields.duplicate(at, path))
+            errors.append(field_errors.duplicate(at, path))
         known.add(path)
     if len(known) > SELECTABLE:
         errors.append(too_many(where, len(known), SELECTABLE))
