@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict
 from yarl import URL
 
-from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
+from unbounded.apiserver.controllers.nodes.settings import DEFAULT_TIMES, NodeTimes
 from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.tls import ClientCertificate, client_context

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import Answer, Client, client_of, eventually, running
-from unbounded.apiserver.access.defaults import DEFAULT_ROLES, GATHERING
-from unbounded.apiserver.access.kinds import CLUSTER_ROLES
-from unbounded.apiserver.housekeeping.aggregation import gathered
+from unbounded.apiserver.access.default_roles import AGGREGATED, DEFAULT_ROLES
+from unbounded.apiserver.access.rbac_types import CLUSTER_ROLES
+from unbounded.apiserver.controllers.aggregation import aggregated_rules
 from unbounded.apiserver.server import ApiServer
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -96,8 +96,8 @@ async def test_the_default_roles_are_gathered_from_the_start(served: tuple[ApiSe
     server, _ = served
     stored = [r.decode() for r in server.registry.store.snapshot(CLUSTER_ROLES.name).with_prefix("")]
     found = {r["metadata"]["name"]: r for r in stored}
-    for name in GATHERING:
-        assert found[name]["rules"] == gathered(found[name], stored) == [r.write() for r in DEFAULT_ROLES[name]]
+    for name in AGGREGATED:
+        assert found[name]["rules"] == aggregated_rules(found[name], stored) == [r.write() for r in DEFAULT_ROLES[name]]
 
 
 @pytest.mark.slow
@@ -178,4 +178,4 @@ def test_rules_are_gathered_once_by_selector_and_name() -> None:
     ]
     whole = role("all", gathers="x")
     whole["aggregationRule"]["clusterRoleSelectors"].append({"matchExpressions": [{"key": "y", "operator": "Exists"}]})
-    assert gathered(whole, roles) == [put, get, post]
+    assert aggregated_rules(whole, roles) == [put, get, post]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.apiserver.support import Client, client_identity, running
 from unbounded.apiserver.auth import AuthAttributes, User
-from unbounded.apiserver.http.audit import AuditLog, Entry
+from unbounded.apiserver.http.audit import AuditEntry, AuditLog
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 ALICE = User("alice")
@@ -53,17 +53,17 @@ async def test_writes_refusals_and_reads_of_secrets_are_noted_and_nothing_secret
         assert (tmp_path / "audit.log").stat().st_mode & 0o077 == 0
 
 
-def entry(number: int) -> Entry:
+def entry(number: int) -> AuditEntry:
     asked = AuthAttributes("create", "", "nodes", name=f"n{number}")
-    return Entry("POST", "/api/v1/nodes", ALICE, ALICE, asked, 201, "::1", "test", {})
+    return AuditEntry("POST", "/api/v1/nodes", ALICE, ALICE, asked, 201, "::1", "test", {})
 
 
 def test_the_log_does_not_grow_without_bound(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "audit.log", lambda: datetime(2026, 1, 1, tzinfo=UTC), limit=2000)
     for number in range(100):
-        audit.note(entry(number))
+        audit.append(entry(number))
     audit.close()
-    audit.note(entry(100))  # too late
+    audit.append(entry(100))  # too late
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sizes.keys() == {"audit.log", "audit.log.1"}
     assert max(sizes.values()) < 2500
@@ -80,6 +80,6 @@ def test_a_log_that_cannot_be_written_is_said_once_and_stops_nothing(
         pytest.skip("there is no /dev/full")
     audit = AuditLog(full, lambda: datetime(2026, 1, 1, tzinfo=UTC))
     for number in range(3):
-        audit.note(entry(number))
+        audit.append(entry(number))
     audit.close()
     assert [record.message for record in caplog.records] == ["the audit log cannot be written"]

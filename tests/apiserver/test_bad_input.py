@@ -121,7 +121,7 @@ async def test_what_is_nested_too_deeply_is_refused(client: Client, opening: str
 )
 async def test_yaml_of_any_kind_is_read_or_refused_soon(text: str) -> None:
     begun = time.monotonic()
-    error = refusal(gojson.Malformed, lambda: gojson.decode_yaml(text.encode()))
+    error = refusal(gojson.MalformedJson, lambda: gojson.decode_yaml(text.encode()))
     assert error is None or "yaml:" in str(error)
     assert time.monotonic() - begun < QUICK_S
 
@@ -156,7 +156,7 @@ def test_yaml_scalars_are_resolved_as_go_yaml_does(text: str, value: Any) -> Non
     "text", ["!!bool maybe", "!!int x", "!!float y", "!!binary '?'", "!x y", ".inf", "1e999", "*a"]
 )
 def test_yaml_that_has_no_json_is_refused(text: str) -> None:
-    with pytest.raises(gojson.Malformed, match="yaml"):
+    with pytest.raises(gojson.MalformedJson, match="yaml"):
         gojson.decode_yaml(f"a: {text}".encode())
 
 

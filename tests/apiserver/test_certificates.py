@@ -21,8 +21,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.apiserver.support import Client, client_of, client_with, eventually, refusal, running, signing_request
-from unbounded.apiserver.certificates import kinds, pem, requests, rules, signers
-from unbounded.apiserver.housekeeping.certificates import removal
+from unbounded.apiserver.certificates import csr, csr_types, pem, rules, signers
+from unbounded.apiserver.controllers.certificates import removal_time
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.registry import ApiRegistry
@@ -243,7 +243,7 @@ async def test_nobody_can_ask_to_become_an_administrator(served: tuple[ApiServer
 def test_what_cannot_be_asked(spec: dict[str, Any], field: str, why: str) -> None:
     obj = asking("x")
     obj["spec"] |= spec
-    kinds.REQUESTS.type.decode(obj)
+    csr_types.REQUESTS.type.decode(obj)
     obj["spec"].setdefault("usages", [])
     errors = rules.check(obj, None)
     assert (field, True) in [(error.field, why in error.message) for error in errors], errors
@@ -251,11 +251,11 @@ def test_what_cannot_be_asked(spec: dict[str, Any], field: str, why: str) -> Non
 
 def test_a_request_that_was_touched_is_not_of_its_key() -> None:
     text, _ = signing_request("bob", "team")
-    good = requests.read(b"some text\n" + text + text)
+    good = csr.parse_csr(b"some text\n" + text + text)
     assert (good.common_name, good.organizations, good.names) == ("bob", ("team",), ())
     data = next(pem.blocks(text)).data
     for touched in (data.replace(b"team", b"tean"), data[:-1] + bytes([data[-1] ^ 1])):
-        wrong = refusal(requests.BadRequest, partial(requests.read, pem.encode(pem.REQUEST, touched)))
+        wrong = refusal(csr.MalformedCsr, partial(csr.parse_csr, pem.encode(pem.REQUEST, touched)))
         assert str(wrong) in {"x509: ECDSA verification failure", "asn1: structure error: not a certificate request"}
 
 
@@ -263,7 +263,7 @@ def test_a_request_that_was_touched_is_not_of_its_key() -> None:
 @example(b"", True)
 def test_garbage_is_no_request_and_no_crash(data: bytes, wrapped: bool) -> None:
     text = pem.encode(pem.REQUEST, data) if wrapped else data
-    assert refusal(requests.BadRequest, lambda: requests.read(text)) is not None
+    assert refusal(csr.MalformedCsr, lambda: csr.parse_csr(text)) is not None
 
 
 def resigned(content: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -297,8 +297,8 @@ def test_what_a_key_has_signed_is_refused_or_can_be_signed(
     for index, value in changes:
         content[index] = value
     try:
-        request = requests.read(resigned(bytes(content), WHOLE_KEY))
-    except requests.BadRequest:
+        request = csr.parse_csr(resigned(bytes(content), WHOLE_KEY))
+    except csr.MalformedCsr:
         assert changes
         return
     authority = CertificateAuthority(tmp_path_factory.getbasetemp() / "authority")
@@ -311,7 +311,7 @@ async def test_the_user_of_a_certificate_is_the_name_that_its_signer_has_checked
 ) -> None:
     server, _ = served
     text, key = signing_request("system:node:n1", "system:nodes", before="system:admin")
-    request, now = requests.read(text), datetime.now(UTC)
+    request, now = csr.parse_csr(text), datetime.now(UTC)
     assert signers.SIGNERS[signers.KUBELET_CLIENT](request, KUBELET) == ""
     certificate = CertificateAuthority(server.data_dir).sign(request, KUBELET, now - MINUTES, now + HOUR)
     async with client_with(server, identity(server.data_dir, certificate, key)) as node:
@@ -373,7 +373,7 @@ def test_each_signer_signs_what_is_its_own(
     signer: str, subject: tuple[str, ...], names: tuple[x509.GeneralName, ...], usages: tuple[str, ...], why: str
 ) -> None:
     text, _ = signing_request(*subject, alternative=names)
-    assert signers.SIGNERS[signer](requests.read(text), usages) == why
+    assert signers.SIGNERS[signer](csr.parse_csr(text), usages) == why
 
 
 @pytest.mark.parametrize(
@@ -406,15 +406,15 @@ def stored(certificate: bytes = b"", **conditions: timedelta) -> dict[str, Any]:
 
 
 def test_requests_are_kept_an_hour_after_their_end_and_a_day_without(tmp_path: Path) -> None:
-    assert removal(stored()) == NOW + 24 * HOUR
-    assert removal(stored(Approved=HOUR)) == NOW + 25 * HOUR
-    assert removal(stored(Denied=HOUR)) == NOW + 2 * HOUR
-    assert removal(stored(Approved=HOUR, Failed=2 * HOUR)) == NOW + 3 * HOUR
+    assert removal_time(stored()) == NOW + 24 * HOUR
+    assert removal_time(stored(Approved=HOUR)) == NOW + 25 * HOUR
+    assert removal_time(stored(Denied=HOUR)) == NOW + 2 * HOUR
+    assert removal_time(stored(Approved=HOUR, Failed=2 * HOUR)) == NOW + 3 * HOUR
     authority = CertificateAuthority(tmp_path)
-    request = requests.read(signing_request("x")[0])
+    request = csr.parse_csr(signing_request("x")[0])
     long, short = (authority.sign(request, ("client auth",), NOW, NOW + life) for life in (24 * HOUR, HOUR / 2))
-    assert removal(stored(long, Approved=HOUR)) == NOW + 2 * HOUR
-    assert removal(stored(short, Approved=HOUR)) == NOW + HOUR / 2
+    assert removal_time(stored(long, Approved=HOUR)) == NOW + 2 * HOUR
+    assert removal_time(stored(short, Approved=HOUR)) == NOW + HOUR / 2
 
 
 @pytest.mark.slow
@@ -427,18 +427,19 @@ async def test_a_request_that_has_had_its_time_is_gone(tmp_path: Path) -> None:
         return registry
 
     async def are_left(registry: ApiRegistry, names: list[str]) -> bool:
-        return registry.store.snapshot(kinds.REQUESTS.name).keys == names
+        return registry.store.snapshot(csr_types.REQUESTS.name).keys == names
 
     registry = await opened()
     try:
         for name, kind in (("waits", ""), ("denied", "Denied")):
             obj = asking(name)
-            kinds.REQUESTS.type.decode(obj)
+            csr_types.REQUESTS.type.decode(obj)
             obj |= {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
-            await registry.writes.create_object(kinds.REQUESTS, "", obj, WriteOptions())
+            await registry.writes.create_object(csr_types.REQUESTS, "", obj, WriteOptions())
             if kind:
                 await registry.writes.edit(
-                    WriteTarget(kinds.REQUESTS, "", name), lambda obj: kinds.with_condition(obj, "Denied", "R", "", NOW)
+                    WriteTarget(csr_types.REQUESTS, "", name),
+                    lambda obj: csr_types.with_condition(obj, "Denied", "R", "", NOW),
                 )
     finally:
         await registry.close()
@@ -528,13 +529,13 @@ async def test_a_certificate_is_good_until_it_expires_also_on_an_open_connection
         authority = CertificateAuthority(tmp_path)
         text, key = signing_request("bob")
         begin, end = clock[0] - MINUTES, clock[0] + HOUR
-        certificate = authority.sign(requests.read(text), ("client auth",), begin, end)
+        certificate = authority.sign(csr.parse_csr(text), ("client auth",), begin, end)
         async with client_with(server, identity(tmp_path, certificate, key)) as bob:
             assert (await bob.ask("GET", "/apis")).status == 200
             clock[0] += HOUR
             refused = await bob.ask("GET", "/apis")
             assert (refused.status, refused.json()["reason"]) == (401, "Unauthorized")
-        past = authority.sign(requests.read(text), ("client auth",), begin - HOUR, begin)
+        past = authority.sign(csr.parse_csr(text), ("client auth",), begin - HOUR, begin)
         async with client_with(server, identity(tmp_path, past, key)) as bob:
             with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
                 await bob.ask("GET", "/apis")
@@ -546,7 +547,7 @@ async def test_a_certificate_is_good_until_it_expires_also_on_an_open_connection
 async def test_a_serving_certificate_does_not_make_a_client(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     text, key = signing_request("system:node:n1", "system:nodes", alternative=SAN)
-    request, now = requests.read(text), datetime.now(UTC)
+    request, now = csr.parse_csr(text), datetime.now(UTC)
     for usages, good in ((KUBELET, True), (SERVING, False)):
         certificate = CertificateAuthority(server.data_dir).sign(request, usages, now - MINUTES, now + HOUR)
         async with client_with(server, identity(server.data_dir, certificate, key)) as node:

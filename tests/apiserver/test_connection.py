@@ -16,7 +16,7 @@ from yarl import URL
 
 from tests.apiserver.support import Client, running
 from tests.apiserver.test_connections import Streams, connection
-from unbounded.apiserver.http.heads import KNOWN_BYTES, Heads
+from unbounded.apiserver.http.head_cache import KNOWN_BYTES, HeadCache
 from unbounded.apiserver.server import ApiServer
 
 HOST: Final = b"Host: localhost\r\n"
@@ -169,14 +169,14 @@ def test_heads_are_kept_within_bounds_and_only_when_they_tell_how_long_the_reque
         given = CIMultiDictProxy(CIMultiDict(headers))
         return RawRequestMessage("POST", "/", HttpVersion11, given, (), False, None, upgrade, chunked, URL("/"))
 
-    heads = Heads(limit=3)
-    heads.learn(b"chunked", message({}, chunked=True))
-    heads.learn(b"upgrade", message({}, upgrade=True))
+    heads = HeadCache(limit=3)
+    heads.add(b"chunked", message({}, chunked=True))
+    heads.add(b"upgrade", message({}, upgrade=True))
     assert heads.find(b"chunked") is heads.find(b"upgrade") is None
-    heads.learn(b"x" * (KNOWN_BYTES + 1), message({}))
+    heads.add(b"x" * (KNOWN_BYTES + 1), message({}))
     assert heads.find(b"x" * (KNOWN_BYTES + 1)) is None
     for number in range(7):
-        heads.learn(b"%d" % number, message({"content-length": str(number)}))
+        heads.add(b"%d" % number, message({"content-length": str(number)}))
     found = [head for number in range(7) if (head := heads.find(b"%d" % number)) is not None]
     assert 0 < len(found) <= 3
     assert found[-1].length == 6

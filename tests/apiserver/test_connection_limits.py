@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.apiserver.support import Client, admin_context, client_with
 from tests.apiserver.test_connections import HOST, ONE, WAIT_S, Streams, answered, connection, ended
 from tests.apiserver.test_metrics import of, scraped
-from unbounded.apiserver.http import door
+from unbounded.apiserver.http import listener
 from unbounded.apiserver.http.connection_limits import ConnectionLimits, TrackedConnection
 from unbounded.apiserver.server import ApiServer
 
@@ -88,7 +88,7 @@ async def test_silent_connections_do_not_lock_an_administrator_out(
 @pytest.mark.slow
 async def test_a_flood_hits_its_own_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without a certificate at another address keeps its connection."""
-    monkeypatch.setattr(door, "HEAD_S", 600.0)
+    monkeypatch.setattr(listener, "HEAD_S", 600.0)
     async with serving(tmp_path) as server, AsyncExitStack() as stack:
         other = await stack.enter_async_context(stranger(server, "127.0.0.9"))
         for _ in range(3 * PLACES):
@@ -137,7 +137,7 @@ async def test_one_address_does_not_get_all_places(tmp_path: Path) -> None:
 async def test_a_head_has_a_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes, after: int
 ) -> None:
-    monkeypatch.setattr(door, "HEAD_S", 0.5)
+    monkeypatch.setattr(listener, "HEAD_S", 0.5)
     async with serving(tmp_path) as server, connection(server) as (reader, writer), administrator(server) as admin:
         for _ in range(after):
             writer.write(VERSION)
@@ -177,7 +177,7 @@ WHOLE: Final = [
 
 
 async def test_a_head_behind_a_whole_request_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_S", 0.3)
+    monkeypatch.setattr(listener, "HEAD_S", 0.3)
 
     async def statuses(packets: list[bytes]) -> list[bytes]:
         async with connection(server) as (reader, writer):
@@ -194,7 +194,7 @@ async def test_a_head_behind_a_whole_request_has_a_time_limit(tmp_path: Path, mo
 async def test_between_requests_a_connection_may_be_silent_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "HEAD_S", 0.2)
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
 
     async def send(packets: list[bytes]) -> None:
         async with connection(server) as (reader, writer):
@@ -211,7 +211,7 @@ async def test_between_requests_a_connection_may_be_silent_for_longer(
 
 async def test_many_requests_at_once_are_followed_by_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the parser reads at once; the connection stays."""
-    monkeypatch.setattr(door, "HEAD_S", 0.3)
+    monkeypatch.setattr(listener, "HEAD_S", 0.3)
     async with serving(tmp_path) as server, connection(server) as (reader, writer):
         writer.write(HEAD * 300)
         for _ in range(300):
@@ -223,7 +223,7 @@ async def test_many_requests_at_once_are_followed_by_silence(tmp_path: Path, mon
 
 async def test_the_limit_of_heads_is_that_of_kube_apiserver_or_less() -> None:
     """kube-apiserver 1.36.2 was seen to close such a connection after 32.0 s."""
-    assert 20 <= door.HEAD_S <= 32
+    assert 20 <= listener.HEAD_S <= 32
 
 
 addresses = st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2", "2001:db8:1::1"])

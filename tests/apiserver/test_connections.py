@@ -19,8 +19,8 @@ import yaml
 from tests.apiserver.support import Client, admin_context, eventually, running
 from tests.support.server_process import server_process
 from unbounded.apiserver import pki
-from unbounded.apiserver.http import bodies, door, sending
-from unbounded.apiserver.http.sparing import Sparing
+from unbounded.apiserver.http import bodies, listener, sending
+from unbounded.apiserver.http.log_limiter import LogLimiter
 from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.limits import open_files
@@ -107,7 +107,7 @@ async def test_connections_beyond_the_limit_are_closed_and_the_others_stay(
 
 @pytest.mark.slow
 async def test_a_handshake_that_is_never_finished_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(listener, "HANDSHAKE_S", 0.3)
     server = ApiServer(tmp_path, connections=LIMIT)
     await server.start()
     try:
@@ -126,7 +126,7 @@ async def test_a_handshake_that_is_never_finished_is_ended(tmp_path: Path, monke
 async def test_headers_that_trickle_end_with_the_limit_of_heads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "HEAD_S", 0.5)
+    monkeypatch.setattr(listener, "HEAD_S", 0.5)
     async with running(tmp_path) as (server, client), connection(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n")
 
@@ -227,7 +227,7 @@ async def test_a_watcher_that_never_reads_is_cut_off(
 
 def test_a_line_that_is_spared_says_how_many_it_stands_for(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    line = Sparing(Log("spared").warning, "again", every_s=60.0, now=lambda: now)
+    line = LogLimiter(Log("spared").warning, "again", every_s=60.0, now=lambda: now)
     for now in (0.0, 1.0, 59.0, 60.0, 61.0, 200.0):  # noqa: B007 - the clock reads it
         line(reason="x")
     said = [(record.message, getattr(record, "fields", {}).get("more")) for record in caplog.records]

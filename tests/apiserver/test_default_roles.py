@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from unbounded.api.names import GROUP
-from unbounded.apiserver.access.defaults import DEFAULT_ROLES
+from unbounded.apiserver.access.default_roles import DEFAULT_ROLES
 from unbounded.apiserver.catalog import Catalog
 
 ROLES: Mapping[str, Any] = json.loads((Path(__file__).parents[1] / "goldens" / "default-roles.json").read_text())[

@@ -18,7 +18,7 @@ import pytest
 
 from tests.apiserver.support import Client, admin_context, running
 from tests.apiserver.test_connections import WAIT_S, answered, connection
-from unbounded.apiserver.http import door
+from unbounded.apiserver.http import listener
 from unbounded.apiserver.server import ApiServer
 
 HOST: Final = b"Host: x\r\n"
@@ -105,7 +105,7 @@ async def test_what_is_odd_and_still_http_is_answered(served: tuple[ApiServer, C
 async def test_half_a_head_gets_a_400_when_its_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(door, "HEAD_S", 0.5)
+    monkeypatch.setattr(listener, "HEAD_S", 0.5)
     async with running(tmp_path) as (server, _), connection(server) as (reader, writer):
         writer.write(sent)
         assert await statuses(reader) == [400]

@@ -14,8 +14,8 @@ import pytest
 from tests.apiserver.support import admin_context, refusal, running
 from tests.support.server_process import ServerProcess, server_process
 from unbounded.apiserver.builtin import CONFIG_MAPS
-from unbounded.apiserver.http.call import BODIES_BYTES, Call, Room
-from unbounded.apiserver.http.streams import REMEMBERED_BYTES, Lines
+from unbounded.apiserver.http.call import BODIES_BYTES, ApiCall, BodyMemory
+from unbounded.apiserver.http.streams import REMEMBERED_BYTES, EventLines
 from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
@@ -72,7 +72,7 @@ async def test_history_of_large_objects_is_bounded_by_their_bytes(store: Store) 
 
 @pytest.mark.slow
 def test_the_lines_that_are_remembered_for_watchers_are_bounded_by_their_bytes() -> None:
-    lines = Lines()
+    lines = EventLines()
     for revision in range(1, 40):
         body = b'{"metadata":{"name":"a","resourceVersion":"%d"},"data":{"a":"%b"}}' % (revision, b"x" * MIB)
         assert len(lines.plain(CONFIG_MAPS, ObjectEvent("MODIFIED", StoredObject("default/a", revision, body)))) > MIB
@@ -81,18 +81,18 @@ def test_the_lines_that_are_remembered_for_watchers_are_bounded_by_their_bytes()
 
 
 def test_bodies_that_are_being_read_have_so_much_room_and_no_more() -> None:
-    room = Room()
+    memory = BodyMemory()
     none: Any = None  # what is not looked at
-    calls = [Call(request=none, said=none, query={}, room=room) for _ in range(50)]
+    calls = [ApiCall(request=none, head=none, query={}, memory=memory) for _ in range(50)]
     held = 0
     for call in calls:
-        refused = refusal(StatusError, partial(call.hold, 3 * MIB))
+        refused = refusal(StatusError, partial(call.reserve, 3 * MIB))
         held += refused is None
         assert refused is None or (refused.code, refused.reason, refused.retry_after_s) == (429, "TooManyRequests", 1)
     assert held == BODIES_BYTES // (3 * MIB)
     for call in calls:
         call.release()
-    assert room.taken == 0
+    assert memory.taken == 0
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ async def test_room_is_given_back_after_every_answer(tmp_path: Path) -> None:
             await client.ask("POST", MAPS, body)
         api = server._api
         assert api is not None
-        assert api._room.taken == 0
+        assert api._memory.taken == 0
 
 
 # ---- a server in a process of its own

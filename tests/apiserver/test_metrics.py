@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.apiserver.support import Client, client_identity, eventually, running
 from unbounded.apiserver.histogram import BUCKETS_S, Histogram
-from unbounded.apiserver.http.metrics import Asked, Requests, asked_of
+from unbounded.apiserver.http.metrics import RequestCounts, RequestLabels, request_labels
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 SOON_S = 10.0
@@ -123,16 +123,16 @@ async def test_nothing_that_clients_make_up_becomes_a_label(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("method", "verb"), [("POST", "POST"), ("DANCE", "other")])
 def test_what_is_no_resource_is_known_by_its_method(method: str, verb: str) -> None:
-    assert asked_of(method, "create", None, "made-up") == Asked(verb)
+    assert request_labels(method, "create", None, "made-up") == RequestLabels(verb)
 
 
 def test_what_was_begun_and_ended_is_not_under_way() -> None:
-    requests = Requests()
+    requests = RequestCounts()
     for method in ("GET", "POST", "PATCH", "HEAD"):
         requests.begin(method)
     assert (requests.reading, requests.writing) == (2, 2)
     for method in ("GET", "POST", "PATCH", "HEAD"):
-        requests.end(method, Asked("GET"), 200, 0.01)
+        requests.end(method, RequestLabels("GET"), 200, 0.01)
     assert (requests.reading, requests.writing) == (0, 0)
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.apiserver import recorded
 from tests.apiserver.support import Client, eventually, running
-from unbounded.apiserver.housekeeping.nodes.evictions import tolerated_s
-from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
-from unbounded.apiserver.housekeeping.nodes.zones import Standing, Zones, zone_of
+from unbounded.apiserver.controllers.nodes.evictions import tolerated_s
+from unbounded.apiserver.controllers.nodes.settings import NodeTimes
+from unbounded.apiserver.controllers.nodes.zones import NodeReadiness, Zones, zone_of
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/demo/pods"
@@ -319,7 +319,13 @@ def test_evictions_slow_down_and_stop_with_the_part_of_a_zone_that_is_away() -> 
     zones = Zones(NEVER)
 
     def wait(away: int, ready: int, zone: str = "a", other: int = 0) -> float | None:
-        zones.update([*[Standing(zone, False)] * away, *[Standing(zone, True)] * ready, *[Standing("b", True)] * other])
+        zones.update(
+            [
+                *[NodeReadiness(zone, False)] * away,
+                *[NodeReadiness(zone, True)] * ready,
+                *[NodeReadiness("b", True)] * other,
+            ]
+        )
         return zones.wait_s(zone, 0.0)
 
     assert wait(1, 9) == 0.0

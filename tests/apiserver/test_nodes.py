@@ -19,7 +19,7 @@ from unbounded.apiserver.access.nodes.restriction import NodeRestriction, is_own
 from unbounded.apiserver.access.nodes.rules import NodeRules
 from unbounded.apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded.apiserver.builtin import SERVICE_ACCOUNTS
-from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.http.paths import ResourcePath
 from unbounded.apiserver.server import ApiServer
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
@@ -323,8 +323,8 @@ async def test_a_node_changes_the_status_of_its_pods_and_ends_them(store: Store)
         await put(store, obj)
 
     def why(verb: str, obj: dict[str, Any], subresource: str = "") -> str:
-        place = Place(PODS, "default", obj["metadata"]["name"], subresource)
-        return str(refusal(StatusError, partial(restriction.check_place, NODE, verb, place)) or "")
+        place = ResourcePath(PODS, "default", obj["metadata"]["name"], subresource)
+        return str(refusal(StatusError, partial(restriction.check_path, NODE, verb, place)) or "")
 
     def why_not(new: dict[str, Any], old: dict[str, Any], subresource: str) -> str:
         return str(refusal(StatusError, partial(restriction.check_content, NODE, PODS, subresource, new, old)) or "")
@@ -362,7 +362,7 @@ async def test_a_node_gets_tokens_for_its_pods_alone(
 ) -> None:
     for obj in (pod(volumes=projected({})), pod("q", "n2")):
         await put(store, obj)
-    place = Place(SERVICE_ACCOUNTS, "default", "bot", "token")
+    place = ResourcePath(SERVICE_ACCOUNTS, "default", "bot", "token")
     request = {"spec": {"boundObjectRef": bound}}
     refused = refusal(StatusError, partial(NodeRestriction(store, decide).check_token, NODE, place, request))
     assert (refused.code if refused else 0) == code
@@ -387,7 +387,7 @@ async def test_a_node_gets_tokens_for_the_audiences_of_its_pod_alone(store: Stor
     driver: dict[str, Any] = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver"}
     driver |= {"metadata": {"name": "d.example.com"}, "spec": {"tokenRequests": [{"audience": "store"}]}}
     await put(store, driver, "csidrivers.storage.k8s.io")
-    place = Place(SERVICE_ACCOUNTS, "default", "bot", "token")
+    place = ResourcePath(SERVICE_ACCOUNTS, "default", "bot", "token")
 
     def why_not(name: str, *audiences: str) -> str:
         bound = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": f"uid-of-{name}"}

@@ -43,14 +43,14 @@ def test_json_is_read_as_it_was_written(value: Any) -> None:
 @pytest.mark.slow
 @given(st.binary(max_size=40) | st.text('{}[]":,tfn0-.e\\ ', max_size=12).map(str.encode))
 def test_any_bytes_are_json_or_refused_with_a_reason(data: bytes) -> None:
-    error = refusal(gojson.Malformed, lambda: gojson.decode(data))
+    error = refusal(gojson.MalformedJson, lambda: gojson.decode(data))
     assert error is None or str(error)
 
 
 @pytest.mark.slow
 @given(st.binary(max_size=60) | st.text('{}[]":,&*a-! \n', max_size=20).map(str.encode))
 def test_any_bytes_are_yaml_or_refused(data: bytes) -> None:
-    error = refusal(gojson.Malformed, lambda: json.dumps(gojson.decode_yaml(data)))
+    error = refusal(gojson.MalformedJson, lambda: json.dumps(gojson.decode_yaml(data)))
     assert error is None or str(error)
     if error is None:
         assert all(line.startswith("line ") for line in gojson.decode_yaml(data)[1])
@@ -71,7 +71,7 @@ def test_any_bytes_are_yaml_or_refused(data: bytes) -> None:
     ],
 )
 def test_errors_are_worded_as_in_go(text: str, why: str) -> None:
-    with pytest.raises(gojson.Malformed) as refused:
+    with pytest.raises(gojson.MalformedJson) as refused:
         gojson.decode(text.encode())
     assert str(refused.value) == why
 
@@ -223,13 +223,13 @@ def test_a_protobuf_secret_is_read() -> None:
 def test_any_path_names_something_or_nothing(path: str) -> None:
     with contextlib.suppress(paths.NoSuchPath):
         found = paths.parse(Catalog(), "/" + path)
-        assert found is None or isinstance(found, paths.Place | paths.Listing)
+        assert found is None or isinstance(found, paths.ResourcePath | paths.DiscoveryPath)
 
 
 @pytest.mark.slow
 @given(st.text("application/json;as=Table;v=1g.,*q ", max_size=60))
 def test_any_accept_header_is_answered_or_refused(accept: str) -> None:
-    for negotiation in (negotiate.accepted, negotiate.accepts_aggregated):
+    for negotiation in (negotiate.negotiate_form, negotiate.accepts_aggregated):
         error = refusal(StatusError, partial(negotiation, accept))
         assert error is None or error.code == 406
 
@@ -290,15 +290,15 @@ def test_warnings_fit_into_headers() -> None:
 
 def test_paths_are_known_until_the_catalog_changes() -> None:
     catalog = Catalog()
-    places = paths.Places(catalog)
-    assert places.find("/api/v1/nodes/n1") is places.find("/api/v1/nodes/n1")
+    places = paths.PathRouter(catalog)
+    assert places.route("/api/v1/nodes/n1") is places.route("/api/v1/nodes/n1")
     with pytest.raises(paths.NoSuchPath):
-        places.find("/apis/example.com/v1/widgets")
+        places.route("/apis/example.com/v1/widgets")
     defined = replace(NODES, group="example.com", plural="widgets")
     catalog.define("widgets.example.com", [defined])
-    found = places.find("/apis/example.com/v1/widgets")
-    assert isinstance(found, paths.Place)
+    found = places.route("/apis/example.com/v1/widgets")
+    assert isinstance(found, paths.ResourcePath)
     assert found.resource is defined
     catalog.define("widgets.example.com", [])
     with pytest.raises(paths.NoSuchPath):
-        places.find("/apis/example.com/v1/widgets")
+        places.route("/apis/example.com/v1/widgets")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from unbounded.apiserver.admission.kinds import BINDINGS, POLICIES
+from unbounded.apiserver.admission.policy_types import BINDINGS, POLICIES
 from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.types import Resource
 

@@ -20,7 +20,7 @@ from tests.apiserver.support import (
     running,
     signing_request,
 )
-from unbounded.apiserver.housekeeping.nodes.lifecycle import NodeLifecycle
+from unbounded.apiserver.controllers.nodes.lifecycle import NodeLifecycle
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

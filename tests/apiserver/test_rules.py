@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.apiserver.access.rules import Rule, missing
+from unbounded.apiserver.access.rules import PolicyRule, uncovered_rules
 from unbounded.apiserver.auth import AuthAttributes
-from unbounded.apiserver.http import asked
+from unbounded.apiserver.http import auth_attributes
 
-PODS = Rule(("get", "list"), ("",), ("pods",))
+PODS = PolicyRule(("get", "list"), ("",), ("pods",))
 
 
 @pytest.mark.parametrize(
@@ -22,22 +22,22 @@ PODS = Rule(("get", "list"), ("",), ("pods",))
         (PODS, AuthAttributes("get", "", "secrets"), False),
         (PODS, AuthAttributes("get", "", "pods", "log"), False),
         (PODS, AuthAttributes("get", path="/pods"), False),
-        (Rule(("*",), ("*",), ("*",)), AuthAttributes("patch", "a.b", "things", "status"), True),
-        (Rule(("*",), ("*",), ("*",)), AuthAttributes("get", path="/metrics"), False),
-        (Rule(("get",), ("",), ("pods/log",)), AuthAttributes("get", "", "pods", "log"), True),
-        (Rule(("get",), ("",), ("pods/log",)), AuthAttributes("get", "", "pods"), False),
-        (Rule(("get",), ("",), ("*/status",)), AuthAttributes("get", "", "nodes", "status"), True),
-        (Rule(("get",), ("",), ("*/status",)), AuthAttributes("get", "", "nodes"), False),
-        (Rule(("get",), ("",), ("secrets",), ("one",)), AuthAttributes("get", "", "secrets", name="one"), True),
-        (Rule(("get",), ("",), ("secrets",), ("one",)), AuthAttributes("get", "", "secrets", name="two"), False),
-        (Rule(("list",), ("",), ("secrets",), ("one",)), AuthAttributes("list", "", "secrets"), False),
-        (Rule(("get",), urls=("/api/*",)), AuthAttributes("get", path="/api/v1"), True),
-        (Rule(("get",), urls=("/api/*",)), AuthAttributes("get", path="/api"), False),
-        (Rule(("get",), urls=("/api",)), AuthAttributes("get", path="/api/v1"), False),
-        (Rule(("*",), urls=("*",)), AuthAttributes("post", path="/x"), True),
+        (PolicyRule(("*",), ("*",), ("*",)), AuthAttributes("patch", "a.b", "things", "status"), True),
+        (PolicyRule(("*",), ("*",), ("*",)), AuthAttributes("get", path="/metrics"), False),
+        (PolicyRule(("get",), ("",), ("pods/log",)), AuthAttributes("get", "", "pods", "log"), True),
+        (PolicyRule(("get",), ("",), ("pods/log",)), AuthAttributes("get", "", "pods"), False),
+        (PolicyRule(("get",), ("",), ("*/status",)), AuthAttributes("get", "", "nodes", "status"), True),
+        (PolicyRule(("get",), ("",), ("*/status",)), AuthAttributes("get", "", "nodes"), False),
+        (PolicyRule(("get",), ("",), ("secrets",), ("one",)), AuthAttributes("get", "", "secrets", name="one"), True),
+        (PolicyRule(("get",), ("",), ("secrets",), ("one",)), AuthAttributes("get", "", "secrets", name="two"), False),
+        (PolicyRule(("list",), ("",), ("secrets",), ("one",)), AuthAttributes("list", "", "secrets"), False),
+        (PolicyRule(("get",), urls=("/api/*",)), AuthAttributes("get", path="/api/v1"), True),
+        (PolicyRule(("get",), urls=("/api/*",)), AuthAttributes("get", path="/api"), False),
+        (PolicyRule(("get",), urls=("/api",)), AuthAttributes("get", path="/api/v1"), False),
+        (PolicyRule(("*",), urls=("*",)), AuthAttributes("post", path="/x"), True),
     ],
 )
-def test_a_rule_allows_what_it_names(rule: Rule, request_: AuthAttributes, allowed: bool) -> None:
+def test_a_rule_allows_what_it_names(rule: PolicyRule, request_: AuthAttributes, allowed: bool) -> None:
     assert rule.allows(request_) is allowed
 
 
@@ -45,26 +45,30 @@ def test_a_rule_allows_what_it_names(rule: Rule, request_: AuthAttributes, allow
     ("held", "wanted", "lacking"),
     [
         (PODS, PODS, []),
-        (Rule(("*",), ("*",), ("*",)), Rule(("get",), ("a",), ("b/c",), ("n",)), []),
-        (Rule(("*",), ("*",), ("*",)), Rule(("get",), urls=("/x",)), ['{NonResourceURLs:["/x"], Verbs:["get"]}']),
-        (PODS, Rule(("get", "watch", "delete"), ("",), ("pods",)), ["Verbs"]),
-        (PODS, Rule(("*",), ("",), ("pods",)), ["Verbs"]),
-        (PODS, Rule(("get",), ("",), ("*",)), ["Resources"]),
-        (PODS, Rule(("get",), ("",), ("pods/log",)), ["Resources"]),
-        (Rule(("get",), ("",), ("*/log",)), Rule(("get",), ("",), ("pods/log",)), []),
-        (Rule(("get",), ("",), ("pods",), ("a",)), Rule(("get",), ("",), ("pods",), ("a",)), []),
-        (Rule(("get",), ("",), ("pods",), ("a",)), Rule(("get",), ("",), ("pods",)), ["Resources"]),
+        (PolicyRule(("*",), ("*",), ("*",)), PolicyRule(("get",), ("a",), ("b/c",), ("n",)), []),
         (
-            Rule(("get",), ("",), ("pods",), ("a",)),
-            Rule(("get",), ("",), ("pods",), ("a", "b")),
+            PolicyRule(("*",), ("*",), ("*",)),
+            PolicyRule(("get",), urls=("/x",)),
+            ['{NonResourceURLs:["/x"], Verbs:["get"]}'],
+        ),
+        (PODS, PolicyRule(("get", "watch", "delete"), ("",), ("pods",)), ["Verbs"]),
+        (PODS, PolicyRule(("*",), ("",), ("pods",)), ["Verbs"]),
+        (PODS, PolicyRule(("get",), ("",), ("*",)), ["Resources"]),
+        (PODS, PolicyRule(("get",), ("",), ("pods/log",)), ["Resources"]),
+        (PolicyRule(("get",), ("",), ("*/log",)), PolicyRule(("get",), ("",), ("pods/log",)), []),
+        (PolicyRule(("get",), ("",), ("pods",), ("a",)), PolicyRule(("get",), ("",), ("pods",), ("a",)), []),
+        (PolicyRule(("get",), ("",), ("pods",), ("a",)), PolicyRule(("get",), ("",), ("pods",)), ["Resources"]),
+        (
+            PolicyRule(("get",), ("",), ("pods",), ("a",)),
+            PolicyRule(("get",), ("",), ("pods",), ("a", "b")),
             ['ResourceNames:["b"]'],
         ),
-        (Rule(("get",), urls=("/a/*",)), Rule(("get",), urls=("/a/b", "/a/c/*")), []),
-        (Rule(("get",), urls=("/a/b",)), Rule(("get",), urls=("/a/*",)), ["/a/*"]),
+        (PolicyRule(("get",), urls=("/a/*",)), PolicyRule(("get",), urls=("/a/b", "/a/c/*")), []),
+        (PolicyRule(("get",), urls=("/a/b",)), PolicyRule(("get",), urls=("/a/*",)), ["/a/*"]),
     ],
 )
-def test_rights_that_are_not_held_are_named(held: Rule, wanted: Rule, lacking: list[str]) -> None:
-    found = missing([held], [wanted])
+def test_rights_that_are_not_held_are_named(held: PolicyRule, wanted: PolicyRule, lacking: list[str]) -> None:
+    found = uncovered_rules([held], [wanted])
     assert len(found) == len(lacking)
     for rule, words in zip(found, lacking, strict=True):
         assert words in str(rule)
@@ -72,7 +76,7 @@ def test_rights_that_are_not_held_are_named(held: Rule, wanted: Rule, lacking: l
 
 words = st.lists(st.sampled_from(["a", "b", "c/s", "*", "*/s"]), min_size=1, max_size=3).map(tuple)
 names = st.lists(st.sampled_from(["n", "m"]), max_size=2).map(tuple)
-rules = st.builds(Rule, words, words, words, names)
+rules = st.builds(PolicyRule, words, words, words, names)
 requests = st.builds(
     AuthAttributes,
     st.sampled_from("abcd"),
@@ -86,9 +90,9 @@ requests = st.builds(
 @pytest.mark.slow
 @given(st.lists(rules, max_size=3), rules, requests)
 def test_nothing_is_allowed_by_covered_rules_that_the_holder_may_not(
-    held: list[Rule], wanted: Rule, request_: AuthAttributes
+    held: list[PolicyRule], wanted: PolicyRule, request_: AuthAttributes
 ) -> None:
-    if not missing(held, [wanted]) and wanted.allows(request_):
+    if not uncovered_rules(held, [wanted]) and wanted.allows(request_):
         assert any(rule.allows(request_) for rule in held)
 
 
@@ -104,7 +108,7 @@ def test_nothing_is_allowed_by_covered_rules_that_the_holder_may_not(
     ],
 )
 def test_a_selector_names_an_object_only_when_it_lets_no_other_through(selector: str, name: str) -> None:
-    assert asked.one_name(selector) == name
+    assert auth_attributes.single_name(selector) == name
 
 
 @pytest.mark.parametrize(
@@ -119,4 +123,4 @@ def test_a_selector_names_an_object_only_when_it_lets_no_other_through(selector:
     ],
 )
 def test_a_path_that_is_not_served_is_asked_for_all_the_same(method: str, path: str, expected: AuthAttributes) -> None:
-    assert asked.of_path(method, path) == expected
+    assert auth_attributes.path_attributes(method, path) == expected

@@ -22,7 +22,7 @@ from unbounded.apiserver.builtin import EVENTS, NAMESPACES
 from unbounded.apiserver.data_dir import DataInUse
 from unbounded.apiserver.decoding import RequestDocument
 from unbounded.apiserver.http import bodies
-from unbounded.apiserver.http.streams import Lines
+from unbounded.apiserver.http.streams import EventLines
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.registry import ApiRegistry
@@ -427,7 +427,7 @@ async def test_a_watch_ends_when_its_client_goes_away(served: tuple[ApiServer, C
 async def test_an_event_is_encoded_once_for_all_watchers(served: tuple[ApiServer, Client]) -> None:
     server, client = served
     await client.create(CONFIG_MAPS, config_map("one", labels={"a": "1"}))
-    reads, lines = server.registry.reads, Lines()
+    reads, lines = server.registry.reads, EventLines()
     watches = [
         await reads.watch(CONFIG_MAP_RESOURCE, "", ListOptions(labels=text)) for text in ("a in (1)", "a", "a=1")
     ]

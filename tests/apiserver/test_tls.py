@@ -16,7 +16,7 @@ import pytest
 
 from tests.apiserver.support import eventually
 from unbounded.apiserver.http import tls
-from unbounded.apiserver.http.tls import Line, accept
+from unbounded.apiserver.http.tls import TlsTransport, accept
 from unbounded.apiserver.pki import CertificateAuthority, server_context
 from unbounded.kube.tls import client_context
 
@@ -29,19 +29,19 @@ class Peer(asyncio.Protocol):
     """Keeps what comes, and notes what is asked of it."""
 
     def __init__(self) -> None:
-        self.line: Line | None = None
+        self.line: TlsTransport | None = None
         self.heard = bytearray()
         self.told: list[str] = []
         self.fails = False
         self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     @property
-    def transport(self) -> Line:
+    def transport(self) -> TlsTransport:
         assert self.line is not None
         return self.line
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, Line)
+        assert isinstance(transport, TlsTransport)
         self.line = transport
 
     def data_received(self, data: bytes) -> None:
@@ -242,7 +242,7 @@ async def test_a_client_that_still_sends_gets_to_read_the_answer(meet: Meet) -> 
 
 
 async def test_a_client_that_never_takes_leave_is_left(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "PARTING_S", 0.05)
+    monkeypatch.setattr(tls, "SHUTDOWN_S", 0.05)
     peer, _, writer = await meet()
     transport = writer.transport
     assert isinstance(transport, asyncio.Transport)

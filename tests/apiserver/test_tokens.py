@@ -22,7 +22,7 @@ from unbounded.apiserver.access.jwt import BadToken, TokenKey
 from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded.apiserver.auth import RequestCredentials, User
 from unbounded.apiserver.builtin import SECRETS as SECRET_KIND
-from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.http.paths import ResourcePath
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.server import ApiServer
@@ -172,7 +172,7 @@ async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
     try:
         tokens = AccountTokens(registry.store, TokenKey(tmp_path), lambda: clock[0])
         request: dict[str, Any] = {"metadata": {}, "spec": {"expirationSeconds": 600}}
-        tokens.issue(User("admin"), Place(None, "default", "default", "token"), request)
+        tokens.issue(User("admin"), ResourcePath(None, "default", "default", "token"), request)
         token, begin = request["status"]["token"], clock[0]
         assert request["status"]["expirationTimestamp"] == "2026-01-01T00:10:00Z"
         for after_s, good in ((0, True), (599, True), (600, False), (-1, False)):

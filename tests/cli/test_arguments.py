@@ -289,7 +289,7 @@ def test_metalman_wants_to_work_on_one_machine_at_least(count: str, capsys: pyte
 
 
 def test_the_usual_number_of_connections_is_that_of_the_server() -> None:
-    from unbounded.apiserver.http.door import CONNECTIONS
+    from unbounded.apiserver.http.listener import CONNECTIONS
 
     assert USUAL_CONNECTIONS == CONNECTIONS
     assert UpSettings(data=Path("x")).max_connections == CONNECTIONS
@@ -317,7 +317,7 @@ def test_back_ups_have_a_folder_a_pace_and_an_end(capsys: pytest.CaptureFixture[
 
 
 def test_the_usual_grace_of_nodes_is_that_of_the_server() -> None:
-    from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES
+    from unbounded.apiserver.controllers.nodes.settings import DEFAULT_TIMES
 
     assert UpSettings(data=Path("x")).node_grace_s == USUAL_NODE_GRACE_S == DEFAULT_TIMES.grace_s
 

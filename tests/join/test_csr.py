@@ -19,7 +19,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.agent.daemon.identity import AgentIdentity
 from unbounded.api.core import CERTIFICATE_REQUESTS, CertificateRequest
 from unbounded.api.failures import Rejected, Transient
-from unbounded.apiserver.certificates import requests
+from unbounded.apiserver.certificates import csr
 from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.join.csr import (
     IdentityFiles,
@@ -51,7 +51,7 @@ class Signer:
         await self.api.patch(CERTIFICATE_REQUESTS, name, {"status": status}, subresource="status")
 
     async def sign(self, request: CertificateRequest, *, begin: datetime = NOW, life: timedelta = YEAR) -> bytes:
-        asked = requests.read(base64.b64decode(request.spec.request))
+        asked = csr.parse_csr(base64.b64decode(request.spec.request))
         chain = self.authority.sign(asked, request.spec.usages, begin, begin + life)
         text = base64.b64encode(chain).decode()
         await self.set(request.name, conditions=[{"type": "Approved", "status": "True"}], certificate=text)
@@ -111,7 +111,7 @@ def test_each_purpose_has_its_signer_and_its_group(tmp_path: Path, wanted: Any, 
         return (await api.list(CERTIFICATE_REQUESTS)).items[0]
 
     request = run_virtual(story())
-    asked = requests.read(base64.b64decode(request.spec.request))
+    asked = csr.parse_csr(base64.b64decode(request.spec.request))
     assert (asked.common_name, asked.organizations, asked.names) == ("system:node:m1", (organization,), ())
     assert request.spec.signer_name == signer
     assert request.spec.usages == ("digital signature", "client auth")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unbounded.apiserver.http.door import CONNECTIONS
+from unbounded.apiserver.http.listener import CONNECTIONS
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.process import until_signal
 

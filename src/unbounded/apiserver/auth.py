@@ -96,7 +96,7 @@ class AuthDecision(NamedTuple):
 
 
 class Authorizer(Protocol):
-    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision: ...
+    def decide(self, user: User, attributes: AuthAttributes) -> AuthDecision: ...
 
 
 class ClientCertificates:
@@ -146,7 +146,7 @@ _NO_OPINION: Final = AuthDecision(False)
 class MastersAuthorizer:
     """Authorizer that allows the group system:masters everything and has no opinion of other users."""
 
-    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision:  # noqa: ARG002 - the protocol's
+    def decide(self, user: User, attributes: AuthAttributes) -> AuthDecision:  # noqa: ARG002 - the protocol's
         return _ALLOWED if MASTERS in user.groups else _NO_OPINION
 
 
@@ -165,31 +165,32 @@ class AuthChain:
                 return user
         raise status.unauthorized()
 
-    def decide(self, user: User, asked: AuthAttributes) -> AuthDecision:
+    def decide(self, user: User, attributes: AuthAttributes) -> AuthDecision:
         """Return the first decision that allows the request, else a denial with the reasons of all authorizers."""
         reasons = []
         for authorizer in self._authorizers:
-            decision = authorizer.decide(user, asked)
+            decision = authorizer.decide(user, attributes)
             if decision.allowed:
                 return decision
             if decision.reason:
                 reasons.append(decision.reason)
         return AuthDecision(False, "\n".join(reasons))
 
-    def authorize(self, user: User, asked: AuthAttributes) -> None:
+    def authorize(self, user: User, attributes: AuthAttributes) -> None:
         """Authorize a request. Raises StatusError (403)."""
-        decision = self.decide(user, asked)
+        decision = self.decide(user, attributes)
         if not decision.allowed:
-            raise denied(user, asked, decision.reason)
+            raise denied(user, attributes, decision.reason)
 
 
-def denied(user: User, asked: AuthAttributes, reason: str = "") -> StatusError:
+def denied(user: User, attributes: AuthAttributes, reason: str = "") -> StatusError:
     """Return the error of a denied request (403), worded as by kube-apiserver."""
     more = f": {reason}" if reason else ""
-    if asked.path:
-        why = f'User "{user.name}" cannot {asked.verb} path "{asked.path}"{more}'
+    if attributes.path:
+        why = f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"{more}'
         return StatusError(403, "Forbidden", f"forbidden: {why}", details={})
-    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-    where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    why = f'User "{user.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}{more}'
-    return status.forbidden(asked.group, asked.resource, asked.name, why)
+    resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
+    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    what = f'{attributes.verb} resource "{resource}" in API group "{attributes.group}" {where}'
+    why = f'User "{user.name}" cannot {what}{more}'
+    return status.forbidden(attributes.group, attributes.resource, attributes.name, why)

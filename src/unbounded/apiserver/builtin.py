@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from unbounded.apiserver import columns, core_types, field_errors, gojson, metadata, name_validation, type_desc
 from unbounded.apiserver.event_rules import rules_of_event
-from unbounded.apiserver.managed.kinds import of_shape
-from unbounded.apiserver.managed.typed import Fields
+from unbounded.apiserver.managed_fields.merge_types import of_shape
+from unbounded.apiserver.managed_fields.typed import ObjectKind
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.type_desc import StructType
 from unbounded.apiserver.types import (
@@ -58,7 +58,7 @@ class BuiltInType:
     qualified_finalizers: bool = True
 
     @cached_property
-    def merge_fields(self) -> Fields:
+    def merge_fields(self) -> ObjectKind:
         return of_shape(self.shape)
 
     def empty(self) -> Object:
@@ -195,7 +195,7 @@ def _json_secret(key: str, data: Mapping[str, str]) -> list[FieldError]:
         return [field_errors.required(f"data[{key}]")]
     try:
         content = gojson.decode(base64.b64decode(data[key]))
-    except (gojson.Malformed, binascii.Error) as error:
+    except (gojson.MalformedJson, binascii.Error) as error:
         return [field_errors.invalid(f"data[{key}]", HIDDEN, str(error))]
     if isinstance(content, dict | None):
         return []

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from unbounded.apiserver.access.kinds import ROLE_RESOURCES
-from unbounded.apiserver.access.review_kinds import REVIEW_RESOURCES, SERVICE_ACCOUNTS
-from unbounded.apiserver.admission.kinds import POLICY_RESOURCES
+from unbounded.apiserver.access.rbac_types import ROLE_RESOURCES
+from unbounded.apiserver.access.review_types import REVIEW_RESOURCES, SERVICE_ACCOUNTS
+from unbounded.apiserver.admission.policy_types import POLICY_RESOURCES
 from unbounded.apiserver.builtin import RESOURCES
-from unbounded.apiserver.certificates.kinds import REQUESTS
+from unbounded.apiserver.certificates.csr_types import REQUESTS
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
 from unbounded.apiserver.infrastructure.served import INFRASTRUCTURE
 from unbounded.apiserver.types import Resource

@@ -39,7 +39,7 @@ class RequestDocument(msgspec.Struct, frozen=True):
                 value, repeated = gojson.decode_yaml(data)
                 return cls(value, data, "yaml", tuple(repeated))
             return cls(gojson.decode(data), data)
-        except gojson.Malformed as error:
+        except gojson.MalformedJson as error:
             raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", data) from error
 
     @classmethod
@@ -47,7 +47,7 @@ class RequestDocument(msgspec.Struct, frozen=True):
         """Decode the body of a server-side apply, YAML or JSON. Raises StatusError (400)."""
         try:
             value, repeated = gojson.decode_yaml(data)
-        except gojson.Malformed as error:
+        except gojson.MalformedJson as error:
             raise status.bad_request(f"error decoding YAML: {error}") from error
         return cls(value, data, "yaml", tuple(repeated))
 

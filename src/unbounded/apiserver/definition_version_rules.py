@@ -11,7 +11,7 @@ import msgspec
 from unbounded.apiserver import field_errors
 from unbounded.apiserver.schema import Draft, FieldError, SchemaError
 from unbounded.apiserver.schema.fieldpath import BadFieldPath, selected_field
-from unbounded.apiserver.schema.words import too_many
+from unbounded.apiserver.schema.messages import too_many
 
 COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")

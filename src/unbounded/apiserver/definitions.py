@@ -18,8 +18,8 @@ from unbounded.apiserver import (
     name_validation,
 )
 from unbounded.apiserver.builtin import BuiltInType
-from unbounded.apiserver.managed.kinds import of_schema
-from unbounded.apiserver.managed.typed import Fields
+from unbounded.apiserver.managed_fields.merge_types import of_schema
+from unbounded.apiserver.managed_fields.typed import ObjectKind
 from unbounded.apiserver.schema import FieldError, Schema
 from unbounded.apiserver.type_desc import StructType
 from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Resource, Subresource, TableColumn, keep_all_but_status
@@ -47,7 +47,7 @@ class CustomType:
     kind: str
     schema: Schema
     status: bool
-    merge_fields: Fields
+    merge_fields: ObjectKind
     generation: bool = True
     name_check: name_validation.Check = name_validation.subdomain
     unconditional_update: bool = False

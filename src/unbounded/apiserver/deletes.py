@@ -13,7 +13,7 @@ from unbounded.apiserver import metadata, status
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS
-from unbounded.apiserver.managed.owners import joined
+from unbounded.apiserver.managed_fields.owners import join_body
 from unbounded.apiserver.options import DeleteOptions, ListOptions
 from unbounded.apiserver.reads import ListPage, Reads
 from unbounded.apiserver.records import StoredObject
@@ -62,7 +62,7 @@ class Deletes:
             return DeleteResult(served_body(resource, body) if resource.shows_deleted else None, uid)
         if options.dry_run or metadata.equal(obj, current.decode()):
             return DeleteResult(
-                served_body(resource, joined(metadata.encode(obj, current.revision), current.owners)), uid
+                served_body(resource, join_body(metadata.encode(obj, current.revision), current.owners)), uid
             )
         return DeleteResult(served_body(resource, (await self._write(resource, current, obj)).body), uid)
 
@@ -77,7 +77,7 @@ class Deletes:
         """
         unseen = resource.grace is not None and not metadata.equal(obj, current.decode())
         if dry_run:
-            return joined(metadata.encode(obj, current.revision), current.owners) if unseen else current.body
+            return join_body(metadata.encode(obj, current.revision), current.owners) if unseen else current.body
         if unseen:
             current = await self._write(resource, current, obj)
             if await self._store.wait_current(resource.name, current.key) is not current:

@@ -18,7 +18,7 @@ _TEXT: Final = re.compile(r'[^"\\\x00-\x1f]*')
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
-class Malformed(Exception):
+class MalformedJson(Exception):
     """Not JSON (or YAML); the message is Go's."""
 
 
@@ -38,12 +38,12 @@ def decode(data: bytes) -> Any:
     try:
         value = _decoder.decode(data)
     except RecursionError:
-        raise Malformed("exceeded max depth") from None
+        raise MalformedJson("exceeded max depth") from None
     except (msgspec.DecodeError, ValueError) as error:
         why = syntax_error(data.decode(errors="replace")) if len(data) <= EXPLAINED_BYTES else ""
-        raise Malformed(why or str(error)) from error
+        raise MalformedJson(why or str(error)) from error
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
-        raise Malformed("exceeded max depth")
+        raise MalformedJson("exceeded max depth")
     return value
 
 
@@ -68,7 +68,7 @@ def decode_yaml(data: bytes) -> tuple[Any, list[str]]:
     if data[:1] == b"{":
         try:
             value = decode(data)
-        except Malformed:
+        except MalformedJson:
             pass
         else:
             if not duplicate_keys(data, value):
@@ -76,7 +76,7 @@ def decode_yaml(data: bytes) -> tuple[Any, list[str]]:
     try:
         return yamldoc.decode(data)
     except yamldoc.BadYaml as error:
-        raise Malformed(f"error converting YAML to JSON: yaml: {error}") from error
+        raise MalformedJson(f"error converting YAML to JSON: yaml: {error}") from error
 
 
 def duplicate_keys(data: bytes, decoded: Any) -> list[str]:
@@ -115,7 +115,7 @@ def syntax_error(text: str) -> str:
     """Return the message of Go's decoder about this text; '' if this scanner finds no error."""
     try:
         end = _skip(text, _value(text, 0, 0))
-    except Malformed as error:
+    except MalformedJson as error:
         return str(error)
     except RecursionError:
         return "exceeded max depth"
@@ -134,16 +134,16 @@ def _char(char: str) -> str:
 def _expect(text: str, at: int, allowed: str, context: str) -> int:
     at = _skip(text, at)
     if at >= len(text):
-        raise Malformed("unexpected end of JSON input")
+        raise MalformedJson("unexpected end of JSON input")
     if text[at] not in allowed:
-        raise Malformed(f"invalid character {_char(text[at])} {context}")
+        raise MalformedJson(f"invalid character {_char(text[at])} {context}")
     return at
 
 
 def _value(text: str, at: int, depth: int) -> int:
     at = _skip(text, at)
     if at >= len(text):
-        raise Malformed("unexpected end of JSON input")
+        raise MalformedJson("unexpected end of JSON input")
     first = text[at]
     if first == "{":
         return _object(text, at + 1, depth + 1)
@@ -156,7 +156,7 @@ def _value(text: str, at: int, depth: int) -> int:
             return _literal(text, at, word)
     number = _NUMBER.match(text, at)
     if number is None:
-        raise Malformed(f"invalid character {_char(first)} looking for beginning of value")
+        raise MalformedJson(f"invalid character {_char(first)} looking for beginning of value")
     return number.end()
 
 
@@ -193,19 +193,19 @@ def _string(text: str, at: int) -> int:
             return at + 1
         if char == "\\":
             if at + 1 < len(text) and text[at + 1] not in '"\\/bfnrtu':
-                raise Malformed(f"invalid character {_char(text[at + 1])} in string escape code")
+                raise MalformedJson(f"invalid character {_char(text[at + 1])} in string escape code")
             at += 1
         elif char < " ":
-            raise Malformed(f"invalid character {_char(char)} in string literal")
+            raise MalformedJson(f"invalid character {_char(char)} in string literal")
         at += 1
-    raise Malformed("unexpected end of JSON input")
+    raise MalformedJson("unexpected end of JSON input")
 
 
 def _literal(text: str, at: int, word: str) -> int:
     for offset, expected in enumerate(word):
         if at + offset >= len(text):
-            raise Malformed("unexpected end of JSON input")
+            raise MalformedJson("unexpected end of JSON input")
         if text[at + offset] != expected:
             got = _char(text[at + offset])
-            raise Malformed(f"invalid character {got} in literal {word} (expecting '{expected}')")
+            raise MalformedJson(f"invalid character {got} in literal {word} (expecting '{expected}')")
     return at + len(word)

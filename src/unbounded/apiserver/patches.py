@@ -55,7 +55,7 @@ def strict_errors(kind: str, data: bytes) -> list[str]:
 def _decoded(data: bytes) -> Any:
     try:
         return gojson.decode(data)
-    except gojson.Malformed as error:
+    except gojson.MalformedJson as error:
         raise bad_request(f"error decoding patch: {error}") from error
 
 

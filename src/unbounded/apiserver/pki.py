@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from unbounded.apiserver.certificates.requests import Request
+from unbounded.apiserver.certificates.csr import ParsedCsr
 from unbounded.apiserver.data_dir import make_directory
 from unbounded.kube.durable import write_durably
 
@@ -68,7 +68,7 @@ class CertificateAuthority:
         """Issue a client certificate: the common name is the user, organisations are groups."""
         return self._issue(user, tuple(groups), ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
-    def sign(self, request: Request, usages: Collection[str], begin: datetime, end: datetime) -> bytes:
+    def sign(self, request: ParsedCsr, usages: Collection[str], begin: datetime, end: datetime) -> bytes:
         """Sign a certificate (PEM) for the key of a request, with its subject and names, for these usages."""
         builder = (
             x509.CertificateBuilder()

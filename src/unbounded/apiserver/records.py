@@ -9,7 +9,7 @@ import msgspec
 
 from unbounded.apiserver.database import LogEntry
 from unbounded.apiserver.field_index import Extract
-from unbounded.apiserver.managed.owners import NOBODY, Owners, joined, split
+from unbounded.apiserver.managed_fields.owners import NO_OWNERS, ManagedFields, join_body, split_body
 
 _RESOURCE_VERSION: Final = b'"resourceVersion":"'
 
@@ -23,7 +23,7 @@ class StoredObject(msgspec.Struct, eq=False):
     key: str
     revision: int
     bare: bytes
-    owners: Owners = NOBODY
+    owners: ManagedFields = NO_OWNERS
     _body: bytes | None = None
     _labels: Mapping[str, str] | None = None
     _extracted: tuple[Extract, tuple[str, ...]] | None = None
@@ -31,13 +31,13 @@ class StoredObject(msgspec.Struct, eq=False):
     @staticmethod
     def from_entry(entry: LogEntry) -> StoredObject:
         """Return the record of an entry of the journal."""
-        return StoredObject(entry.key, entry.revision, *split(entry.body))
+        return StoredObject(entry.key, entry.revision, *split_body(entry.body))
 
     @property
     def body(self) -> bytes:
         """The JSON with managedFields, joined on each use: a cached copy would double the memory."""
         body, self._body = self._body, None
-        return body or joined(self.bare, self.owners)
+        return body or join_body(self.bare, self.owners)
 
     def drop_body(self) -> None:
         """Drop the cached body: readers need it no more often than that of any other record."""
@@ -45,7 +45,7 @@ class StoredObject(msgspec.Struct, eq=False):
 
     def to_entry(self, resource: str, *, deleted: bool) -> LogEntry:
         """Return the entry for the journal. The next reader of `body`, the answer of the write, gets the same bytes."""
-        self._body = joined(self.bare, self.owners)
+        self._body = join_body(self.bare, self.owners)
         return LogEntry(self.revision, resource, self.key, deleted, self._body)
 
     @property

@@ -9,32 +9,32 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.api.names import NAMESPACE
-from unbounded.apiserver.access.book import RoleBook
-from unbounded.apiserver.access.defaults import ensure_defaults
+from unbounded.apiserver.access.default_roles import ensure_defaults
 from unbounded.apiserver.access.nodes.rules import NodeRules
-from unbounded.apiserver.admission.book import PolicyBook
+from unbounded.apiserver.access.rbac_authorizer import RbacAuthorizer
+from unbounded.apiserver.admission.policy_index import PolicyIndex
 from unbounded.apiserver.auth import AuthChain, Authorizer, MastersAuthorizer
 from unbounded.apiserver.builtin import NAMESPACES, NODES
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.controllers.aggregation import RoleAggregationController
+from unbounded.apiserver.controllers.certificates import CertificateController
+from unbounded.apiserver.controllers.cluster_info import ClusterInfoSigner
+from unbounded.apiserver.controllers.definitions import DefinitionController
+from unbounded.apiserver.controllers.disruption import DisruptionController
+from unbounded.apiserver.controllers.expiry import EventExpiry
+from unbounded.apiserver.controllers.garbage import GarbageCollector
+from unbounded.apiserver.controllers.namespaces import NamespaceController
+from unbounded.apiserver.controllers.nodes.conditions import taint_new
+from unbounded.apiserver.controllers.nodes.events import ApiEventRecorder
+from unbounded.apiserver.controllers.nodes.evictions import TaintEviction
+from unbounded.apiserver.controllers.nodes.lifecycle import NodeLifecycle
+from unbounded.apiserver.controllers.nodes.orphans import OrphanCollector
+from unbounded.apiserver.controllers.nodes.settings import DEFAULT_TIMES, NodeTimes
+from unbounded.apiserver.controllers.policy_status import PolicyStatusController
+from unbounded.apiserver.controllers.root_ca import RootCaPublisher
+from unbounded.apiserver.controllers.tokens import TokenExpiry
 from unbounded.apiserver.decoding import normalize
 from unbounded.apiserver.deletes import Deletes
-from unbounded.apiserver.housekeeping.aggregation import RoleAggregator
-from unbounded.apiserver.housekeeping.budgets import BudgetKeeper
-from unbounded.apiserver.housekeeping.certificates import CertificateKeeper
-from unbounded.apiserver.housekeeping.cluster_info import ClusterInfoSigner
-from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
-from unbounded.apiserver.housekeeping.expiry import EventExpiry
-from unbounded.apiserver.housekeeping.garbage import GarbageCollector
-from unbounded.apiserver.housekeeping.namespaces import NamespaceKeeper
-from unbounded.apiserver.housekeeping.nodes.conditions import taint_new
-from unbounded.apiserver.housekeeping.nodes.events import EventRecorder
-from unbounded.apiserver.housekeeping.nodes.evictions import TaintEviction
-from unbounded.apiserver.housekeeping.nodes.lifecycle import NodeLifecycle
-from unbounded.apiserver.housekeeping.nodes.orphans import OrphanCollector
-from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
-from unbounded.apiserver.housekeeping.policies import PolicyKeeper
-from unbounded.apiserver.housekeeping.root_ca import RootCaPublisher
-from unbounded.apiserver.housekeeping.tokens import TokenExpiry
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.reads import Reads
@@ -73,31 +73,31 @@ class ApiRegistry:
         self.writes = Writes(self.store, now, admission(self.store))
         self.deletes = Deletes(self.store, self.reads, now)
         self.budgets = DisruptionBudgets(self.store)
-        self.roles = RoleBook(self.store)
-        self.policies = PolicyBook(self.store, self.catalog)
+        self.roles = RbacAuthorizer(self.store)
+        self.policies = PolicyIndex(self.store, self.catalog)
         self.authorizers: tuple[Authorizer, ...] = (MastersAuthorizer(), NodeRules(self.store), self.roles)
         self.now = now
-        self._certificates = CertificateKeeper(
+        self._certificates = CertificateController(
             self.store, self.writes, self.deletes, AuthChain((), self.authorizers), now
         )
-        self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
+        self._namespaces = NamespaceController(self.store, self.catalog, self.writes, self.deletes, now)
         self._root_ca = RootCaPublisher(self.store, self.writes)
-        events = EventRecorder(self.writes, now)
+        events = ApiEventRecorder(self.writes, now)
         self._controllers = (
-            DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now),
+            DefinitionController(self.store, self.catalog, self.writes, self.deletes, now),
             self._namespaces,
             GarbageCollector(self.store, self.catalog, self.writes, self.deletes),
             EventExpiry(self.store, now),
             TokenExpiry(self.store, self.deletes, now),
             ClusterInfoSigner(self.store, self.writes, now),
-            PolicyKeeper(self.store, self.catalog, self.writes),
-            RoleAggregator(self.store, self.writes),
+            PolicyStatusController(self.store, self.catalog, self.writes),
+            RoleAggregationController(self.store, self.writes),
             self._certificates,
             self._root_ca,
             NodeLifecycle(self.store, self.writes, events, now, node_times),
             TaintEviction(self.store, self.writes, self.deletes, events, now),
             OrphanCollector(self.store, self.writes, self.deletes, now, node_times),
-            BudgetKeeper(self.store, self.budgets, self.writes, now),
+            DisruptionController(self.store, self.budgets, self.writes, now),
         )
         self._tasks: list[asyncio.Task[None]] = []
 

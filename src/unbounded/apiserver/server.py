@@ -17,12 +17,12 @@ from unbounded.apiserver.access.jwt import TokenKey
 from unbounded.apiserver.access.reviews import Reviews
 from unbounded.apiserver.access.tokens import AccountTokens
 from unbounded.apiserver.auth import AuthChain, ClientCertificates
-from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
-from unbounded.apiserver.http.app import Api
+from unbounded.apiserver.controllers.nodes.settings import DEFAULT_TIMES, NodeTimes
+from unbounded.apiserver.http.app import ApiHandler
 from unbounded.apiserver.http.audit import AuditLog
-from unbounded.apiserver.http.door import CONNECTIONS, Counted, Door
+from unbounded.apiserver.http.listener import CONNECTIONS, CountingServer, LimitedListener
+from unbounded.apiserver.http.log_limiter import connection_log
 from unbounded.apiserver.http.metrics import ConnectionCounts
-from unbounded.apiserver.http.sparing import connection_log
 from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.pki import CertificateAuthority, server_context, write_kubeconfig
 from unbounded.apiserver.registry import ApiRegistry
@@ -84,14 +84,14 @@ class ApiServer:
         self._port = port
         self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)
         self._hosts = (*LOOPBACK, *({bind} - ANY_ADDRESS), self._advertise, *hosts)
-        self._api: Api | None = None
+        self._api: ApiHandler | None = None
         self._audit: AuditLog | None = None
         self._connections = connections
         self._address_connections = address_connections
         self._verify_kubelets = verify_kubelets
         self._kubelets: KubeletClient | None = None
-        self._listener: Door | None = None
-        self._web: Counted | None = None
+        self._listener: LimitedListener | None = None
+        self._web: CountingServer | None = None
 
     @property
     def url(self) -> str:
@@ -127,17 +127,17 @@ class ApiServer:
         guard = AuthChain([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.registry.authorizers)
         reviews = Reviews(roles, guard, tokens, now)
         self._kubelets = KubeletClient(authority, now, verify=self._verify_kubelets)
-        self._api = Api(
+        self._api = ApiHandler(
             self.registry,
             guard,
             version_info(),
             lambda: self.url.removeprefix("https://"),
             answers=reviews.answers,
-            note=self._audit.note,
+            note=self._audit.append,
             kubelets=self._kubelets,
             connections=self._connection_counts,
         )
-        self._web = Counted(
+        self._web = CountingServer(
             self._api.handle,
             access_log=None,
             keepalive_timeout=KEEPALIVE_S,
@@ -145,7 +145,9 @@ class ApiServer:
             auto_decompress=False,  # as in Kubernetes; a body of 16 KiB can expand to 16 MiB
             logger=connection_log(),
         )
-        self._listener = Door(self._web, context, limit=self._connections, address_limit=self._address_connections)
+        self._listener = LimitedListener(
+            self._web, context, limit=self._connections, address_limit=self._address_connections
+        )
         try:
             await self._listener.open(self._bind, self._port or _last_port(self.kubeconfig_path))
         except OSError:

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from unbounded.apiserver.decoding import RequestDocument
-from unbounded.apiserver.managed import applying
-from unbounded.apiserver.managed.applying import KUBECTL, LAST_APPLIED, Applied, Conflicts, last_applied
-from unbounded.apiserver.managed.owners import APPLY, Manager, Owners
-from unbounded.apiserver.managed.typed import Mistyped
+from unbounded.apiserver.managed_fields import applying
+from unbounded.apiserver.managed_fields.applying import KUBECTL, LAST_APPLIED, ApplyResult, Conflicts, last_applied
+from unbounded.apiserver.managed_fields.owners import APPLY, FieldManager, ManagedFields
+from unbounded.apiserver.managed_fields.typed import Mistyped
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.status import StatusError, bad_request
 from unbounded.apiserver.types import Object, Resource
@@ -58,15 +58,15 @@ def _check_repeated(document: RequestDocument, options: WriteOptions) -> None:
 def apply(
     resource: Resource,
     live: Object,
-    owners: Owners,
+    owners: ManagedFields,
     config: Object,
     options: WriteOptions,
     subresource: str,
     time: str,
-) -> Applied:
+) -> ApplyResult:
     """Return the object with the configuration merged into it. Raises StatusError (400, 409)."""
     kind = resource.type
-    manager = Manager(options.manager or "", APPLY, subresource)
+    manager = FieldManager(options.manager or "", APPLY, subresource)
     try:
         done = applying.apply(
             kind.merge_fields,
@@ -91,7 +91,7 @@ def apply(
         raise bad_request(f"failed to create typed patch object ({what}; {version}): {error}") from error
 
 
-def _with_last_applied(done: Applied, config: Object, manager: Manager, live: Object) -> Applied:
+def _with_last_applied(done: ApplyResult, config: Object, manager: FieldManager, live: Object) -> ApplyResult:
     """Update the annotation of a client-side apply, so that kubectl can return to client-side apply."""
     if manager.name != KUBECTL or manager.subresource or last_applied(live) is None:
         return done
@@ -100,4 +100,6 @@ def _with_last_applied(done: Applied, config: Object, manager: Manager, live: Ob
     if not isinstance(annotations, dict):
         return done  # the write is rejected because of it
     text = msgspec.json.encode(config).decode() + "\n"
-    return Applied({**done.obj, "metadata": meta | {"annotations": annotations | {LAST_APPLIED: text}}}, done.owners)
+    return ApplyResult(
+        {**done.obj, "metadata": meta | {"annotations": annotations | {LAST_APPLIED: text}}}, done.owners
+    )

@@ -16,7 +16,7 @@ from unbounded.apiserver.collection import Collection, Listener, ObjectChange, S
 from unbounded.apiserver.database import LogEntry, describe_error
 from unbounded.apiserver.field_index import FieldTerm
 from unbounded.apiserver.journal import CommitStats, Compaction, Journal
-from unbounded.apiserver.managed.owners import NOBODY, Owners
+from unbounded.apiserver.managed_fields.owners import NO_OWNERS, ManagedFields
 from unbounded.apiserver.records import StoredObject
 from unbounded.kube.logs import Log
 
@@ -185,7 +185,7 @@ class Store:
         resource: str,
         key: str,
         bare: Callable[[int], bytes],
-        owners: Owners = NOBODY,
+        owners: ManagedFields = NO_OWNERS,
         *,
         deleted: bool = False,
     ) -> asyncio.Future[StoredObject]:

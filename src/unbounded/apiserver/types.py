@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol
 
 from unbounded.apiserver import name_validation
-from unbounded.apiserver.managed.typed import Fields
+from unbounded.apiserver.managed_fields.typed import ObjectKind
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.status import qualified
 from unbounded.apiserver.type_desc import StructType
@@ -65,7 +65,7 @@ class ResourceType(Protocol):
         ...
 
     @property
-    def merge_fields(self) -> Fields:
+    def merge_fields(self) -> ObjectKind:
         """The rules by which server-side apply merges objects, and the paths of their field owners."""
         ...
 

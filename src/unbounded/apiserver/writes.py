@@ -25,7 +25,7 @@ from unbounded.apiserver import (
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.decoding import RequestDocument
 from unbounded.apiserver.definitions import unchecked_notice
-from unbounded.apiserver.managed.owners import NOBODY, Owners
+from unbounded.apiserver.managed_fields.owners import NO_OWNERS, ManagedFields
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.schema import FieldError
@@ -96,7 +96,7 @@ class Writes:
         namespace: str,
         obj: Object,
         options: WriteOptions,
-        applied: Owners | None = None,
+        applied: ManagedFields | None = None,
     ) -> WriteResult:
         """Create from an object that is in its type's form already; `applied` are its owners after an apply."""
         meta = obj["metadata"]
@@ -141,7 +141,7 @@ class Writes:
         raise status.already_exists(resource.group, resource.plural, taken, terminating=terminating)
 
     async def _insert(
-        self, resource: Resource, key: str, obj: Object, owners: Owners, options: WriteOptions
+        self, resource: Resource, key: str, obj: Object, owners: ManagedFields, options: WriteOptions
     ) -> WriteResult:
         if options.dry_run:
             return WriteResult(served_body(resource, _dry_run_body(obj, owners, 0)), created=True)
@@ -203,7 +203,7 @@ class Writes:
             raise status.conflict(resource.group, resource.plural, target.name, why)
         live = resource.type.empty() if current is None else decode_stored(resource, current)
         time = metadata.format_time(self._now())
-        owners = NOBODY if current is None else current.owners
+        owners = NO_OWNERS if current is None else current.owners
         done = server_side_apply.apply(resource, live, owners, config, options, target.subresource, time)
         obj = decoding.decode_patched(resource, done.obj, options)
         meta = obj["metadata"]
@@ -240,7 +240,7 @@ class Writes:
         current: StoredObject,
         asked: int,
         options: WriteOptions,
-        applied: Owners | None = None,
+        applied: ManagedFields | None = None,
     ) -> WriteResult:
         """Replace `old` by `obj`. The caller has awaited nothing since it read `current`.
 
@@ -272,7 +272,7 @@ class Writes:
         owners = applied
         if owners is None:
             owners = self._owners_after(target, obj, old, current.owners, given, options)
-        if owners.same(current.owners) and metadata.equal(obj, old) and is_stored_version(resource, current):
+        if owners.equal_but_times(current.owners) and metadata.equal(obj, old) and is_stored_version(resource, current):
             return WriteResult(served_body(resource, current.body))
         to_stored(resource, obj)
         if options.dry_run or is_deletion_complete(obj):
@@ -304,8 +304,8 @@ class Writes:
             raise status.forbidden(resource.group, resource.plural, name, why, [cause])
 
     def _owners_after(
-        self, target: WriteTarget, obj: Object, old: Object, owners: Owners, given: Any, options: WriteOptions
-    ) -> Owners:
+        self, target: WriteTarget, obj: Object, old: Object, owners: ManagedFields, given: Any, options: WriteOptions
+    ) -> ManagedFields:
         time = metadata.format_time(self._now())
         return update_ownership.after_update(
             target.resource, obj, old, owners, options.manager, target.subresource, given, time
@@ -320,7 +320,7 @@ async def wait_stored(future: asyncio.Future[StoredObject]) -> StoredObject:
         raise status.internal(str(error)) from error
 
 
-def _encoded(obj: Object, owners: Owners, revision: int) -> bytes:
+def _encoded(obj: Object, owners: ManagedFields, revision: int) -> bytes:
     """Return the bytes that a client's write stores.
 
     Raises StatusError (413), as many patches can make an object of any size.
@@ -347,7 +347,7 @@ def _expected_revision(target: WriteTarget, meta: Object) -> int:
     return asked
 
 
-def _dry_run_body(obj: Object, owners: Owners, revision: int) -> bytes:
+def _dry_run_body(obj: Object, owners: ManagedFields, revision: int) -> bytes:
     """Return the answer of a write that is not stored. Raises StatusError (413)."""
     bare = _encoded(obj, owners, revision)
     if not owners:

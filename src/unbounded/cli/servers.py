@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.apiserver.controllers.nodes.settings import NodeTimes
 from unbounded.apiserver.data_dir import Damaged, DataInUse, DataUnusable
-from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded.apiserver.status import StatusError
 from unbounded.cli import hints

@@ -18,7 +18,7 @@ from unbounded.apiserver.cel import (
     declare,
 )
 from unbounded.apiserver.cel.declare import escape
-from unbounded.apiserver.cel.functions.authorization import AUTHORIZER, Check, Decision
+from unbounded.apiserver.cel.functions.authorization import AUTHORIZER, Check, CheckDecision
 from unbounded.apiserver.cel.types import DYN, STRING, Decl
 
 VARIABLES = {"dyn": Decl(DYN), "text": Decl(STRING, 1000)}
@@ -227,9 +227,9 @@ def test_running_over_the_limit_is_not_absorbed() -> None:
 def test_an_authorizer_is_asked_what_the_steps_have_put_together() -> None:
     asked: list[Check] = []
 
-    def decide(check: Check) -> Decision:
+    def decide(check: Check) -> CheckDecision:
         asked.append(check)
-        return Decision(allowed=check.verb == "get", reason="because")
+        return CheckDecision(allowed=check.verb == "get", reason="because")
 
     expression = "authorizer.group('apps').resource('pods').namespace('x').name('n').check('get').allowed()"
     program = check_expression(expression, {"authorizer": Decl(AUTHORIZER)}).program()

@@ -19,7 +19,7 @@ from aiohttp import web
 from tests.apiserver.kubelets.support import PODS, Kubelet, add_node, add_pod, kubelet, signed
 from tests.apiserver.support import Client, admin_context, client_of, eventually, running
 from unbounded.apiserver.kubelets.client import KubeletClient, KubeletUnreachable
-from unbounded.apiserver.kubelets.location import Endpoint
+from unbounded.apiserver.kubelets.location import KubeletEndpoint
 from unbounded.apiserver.pki import CertificateAuthority
 from unbounded.apiserver.registry import utc_now
 from unbounded.apiserver.server import ApiServer
@@ -394,15 +394,15 @@ async def test_a_kubelet_that_does_not_answer_is_an_error_in_time(tmp_path: Path
 
     try:
         async with await asyncio.start_server(unready, "127.0.0.1", 0) as bare:
-            endpoint = Endpoint("127.0.0.1", bare.sockets[0].getsockname()[1])
+            endpoint = KubeletEndpoint("127.0.0.1", bare.sockets[0].getsockname()[1])
             with pytest.raises(KubeletUnreachable, match=r"^remote error: tls: internal error$"):
                 await client.open("GET", endpoint, "/", {})
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as mute:
-            endpoint = Endpoint("127.0.0.1", mute.sockets[0].getsockname()[1])
+            endpoint = KubeletEndpoint("127.0.0.1", mute.sockets[0].getsockname()[1])
             with pytest.raises(KubeletUnreachable, match=rf"^dial tcp {endpoint.address}: i/o timeout$"):
                 await client.open("GET", endpoint, "/", {})
         async with kubelet(tmp_path, late) as node:
             with pytest.raises(KubeletUnreachable, match=r"^net/http: timeout awaiting response headers$"):
-                await client.open("GET", Endpoint("127.0.0.1", node.port), "/", {}, head_within_s=0.3)
+                await client.open("GET", KubeletEndpoint("127.0.0.1", node.port), "/", {}, head_within_s=0.3)
     finally:
         await client.close()

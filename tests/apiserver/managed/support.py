@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from unbounded.apiserver.managed import applying, ownership
-from unbounded.apiserver.managed.applying import Applied
-from unbounded.apiserver.managed.kinds import of_schema
-from unbounded.apiserver.managed.owners import APPLY, NOBODY, Manager, Owners
+from unbounded.apiserver.managed_fields import applying, ownership
+from unbounded.apiserver.managed_fields.applying import ApplyResult
+from unbounded.apiserver.managed_fields.merge_types import of_schema
+from unbounded.apiserver.managed_fields.owners import APPLY, NO_OWNERS, FieldManager, ManagedFields
 
 PORT: Final = {
     "type": "object",
@@ -62,13 +62,13 @@ def config(spec: dict[str, Any]) -> dict[str, Any]:
 
 def apply(live: dict[str, Any], spec: dict[str, Any], manager: str, *, force: bool = False) -> dict[str, Any]:
     """The object after an apply, with its managedFields."""
-    done: Applied = applying.apply(
+    done: ApplyResult = applying.apply(
         KIND,
         {**live, "metadata": {k: v for k, v in live.get("metadata", {}).items() if k != "managedFields"}},
         owners_of(live),
         {},
         config(spec),
-        Manager(manager, APPLY),
+        FieldManager(manager, APPLY),
         version="example.com/v1",
         time="2026-01-01T00:00:00Z",
         force=force,
@@ -76,11 +76,11 @@ def apply(live: dict[str, Any], spec: dict[str, Any], manager: str, *, force: bo
     return with_owners(done.obj, done.owners)
 
 
-def owners_of(obj: dict[str, Any]) -> Owners:
-    return ownership.accepted(obj.get("metadata", {}).get("managedFields")) or NOBODY
+def owners_of(obj: dict[str, Any]) -> ManagedFields:
+    return ownership.client_entries(obj.get("metadata", {}).get("managedFields")) or NO_OWNERS
 
 
-def with_owners(obj: dict[str, Any], owners: Owners) -> dict[str, Any]:
+def with_owners(obj: dict[str, Any], owners: ManagedFields) -> dict[str, Any]:
     return {**obj, "metadata": obj["metadata"] | ({"managedFields": owners.shown()} if owners else {})}
 
 

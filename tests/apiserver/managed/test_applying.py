@@ -9,11 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.apiserver.managed.support import KIND, apply, config, fields_of, owners_of, specs, with_owners
-from unbounded.apiserver.managed import fieldsets, ownership
-from unbounded.apiserver.managed.applying import Conflicts
-from unbounded.apiserver.managed.owners import UPDATE, Manager
-from unbounded.apiserver.managed.signatures import signer
-from unbounded.apiserver.managed.typed import Mistyped, compare, merge, owned, with_parents
+from unbounded.apiserver.managed_fields import fieldsets, ownership
+from unbounded.apiserver.managed_fields.applying import Conflicts
+from unbounded.apiserver.managed_fields.owners import UPDATE, FieldManager
+from unbounded.apiserver.managed_fields.signatures import signer
+from unbounded.apiserver.managed_fields.typed import Mistyped, compare, merge, owned_paths, with_parents
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_what_was_applied_and_taken_back_leaves_the_object_as_it_was(
     except Conflicts:
         assume(False)
     after = apply(with_more, {}, "second")
-    assert sorted(fieldsets.paths(owned(KIND, after))) == sorted(fieldsets.paths(owned(KIND, before)))
+    assert sorted(fieldsets.paths(owned_paths(KIND, after))) == sorted(fieldsets.paths(owned_paths(KIND, before)))
     assert fields_of(after, "first") == fields_of(before, "first")
     assert not ownership.difference(KIND, before, after).changed
 
@@ -50,8 +50,8 @@ def test_an_apply_without_force_never_loses_what_another_manager_owns(
             obj = apply(obj, spec, "other")
         except Conflicts:
             continue
-    assert fields_of(obj, "mine") == ownership.stripped(owned(KIND, config(mine)))
-    assert fieldsets.difference(fields_of(obj, "mine"), with_parents(KIND, owned(KIND, obj))) == {}
+    assert fields_of(obj, "mine") == ownership.stripped(owned_paths(KIND, config(mine)))
+    assert fieldsets.difference(fields_of(obj, "mine"), with_parents(KIND, owned_paths(KIND, obj))) == {}
     assert not compare(KIND, obj, merge(KIND, obj, config(mine))).changed
 
 
@@ -59,7 +59,9 @@ def test_an_apply_without_force_never_loses_what_another_manager_owns(
 @given(specs, specs)
 def test_a_manager_owns_exactly_what_it_applied(first: dict[str, Any], second: dict[str, Any]) -> None:
     obj = apply(apply({}, first, "m"), second, "m")
-    assert fieldsets.ordered(fields_of(obj, "m")) == fieldsets.ordered(ownership.stripped(owned(KIND, config(second))))
+    assert fieldsets.ordered(fields_of(obj, "m")) == fieldsets.ordered(
+        ownership.stripped(owned_paths(KIND, config(second)))
+    )
 
 
 @pytest.mark.slow
@@ -78,7 +80,7 @@ def test_an_update_owns_what_it_changed_and_nobody_owns_what_is_gone(
 ) -> None:
     old, new = apply({}, first, "first"), config(second)
     given = owners_of(old)
-    owners = ownership.updated(KIND, old, new, given, Manager("u", UPDATE, "", "v1"), "2026-01-02T00:00:00Z")
+    owners = ownership.updated(KIND, old, new, given, FieldManager("u", UPDATE, "", "v1"), "2026-01-02T00:00:00Z")
     change = ownership.difference(KIND, old, new)
     if not given:
         assert not owners
@@ -112,13 +114,13 @@ def test_a_configuration_that_does_not_fit_is_refused_with_its_place() -> None:
 def test_the_oldest_updates_become_one_entry() -> None:
     obj: dict[str, Any] = {**config({}), "metadata": {"name": "t"}}
     first = config({"labels": {"k0": "x"}})
-    owners = ownership.created(KIND, {}, first, Manager("m0", UPDATE, "", "v1"), "2026-01-01T00:00:00Z")
+    owners = ownership.created(KIND, {}, first, FieldManager("m0", UPDATE, "", "v1"), "2026-01-01T00:00:00Z")
     for number in range(1, 15):
         old = {**obj, "spec": {"labels": {f"k{i}": "x" for i in range(number)}}}
         new = {**obj, "spec": {"labels": {f"k{i}": "x" for i in range(number + 1)}}}
-        manager = Manager(f"m{number}", UPDATE, "", "v1")
+        manager = FieldManager(f"m{number}", UPDATE, "", "v1")
         owners = ownership.updated(KIND, old, new, owners, manager, f"2026-01-{number + 1:02}T00:00:00Z")
-        assert len(owners.shares) == min(number + 1, ownership.MAX_UPDATERS)
+        assert len(owners.entries) == min(number + 1, ownership.MAX_UPDATERS)
     assert [e["manager"] for e in owners.shown()] == ["ancient-changes", *(f"m{i}" for i in range(6, 15))]
     together: fieldsets.FieldSet = {}
     for entry in owners.shown():
@@ -128,10 +130,10 @@ def test_the_oldest_updates_become_one_entry() -> None:
 
 def test_updates_of_different_versions_do_not_become_one_entry() -> None:
     first = config({"labels": {"k0": "x"}})
-    owners = ownership.created(KIND, {}, first, Manager("m0", UPDATE, "", "v0"), "2026-01-01T00:00:00Z")
+    owners = ownership.created(KIND, {}, first, FieldManager("m0", UPDATE, "", "v0"), "2026-01-01T00:00:00Z")
     for number in range(1, 12):
         old, new = (config({"labels": {f"k{i}": "x" for i in range(number + more)}}) for more in (0, 1))
-        manager = Manager(f"m{number}", UPDATE, "", f"v{number}")
+        manager = FieldManager(f"m{number}", UPDATE, "", f"v{number}")
         owners = ownership.updated(KIND, old, new, owners, manager, f"2026-01-{number + 1:02}T00:00:00Z")
     assert [e["manager"] for e in owners.shown()] == [f"m{number}" for number in range(12)]
 
@@ -149,7 +151,7 @@ def test_updates_of_different_versions_do_not_become_one_entry() -> None:
     ],
 )
 def test_managed_fields_that_cannot_be_read_are_not_accepted(garbage: Any) -> None:
-    assert ownership.accepted(garbage) is None
+    assert ownership.client_entries(garbage) is None
 
 
 @pytest.mark.slow
@@ -165,7 +167,7 @@ def test_objects_with_the_same_signature_have_the_same_paths(first: dict[str, An
 @pytest.mark.slow
 @given(specs)
 def test_who_creates_an_object_owns_all_of_it(spec: dict[str, Any]) -> None:
-    manager = Manager("m", UPDATE, "", "v1")
+    manager = FieldManager("m", UPDATE, "", "v1")
     for _ in range(2):  # worked out, then remembered
         owners = ownership.created(KIND, {}, config(spec), manager, "2026-01-01T00:00:00Z")
         shown = owners.shown()[0]["fieldsV1"] if owners else {}

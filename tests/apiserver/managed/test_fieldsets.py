@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.apiserver.managed import fieldsets
+from unbounded.apiserver.managed_fields import fieldsets
 
 elements = st.sampled_from(["f:a", "f:b", "f:c.d", 'k:{"name":"x"}', 'v:"a"', "v:1"])
 path_lists = st.lists(st.lists(elements, min_size=1, max_size=3).map(tuple), max_size=6)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import eventually, running
-from unbounded.apiserver.workloads.disruption_budgets import PodFacts, concerns
+from unbounded.apiserver.workloads.disruption_budgets import PodFacts, affects_budget
 
 SELECTOR: dict[str, Any] = {"matchLabels": {"app": "x"}}
 READY = PodFacts({"app": "x"}, "Running", ready=True, deleting=False)
@@ -34,8 +34,8 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     ],
 )
 def test_changes_that_concern_a_budget(before: PodFacts | None, after: PodFacts | None, expected: bool) -> None:
-    assert concerns(SELECTOR, before, after) is expected
-    assert concerns(None, before, after) is False
+    assert affects_budget(SELECTOR, before, after) is expected
+    assert affects_budget(None, before, after) is False
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from unbounded.api.names import (
     NAMESPACE,
 )
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
+from unbounded.apiserver.controllers.nodes.settings import NodeTimes
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.definitions import CRDS, install_definitions
 from unbounded.cli.manifests import KINDS, install_manifests

@@ -19,7 +19,7 @@ _EXTRA: Final = "authentication.kubernetes.io"
 Claim = Mapping[str, Any]  # namespace, serviceaccount, and optionally secret, pod, node: each with name and uid
 
 
-class Bindings:
+class TokenBindings:
     """Bindings of tokens to the objects of one store."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
@@ -58,7 +58,7 @@ class Bindings:
             known = self._get(NODES, "", node)
             about["node"] = {"name": node} | ({"uid": known["metadata"]["uid"]} if known else {})
 
-    def hold(self, about: Claim) -> bool:
+    def are_valid(self, about: Claim) -> bool:
         """Return whether all objects that a token is bound to still exist."""
         namespace = about["namespace"]
         bound = [(SERVICE_ACCOUNTS, about["serviceaccount"])]
@@ -87,7 +87,7 @@ class Bindings:
         return record.decode() if record is not None else None
 
 
-def told(about: Claim) -> dict[str, tuple[str, ...]]:
+def user_extra(about: Claim) -> dict[str, tuple[str, ...]]:
     """Return the extra fields of a token's user."""
     bound = ((kind, key, value) for kind in ("node", "pod") for key, value in about.get(kind, {}).items())
     return {f"{_EXTRA}/{kind}-{key}": (value,) for kind, key, value in bound}

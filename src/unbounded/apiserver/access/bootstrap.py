@@ -43,7 +43,7 @@ class BootstrapTokens:
         return User(f"system:bootstrap:{identity}", (GROUP, *token.groups, AUTHENTICATED))
 
 
-class BootstrapToken(NamedTuple):
+class StoredBootstrapToken(NamedTuple):
     """A bootstrap token from its Secret."""
 
     id: str
@@ -54,7 +54,7 @@ class BootstrapToken(NamedTuple):
         return f"BootstrapToken({self.id})"
 
 
-def token_of(secret: Mapping[str, Any], usage: str, now: datetime) -> BootstrapToken | None:
+def token_of(secret: Mapping[str, Any], usage: str, now: datetime) -> StoredBootstrapToken | None:
     """Return the token of a Secret that is valid for a usage now, None if there is none.
 
     Args:
@@ -69,7 +69,7 @@ def token_of(secret: Mapping[str, Any], usage: str, now: datetime) -> BootstrapT
     ends = expiration(secret)
     if ends is not None and now >= ends:
         return None
-    return BootstrapToken(
+    return StoredBootstrapToken(
         identity, text, tuple(group for group in data.get("auth-extra-groups", "").split(",") if group)
     )
 

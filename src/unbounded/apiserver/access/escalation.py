@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from unbounded.apiserver import status
-from unbounded.apiserver.access.book import RoleBook
-from unbounded.apiserver.access.kinds import (
+from unbounded.apiserver.access.rbac_authorizer import RbacAuthorizer
+from unbounded.apiserver.access.rbac_types import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     GROUP,
     ROLE_BINDINGS,
     ROLES,
 )
-from unbounded.apiserver.access.rules import EVERYTHING, Rule, go_list, missing
+from unbounded.apiserver.access.rules import EVERYTHING, PolicyRule, go_list, uncovered_rules
 from unbounded.apiserver.auth import AuthAttributes, AuthChain, User
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.types import Object, Resource
@@ -30,14 +30,14 @@ def _without_owners(role: Object) -> Object:
     return {**role, "metadata": meta}
 
 
-def _gathers(role: Object) -> bool:
+def _aggregates(role: Object) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-class Escalation:
+class EscalationCheck:
     """Reject a role or a binding with rights that its writer does not have."""
 
-    def __init__(self, book: RoleBook, guard: AuthChain) -> None:
+    def __init__(self, book: RbacAuthorizer, guard: AuthChain) -> None:
         self._book = book
         self._guard = guard
 
@@ -60,9 +60,9 @@ class Escalation:
         escalate = AuthAttributes("escalate", GROUP, resource.plural, "", meta.get("namespace", ""), name)
         if self._guard.decide(user, escalate).allowed:
             return
-        self._confirm(user, resource, obj, [Rule.read(rule) for rule in obj.get("rules") or ()])
-        if _gathers(obj) or (old is not None and _gathers(old)):
-            self._confirm_everything(user, resource, meta["name"])
+        self._require(user, resource, obj, [PolicyRule.read(rule) for rule in obj.get("rules") or ()])
+        if _aggregates(obj) or (old is not None and _aggregates(old)):
+            self._require_all(user, resource, meta["name"])
 
     def _check_binding(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
         if old is not None and all(obj.get(part) == old.get(part) for part in ("subjects", "roleRef")):
@@ -75,17 +75,17 @@ class Escalation:
         rules = self._book.rules_of(reference, namespace)
         if rules is None:
             raise status.not_found(GROUP, roles.plural, reference["name"])
-        self._confirm(user, resource, obj, rules)
+        self._require(user, resource, obj, rules)
 
-    def _confirm_everything(self, user: User, resource: Resource, name: str) -> None:
+    def _require_all(self, user: User, resource: Resource, name: str) -> None:
         """Require all rights for an aggregated role, as its rules may be any and may grow."""
-        if missing(self._book.rules_held(user, ""), EVERYTHING):
+        if uncovered_rules(self._book.user_rules(user, ""), EVERYTHING):
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise status.forbidden(GROUP, resource.plural, name, why)
 
-    def _confirm(self, user: User, resource: Resource, obj: Object, wanted: Iterable[Rule]) -> None:
+    def _require(self, user: User, resource: Resource, obj: Object, wanted: Iterable[PolicyRule]) -> None:
         meta = obj["metadata"]
-        lacking = missing(self._book.rules_held(user, meta.get("namespace", "")), wanted)
+        lacking = uncovered_rules(self._book.user_rules(user, meta.get("namespace", "")), wanted)
         if not lacking:
             return
         shown = "\n".join(sorted({str(rule) for rule in lacking}))

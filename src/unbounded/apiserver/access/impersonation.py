@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from multidict import CIMultiDictProxy
 
 from unbounded.apiserver import status
-from unbounded.apiserver.access.book import ACCOUNT_PREFIX, account_groups
+from unbounded.apiserver.access.rbac_authorizer import ACCOUNT_PREFIX, account_groups
 from unbounded.apiserver.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, AuthAttributes, AuthChain, User
 from unbounded.apiserver.status import StatusError
 
@@ -20,7 +20,7 @@ _AUTHENTICATION: Final = "authentication.k8s.io"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ImpersonationRequest:
     """The user that the impersonation headers request."""
 
     name: str
@@ -29,7 +29,7 @@ class Wanted:
     extra: dict[str, list[str]]
 
     @classmethod
-    def read(cls, headers: CIMultiDictProxy[str]) -> Wanted:
+    def read(cls, headers: CIMultiDictProxy[str]) -> ImpersonationRequest:
         """Parse the headers. Raises StatusError (400)."""
         extra: dict[str, list[str]] = {}
         for key, value in headers.items():
@@ -54,7 +54,7 @@ class Wanted:
         asked = f'&user.DefaultInfo{{Name:"", UID:"{self.uid}", Groups:{go(self.groups)}, Extra:{shown}}}'
         return status.bad_request(f"requested {asked} without impersonating a user name")
 
-    def needs(self) -> list[AuthAttributes]:
+    def required_attributes(self) -> list[AuthAttributes]:
         """Return the attributes that the authenticated user must be allowed."""
         needed = [_user_attributes(self.name)]
         needed += [AuthAttributes("impersonate", "", "groups", name=group) for group in self.groups]
@@ -77,15 +77,15 @@ class Wanted:
         return User(self.name, groups, self.uid, self.extra)
 
 
-def is_meant(headers: Iterable[str]) -> bool:
+def has_impersonation(headers: Iterable[str]) -> bool:
     """Return whether any of these headers is for impersonation."""
     return f"\n{PREFIX}" in "\n".join(("", *headers)).lower()
 
 
-def impersonated(user: User, headers: CIMultiDictProxy[str], guard: AuthChain) -> User:
+def impersonate(user: User, headers: CIMultiDictProxy[str], guard: AuthChain) -> User:
     """Return the impersonated user, if `user` is allowed to act as it. Raises StatusError (400, 403)."""
-    wanted = Wanted.read(headers)
-    for needed in wanted.needs():
+    wanted = ImpersonationRequest.read(headers)
+    for needed in wanted.required_attributes():
         guard.authorize(user, needed)
     return wanted.user()
 

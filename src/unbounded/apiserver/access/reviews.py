@@ -7,25 +7,27 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded.apiserver import field_errors, metadata, status
-from unbounded.apiserver.access import review_kinds as kinds
-from unbounded.apiserver.access.book import RoleBook
+from unbounded.apiserver.access import review_types as kinds
 from unbounded.apiserver.access.nodes.identity import node_of
+from unbounded.apiserver.access.rbac_authorizer import RbacAuthorizer
 from unbounded.apiserver.access.rules import EVERYTHING
 from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded.apiserver.auth import AuthAttributes, AuthChain, User
-from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.http.paths import ResourcePath
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
-Answer = Callable[[User, Place, Object], None]  # the user, the path, and the review, which gets its status
+Answer = Callable[[User, ResourcePath, Object], None]  # the user, the path, and the review, which gets its status
 _ONE_OF: Final = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 
 class Reviews:
     """Answers by the resource's name."""
 
-    def __init__(self, book: RoleBook, guard: AuthChain, tokens: AccountTokens, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, book: RbacAuthorizer, guard: AuthChain, tokens: AccountTokens, now: Callable[[], datetime]
+    ) -> None:
         self._book = book
         self._guard = guard
         self._tokens = tokens
@@ -40,11 +42,11 @@ class Reviews:
             kinds.TOKEN_REQUESTS.name: tokens.issue,
         }
 
-    def _self_access(self, user: User, _place: Place, review: Object) -> None:
+    def _self_access(self, user: User, _place: ResourcePath, review: Object) -> None:
         _raise_if(_check_asked(review["spec"]))
         self._answer(user, review)
 
-    def _access(self, _user: User, place: Place, review: Object) -> None:
+    def _access(self, _user: User, place: ResourcePath, review: Object) -> None:
         spec = review["spec"]
         errors = _check_asked(spec)
         if not spec.get("user") and not spec.get("groups"):
@@ -62,11 +64,11 @@ class Reviews:
         decision = self._guard.decide(user, _attributes(review["spec"]))
         review["status"] = {"allowed": decision.allowed} | ({"reason": decision.reason} if decision.reason else {})
 
-    def _rules(self, user: User, _place: Place, review: Object) -> None:
+    def _rules(self, user: User, _place: ResourcePath, review: Object) -> None:
         namespace = review["spec"].get("namespace", "")
         if not namespace:
             raise status.bad_request("no namespace on request")
-        held = dict.fromkeys(self._book.rules_held(user, namespace))
+        held = dict.fromkeys(self._book.user_rules(user, namespace))
         if MASTERS in user.groups:
             held = dict.fromkeys((*EVERYTHING, *held))
         review["spec"] = {}
@@ -81,11 +83,11 @@ class Reviews:
                 "evaluationError": "node authorizer does not support user rule resolution",
             }
 
-    def _whoami(self, user: User, _place: Place, review: Object) -> None:
+    def _whoami(self, user: User, _place: ResourcePath, review: Object) -> None:
         review["metadata"]["creationTimestamp"] = metadata.format_time(self._now())
         review["status"] = {"userInfo": user.info()}
 
-    def _token(self, _user: User, _place: Place, review: Object) -> None:
+    def _token(self, _user: User, _place: ResourcePath, review: Object) -> None:
         token, audiences = review["spec"].get("token", ""), review["spec"].get("audiences") or [ISSUER]
         found = self._tokens.identify(token, audiences)
         if found is None:

@@ -13,7 +13,7 @@ ALL: Final = "*"
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     """One rule of a role: for resources, or for paths that are not resources (`urls`)."""
 
     verbs: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Rule:
     urls: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, rule: Mapping[str, Any]) -> Rule:
+    def read(cls, rule: Mapping[str, Any]) -> PolicyRule:
         """Parse a stored PolicyRule."""
         return cls(*(tuple(rule.get(field) or ()) for field in _FIELDS))
 
@@ -32,26 +32,26 @@ class Rule:
         values = (self.verbs, self.groups, self.resources, self.names, self.urls)
         return {field: list(value) for field, value in zip(_FIELDS, values, strict=True) if value}
 
-    def allows(self, asked: AuthAttributes) -> bool:
-        if not _has(self.verbs, asked.verb):
+    def allows(self, attributes: AuthAttributes) -> bool:
+        if not _has(self.verbs, attributes.verb):
             return False
-        if asked.path:
-            return any(_url_matches(url, asked.path) for url in self.urls)
+        if attributes.path:
+            return any(_url_matches(url, attributes.path) for url in self.urls)
         return (
-            _has(self.groups, asked.group)
-            and any(_resource_matches(known, asked.resource, asked.subresource) for known in self.resources)
-            and (not self.names or asked.name in self.names)
+            _has(self.groups, attributes.group)
+            and any(_resource_matches(known, attributes.resource, attributes.subresource) for known in self.resources)
+            and (not self.names or attributes.name in self.names)
         )
 
-    def simple(self) -> Iterator[Rule]:
+    def expand(self) -> Iterator[PolicyRule]:
         """Yield the same rights as rules of one verb and one resource or path each."""
         for url, verb in itertools.product(self.urls, self.verbs):
-            yield Rule((verb,), urls=(url,))
+            yield PolicyRule((verb,), urls=(url,))
         for group, resource, verb in itertools.product(self.groups, self.resources, self.verbs):
             for name in self.names or ("",):
-                yield Rule((verb,), (group,), (resource,), (name,) if name else ())
+                yield PolicyRule((verb,), (group,), (resource,), (name,) if name else ())
 
-    def covers(self, other: Rule) -> bool:
+    def covers(self, other: PolicyRule) -> bool:
         """Return whether this rule alone includes all rights of `other`, a simple rule."""
         return (
             _has(self.verbs, other.verbs[0])
@@ -72,14 +72,14 @@ class Rule:
         return "{" + ", ".join(f"{name}:{go_list(value)}" for name, value in named if value) + "}"
 
 
-EVERYTHING: Final = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))
+EVERYTHING: Final = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), urls=(ALL,)))
 _FIELDS: Final = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
 
-def missing(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+def uncovered_rules(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return the rights of `wanted` that no rule of `held` covers; verbs of one resource are joined."""
-    found: dict[Rule, list[str]] = {}
-    for simple in itertools.chain.from_iterable(rule.simple() for rule in wanted):
+    found: dict[PolicyRule, list[str]] = {}
+    for simple in itertools.chain.from_iterable(rule.expand() for rule in wanted):
         if not any(rule.covers(simple) for rule in held):
             verbs = found.setdefault(replace(simple, verbs=()), [])
             if simple.verbs[0] not in verbs:

@@ -7,8 +7,8 @@ from typing import Final
 
 from unbounded.apiserver import status
 from unbounded.apiserver.auth import AuthAttributes, AuthChain, User
-from unbounded.apiserver.certificates import requests, signers
-from unbounded.apiserver.certificates.kinds import GROUP, REQUESTS
+from unbounded.apiserver.certificates import csr, signers
+from unbounded.apiserver.certificates.csr_types import GROUP, REQUESTS
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.types import Object, Resource
@@ -16,7 +16,7 @@ from unbounded.apiserver.types import Object, Resource
 SIGNERS: Final = "signers"  # a resource that exists only in rules: its names are signers, or `domain/*`
 
 
-def tell_asker(user: User, resource: Resource, obj: Object, old: Object | None) -> None:
+def set_requesting_user(user: User, resource: Resource, obj: Object, old: Object | None) -> None:
     """Set the requesting user of a new request, in place of the client's own value."""
     if resource is REQUESTS and old is None:
         spec = {k: v for k, v in obj["spec"].items() if k not in {"username", "uid", "groups", "extra"}}
@@ -53,7 +53,7 @@ def _check_subject(request: Object) -> None:
     spec = request["spec"]
     if spec["signerName"] != signers.CLIENT:
         return
-    if MASTERS in requests.read(base64.b64decode(spec["request"])).organizations:
+    if MASTERS in csr.parse_csr(base64.b64decode(spec["request"])).organizations:
         raise _refused(request, f"use of {signers.CLIENT} signer with {MASTERS} group is not allowed")
 
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from unbounded.apiserver import field_errors, metadata, status
 from unbounded.apiserver.access import bindings
-from unbounded.apiserver.access import review_kinds as kinds
-from unbounded.apiserver.access.bindings import Bindings
-from unbounded.apiserver.access.book import account_groups, account_name
+from unbounded.apiserver.access import review_types as kinds
+from unbounded.apiserver.access.bindings import TokenBindings
 from unbounded.apiserver.access.jwt import BadToken, TokenKey
+from unbounded.apiserver.access.rbac_authorizer import account_groups, account_name
 from unbounded.apiserver.auth import AUTHENTICATED, CREDENTIAL, RequestCredentials, User
-from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.http.paths import ResourcePath
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
@@ -31,7 +31,7 @@ class AccountTokens:
     """Issue and verify tokens of service accounts (an Authenticator)."""
 
     def __init__(self, store: Store, key: TokenKey, now: Callable[[], datetime]) -> None:
-        self._bindings = Bindings(store, now)
+        self._bindings = TokenBindings(store, now)
         self._key = key
         self._now = now
         self._verified = lru_cache(VERIFIED)(key.verify)
@@ -52,20 +52,20 @@ class AccountTokens:
         if not set(audiences) & set(claims["aud"]):
             return None
         about: Mapping[str, Any] = claims[_CLAIM]
-        if not self._bindings.hold(about):
+        if not self._bindings.are_valid(about):
             return None
         namespace, account = about["namespace"], about["serviceaccount"]
         groups = (*account_groups(namespace), AUTHENTICATED)
-        extra = {CREDENTIAL: (f"JTI={claims['jti']}",), **bindings.told(about)}
+        extra = {CREDENTIAL: (f"JTI={claims['jti']}",), **bindings.user_extra(about)}
         return User(account_name(namespace, account["name"]), groups, account["uid"], extra)
 
     def audiences(self, token: str) -> list[str]:
         """Return the audiences of a valid token."""
         return list(self._verified(token)["aud"])
 
-    def issue(self, _user: User, place: Place, request: Object) -> None:
+    def issue(self, _user: User, place: ResourcePath, request: Object) -> None:
         """Answer a TokenRequest: its status gets a token. Raises StatusError (400, 404, 409, 422)."""
-        _check_place(place, request["metadata"])
+        _check_account(place, request["metadata"])
         spec = request["spec"]
         spec["audiences"] = spec.get("audiences") or [ISSUER]
         spec["expirationSeconds"] = seconds = spec.get("expirationSeconds", DEFAULT_S)
@@ -101,7 +101,7 @@ def bearer(headers: Mapping[str, str]) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _check_place(place: Place, meta: Object) -> None:
+def _check_account(place: ResourcePath, meta: Object) -> None:
     """Check that a request names the account of its URL, if it names one. Raises StatusError (422)."""
     for key, expected in (("name", place.name), ("namespace", place.namespace)):
         if meta.get(key) and meta[key] != expected:

@@ -11,13 +11,13 @@ from unbounded.apiserver.admission.environment import (
     MATCH_BUDGET,
     Environment,
     Expression,
-    Failed,
+    ExpressionFailed,
+    ExpressionRejected,
     OutOfBudget,
-    Refused,
     Values,
 )
 from unbounded.apiserver.cel import EvalError, Meter
-from unbounded.apiserver.cel.types import BOOL, NULL, STRING, Type
+from unbounded.apiserver.cel.types import BOOL, NULL, STRING, CelType
 
 MAX_MESSAGE_BYTES: Final = 5 * 1024
 INVALID: Final = "Invalid"
@@ -26,19 +26,19 @@ Part = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenExpression:
     """A stored expression that cannot be used any more: each evaluation fails."""
 
     why: str
 
     def value(self, _values: Values, _budget: Meter) -> Any:
-        raise Failed(f"compilation error: {self.why}")
+        raise ExpressionFailed(f"compilation error: {self.why}")
 
     def raw(self, _values: Values, _budget: Meter) -> Any:
         raise EvalError(f"fails to compile: {self.why}")
 
 
-Code = Expression | Broken
+Code = Expression | BrokenExpression
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Validation:
     expression: Code
     source: str
     message: str
-    said: Code | None  # returns the message
+    message_code: Code | None  # returns the message
     reason: str
 
 
 @dataclass(frozen=True)
-class Failure:
+class ValidationFailure:
     """A validation, by its index, that a request fails, or that cannot be evaluated."""
 
     index: int
@@ -60,35 +60,35 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PolicyVerdict:
     """The result of a policy for one request: its failures, and its audit annotations.
 
     `unusable` has the errors of audit annotations; with the failure policy Fail, they reject the request.
     """
 
-    failures: Sequence[Failure] = ()
+    failures: Sequence[ValidationFailure] = ()
     annotations: Sequence[tuple[str, str]] = ()
     unusable: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """The expressions of one policy. With `fails`, an error of evaluation rejects the request."""
+class CompiledPolicy:
+    """The expressions of one policy. With `fail_closed`, an error of evaluation rejects the request."""
 
-    fails: bool
+    fail_closed: bool
     conditions: tuple[Code, ...]
     variables: Mapping[str, Code]
     validations: tuple[Validation, ...]
     annotations: tuple[tuple[str, Code], ...]
 
-    def judge(self, values: Values, budget: Meter) -> Verdict:
+    def evaluate(self, values: Values, budget: Meter) -> PolicyVerdict:
         """Evaluate the policy for a request; `budget` limits its variables, too."""
         try:
             if not self._applies(values):
-                return Verdict()
+                return PolicyVerdict()
             return self._annotated(self._failures(values, budget), values, budget)
-        except (Failed, OutOfBudget) as error:
-            return Verdict([Failure(0, str(error))]) if self.fails else Verdict()
+        except (ExpressionFailed, OutOfBudget) as error:
+            return PolicyVerdict([ValidationFailure(0, str(error))]) if self.fail_closed else PolicyVerdict()
 
     def _applies(self, values: Values) -> bool:
         """Return whether all match conditions hold; a false one outweighs failing ones. Raises Failed, OutOfBudget."""
@@ -97,50 +97,50 @@ class Compiled:
             try:
                 if condition.value(values, budget) is False:
                     return False
-            except Failed as error:
+            except ExpressionFailed as error:
                 errors.append(str(error))
         if errors:
-            raise Failed(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+            raise ExpressionFailed(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
         return True
 
-    def _failures(self, values: Values, budget: Meter) -> list[Failure]:
+    def _failures(self, values: Values, budget: Meter) -> list[ValidationFailure]:
         """Return the failed validations. Raises OutOfBudget."""
-        results: list[bool | Failed] = []
+        results: list[bool | ExpressionFailed] = []
         for validation in self.validations:
             try:
                 results.append(validation.expression.value(values, budget) is True)
-            except Failed as error:
+            except ExpressionFailed as error:
                 results.append(error)
         failures = []
         for index, (validation, result) in enumerate(zip(self.validations, results, strict=True)):
-            if isinstance(result, Failed):
-                if self.fails:
-                    failures.append(Failure(index, str(result)))
+            if isinstance(result, ExpressionFailed):
+                if self.fail_closed:
+                    failures.append(ValidationFailure(index, str(result)))
             elif not result:
-                failures.append(Failure(index, _message(validation, values, budget), validation.reason))
+                failures.append(ValidationFailure(index, _message(validation, values, budget), validation.reason))
         return failures
 
-    def _annotated(self, failures: list[Failure], values: Values, budget: Meter) -> Verdict:
+    def _annotated(self, failures: list[ValidationFailure], values: Values, budget: Meter) -> PolicyVerdict:
         found, unusable = [], []
         for key, expression in self.annotations:
             try:
                 value = expression.value(values, budget)
-            except Failed as error:
-                if self.fails:
+            except ExpressionFailed as error:
+                if self.fail_closed:
                     unusable.append(str(error))
                 continue
             if isinstance(value, str) and value.strip():
                 found.append((key, value.strip()))
-        return Verdict(failures, found, unusable)
+        return PolicyVerdict(failures, found, unusable)
 
 
 def _message(validation: Validation, values: Values, budget: Meter) -> str:
     """Return the message of a failed validation. Raises OutOfBudget."""
     made = ""
-    if validation.said is not None:
+    if validation.message_code is not None:
         try:
-            value = validation.said.value(values, budget)
-        except Failed:
+            value = validation.message_code.value(values, budget)
+        except ExpressionFailed:
             value = None  # the fixed message is used instead
         except OutOfBudget as error:
             raise OutOfBudget(f"failed messageExpression: {error}") from error
@@ -150,7 +150,7 @@ def _message(validation: Validation, values: Values, budget: Meter) -> str:
     return made or validation.message or f"failed expression: {validation.source}"
 
 
-def compiled(spec: Part) -> Compiled:
+def compile_policy(spec: Part) -> CompiledPolicy:
     """Compile a policy's spec. It was accepted when written; an expression that does not compile now was valid then."""
     params = None if spec.get("paramKind") is None else ANY
     alone = Environment(params=params)
@@ -160,8 +160,8 @@ def compiled(spec: Part) -> Compiled:
         one["name"]: _usable(lambda one=one: environment.define(one["name"], one["expression"]))  # type: ignore[misc]
         for one in spec.get("variables") or ()
     }
-    return Compiled(
-        fails=spec.get("failurePolicy") != "Ignore",
+    return CompiledPolicy(
+        fail_closed=spec.get("failurePolicy") != "Ignore",
         conditions=conditions,
         variables=variables,
         validations=tuple(_validation(environment, one) for one in spec.get("validations") or ()),
@@ -183,12 +183,12 @@ def _validation(environment: Environment, one: Part) -> Validation:
     )
 
 
-def _code(environment: Environment, source: str, *wanted: Type) -> Code:
+def _code(environment: Environment, source: str, *wanted: CelType) -> Code:
     return _usable(lambda: environment.compile(source, *wanted))
 
 
 def _usable(compile_it: Callable[[], Expression]) -> Code:
     try:
         return compile_it()
-    except Refused as error:
-        return Broken(str(error))
+    except ExpressionRejected as error:
+        return BrokenExpression(str(error))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from unbounded.apiserver.cel import (
+    CelProgram,
     CompileError,
     CostExceeded,
     EvalError,
     Meter,
-    Program,
     ProgramError,
     check_expression,
 )
@@ -23,10 +23,10 @@ from unbounded.apiserver.cel.types import (
     NULL,
     STRING,
     TIMESTAMP,
+    CelType,
     Decl,
-    Field,
-    Kind,
-    Type,
+    PropertyDecl,
+    TypeKind,
     list_of,
     map_of,
 )
@@ -40,7 +40,7 @@ _TEXT: Final = Decl(STRING, MAX_REQUEST_BYTES)
 
 
 def _object(name: str, /, **members: Decl) -> Decl:
-    return Decl(Type(Kind.OBJECT, name, (), {key: Field(key, decl) for key, decl in members.items()}))
+    return Decl(CelType(TypeKind.OBJECT, name, (), {key: PropertyDecl(key, decl) for key, decl in members.items()}))
 
 
 def _list(element: Decl) -> Decl:
@@ -99,11 +99,11 @@ NAMESPACE: Final = _object(
 )
 
 
-class Refused(Exception):
+class ExpressionRejected(Exception):
     """An expression that does not compile; the message is kube-apiserver's."""
 
 
-class Failed(Exception):
+class ExpressionFailed(Exception):
     """An expression has no value for this request; the message names it."""
 
 
@@ -122,8 +122,8 @@ class Expression:
     """One compiled expression."""
 
     source: str
-    type: Type
-    _program: Program
+    type: CelType
+    _program: CelProgram
     _names: tuple[str, ...]
     _reads: frozenset[str]
 
@@ -139,7 +139,7 @@ class Expression:
         except (EvalError, CostExceeded) as error:
             if budget.left < 0:
                 raise OutOfBudget(OUT_OF_BUDGET) from error
-            raise Failed(f"expression '{self.source}' resulted in error: {error}") from error
+            raise ExpressionFailed(f"expression '{self.source}' resulted in error: {error}") from error
 
 
 class Environment:
@@ -155,24 +155,24 @@ class Environment:
         self._declared = {"object": obj, "oldObject": obj, "namespaceObject": NAMESPACE, "request": REQUEST}
         if params is not None:
             self._declared["params"] = params
-        self._variables: dict[str, Field] | None = {} if composed else None
+        self._variables: dict[str, PropertyDecl] | None = {} if composed else None
 
     def define(self, name: str, source: str) -> Expression:
         """Define a variable for later expressions; a rejected one has any type. Raises Refused."""
         if self._variables is None:
-            raise Refused("variable composition is not allowed")
-        self._variables[name] = Field(name, ANY)
+            raise ExpressionRejected("variable composition is not allowed")
+        self._variables[name] = PropertyDecl(name, ANY)
         expression = self._compile(source, authorizer=True)
-        self._variables[name] = Field(name, _declared_as(expression.type))
+        self._variables[name] = PropertyDecl(name, _declared_as(expression.type))
         return expression
 
-    def compile(self, source: str, *wanted: Type, authorizer: bool = True) -> Expression:
+    def compile(self, source: str, *wanted: CelType, authorizer: bool = True) -> Expression:
         """Compile an expression of one of the given types, or of any. Raises Refused."""
         expression = self._compile(source, authorizer=authorizer)
         if wanted and expression.type not in wanted:
             names = [_shown(one) for one in wanted]
             what = names[0] if len(names) == 1 else f"one of [{' '.join(names)}]"
-            raise Refused(f"must evaluate to {what} but got {_shown(expression.type)}")
+            raise ExpressionRejected(f"must evaluate to {what} but got {_shown(expression.type)}")
         return expression
 
     def _compile(self, source: str, *, authorizer: bool) -> Expression:
@@ -180,29 +180,29 @@ class Environment:
         if authorizer:
             declared |= {"authorizer": Decl(AUTHORIZER), REQUEST_RESOURCE: Decl(RESOURCE_CHECK)}
         if self._variables is not None:
-            declared["variables"] = Decl(Type(Kind.OBJECT, "kubernetes.variables", (), dict(self._variables)))
+            declared["variables"] = Decl(CelType(TypeKind.OBJECT, "kubernetes.variables", (), dict(self._variables)))
         try:
             checked = check_expression(source, declared)
             return Expression(source, checked.type, checked.program(), tuple(declared), checked.reads)
         except CompileError as error:
-            raise Refused(f"compilation failed: {error}") from error
+            raise ExpressionRejected(f"compilation failed: {error}") from error
         except ProgramError as error:
-            raise Refused(f"program instantiation failed: {error}") from error
+            raise ExpressionRejected(f"program instantiation failed: {error}") from error
 
 
-def _declared_as(value: Type) -> Decl:
+def _declared_as(value: CelType) -> Decl:
     """Return the declaration of a variable's type: lists and maps keep their element types, objects become dyn."""
     match value.kind:
-        case Kind.LIST:
+        case TypeKind.LIST:
             return _list(_declared_as(value.params[0]))
-        case Kind.MAP:
+        case TypeKind.MAP:
             key, inner = map(_declared_as, value.params)
             return Decl(map_of(key.type, inner.type), MAX_REQUEST_BYTES, element=inner, key=key)
-        case Kind.PRIMITIVE | Kind.NULL:
+        case TypeKind.PRIMITIVE | TypeKind.NULL:
             return Decl(value, MAX_REQUEST_BYTES if value == STRING else 0)
         case _:
             return ANY
 
 
-def _shown(value: Type) -> str:
+def _shown(value: CelType) -> str:
     return "null_type" if value == NULL else str(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unbounded.apiserver.admission import labels
-from unbounded.apiserver.admission.request import Admission
+from unbounded.apiserver.admission.request import AdmissionRequest
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.selectors import LabelSelector, labels_match
 from unbounded.apiserver.types import Object
@@ -16,7 +16,7 @@ Part = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Rule:
+class MatchRule:
     """Operations and resources, and names of objects; each `*` is anything."""
 
     operations: frozenset[str]
@@ -27,7 +27,7 @@ class Rule:
     scope: str
 
     @classmethod
-    def read(cls, rule: Part) -> Rule:
+    def read(cls, rule: Part) -> MatchRule:
         split = (resource.partition("/") for resource in rule.get("resources") or ())
         return cls(
             frozenset(rule.get("operations") or ()),
@@ -38,11 +38,11 @@ class Rule:
             rule.get("scope") or "*",
         )
 
-    def concerns(self, group: str, plural: str) -> bool:
+    def may_match(self, group: str, plural: str) -> bool:
         """Return whether any request for the resource may match."""
         return _either(self.groups, group) and any(name in {"*", plural} for name, _ in self.resources)
 
-    def matches(self, admission: Admission, version: str) -> bool:
+    def matches(self, admission: AdmissionRequest, version: str) -> bool:
         resource = admission.resource
         return (
             _either(self.operations, admission.operation)
@@ -56,7 +56,7 @@ class Rule:
             and (not self.names or admission.name in self.names)
         )
 
-    def _in_scope(self, admission: Admission) -> bool:
+    def _in_scope(self, admission: AdmissionRequest) -> bool:
         if self.scope == "*":
             return True
         inside = admission.resource is not NAMESPACES and bool(admission.namespace)
@@ -64,30 +64,30 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Match:
+class RequestMatch:
     """The matchConstraints of a policy, or the matchResources of a binding."""
 
-    rules: tuple[Rule, ...]
-    excluded: tuple[Rule, ...]
+    rules: tuple[MatchRule, ...]
+    excluded: tuple[MatchRule, ...]
     namespaces: LabelSelector
     objects: LabelSelector
     equivalent: bool
 
     @classmethod
-    def read(cls, match: Part) -> Match:
+    def read(cls, match: Part) -> RequestMatch:
         return cls(
-            tuple(map(Rule.read, match.get("resourceRules") or ())),
-            tuple(map(Rule.read, match.get("excludeResourceRules") or ())),
+            tuple(map(MatchRule.read, match.get("resourceRules") or ())),
+            tuple(map(MatchRule.read, match.get("excludeResourceRules") or ())),
             labels.read(match.get("namespaceSelector")),
             labels.read(match.get("objectSelector")),
             match.get("matchPolicy") != "Exact",
         )
 
-    def concerns(self, group: str, plural: str) -> bool:
-        return any(rule.concerns(group, plural) for rule in self.rules)
+    def may_match(self, group: str, plural: str) -> bool:
+        return any(rule.may_match(group, plural) for rule in self.rules)
 
     def version(
-        self, admission: Admission, versions: Sequence[str], namespace: Callable[[], Object | None]
+        self, admission: AdmissionRequest, versions: Sequence[str], namespace: Callable[[], Object | None]
     ) -> str | None:
         """Return the version in which a request matches; None if it does not.
 
@@ -99,12 +99,12 @@ class Match:
             return None
         return self._among(self.rules, admission, versions) if self.rules else admission.resource.version
 
-    def _among(self, rules: tuple[Rule, ...], admission: Admission, versions: Sequence[str]) -> str | None:
+    def _among(self, rules: tuple[MatchRule, ...], admission: AdmissionRequest, versions: Sequence[str]) -> str | None:
         own = admission.resource.version
         tried: Iterable[str] = (own, *(v for v in versions if v != own)) if self.equivalent else (own,)
         return next((version for version in tried if any(rule.matches(admission, version) for rule in rules)), None)
 
-    def _selects(self, admission: Admission, namespace: Callable[[], Object | None]) -> bool:
+    def _selects(self, admission: AdmissionRequest, namespace: Callable[[], Object | None]) -> bool:
         if self.objects and not any(
             labels_match(self.objects, _labels(obj)) for obj in (admission.obj, admission.old) if obj is not None
         ):
@@ -114,7 +114,7 @@ class Match:
         return labels_match(self.namespaces, _labels(_namespace_of(admission, namespace)))
 
 
-def _namespace_of(admission: Admission, namespace: Callable[[], Object | None]) -> Object | None:
+def _namespace_of(admission: AdmissionRequest, namespace: Callable[[], Object | None]) -> Object | None:
     """Return the Namespace of a request; one that is being written counts with its new content."""
     if admission.resource is NAMESPACES and not admission.subresource and admission.obj is not None:
         return admission.obj

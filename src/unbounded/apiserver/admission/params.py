@@ -14,7 +14,7 @@ from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import decode_stored
 
 
-class Unusable(Exception):
+class ParamsUnavailable(Exception):
     """The parameters are not available; the message is kube-apiserver's."""
 
 
@@ -41,12 +41,14 @@ def collect(store: Store, resource: Resource, reference: Mapping[str, Any], name
     if resource.namespaced:
         place = reference.get("namespace") or namespace
         if not place:
-            raise Unusable("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+            raise ParamsUnavailable(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+            )
     elif reference.get("namespace"):
-        raise Unusable("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+        raise ParamsUnavailable("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
     found = [decode_stored(resource, record) for record in _records(store, resource, reference, place)]
     if not found and reference["parameterNotFoundAction"] == "Deny":
-        raise Unusable("no params found for policy binding with `Deny` parameterNotFoundAction")
+        raise ParamsUnavailable("no params found for policy binding with `Deny` parameterNotFoundAction")
     return found
 
 

@@ -14,7 +14,7 @@ Operation = Literal["CONNECT", "CREATE", "DELETE", "UPDATE"]
 
 
 @dataclass(frozen=True)
-class Admission:
+class AdmissionRequest:
     """A request before its execution.
 
     Args:
@@ -47,7 +47,7 @@ class Admission:
         """Return the AdmissionRequest, with the resource in the policy's version; empty fields are absent."""
         resource, (group, _, kind) = self.resource, self.kind
         own = self.kind[:2] != (resource.group, resource.version)
-        told = self._told
+        told = self._request_fields
         return {
             "kind": {"group": group, "version": self.kind[1] if own else version, "kind": kind},
             "resource": {"group": resource.group, "version": version, "resource": resource.plural},
@@ -55,7 +55,7 @@ class Admission:
         }
 
     @cached_property
-    def _told(self) -> dict[str, Any]:
+    def _request_fields(self) -> dict[str, Any]:
         resource, (group, version, kind) = self.resource, self.kind
         optional = {
             "subResource": self.subresource,

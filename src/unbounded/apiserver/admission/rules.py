@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from unbounded.apiserver import field_errors, name_validation
 from unbounded.apiserver.admission import labels
-from unbounded.apiserver.admission.environment import ANY, Environment, Refused
+from unbounded.apiserver.admission.environment import ANY, Environment, ExpressionRejected
 from unbounded.apiserver.cel.lexer import KEYWORDS, RESERVED
-from unbounded.apiserver.cel.types import BOOL, NULL, STRING, Type
+from unbounded.apiserver.cel.types import BOOL, NULL, STRING, CelType
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.schema.words import too_many
+from unbounded.apiserver.schema.messages import too_many
 from unbounded.apiserver.types import Object
 
 FAILURE_POLICIES: Final = ["Fail", "Ignore"]
@@ -156,10 +156,10 @@ def _resources(resources: list[str], at: str) -> Errors:
         yield field_errors.invalid(at, resources, why)
 
 
-def _expression(source: str, at: str, environment: Environment, *wanted: Type, authorizer: bool = True) -> Errors:
+def _expression(source: str, at: str, environment: Environment, *wanted: CelType, authorizer: bool = True) -> Errors:
     try:
         environment.compile(source, *wanted, authorizer=authorizer)
-    except Refused as error:
+    except ExpressionRejected as error:
         yield field_errors.invalid(at, source, str(error))
 
 
@@ -196,7 +196,7 @@ def _variable(variable: Part, environment: Environment, at: str) -> Errors:
         return
     try:
         environment.define(name, source)
-    except Refused as error:
+    except ExpressionRejected as error:
         yield field_errors.invalid(f"{at}.expression", source, str(error))
 
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from unbounded.apiserver.admission.environment import ANY, Environment, Refused
+from unbounded.apiserver.admission.environment import ANY, Environment, ExpressionRejected
 from unbounded.apiserver.admission.params import resource_of
 from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.cel import declare
 from unbounded.apiserver.cel.declare import MAX_REQUEST_BYTES, escape
-from unbounded.apiserver.cel.types import BOOL, DOUBLE, INT, STRING, TIMESTAMP, Decl, Field, Kind, Type, list_of, map_of
+from unbounded.apiserver.cel.types import (
+    BOOL,
+    DOUBLE,
+    INT,
+    STRING,
+    TIMESTAMP,
+    CelType,
+    Decl,
+    PropertyDecl,
+    TypeKind,
+    list_of,
+    map_of,
+)
 from unbounded.apiserver.core_types import OBJECT_META
 from unbounded.apiserver.type_desc import ListType, MapType, ScalarType, StructType, TypeDesc
 from unbounded.apiserver.types import Resource
@@ -68,7 +80,7 @@ def _environment(catalog: Catalog, spec: Part, resource: Resource) -> Environmen
     for variable in spec.get("variables") or ():
         try:
             environment.define(variable["name"], variable["expression"])
-        except Refused:
+        except ExpressionRejected:
             continue  # the variable counts as dyn, as in kube-apiserver, and its readers get no warning
     return environment
 
@@ -76,7 +88,7 @@ def _environment(catalog: Catalog, spec: Part, resource: Resource) -> Environmen
 def _complaint(environment: Environment, source: str) -> str:
     try:
         environment.compile(source)
-    except Refused as error:
+    except ExpressionRejected as error:
         return str(error).removeprefix("compilation failed: ")
     return ""
 
@@ -86,12 +98,12 @@ def declared(resource: Resource) -> Decl:
     if isinstance(resource.type, BuiltInType):
         return _of_struct(resource.type.shape)
     decl = declare(resource.schema or {})
-    if decl is None or decl.type.kind is not Kind.OBJECT:
+    if decl is None or decl.type.kind is not TypeKind.OBJECT:
         return ANY
     text = Decl(STRING, MAX_REQUEST_BYTES)
-    head = {"apiVersion": Field("apiVersion", text), "kind": Field("kind", text)}
-    fields = {**(decl.type.fields or {}), **head, "metadata": Field("metadata", _of_struct(OBJECT_META))}
-    return Decl(Type(Kind.OBJECT, resource.kind, (), fields))
+    head = {"apiVersion": PropertyDecl("apiVersion", text), "kind": PropertyDecl("kind", text)}
+    fields = {**(decl.type.fields or {}), **head, "metadata": PropertyDecl("metadata", _of_struct(OBJECT_META))}
+    return Decl(CelType(TypeKind.OBJECT, resource.kind, (), fields))
 
 
 def _of(shape: TypeDesc) -> Decl:
@@ -114,8 +126,8 @@ def _of(shape: TypeDesc) -> Decl:
 
 def _of_struct(shape: StructType) -> Decl:
     fields = {
-        name: Field(key, _of(member.shape))
+        name: PropertyDecl(key, _of(member.shape))
         for key, member in shape.members().items()
         if (name := escape(key)) is not None
     }
-    return Decl(Type(Kind.OBJECT, shape.name, (), fields))
+    return Decl(CelType(TypeKind.OBJECT, shape.name, (), fields))

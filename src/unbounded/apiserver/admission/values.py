@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from unbounded.apiserver.access.book import account_groups, account_name
+from unbounded.apiserver.access.rbac_authorizer import account_groups, account_name
 from unbounded.apiserver.admission.compiled import Code
 from unbounded.apiserver.admission.environment import REQUEST_RESOURCE, Values
-from unbounded.apiserver.admission.request import Admission
+from unbounded.apiserver.admission.request import AdmissionRequest
 from unbounded.apiserver.auth import AuthAttributes, User
 from unbounded.apiserver.auth import AuthDecision as Decided
 from unbounded.apiserver.cel import CostExceeded, EvalError, Meter
-from unbounded.apiserver.cel.functions.authorization import Check, Decision, ResourceCheck
+from unbounded.apiserver.cel.functions.authorization import Check, CheckDecision, ResourceCheck
 from unbounded.apiserver.types import Object
 
 Decide = Callable[[User, AuthAttributes], Decided]
@@ -34,7 +34,7 @@ class RequestValues(dict[str, Any]):
 
     def __init__(
         self,
-        admission: Admission,
+        admission: AdmissionRequest,
         version: str,
         params: Object | None,
         namespace: Callable[[], Object | None],
@@ -68,7 +68,7 @@ class RequestValues(dict[str, Any]):
         return value
 
 
-def _in_version(admission: Admission, obj: Object | None, version: str) -> Object | None:
+def _in_version(admission: AdmissionRequest, obj: Object | None, version: str) -> Object | None:
     resource = admission.resource
     if obj is None or version == resource.version:
         return obj
@@ -81,8 +81,8 @@ def _namespace(namespace: Object | None) -> Object | None:
     return {**namespace, "metadata": {k: v for k, v in namespace["metadata"].items() if k in _KEPT_META}}
 
 
-def _asking(user: User, decide: Decide) -> Callable[[Check], Decision]:
-    def answer(check: Check) -> Decision:
+def _asking(user: User, decide: Decide) -> Callable[[Check], CheckDecision]:
+    def answer(check: Check) -> CheckDecision:
         asker = user
         if check.service_account is not None:
             namespace, name = check.service_account
@@ -92,7 +92,7 @@ def _asking(user: User, decide: Decide) -> Callable[[Check], Decision]:
         else:
             parts = (check.group, check.resource, check.subresource, check.namespace, check.name)
             decided = decide(asker, AuthAttributes(check.verb, *parts))
-        return Decision(decided.allowed, decided.reason)
+        return CheckDecision(decided.allowed, decided.reason)
 
     return answer
 

@@ -14,16 +14,16 @@ The caller declares the variables:
 from unbounded.apiserver.cel.declare import declare
 from unbounded.apiserver.cel.errors import CelError, CompileError, CostExceeded, EvalError, ProgramError
 from unbounded.apiserver.cel.meter import Meter
-from unbounded.apiserver.cel.program import Checked, Program, check_expression
+from unbounded.apiserver.cel.program import CelProgram, Checked, check_expression
 
 __all__ = [
     "CelError",
+    "CelProgram",
     "Checked",
     "CompileError",
     "CostExceeded",
     "EvalError",
     "Meter",
-    "Program",
     "ProgramError",
     "check_expression",
     "declare",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unbounded.apiserver.cel.types import DYN, Type
+from unbounded.apiserver.cel.types import DYN, CelType
 
 if TYPE_CHECKING:
     from unbounded.apiserver.cel.functions.registry import Overload
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class _Node:
     offset: int
     depth: int = 1
-    type: Type = DYN
+    type: CelType = DYN
 
 
 @dataclass(slots=True, eq=False)
-class Literal(_Node):
+class LiteralNode(_Node):
     value: Any
 
 
@@ -46,7 +46,7 @@ class Select(_Node):
 
 
 @dataclass(slots=True, eq=False)
-class Call(_Node):
+class CallNode(_Node):
     """A function, method or operator; operators are named as in cel-go (`_+_`, `_[_]`, `_?_:_`)."""
 
     function: str
@@ -67,7 +67,7 @@ class ListLiteral(_Node):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class MapEntry:
     key: Node
     value: Node
     optional: bool
@@ -76,7 +76,7 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class MapLiteral(_Node):
-    entries: list[Entry]
+    entries: list[MapEntry]
 
 
 class Fold(StrEnum):
@@ -106,7 +106,7 @@ class Comprehension(_Node):
     condition: Node | None = field(default=None)
 
 
-Node: TypeAlias = Literal | Ident | Select | Call | ListLiteral | MapLiteral | Comprehension
+Node: TypeAlias = LiteralNode | Ident | Select | CallNode | ListLiteral | MapLiteral | Comprehension
 
 
 def children(node: Node) -> Iterator[Node]:
@@ -114,7 +114,7 @@ def children(node: Node) -> Iterator[Node]:
     match node:
         case Select(operand=operand):
             yield operand
-        case Call():
+        case CallNode():
             yield from node.operands
         case ListLiteral(elements=elements):
             yield from elements
@@ -127,7 +127,7 @@ def children(node: Node) -> Iterator[Node]:
             if node.condition is not None:
                 yield node.condition
             yield node.body
-        case Literal() | Ident():
+        case LiteralNode() | Ident():
             return
 
 

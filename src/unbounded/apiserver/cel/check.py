@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded.apiserver.cel.ast import (
-    Call,
+    CallNode,
     Comprehension,
     Fold,
     Ident,
     ListLiteral,
-    Literal,
+    LiteralNode,
     MapLiteral,
     Node,
     Select,
@@ -33,9 +33,9 @@ from unbounded.apiserver.cel.types import (
     STRING,
     TYPE_NAMES,
     UINT,
-    Bindings,
-    Kind,
-    Type,
+    CelType,
+    TypeBindings,
+    TypeKind,
     is_optional,
     list_of,
     map_of,
@@ -44,7 +44,7 @@ from unbounded.apiserver.cel.types import (
 )
 from unbounded.apiserver.cel.values import UInt
 
-_LITERALS: Final[Mapping[type, Type]] = {
+_LITERALS: Final[Mapping[type, CelType]] = {
     bool: BOOL,
     int: INT,
     UInt: UINT,
@@ -55,7 +55,7 @@ _LITERALS: Final[Mapping[type, Type]] = {
 }
 
 
-def check(source: str, tree: Node, variables: Mapping[str, Type]) -> Node:
+def check(source: str, tree: Node, variables: Mapping[str, CelType]) -> Node:
     """Return the tree with types and overloads, and with qualified names resolved to functions and types.
 
     Raises:
@@ -71,22 +71,22 @@ def check(source: str, tree: Node, variables: Mapping[str, Type]) -> Node:
 
 
 class _Checker:
-    def __init__(self, variables: Mapping[str, Type]) -> None:
-        self.scopes: list[dict[str, Type]] = [dict(variables)]
-        self.bindings = Bindings()
+    def __init__(self, variables: Mapping[str, CelType]) -> None:
+        self.scopes: list[dict[str, CelType]] = [dict(variables)]
+        self.bindings = TypeBindings()
         self.issues: list[Issue] = []
 
     def visit(self, node: Node) -> Node:
         """Return the checked node; another one if a name is that of a function or a type."""
         match node:
-            case Literal():
+            case LiteralNode():
                 node.type = _LITERALS[type(node.value)]
                 return node
             case Ident():
                 return self._ident(node)
             case Select():
                 return self._select(node)
-            case Call():
+            case CallNode():
                 return self._call(node)
             case ListLiteral():
                 return self._list(node)
@@ -95,14 +95,14 @@ class _Checker:
             case Comprehension():
                 return self._comprehension(node)
 
-    def _complain(self, offset: int, message: str) -> Type:
+    def _complain(self, offset: int, message: str) -> CelType:
         self.issues.append(Issue(offset, message))
         return ERROR
 
-    def _shown(self, candidate: Type) -> str:
+    def _shown(self, candidate: CelType) -> str:
         return str(self.bindings.final(candidate))
 
-    def _variable(self, name: str) -> Type | None:
+    def _variable(self, name: str) -> CelType | None:
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
     # names and fields
@@ -133,23 +133,23 @@ class _Checker:
             node.type = optional_of(selected) if through_optional or node.optional else selected
         return node
 
-    def _field(self, node: Select, operand: Type) -> Type:
+    def _field(self, node: Select, operand: CelType) -> CelType:
         match operand.kind:
-            case Kind.OBJECT:
+            case TypeKind.OBJECT:
                 field = (operand.fields or {}).get(node.name)
                 if field is None:
                     return self._complain(node.offset, f"undefined field '{node.name}'")
                 return field.decl.type
-            case Kind.MAP:
+            case TypeKind.MAP:
                 return operand.params[1]
-            case Kind.DYN | Kind.ERROR | Kind.PARAM:
-                return operand if operand.kind is Kind.ERROR else DYN
+            case TypeKind.DYN | TypeKind.ERROR | TypeKind.PARAM:
+                return operand if operand.kind is TypeKind.ERROR else DYN
             case _:
                 return self._complain(node.offset, f"type '{self._shown(operand)}' does not support field selection")
 
     # calls
 
-    def _call(self, node: Call) -> Node:
+    def _call(self, node: CallNode) -> Node:
         if node.target is not None:
             prefix = qualified_name(node.target)
             if prefix is not None and f"{prefix}.{node.function}" in FUNCTIONS:
@@ -167,21 +167,21 @@ class _Checker:
         self._resolve(node, declared)
         return node
 
-    def _logic(self, node: Call, overload: Overload) -> Node:
+    def _logic(self, node: CallNode, overload: Overload) -> Node:
         for arg in node.args:
             self._expect(arg, BOOL)
         node.type, node.overloads = BOOL, (overload,)
         return node
 
-    def _expect(self, node: Node, wanted: Type) -> None:
+    def _expect(self, node: Node, wanted: CelType) -> None:
         if not self.bindings.assignable(node.type, wanted):
             self._complain(node.offset, f"expected type '{wanted}' but found '{self._shown(node.type)}'")
 
-    def _resolve(self, node: Call, declared: tuple[Overload, ...]) -> None:
+    def _resolve(self, node: CallNode, declared: tuple[Overload, ...]) -> None:
         """Find the overloads that fit; with dyn among the arguments there may be several."""
         given = [operand.type for operand in node.operands]
         fitting: list[Overload] = []
-        result: Type | None = None
+        result: CelType | None = None
         for overload in declared:
             if overload.method != (node.target is not None) or len(overload.params) != len(given):
                 continue
@@ -192,13 +192,13 @@ class _Checker:
             returned = self.bindings.resolve(returned)
             result = returned if result is None or result == returned else DYN
         if result is None:
-            if any(self.bindings.resolve(one).kind is Kind.ERROR for one in given):
+            if any(self.bindings.resolve(one).kind is TypeKind.ERROR for one in given):
                 result = ERROR
             else:
                 result = self._complain(node.offset, self._no_overload(node))
         node.type, node.overloads = result, tuple(fitting)
 
-    def _no_overload(self, node: Call) -> str:
+    def _no_overload(self, node: CallNode) -> str:
         args = ", ".join(self._shown(arg.type) for arg in node.args)
         receiver = "" if node.target is None else f"{self._shown(node.target.type)}."
         return f"found no matching overload for '{node.function}' applied to '{receiver}({args})'"
@@ -207,7 +207,7 @@ class _Checker:
 
     def _list(self, node: ListLiteral) -> Node:
         node.elements = [self.visit(element) for element in node.elements]
-        joined: Type | None = None
+        joined: CelType | None = None
         for index, element in enumerate(node.elements):
             given = self._entry_type(element, optional=index in node.optional)
             joined = given if joined is None else self._join(joined, given)
@@ -215,8 +215,8 @@ class _Checker:
         return node
 
     def _map(self, node: MapLiteral) -> Node:
-        key: Type | None = None
-        value: Type | None = None
+        key: CelType | None = None
+        value: CelType | None = None
         for entry in node.entries:
             entry.key, entry.value = self.visit(entry.key), self.visit(entry.value)
             given = self._entry_type(entry.value, optional=entry.optional)
@@ -226,22 +226,22 @@ class _Checker:
         node.type = map_of(fresh() if key is None else key, fresh() if value is None else value)
         return node
 
-    def _entry_type(self, node: Node, *, optional: bool) -> Type:
+    def _entry_type(self, node: Node, *, optional: bool) -> CelType:
         """Return the type of an element; an element with `?` must be an optional, and counts as its value."""
         given = self.bindings.resolve(node.type)
         if not optional:
             return given
         if is_optional(given):
             return given.params[0]
-        if given.kind not in (Kind.DYN, Kind.ERROR):
+        if given.kind not in (TypeKind.DYN, TypeKind.ERROR):
             message = f"expected type 'optional_type({self._shown(given)})' but found '{self._shown(given)}'"
             return self._complain(node.offset, message)
         return given
 
-    def _join(self, one: Type, other: Type) -> Type:
+    def _join(self, one: CelType, other: CelType) -> CelType:
         if not self.bindings.assignable(other, one):
             return DYN
-        return other if one.kind is Kind.DYN else one
+        return other if one.kind is TypeKind.DYN else one
 
     # comprehensions
 
@@ -256,28 +256,28 @@ class _Checker:
         node.type = self._folded(node)
         return node
 
-    def _variables(self, node: Comprehension) -> tuple[Type, ...]:
+    def _variables(self, node: Comprehension) -> tuple[CelType, ...]:
         ranged = self.bindings.resolve(node.range.type)
         two = len(node.variables) == 2
         if node.fold in (Fold.OPT_MAP, Fold.OPT_FLAT_MAP):
             if is_optional(ranged):
                 return (ranged.params[0],)
-            if ranged.kind not in (Kind.DYN, Kind.ERROR):
-                self._complain(node.offset, self._no_overload(Call(node.fold, [], node.range, offset=node.offset)))
+            if ranged.kind not in (TypeKind.DYN, TypeKind.ERROR):
+                self._complain(node.offset, self._no_overload(CallNode(node.fold, [], node.range, offset=node.offset)))
             return (DYN,)
         match ranged.kind:
-            case Kind.LIST:
+            case TypeKind.LIST:
                 return (INT, ranged.params[0]) if two else (ranged.params[0],)
-            case Kind.MAP if node.fold is not Fold.SORT_BY:
+            case TypeKind.MAP if node.fold is not Fold.SORT_BY:
                 return ranged.params if two else (ranged.params[0],)
-            case Kind.DYN | Kind.ERROR | Kind.PARAM:
+            case TypeKind.DYN | TypeKind.ERROR | TypeKind.PARAM:
                 return (DYN,) * len(node.variables)
         shown = self._shown(ranged)
         message = f"expression of type '{shown}' cannot be range of a comprehension (must be list, map, or dynamic)"
         self._complain(node.range.offset, message)
         return (ERROR,) * len(node.variables)
 
-    def _folded(self, node: Comprehension) -> Type:
+    def _folded(self, node: Comprehension) -> CelType:
         body = self.bindings.resolve(node.body.type)
         match node.fold:
             case Fold.ALL | Fold.EXISTS | Fold.EXISTS_ONE:
@@ -294,27 +294,27 @@ class _Checker:
             case Fold.TRANSFORM_MAP_ENTRY:
                 return self._entries(node, body)
             case Fold.SORT_BY:
-                if body not in COMPARABLE and body.kind not in (Kind.DYN, Kind.ERROR):
-                    call = Call("sortBy", [node.body], node.range, offset=node.offset)
+                if body not in COMPARABLE and body.kind not in (TypeKind.DYN, TypeKind.ERROR):
+                    call = CallNode("sortBy", [node.body], node.range, offset=node.offset)
                     self._complain(node.offset, self._no_overload(call))
                 return node.range.type
             case Fold.OPT_MAP:
                 return optional_of(body)
             case Fold.OPT_FLAT_MAP:
-                if not is_optional(body) and body.kind not in (Kind.DYN, Kind.ERROR):
+                if not is_optional(body) and body.kind not in (TypeKind.DYN, TypeKind.ERROR):
                     shown = self._shown(body)
                     return self._complain(
                         node.body.offset, f"expected type 'optional_type({shown})' but found '{shown}'"
                     )
                 return body
 
-    def _key_of(self, ranged: Type) -> Type:
+    def _key_of(self, ranged: CelType) -> CelType:
         ranged = self.bindings.resolve(ranged)
-        return {Kind.LIST: INT, Kind.MAP: ranged.params[0] if ranged.params else DYN}.get(ranged.kind, DYN)
+        return {TypeKind.LIST: INT, TypeKind.MAP: ranged.params[0] if ranged.params else DYN}.get(ranged.kind, DYN)
 
-    def _entries(self, node: Comprehension, body: Type) -> Type:
-        if body.kind in (Kind.MAP, Kind.DYN, Kind.ERROR):
-            return body if body.kind is Kind.MAP else map_of(DYN, DYN)
+    def _entries(self, node: Comprehension, body: CelType) -> CelType:
+        if body.kind in (TypeKind.MAP, TypeKind.DYN, TypeKind.ERROR):
+            return body if body.kind is TypeKind.MAP else map_of(DYN, DYN)
         return self._complain(node.body.offset, f"expected type 'map(dyn, dyn)' but found '{self._shown(body)}'")
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unbounded.apiserver.cel.ast import (
-    Call,
+    CallNode,
     Comprehension,
     Ident,
     ListLiteral,
-    Literal,
+    LiteralNode,
     MapLiteral,
     Node,
     Select,
@@ -35,10 +35,10 @@ from unbounded.apiserver.cel.code import (
 )
 from unbounded.apiserver.cel.convert import converter
 from unbounded.apiserver.cel.errors import EvalError, ProgramError, no_such_overload
-from unbounded.apiserver.cel.folds import FOLDS, Parts
+from unbounded.apiserver.cel.folds import FOLDS, FoldCode
 from unbounded.apiserver.cel.meter import call_charge
 from unbounded.apiserver.cel.regexp import BadPattern, compile_pattern
-from unbounded.apiserver.cel.types import TYPE_NAMES, Kind, is_optional
+from unbounded.apiserver.cel.types import TYPE_NAMES, TypeKind, is_optional
 from unbounded.apiserver.cel.values import fits, type_value
 
 _TAKES_ANYTHING: Final = frozenset({"equals", "not_equals", "to_dyn", "type"})
@@ -66,13 +66,13 @@ class _Compiler:
 
     def code(self, node: Node) -> Code:
         match node:
-            case Literal(value=value):
+            case LiteralNode(value=value):
                 return constant(value)
             case Ident():
                 return self._ident(node)
             case Select():
                 return self._select(node)
-            case Call():
+            case CallNode():
                 return self._call(node)
             case ListLiteral():
                 return self._list(node)
@@ -98,7 +98,7 @@ class _Compiler:
         if through_optional:
             inner = inner.params[0]
         key, convert = node.name, None
-        if inner.kind is Kind.OBJECT and inner.fields is not None:
+        if inner.kind is TypeKind.OBJECT and inner.fields is not None:
             declared = inner.fields[node.name]
             key, convert = declared.data_name, converter(declared.decl)
         if node.test:
@@ -109,7 +109,7 @@ class _Compiler:
 
     # calls
 
-    def _call(self, node: Call) -> Code:
+    def _call(self, node: CallNode) -> Code:
         match node.function:
             case "_&&_":
                 return both(*map(self.code, node.args))
@@ -123,17 +123,17 @@ class _Compiler:
         charge = call_charge(node.function) if self.metered else None
         return self._folded(node, applied(_dispatcher(node), codes, charge))
 
-    def _check_pattern(self, node: Call) -> None:
+    def _check_pattern(self, node: CallNode) -> None:
         pattern = node.operands[1]
-        if isinstance(pattern, Literal):
+        if isinstance(pattern, LiteralNode):
             try:
                 compile_pattern(pattern.value)
             except BadPattern as error:
                 raise ProgramError(str(error)) from None
 
-    def _folded(self, node: Call, called: Code) -> Code:
+    def _folded(self, node: CallNode, called: Code) -> Code:
         """Evaluate conversions of constants during compilation, so that errors are found here."""
-        if node.function not in _FOLDED or not isinstance(node.args[0], Literal) or len(node.overloads) != 1:
+        if node.function not in _FOLDED or not isinstance(node.args[0], LiteralNode) or len(node.overloads) != 1:
             return called
         try:
             value = node.overloads[0].apply(node.args[0].value)
@@ -144,8 +144,8 @@ class _Compiler:
     # literals
 
     def _list(self, node: ListLiteral) -> Code:
-        if all(isinstance(element, Literal) for element in node.elements) and not node.optional:
-            return constant([element.value for element in node.elements if isinstance(element, Literal)])
+        if all(isinstance(element, LiteralNode) for element in node.elements) and not node.optional:
+            return constant([element.value for element in node.elements if isinstance(element, LiteralNode)])
         codes = [self.code(element) for element in node.elements]
         if not node.optional:
             return lambda frame: [code(frame) for code in codes]
@@ -184,14 +184,14 @@ class _Compiler:
             else:
                 self.slots[name] = slot
         per_element = sum(1 for _ in walk(node.body)) + 2 if self.metered else 0
-        parts = Parts(ranged, first, len(node.variables) == 2, condition, body, per_element)
+        parts = FoldCode(ranged, first, len(node.variables) == 2, condition, body, per_element)
         return FOLDS[node.fold](parts)
 
 
-def _dispatcher(node: Call) -> Callable[..., Any]:
+def _dispatcher(node: CallNode) -> Callable[..., Any]:
     """Return the function if the types leave one overload, else one that selects by the values."""
     overloads = node.overloads
-    open_types = any(operand.type.kind is Kind.DYN for operand in node.operands)
+    open_types = any(operand.type.kind is TypeKind.DYN for operand in node.operands)
     if len(overloads) == 1 and (not open_types or overloads[0].id in _TAKES_ANYTHING):
         return overloads[0].apply
 

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from unbounded.apiserver.cel.errors import EvalError
 from unbounded.apiserver.cel.functions.times import parse_duration, parse_timestamp
-from unbounded.apiserver.cel.types import BYTES, DOUBLE, DURATION, TIMESTAMP, Decl, Kind
-from unbounded.apiserver.cel.values import MapList, SetList
+from unbounded.apiserver.cel.types import BYTES, DOUBLE, DURATION, TIMESTAMP, Decl, TypeKind
+from unbounded.apiserver.cel.values import MapListValue, SetListValue
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -21,9 +21,9 @@ Convert: TypeAlias = Callable[[Any], Any]
 def converter(decl: Decl) -> Convert | None:
     """Return a function that converts JSON of this type to its CEL value, or None if they are the same."""
     kind = decl.type.kind
-    if kind is Kind.LIST and decl.element is not None:
+    if kind is TypeKind.LIST and decl.element is not None:
         return _list_converter(decl, converter(decl.element))
-    if kind is Kind.MAP and decl.element is not None:
+    if kind is TypeKind.MAP and decl.element is not None:
         inner = converter(decl.element)
         return None if inner is None else _map_converter(inner)
     return {DOUBLE: _to_double, TIMESTAMP: _to_timestamp, DURATION: _to_duration, BYTES: _to_bytes}.get(decl.type)
@@ -40,7 +40,7 @@ def _list_converter(decl: Decl, inner: Convert | None) -> Convert | None:
         items = value if inner is None else [inner(item) for item in value]
         if keys is None:
             return items
-        return MapList(items, keys) if keys else SetList(items)
+        return MapListValue(items, keys) if keys else SetListValue(items)
 
     return convert
 

@@ -10,26 +10,26 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded.apiserver.cel.ast import (
-    Call,
+    CallNode,
     Comprehension,
     Fold,
     Ident,
     ListLiteral,
-    Literal,
+    LiteralNode,
     MapLiteral,
     Node,
     Select,
 )
 from unbounded.apiserver.cel.callcost import Operands, call_cost
-from unbounded.apiserver.cel.sizes import EMPTY, LIST_COST, MAP_COST, ONE, UNKNOWN, Cost, Entries, Size, capped
-from unbounded.apiserver.cel.types import SCALARS, Decl, Kind, Type, is_optional
+from unbounded.apiserver.cel.sizes import EMPTY, LIST_COST, MAP_COST, ONE, UNKNOWN, Cost, Entries, SizeRange, capped
+from unbounded.apiserver.cel.types import SCALARS, CelType, Decl, TypeKind, is_optional
 
 
 def estimate(tree: Node, variables: Mapping[str, Decl]) -> int:
     """Return the greatest cost of a checked expression."""
     scope = {name: Cost(1, decl) for name, decl in variables.items()}
     root = next(iter(variables.values()), None)
-    return capped(_Estimator(scope, Size(0, root.max_elements) if root else UNKNOWN).cost(tree).cost)
+    return capped(_Estimator(scope, SizeRange(0, root.max_elements) if root else UNKNOWN).cost(tree).cost)
 
 
 class _Estimator:
@@ -40,19 +40,19 @@ class _Estimator:
             values without a place in the schema, such as literals. Rules in the field depend on this quirk.
     """
 
-    def __init__(self, scope: dict[str, Cost], root: Size) -> None:
+    def __init__(self, scope: dict[str, Cost], root: SizeRange) -> None:
         self.scope = scope
         self.root = root
 
     def cost(self, node: Node) -> Cost:
         match node:
-            case Literal(value=value):
+            case LiteralNode(value=value):
                 return Cost(0, size=_literal_size(value))
             case Ident(name=name):
                 return self._sized(node, self.scope.get(name, Cost(1, size=self.root)))
             case Select():
                 return self._select(node)
-            case Call():
+            case CallNode():
                 return self._call(node)
             case ListLiteral():
                 return self._list(node)
@@ -64,7 +64,7 @@ class _Estimator:
     def _sized(self, node: Node, found: Cost) -> Cost:
         """Add the size: the schema's bound first, then one for scalars, then the known size of the value."""
         if found.decl is not None:
-            size: Size | None = Size(0, found.decl.max_elements)
+            size: SizeRange | None = SizeRange(0, found.decl.max_elements)
         elif _is_scalar(node.type):
             size = ONE
         else:
@@ -77,7 +77,7 @@ class _Estimator:
             return Cost(operand.cost, size=ONE)
         if node.optional:
             return self._sized(node, Cost(operand.cost + 1))
-        own = 1 if node.operand.type.kind in (Kind.MAP, Kind.OBJECT, Kind.PARAM) else 0
+        own = 1 if node.operand.type.kind in (TypeKind.MAP, TypeKind.OBJECT, TypeKind.PARAM) else 0
         field = (node.operand.type.fields or {}).get(node.name)
         known = operand.decl is not None and field is not None
         return self._sized(node, Cost(operand.cost + own, field.decl if known and field is not None else None))
@@ -86,7 +86,7 @@ class _Estimator:
         costs = [self.cost(element) for element in node.elements]
         value = _union([cost.size or UNKNOWN for cost in costs])
         total = LIST_COST + sum(cost.cost for cost in costs)
-        return Cost(total, size=Size(len(costs), len(costs)), entries=Entries(ONE, value))
+        return Cost(total, size=SizeRange(len(costs), len(costs)), entries=Entries(ONE, value))
 
     def _map(self, node: MapLiteral) -> Cost:
         keys = [self.cost(entry.key) for entry in node.entries]
@@ -95,11 +95,11 @@ class _Estimator:
         entries = Entries(
             _union([key.size or UNKNOWN for key in keys]), _union([one.size or UNKNOWN for one in values])
         )
-        return Cost(total, size=Size(len(keys), len(keys)), entries=entries)
+        return Cost(total, size=SizeRange(len(keys), len(keys)), entries=entries)
 
     # calls
 
-    def _call(self, node: Call) -> Cost:
+    def _call(self, node: CallNode) -> Cost:
         operands = [self.cost(operand) for operand in node.operands]
         args = sum(operand.cost for operand in operands)
         if node.function == "_?_:_":
@@ -141,13 +141,13 @@ class _Estimator:
         if node.fold is Fold.SORT_BY:
             total = capped(total + count.most * count.most)
             return Cost(total, ranged.decl, count, ranged.entries)
-        if node.type.kind not in (Kind.LIST, Kind.MAP):
+        if node.type.kind not in (TypeKind.LIST, TypeKind.MAP):
             return Cost(total, size=ONE)
         return Cost(total, size=count, entries=self._folded_entries(node, ranged, body))
 
     def _bind(self, node: Comprehension, ranged: Cost) -> None:
         decl = ranged.decl
-        is_list = node.range.type.kind is Kind.LIST
+        is_list = node.range.type.kind is TypeKind.LIST
         value = Cost(1, decl.element if decl else None, self.root)
         key = Cost(1, decl.key if decl and not is_list else None, self.root)
         found = (key, value) if len(node.variables) == 2 else (value if is_list else key,)
@@ -164,7 +164,7 @@ class _Estimator:
                 if ranged.entries is not None:
                     return Entries(ONE, EMPTY | ranged.entries.value)
                 element = ranged.decl.element if ranged.decl else None
-                return Entries(ONE, UNKNOWN if element is None else Size(0, element.max_elements))
+                return Entries(ONE, UNKNOWN if element is None else SizeRange(0, element.max_elements))
             case _:
                 return None
 
@@ -182,26 +182,26 @@ _FOLD_COSTS: Final[Mapping[Fold, tuple[int, int, int]]] = {
 }  # before the loop, for each element besides the body, after it
 
 
-def _literal_size(value: object) -> Size:
+def _literal_size(value: object) -> SizeRange:
     count = len(value) if isinstance(value, (str, bytes)) else 1
-    return Size(count, count)
+    return SizeRange(count, count)
 
 
-def _is_scalar(candidate: Type) -> bool:
+def _is_scalar(candidate: CelType) -> bool:
     return candidate in SCALARS or (is_optional(candidate) and candidate.params[0] in SCALARS)
 
 
-def _union(sizes: list[Size]) -> Size:
+def _union(sizes: list[SizeRange]) -> SizeRange:
     if not sizes:
         return EMPTY
-    return Size(min(size.least for size in sizes), max(size.most for size in sizes))
+    return SizeRange(min(size.least for size in sizes), max(size.most for size in sizes))
 
 
 def _indexed(container: Decl | None) -> Decl | None:
     return None if container is None else container.element
 
 
-def _entries_of(node: Call, operands: list[Cost]) -> Entries | None:
+def _entries_of(node: CallNode, operands: list[Cost]) -> Entries | None:
     if node.function == "_+_" and operands[0].entries is not None and operands[1].entries is not None:
         return operands[0].entries | operands[1].entries
     return None

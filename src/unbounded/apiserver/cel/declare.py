@@ -17,10 +17,10 @@ from unbounded.apiserver.cel.types import (
     INT,
     STRING,
     TIMESTAMP,
+    CelType,
     Decl,
-    Field,
-    Kind,
-    Type,
+    PropertyDecl,
+    TypeKind,
     list_of,
     map_of,
 )
@@ -122,7 +122,7 @@ def _object(schema: Mapping[str, Any]) -> Decl | None:
             return None
         most = _MAX_TEXT // (value.min_size + 6) if "maxProperties" not in schema else int(schema["maxProperties"])
         return Decl(map_of(STRING, value.type), max(most, 0), min_size=2, element=value, key=Decl(STRING, 0, 2))
-    fields: dict[str, Field] = {}
+    fields: dict[str, PropertyDecl] = {}
     required = frozenset(schema.get("required", ()))
     least = 2
     for name, inner in schema.get("properties", {}).items():
@@ -131,7 +131,7 @@ def _object(schema: Mapping[str, Any]) -> Decl | None:
             continue
         escaped = escape(name)
         if escaped is not None:
-            fields[escaped] = Field(name, decl)
+            fields[escaped] = PropertyDecl(name, decl)
         if name in required and "default" not in inner:
             least += len(name) + decl.min_size + 4
-    return Decl(Type(Kind.OBJECT, f"object{next(_serial)}", (), fields), 0, min_size=least)
+    return Decl(CelType(TypeKind.OBJECT, f"object{next(_serial)}", (), fields), 0, min_size=least)

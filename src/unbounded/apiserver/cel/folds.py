@@ -15,7 +15,7 @@ Code: TypeAlias = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class FoldCode:
     """A compiled comprehension; its variables are in the frame from `slot` on.
 
     Attributes:
@@ -51,7 +51,7 @@ class Parts:
                 frame[slot] = value
                 yield value
 
-    def wanted(self, frame: list[Any]) -> bool:
+    def is_included(self, frame: list[Any]) -> bool:
         return self.condition is None or _truth(self.condition(frame))
 
 
@@ -61,7 +61,7 @@ def _truth(value: Any) -> bool:
     raise no_such_overload()
 
 
-def _decides(parts: Parts, decisive: bool) -> Code:
+def _decides(parts: FoldCode, decisive: bool) -> Code:
     """Return `all` or `exists`: the first decisive element ends it; an error counts only if no element is decisive."""
     body = parts.body
 
@@ -80,33 +80,33 @@ def _decides(parts: Parts, decisive: bool) -> Code:
     return run
 
 
-def _exactly_one(parts: Parts) -> Code:
+def _exactly_one(parts: FoldCode) -> Code:
     body = parts.body
     return lambda frame: sum(_truth(body(frame)) for _ in parts.steps(frame)) == 1
 
 
-def _map(parts: Parts) -> Code:
+def _map(parts: FoldCode) -> Code:
     body = parts.body
     if parts.condition is None:
         return lambda frame: [body(frame) for _ in parts.steps(frame)]
-    return lambda frame: [body(frame) for _ in parts.steps(frame) if parts.wanted(frame)]
+    return lambda frame: [body(frame) for _ in parts.steps(frame) if parts.is_included(frame)]
 
 
-def _filter(parts: Parts) -> Code:
+def _filter(parts: FoldCode) -> Code:
     body = parts.body
     return lambda frame: [element for element in parts.steps(frame) if _truth(body(frame))]
 
 
-def _transform_map(parts: Parts) -> Code:
+def _transform_map(parts: FoldCode) -> Code:
     body = parts.body
-    return lambda frame: {key: body(frame) for key in parts.steps(frame) if parts.wanted(frame)}
+    return lambda frame: {key: body(frame) for key in parts.steps(frame) if parts.is_included(frame)}
 
 
-def _transform_entries(parts: Parts) -> Code:
+def _transform_entries(parts: FoldCode) -> Code:
     def run(frame: list[Any]) -> dict[Any, Any]:
         built: dict[Any, Any] = {}
         for _ in parts.steps(frame):
-            if not parts.wanted(frame):
+            if not parts.is_included(frame):
                 continue
             entries = parts.body(frame)
             if not isinstance(entries, dict):
@@ -120,7 +120,7 @@ def _transform_entries(parts: Parts) -> Code:
     return run
 
 
-def _sort_by(parts: Parts) -> Code:
+def _sort_by(parts: FoldCode) -> Code:
     def run(frame: list[Any]) -> list[Any]:
         pairs = [(element, parts.body(frame)) for element in parts.steps(frame)]
         return sort_by_keys([element for element, _ in pairs], [key for _, key in pairs])
@@ -128,7 +128,7 @@ def _sort_by(parts: Parts) -> Code:
     return run
 
 
-def _opt_flat_map(parts: Parts, wrap: Callable[[Any], Any] | None = None) -> Code:
+def _opt_flat_map(parts: FoldCode, wrap: Callable[[Any], Any] | None = None) -> Code:
     def run(frame: list[Any]) -> Any:
         value = parts.range(frame)
         if not isinstance(value, Optional):
@@ -142,7 +142,7 @@ def _opt_flat_map(parts: Parts, wrap: Callable[[Any], Any] | None = None) -> Cod
     return run
 
 
-FOLDS: Final[Mapping[Fold, Callable[[Parts], Code]]] = {
+FOLDS: Final[Mapping[Fold, Callable[[FoldCode], Code]]] = {
     Fold.ALL: lambda parts: _decides(parts, False),
     Fold.EXISTS: lambda parts: _decides(parts, True),
     Fold.EXISTS_ONE: _exactly_one,

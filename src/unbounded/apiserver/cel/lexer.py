@@ -11,7 +11,7 @@ from unbounded.apiserver.cel.errors import Issue
 from unbounded.apiserver.cel.values import INT_MAX, UINT_MAX, UInt
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     IDENT = "IDENTIFIER"
     QUOTED_IDENT = "ESC_IDENTIFIER"
     INT = "NUM_INT"
@@ -25,8 +25,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    kind: Kind
+class CelToken:
+    kind: TokenKind
     text: str
     offset: int
     value: Any = None
@@ -81,9 +81,9 @@ class _BadEscapeError(Exception):
     pass
 
 
-def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
+def tokenize(source: str) -> tuple[list[CelToken], list[Issue]]:
     """Return all tokens, closed by END, and the errors; unreadable parts are left out of the tokens."""
-    tokens: list[Token] = []
+    tokens: list[CelToken] = []
     issues: list[Issue] = []
     at = 0
     while at < len(source):
@@ -97,38 +97,38 @@ def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
             if match["space"] is None:
                 tokens.append(_simple_token(match, issues))
             at = match.end()
-    tokens.append(Token(Kind.END, "<EOF>", len(source)))
+    tokens.append(CelToken(TokenKind.END, "<EOF>", len(source)))
     return tokens, issues
 
 
-def _simple_token(match: re.Match[str], issues: list[Issue]) -> Token:
+def _simple_token(match: re.Match[str], issues: list[Issue]) -> CelToken:
     text, at = match.group(), match.start()
     match match.lastgroup:
         case "float":
-            return Token(Kind.FLOAT, text, at, float(text))
+            return CelToken(TokenKind.FLOAT, text, at, float(text))
         case "uint":
             value = _integer(text[:-1])
             if value > UINT_MAX:
                 issues.append(Issue(at, "invalid uint literal"))
-            return Token(Kind.UINT, text, at, UInt(min(value, UINT_MAX)))
+            return CelToken(TokenKind.UINT, text, at, UInt(min(value, UINT_MAX)))
         case "int":
             value = _integer(text)
             if value > INT_MAX + 1:  # one more is allowed here, as the number may follow a minus
                 issues.append(Issue(at, "invalid int literal"))
-            return Token(Kind.INT, text, at, value)
+            return CelToken(TokenKind.INT, text, at, value)
         case "ident":
-            return Token(Kind.KEYWORD if text in KEYWORDS else Kind.IDENT, text, at)
+            return CelToken(TokenKind.KEYWORD if text in KEYWORDS else TokenKind.IDENT, text, at)
         case "quoted":
-            return Token(Kind.QUOTED_IDENT, text[1:-1], at)
+            return CelToken(TokenKind.QUOTED_IDENT, text[1:-1], at)
         case _:
-            return Token(Kind.SYMBOL, text, at)
+            return CelToken(TokenKind.SYMBOL, text, at)
 
 
 def _integer(text: str) -> int:
     return int(text, 16) if text.startswith("0x") else int(text[:40])
 
 
-def _read_string(source: str, match: re.Match[str], tokens: list[Token], issues: list[Issue]) -> int:
+def _read_string(source: str, match: re.Match[str], tokens: list[CelToken], issues: list[Issue]) -> int:
     """Append the string that opens at the match; return the offset behind it."""
     quote, prefix = match["quote"], (match["prefix"] or "").lower()
     start, end = match.start(), _string_end(source, match.end(), quote, raw="r" in prefix)
@@ -142,7 +142,7 @@ def _read_string(source: str, match: re.Match[str], tokens: list[Token], issues:
     except _BadEscapeError as error:
         issues.append(Issue(start, str(error)))
         value = b"" if "b" in prefix else ""
-    tokens.append(Token(Kind.BYTES if "b" in prefix else Kind.STRING, source[start:end], start, value))
+    tokens.append(CelToken(TokenKind.BYTES if "b" in prefix else TokenKind.STRING, source[start:end], start, value))
     return end
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unbounded.apiserver.cel.ast import Call, ListLiteral, Literal, MapLiteral, Node, children
+from unbounded.apiserver.cel.ast import CallNode, ListLiteral, LiteralNode, MapLiteral, Node, children
 from unbounded.apiserver.cel.errors import CompileError, Issue
 from unbounded.apiserver.cel.functions.formatting import check_format
 from unbounded.apiserver.cel.functions.times import parse_duration, parse_timestamp
 from unbounded.apiserver.cel.regexp import BadPattern, compile_pattern
-from unbounded.apiserver.cel.types import Kind, Type, is_optional
+from unbounded.apiserver.cel.types import CelType, TypeKind, is_optional
 
 
 def check_literals(source: str, tree: Node) -> None:
@@ -25,13 +25,15 @@ def check_literals(source: str, tree: Node) -> None:
 
 def _issues(node: Node, *, in_format: bool) -> Iterator[Issue]:
     match node:
-        case Call(function="duration", args=[Literal(value=str(text)) as arg]) if parse_duration(text) is None:
+        case CallNode(function="duration", args=[LiteralNode(value=str(text)) as arg]) if parse_duration(text) is None:
             yield Issue(arg.offset, "invalid duration argument")
-        case Call(function="timestamp", args=[Literal(value=str(text)) as arg]) if parse_timestamp(text) is None:
+        case CallNode(function="timestamp", args=[LiteralNode(value=str(text)) as arg]) if (
+            parse_timestamp(text) is None
+        ):
             yield Issue(arg.offset, "invalid timestamp argument")
-        case Call(function="matches", args=[*_, Literal(value=str(text)) as arg]) if not _is_pattern(text):
+        case CallNode(function="matches", args=[*_, LiteralNode(value=str(text)) as arg]) if not _is_pattern(text):
             yield Issue(arg.offset, "invalid matches argument")
-        case Call(function="format", target=Literal(value=str(text)), args=[ListLiteral(elements=elements)]):
+        case CallNode(function="format", target=LiteralNode(value=str(text)), args=[ListLiteral(elements=elements)]):
             problem = check_format(text, [element.type for element in elements])
             if problem is not None:
                 index, message = problem
@@ -44,7 +46,7 @@ def _issues(node: Node, *, in_format: bool) -> Iterator[Issue]:
             yield from _uneven([(entry.value, entry.optional) for entry in node.entries])
         case _:
             pass
-    inside = in_format or (isinstance(node, Call) and node.function == "format")
+    inside = in_format or (isinstance(node, CallNode) and node.function == "format")
     for child in children(node):
         yield from _issues(child, in_format=inside)
 
@@ -59,7 +61,7 @@ def _is_pattern(text: str) -> bool:
 
 def _uneven(marked: Sequence[tuple[Node, bool]]) -> Iterator[Issue]:
     """Yield the first element whose type differs from that of the first one."""
-    expected: Type | None = None
+    expected: CelType | None = None
     for node, optional in marked:
         given = node.type.params[0] if optional and is_optional(node.type) else node.type
         if expected is None:
@@ -69,8 +71,8 @@ def _uneven(marked: Sequence[tuple[Node, bool]]) -> Iterator[Issue]:
             return
 
 
-def _alike(one: Type, other: Type) -> bool:
-    if Kind.DYN in (one.kind, other.kind):
+def _alike(one: CelType, other: CelType) -> bool:
+    if TypeKind.DYN in (one.kind, other.kind):
         return True
     if one.kind is not other.kind or one.name != other.name:
         return False

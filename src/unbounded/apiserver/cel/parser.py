@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.apiserver.cel.ast import Call, Entry, Ident, ListLiteral, Literal, MapLiteral, Node, Select
+from unbounded.apiserver.cel.ast import CallNode, Ident, ListLiteral, LiteralNode, MapEntry, MapLiteral, Node, Select
 from unbounded.apiserver.cel.errors import CompileError, Issue
-from unbounded.apiserver.cel.lexer import RESERVED, Kind, Token, tokenize
+from unbounded.apiserver.cel.lexer import RESERVED, CelToken, TokenKind, tokenize
 from unbounded.apiserver.cel.macros import MacroError, expand_call
 from unbounded.apiserver.cel.values import INT_MAX
 
@@ -52,7 +52,7 @@ def parse(source: str) -> Node:
 class _Parser:
     """Recursive descent over the tokens; `issues` collects errors that do not stop the parser."""
 
-    def __init__(self, tokens: list[Token], issues: list[Issue]) -> None:
+    def __init__(self, tokens: list[CelToken], issues: list[Issue]) -> None:
         self.tokens = tokens
         self.issues = issues
         self.at = 0
@@ -61,16 +61,16 @@ class _Parser:
     # tokens
 
     @property
-    def token(self) -> Token:
+    def token(self) -> CelToken:
         return self.tokens[self.at]
 
-    def next(self) -> Token:
+    def next(self) -> CelToken:
         token = self.tokens[self.at]
         self.at += 1
         return token
 
     def sees(self, *texts: str) -> bool:
-        return self.token.kind in (Kind.SYMBOL, Kind.KEYWORD) and self.token.text in texts
+        return self.token.kind in (TokenKind.SYMBOL, TokenKind.KEYWORD) and self.token.text in texts
 
     def accept(self, text: str) -> bool:
         if self.sees(text):
@@ -78,7 +78,7 @@ class _Parser:
             return True
         return False
 
-    def expect(self, text: str) -> Token:
+    def expect(self, text: str) -> CelToken:
         if not self.sees(text):
             raise self.mismatched(f"'{text}'")
         return self.next()
@@ -91,7 +91,7 @@ class _Parser:
 
     def whole(self) -> Node:
         tree = self.expression()
-        if self.token.kind is not Kind.END:
+        if self.token.kind is not TokenKind.END:
             shown = _shown(self.token)
             raise _SyntaxError(self.token.offset, f"Syntax error: extraneous input '{shown}' expecting <EOF>")
         return tree
@@ -159,7 +159,7 @@ class _Parser:
         while self.sees(first.text):
             self.at += 1
             count += 1
-        if first.text == "-" and count == 1 and self.token.kind in (Kind.INT, Kind.FLOAT):
+        if first.text == "-" and count == 1 and self.token.kind in (TokenKind.INT, TokenKind.FLOAT):
             number = self.next()
             return self.postfix(self._number(number, first.offset, -number.value))
         operand = self.member()
@@ -186,12 +186,12 @@ class _Parser:
     def _dot(self, node: Node, offset: int) -> Node:
         optional = self.accept("?")
         token = self.token
-        if token.kind is Kind.QUOTED_IDENT:
+        if token.kind is TokenKind.QUOTED_IDENT:
             self.issues.append(Issue(token.offset, "unsupported syntax: '`'"))
-        elif token.kind is not Kind.IDENT:
-            raise self.mismatched("IDENTIFIER") if token.kind is Kind.END else _no_viable(token)
+        elif token.kind is not TokenKind.IDENT:
+            raise self.mismatched("IDENTIFIER") if token.kind is TokenKind.END else _no_viable(token)
         self.at += 1
-        if self.sees("(") and not optional and token.kind is Kind.IDENT:
+        if self.sees("(") and not optional and token.kind is TokenKind.IDENT:
             opening = self.next().offset
             return self.call(token.text, self.arguments(), opening, target=node)
         return self._deepened(Select(node, token.text, optional=optional, offset=offset), node)
@@ -199,23 +199,23 @@ class _Parser:
     def primary(self) -> Node:
         token = self.token
         match token.kind:
-            case Kind.INT | Kind.FLOAT:
+            case TokenKind.INT | TokenKind.FLOAT:
                 return self._number(self.next(), token.offset, token.value)
-            case Kind.UINT | Kind.STRING | Kind.BYTES:
-                return Literal(self.next().value, offset=token.offset)
-            case Kind.IDENT:
+            case TokenKind.UINT | TokenKind.STRING | TokenKind.BYTES:
+                return LiteralNode(self.next().value, offset=token.offset)
+            case TokenKind.IDENT:
                 return self._identifier(self.next())
-            case Kind.QUOTED_IDENT | Kind.END:
+            case TokenKind.QUOTED_IDENT | TokenKind.END:
                 raise self.mismatched(_PRIMARY)
             case _:
                 return self._bracketed(token)
 
-    def _number(self, token: Token, offset: int, value: int | float) -> Node:
-        if token.kind is Kind.INT and value > INT_MAX:
+    def _number(self, token: CelToken, offset: int, value: int | float) -> Node:
+        if token.kind is TokenKind.INT and value > INT_MAX:
             self.issues.append(Issue(token.offset, "invalid int literal"))
-        return Literal(value, offset=offset)
+        return LiteralNode(value, offset=offset)
 
-    def _identifier(self, token: Token) -> Node:
+    def _identifier(self, token: CelToken) -> Node:
         if token.text in RESERVED:
             self.issues.append(Issue(token.offset, f"reserved identifier: {token.text}"))
         if self.sees("("):
@@ -223,11 +223,11 @@ class _Parser:
             return self.call(token.text, self.arguments(), opening)
         return Ident(token.text, offset=token.offset)
 
-    def _bracketed(self, token: Token) -> Node:
+    def _bracketed(self, token: CelToken) -> Node:
         match token.text:
             case "true" | "false" | "null":
                 self.at += 1
-                return Literal({"true": True, "false": False, "null": None}[token.text], offset=token.offset)
+                return LiteralNode({"true": True, "false": False, "null": None}[token.text], offset=token.offset)
             case "(":
                 self.at += 1
                 inner = self.expression()
@@ -239,7 +239,7 @@ class _Parser:
             case "{":
                 self.at += 1
                 return self._map(token.offset)
-            case "." if self.tokens[self.at + 1].kind is Kind.IDENT:
+            case "." if self.tokens[self.at + 1].kind is TokenKind.IDENT:
                 self.at += 1
                 return self._identifier(self.next())
             case _:
@@ -270,12 +270,12 @@ class _Parser:
         return self._deepened(ListLiteral(elements, frozenset(optional), offset=offset), *elements)
 
     def _map(self, offset: int) -> Node:
-        entries: list[Entry] = []
+        entries: list[MapEntry] = []
         while not self.accept("}"):
             optional = self.accept("?")
             key = self.expression()
             colon = self.expect(":").offset
-            entries.append(Entry(key, self.expression(), optional, colon))
+            entries.append(MapEntry(key, self.expression(), optional, colon))
             if not self.accept(","):
                 self.expect("}")
                 break
@@ -290,7 +290,7 @@ class _Parser:
         except MacroError as error:
             self.issues.append(error.issue)
             expanded = None
-        node = expanded if expanded is not None else Call(function, args, target, offset=offset)
+        node = expanded if expanded is not None else CallNode(function, args, target, offset=offset)
         return self._deepened(node, *(args if target is None else [target, *args]))
 
     def _deepened(self, node: Node, *parts: Node) -> Node:
@@ -300,9 +300,9 @@ class _Parser:
         return node
 
 
-def _shown(token: Token) -> str:
-    return f"`{token.text}`" if token.kind is Kind.QUOTED_IDENT else token.text
+def _shown(token: CelToken) -> str:
+    return f"`{token.text}`" if token.kind is TokenKind.QUOTED_IDENT else token.text
 
 
-def _no_viable(token: Token) -> _SyntaxError:
+def _no_viable(token: CelToken) -> _SyntaxError:
     return _SyntaxError(token.offset, f"Syntax error: no viable alternative at input '.{_shown(token)}'")

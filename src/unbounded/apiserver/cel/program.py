@@ -14,7 +14,7 @@ from unbounded.apiserver.cel.cost import estimate
 from unbounded.apiserver.cel.literals import check_literals
 from unbounded.apiserver.cel.meter import Meter
 from unbounded.apiserver.cel.parser import parse
-from unbounded.apiserver.cel.types import Decl, Type
+from unbounded.apiserver.cel.types import CelType, Decl
 
 CALL_LIMIT: Final = 1_000_000  # cost limit of one evaluation
 _UNMETERED: Final = 1_000  # up to this estimate the meter is not used: the estimate itself is charged
@@ -30,13 +30,13 @@ class Checked:
     """
 
     source: str
-    type: Type
+    type: CelType
     reads: frozenset[str]
     max_cost: int
     _tree: Any
     _variables: Mapping[str, Decl]
 
-    def program(self) -> Program:
+    def program(self) -> CelProgram:
         """Compile the expression.
 
         Raises:
@@ -46,10 +46,10 @@ class Checked:
         metered = self.max_cost > _UNMETERED
         code, size = compile_tree(self._tree, slots, metered=metered)
         converters = tuple(converter(decl) for decl in self._variables.values())
-        return Program(code, size, converters, 0 if metered else self.max_cost)
+        return CelProgram(code, size, converters, 0 if metered else self.max_cost)
 
 
-class Program:
+class CelProgram:
     """One compiled expression, without state, so that threads can share it."""
 
     __slots__ = ("_code", "_converters", "_fixed_cost", "_size")

@@ -12,23 +12,23 @@ LIST_COST: Final = 10  # of building a list
 MAP_COST: Final = 30
 
 
-class Size(NamedTuple):
+class SizeRange(NamedTuple):
     least: int
     most: int
 
-    def __or__(self, other: Size) -> Size:
-        return Size(min(self.least, other.least), max(self.most, other.most))
+    def __or__(self, other: SizeRange) -> SizeRange:
+        return SizeRange(min(self.least, other.least), max(self.most, other.most))
 
-    def plus(self, other: Size) -> Size:
-        return Size(capped(self.least + other.least), capped(self.most + other.most))
+    def plus(self, other: SizeRange) -> SizeRange:
+        return SizeRange(capped(self.least + other.least), capped(self.most + other.most))
 
-    def times(self, other: Size) -> Size:
-        return Size(capped(self.least * other.least), capped(self.most * other.most))
+    def times(self, other: SizeRange) -> SizeRange:
+        return SizeRange(capped(self.least * other.least), capped(self.most * other.most))
 
 
-UNKNOWN: Final = Size(0, UNBOUNDED)
-ONE: Final = Size(1, 1)
-EMPTY: Final = Size(0, 0)
+UNKNOWN: Final = SizeRange(0, UNBOUNDED)
+ONE: Final = SizeRange(1, 1)
+EMPTY: Final = SizeRange(0, 0)
 
 
 def capped(value: int) -> int:
@@ -38,8 +38,8 @@ def capped(value: int) -> int:
 class Entries(NamedTuple):
     """Sizes of the keys and values in a list or map that the expression builds."""
 
-    key: Size
-    value: Size
+    key: SizeRange
+    value: SizeRange
 
     def __or__(self, other: Entries) -> Entries:
         return Entries(self.key | other.key, self.value | other.value)
@@ -51,5 +51,5 @@ class Cost:
 
     cost: int
     decl: Decl | None = None
-    size: Size | None = None
+    size: SizeRange | None = None
     entries: Entries | None = None

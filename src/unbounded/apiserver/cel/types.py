@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Final
 
 
-class Kind(Enum):
+class TypeKind(Enum):
     PRIMITIVE = auto()
     DYN = auto()
     ERROR = auto()
@@ -22,13 +22,13 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
+class CelType:
     """A CEL type. `fields` belongs to object types only and is no part of their identity: the name is."""
 
-    kind: Kind
+    kind: TypeKind
     name: str
-    params: tuple[Type, ...] = ()
-    fields: Mapping[str, Field] | None = field(default=None, compare=False, repr=False)
+    params: tuple[CelType, ...] = ()
+    fields: Mapping[str, PropertyDecl] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         if not self.params:
@@ -40,7 +40,7 @@ class Type:
 class Decl:
     """A type with bounds: the greatest number of elements (or characters), and the least size as JSON."""
 
-    type: Type
+    type: CelType
     max_elements: int = 0
     min_size: int = 1
     element: Decl | None = None
@@ -49,60 +49,60 @@ class Decl:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PropertyDecl:
     """A property of an object: its name in the data differs from that in expressions when it is escaped."""
 
     data_name: str
     decl: Decl
 
 
-DYN: Final = Type(Kind.DYN, "dyn")
-ERROR: Final = Type(Kind.ERROR, "!error!")
-NULL: Final = Type(Kind.NULL, "null")
-BOOL: Final = Type(Kind.PRIMITIVE, "bool")
-INT: Final = Type(Kind.PRIMITIVE, "int")
-UINT: Final = Type(Kind.PRIMITIVE, "uint")
-DOUBLE: Final = Type(Kind.PRIMITIVE, "double")
-STRING: Final = Type(Kind.PRIMITIVE, "string")
-BYTES: Final = Type(Kind.PRIMITIVE, "bytes")
-TIMESTAMP: Final = Type(Kind.PRIMITIVE, "timestamp")
-DURATION: Final = Type(Kind.PRIMITIVE, "duration")
-URL: Final = Type(Kind.OPAQUE, "kubernetes.URL")
-QUANTITY: Final = Type(Kind.OPAQUE, "kubernetes.Quantity")
-FORMAT: Final = Type(Kind.OPAQUE, "kubernetes.NamedFormat")
-SEMVER: Final = Type(Kind.OPAQUE, "kubernetes.Semver")
-IP: Final = Type(Kind.OPAQUE, "net.IP")
-CIDR: Final = Type(Kind.OPAQUE, "net.CIDR")
+DYN: Final = CelType(TypeKind.DYN, "dyn")
+ERROR: Final = CelType(TypeKind.ERROR, "!error!")
+NULL: Final = CelType(TypeKind.NULL, "null")
+BOOL: Final = CelType(TypeKind.PRIMITIVE, "bool")
+INT: Final = CelType(TypeKind.PRIMITIVE, "int")
+UINT: Final = CelType(TypeKind.PRIMITIVE, "uint")
+DOUBLE: Final = CelType(TypeKind.PRIMITIVE, "double")
+STRING: Final = CelType(TypeKind.PRIMITIVE, "string")
+BYTES: Final = CelType(TypeKind.PRIMITIVE, "bytes")
+TIMESTAMP: Final = CelType(TypeKind.PRIMITIVE, "timestamp")
+DURATION: Final = CelType(TypeKind.PRIMITIVE, "duration")
+URL: Final = CelType(TypeKind.OPAQUE, "kubernetes.URL")
+QUANTITY: Final = CelType(TypeKind.OPAQUE, "kubernetes.Quantity")
+FORMAT: Final = CelType(TypeKind.OPAQUE, "kubernetes.NamedFormat")
+SEMVER: Final = CelType(TypeKind.OPAQUE, "kubernetes.Semver")
+IP: Final = CelType(TypeKind.OPAQUE, "net.IP")
+CIDR: Final = CelType(TypeKind.OPAQUE, "net.CIDR")
 
 SCALARS: Final = frozenset({BOOL, DOUBLE, DURATION, INT, TIMESTAMP, UINT})
 COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 
-def list_of(element: Type) -> Type:
-    return Type(Kind.LIST, "list", (element,))
+def list_of(element: CelType) -> CelType:
+    return CelType(TypeKind.LIST, "list", (element,))
 
 
-def map_of(key: Type, value: Type) -> Type:
-    return Type(Kind.MAP, "map", (key, value))
+def map_of(key: CelType, value: CelType) -> CelType:
+    return CelType(TypeKind.MAP, "map", (key, value))
 
 
-def optional_of(value: Type) -> Type:
-    return Type(Kind.OPAQUE, "optional_type", (value,))
+def optional_of(value: CelType) -> CelType:
+    return CelType(TypeKind.OPAQUE, "optional_type", (value,))
 
 
-def type_of_types(value: Type) -> Type:
-    return Type(Kind.TYPE, "type", (value,))
+def type_of_types(value: CelType) -> CelType:
+    return CelType(TypeKind.TYPE, "type", (value,))
 
 
-def param(name: str) -> Type:
-    return Type(Kind.PARAM, name)
+def param(name: str) -> CelType:
+    return CelType(TypeKind.PARAM, name)
 
 
-def is_optional(candidate: Type) -> bool:
-    return candidate.kind is Kind.OPAQUE and candidate.name == "optional_type"
+def is_optional(candidate: CelType) -> bool:
+    return candidate.kind is TypeKind.OPAQUE and candidate.name == "optional_type"
 
 
-TYPE_NAMES: Final[Mapping[str, Type]] = {
+TYPE_NAMES: Final[Mapping[str, CelType]] = {
     "bool": BOOL,
     "int": INT,
     "uint": UINT,
@@ -121,41 +121,41 @@ TYPE_NAMES: Final[Mapping[str, Type]] = {
 }  # names of types in expressions
 
 
-class Bindings:
+class TypeBindings:
     """The inferred type parameters of one expression."""
 
     def __init__(self) -> None:
-        self._bound: dict[str, Type] = {}
+        self._bound: dict[str, CelType] = {}
         self._fresh = 0
 
-    def fresh(self, signature: Iterable[Type]) -> tuple[Type, ...]:
+    def fresh(self, signature: Iterable[CelType]) -> tuple[CelType, ...]:
         """Return the signature with its own parameters, so that two calls of a function do not share them."""
         self._fresh += 1
         return tuple(_rename(part, self._fresh) for part in signature)
 
-    def new_param(self) -> Type:
+    def new_param(self) -> CelType:
         self._fresh += 1
         return param(f"_{self._fresh}")
 
-    def resolve(self, candidate: Type) -> Type:
+    def resolve(self, candidate: CelType) -> CelType:
         """Return the type with all known parameters filled in; unknown ones stay."""
-        if candidate.kind is Kind.PARAM:
+        if candidate.kind is TypeKind.PARAM:
             bound = self._bound.get(candidate.name)
             return candidate if bound is None else self.resolve(bound)
         if not candidate.params:
             return candidate
-        return Type(candidate.kind, candidate.name, tuple(map(self.resolve, candidate.params)), candidate.fields)
+        return CelType(candidate.kind, candidate.name, tuple(map(self.resolve, candidate.params)), candidate.fields)
 
-    def final(self, candidate: Type) -> Type:
+    def final(self, candidate: CelType) -> CelType:
         """Return the type like `resolve`, with dyn for parameters that stay unknown."""
         resolved = self.resolve(candidate)
-        if resolved.kind is Kind.PARAM:
+        if resolved.kind is TypeKind.PARAM:
             return DYN
         if not resolved.params:
             return resolved
-        return Type(resolved.kind, resolved.name, tuple(map(self.final, resolved.params)), resolved.fields)
+        return CelType(resolved.kind, resolved.name, tuple(map(self.final, resolved.params)), resolved.fields)
 
-    def all_assignable(self, given: Iterable[Type], wanted: Iterable[Type]) -> bool:
+    def all_assignable(self, given: Iterable[CelType], wanted: Iterable[CelType]) -> bool:
         """Return whether each given type is assignable to the wanted one; binds parameters only if all are."""
         before = dict(self._bound)
         if all(self._assignable(one, other) for one, other in zip(given, wanted, strict=True)):
@@ -163,44 +163,44 @@ class Bindings:
         self._bound = before
         return False
 
-    def assignable(self, given: Type, wanted: Type) -> bool:
+    def assignable(self, given: CelType, wanted: CelType) -> bool:
         return self.all_assignable((given,), (wanted,))
 
-    def _assignable(self, given: Type, wanted: Type) -> bool:
+    def _assignable(self, given: CelType, wanted: CelType) -> bool:
         given, wanted = self.resolve(given), self.resolve(wanted)
         if given == wanted:
             return True
         for one, other in ((wanted, given), (given, wanted)):
-            if one.kind is Kind.PARAM:
+            if one.kind is TypeKind.PARAM:
                 return self._bind(one, other)
-        if {given.kind, wanted.kind} & {Kind.DYN, Kind.ERROR}:
+        if {given.kind, wanted.kind} & {TypeKind.DYN, TypeKind.ERROR}:
             return True
-        if given.kind is Kind.NULL:
-            return wanted.kind in (Kind.OBJECT, Kind.OPAQUE) or wanted in (TIMESTAMP, DURATION)
-        if wanted.kind is Kind.NULL:
-            return given.kind in (Kind.OBJECT, Kind.OPAQUE) or given in (TIMESTAMP, DURATION)
+        if given.kind is TypeKind.NULL:
+            return wanted.kind in (TypeKind.OBJECT, TypeKind.OPAQUE) or wanted in (TIMESTAMP, DURATION)
+        if wanted.kind is TypeKind.NULL:
+            return given.kind in (TypeKind.OBJECT, TypeKind.OPAQUE) or given in (TIMESTAMP, DURATION)
         if given.kind is not wanted.kind or given.name != wanted.name or len(given.params) != len(wanted.params):
             return False
         return all(self._assignable(one, other) for one, other in zip(given.params, wanted.params, strict=True))
 
-    def _bind(self, parameter: Type, value: Type) -> bool:
+    def _bind(self, parameter: CelType, value: CelType) -> bool:
         if _mentions(value, parameter.name):
             return False
-        if value.kind not in (Kind.DYN, Kind.ERROR):  # dyn fits everywhere and must not bind the parameter
+        if value.kind not in (TypeKind.DYN, TypeKind.ERROR):  # dyn fits everywhere and must not bind the parameter
             self._bound[parameter.name] = value
         return True
 
 
-def _rename(candidate: Type, number: int) -> Type:
-    if candidate.kind is Kind.PARAM:
+def _rename(candidate: CelType, number: int) -> CelType:
+    if candidate.kind is TypeKind.PARAM:
         return param(f"{candidate.name}{number}")
     if not candidate.params:
         return candidate
     renamed = tuple(_rename(inner, number) for inner in candidate.params)
-    return Type(candidate.kind, candidate.name, renamed, candidate.fields)
+    return CelType(candidate.kind, candidate.name, renamed, candidate.fields)
 
 
-def _mentions(candidate: Type, name: str) -> bool:
-    if candidate.kind is Kind.PARAM:
+def _mentions(candidate: CelType, name: str) -> bool:
+    if candidate.kind is TypeKind.PARAM:
         return candidate.name == name
     return any(_mentions(inner, name) for inner in candidate.params)

@@ -13,7 +13,20 @@ from functools import total_ordering
 from typing import Any, Final
 
 from unbounded.apiserver.cel.errors import EvalError, no_such_overload
-from unbounded.apiserver.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Kind, Type, list_of, map_of
+from unbounded.apiserver.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    UINT,
+    CelType,
+    TypeKind,
+    list_of,
+    map_of,
+)
 from unbounded.apiserver.cel.types import DURATION as DURATION_TYPE
 from unbounded.apiserver.cel.types import TIMESTAMP as TIMESTAMP_TYPE
 from unbounded.apiserver.cel.types import optional_of as optional_type
@@ -50,11 +63,11 @@ class Duration:
         return self.nanos < other.nanos
 
 
-class SetList(list[Any]):
+class SetListValue(list[Any]):
     """A list whose schema has x-kubernetes-list-type: set. Neither order nor duplicates matter."""
 
 
-class MapList(list[Any]):
+class MapListValue(list[Any]):
     """A list with x-kubernetes-list-type: map. Elements correspond to each other by their keys."""
 
     def __init__(self, values: Sequence[Any], keys: tuple[str, ...]) -> None:
@@ -119,9 +132,9 @@ def contains(values: Sequence[Any], wanted: Any) -> bool:
 def _lists_equal(left: list[Any], right: list[Any]) -> bool:
     if len(left) != len(right):
         return False
-    if isinstance(left, SetList):
+    if isinstance(left, SetListValue):
         return all(contains(right, value) for value in left) and all(contains(left, value) for value in right)
-    if isinstance(left, MapList):
+    if isinstance(left, MapListValue):
         others = {left.key_of(value): value for value in right}
         return all((key := left.key_of(value)) in others and equal(value, others[key]) for value in left)
     return all(map(equal, left, right))
@@ -129,12 +142,12 @@ def _lists_equal(left: list[Any], right: list[Any]) -> bool:
 
 def concatenate(left: list[Any], right: list[Any]) -> list[Any]:
     """Add lists; sets take missing elements, map lists replace elements of the same key and append the rest."""
-    if isinstance(left, SetList):
-        return SetList([*left, *(value for value in right if not contains(left, value))])
-    if isinstance(left, MapList):
+    if isinstance(left, SetListValue):
+        return SetListValue([*left, *(value for value in right if not contains(left, value))])
+    if isinstance(left, MapListValue):
         merged = {left.key_of(value): value for value in left}
         merged.update((left.key_of(value), value) for value in right)
-        return MapList(list(merged.values()), left.keys)
+        return MapListValue(list(merged.values()), left.keys)
     return [*left, *right]
 
 
@@ -159,7 +172,7 @@ def zero(value: Any) -> bool:
     return value is None or (isinstance(value, (bool, int, float, str, bytes, list, dict)) and not value)
 
 
-_PLAIN: Final[Mapping[type, Type]] = {
+_PLAIN: Final[Mapping[type, CelType]] = {
     bool: BOOL,
     int: INT,
     UInt: UINT,
@@ -170,22 +183,22 @@ _PLAIN: Final[Mapping[type, Type]] = {
     Timestamp: TIMESTAMP_TYPE,
     Duration: DURATION_TYPE,
     list: list_of(DYN),
-    SetList: list_of(DYN),
-    MapList: list_of(DYN),
+    SetListValue: list_of(DYN),
+    MapListValue: list_of(DYN),
     dict: map_of(DYN, DYN),
     Optional: optional_type(DYN),
     TypeValue: type_type(DYN),
 }
 
-_OPAQUE: dict[type, Type] = {}
+_OPAQUE: dict[type, CelType] = {}
 
 
-def register_opaque(python_type: type, cel_type: Type) -> None:
+def register_opaque(python_type: type, cel_type: CelType) -> None:
     """Register the CEL type of a Python class; called once by the library that defines the class."""
     _OPAQUE[python_type] = cel_type
 
 
-def type_of(value: Any) -> Type:
+def type_of(value: Any) -> CelType:
     found = _PLAIN.get(type(value)) or _OPAQUE.get(type(value))
     if found is None:
         raise no_such_overload()
@@ -199,19 +212,19 @@ _TYPE_VALUE_NAMES: Final = {
 }
 
 
-def type_value(cel_type: Type) -> TypeValue:
+def type_value(cel_type: CelType) -> TypeValue:
     return TypeValue(_TYPE_VALUE_NAMES.get(cel_type.name, cel_type.name))
 
 
-def fits(value: Any, wanted: Type) -> bool:
+def fits(value: Any, wanted: CelType) -> bool:
     """Return whether a value fits a declared type; for a list, only the first element is checked."""
-    if wanted.kind in (Kind.DYN, Kind.PARAM):
+    if wanted.kind in (TypeKind.DYN, TypeKind.PARAM):
         return True
     actual = type_of(value)
-    if isinstance(value, list) and wanted.kind is Kind.LIST:
+    if isinstance(value, list) and wanted.kind is TypeKind.LIST:
         return not value or fits(value[0], wanted.params[0])
-    if wanted.kind is Kind.OBJECT:
-        return actual.kind is Kind.MAP
+    if wanted.kind is TypeKind.OBJECT:
+        return actual.kind is TypeKind.MAP
     return actual.kind is wanted.kind and actual.name == wanted.name
 
 

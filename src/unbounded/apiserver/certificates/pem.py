@@ -16,7 +16,7 @@ _HEADER: Final = re.compile(rb"[^:\n]*:[^\n]*\n")
 
 
 @dataclass(frozen=True)
-class Block:
+class PemBlock:
     """A block between BEGIN and END."""
 
     kind: str
@@ -24,7 +24,7 @@ class Block:
     headers: bool = False
 
 
-def blocks(text: bytes) -> Iterator[Block]:
+def blocks(text: bytes) -> Iterator[PemBlock]:
     """Yield the blocks that can be parsed; others are skipped."""
     at = 0
     while (begin := _BEGIN.search(text, at)) is not None:
@@ -40,7 +40,7 @@ def blocks(text: bytes) -> Iterator[Block]:
         except binascii.Error:
             continue
         at = end
-        yield Block(begin[1].decode("latin-1"), data, headers)
+        yield PemBlock(begin[1].decode("latin-1"), data, headers)
 
 
 def encode(kind: str, data: bytes) -> bytes:

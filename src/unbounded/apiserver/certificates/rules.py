@@ -9,7 +9,7 @@ from typing import Any, Final
 from cryptography import x509
 
 from unbounded.apiserver import field_errors, name_validation
-from unbounded.apiserver.certificates import pem, requests, signers
+from unbounded.apiserver.certificates import csr, pem, signers
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
@@ -88,8 +88,8 @@ def _count(obj: Object, kind: str) -> int:
 
 def _check_spec(spec: Object) -> Iterator[FieldError]:
     try:
-        requests.read(base64.b64decode(spec["request"] or ""))
-    except requests.BadRequest as error:
+        csr.parse_csr(base64.b64decode(spec["request"] or ""))
+    except csr.MalformedCsr as error:
         yield field_errors.invalid("spec.request", spec["request"], str(error))
     usages = spec.get("usages") or []
     if not usages:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from unbounded.apiserver.certificates.requests import Request
+from unbounded.apiserver.certificates.csr import ParsedCsr
 
 CLIENT: Final = "kubernetes.io/kube-apiserver-client"
 KUBELET_CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -25,17 +25,17 @@ SHORTEST: Final = timedelta(minutes=10)
 BACKDATE: Final = timedelta(minutes=5)
 SHORT: Final = timedelta(hours=8)  # a shorter lifetime is not cut by the backdating
 
-Check = Callable[[Request, Collection[str]], str]
+Check = Callable[[ParsedCsr, Collection[str]], str]
 
 
-def _client(_request: Request, usages: Collection[str]) -> str:
+def _client(_request: ParsedCsr, usages: Collection[str]) -> str:
     for usage in usages:
         if usage not in {SIGNATURE, ENCIPHERMENT, CLIENT_AUTH}:
             return f"invalid usage for client certificate: {usage}"
     return "" if CLIENT_AUTH in usages else f"missing required usage for client certificate: {CLIENT_AUTH}"
 
 
-def _kubelet_client(request: Request, usages: Collection[str]) -> str:
+def _kubelet_client(request: ParsedCsr, usages: Collection[str]) -> str:
     if request.organizations != (NODES,):
         return f"subject organization is not {NODES}"
     named = (("DNS", request.dns), ("Email", request.emails), ("IP", request.addresses), ("URI", request.uris))
@@ -45,7 +45,7 @@ def _kubelet_client(request: Request, usages: Collection[str]) -> str:
     return _node_name(request) or _usages(usages, CLIENT_AUTH)
 
 
-def _kubelet_serving(request: Request, usages: Collection[str]) -> str:
+def _kubelet_serving(request: ParsedCsr, usages: Collection[str]) -> str:
     if request.organizations != (NODES,):
         return f"subject organization is not {NODES}"
     if not request.dns and not request.addresses:
@@ -56,7 +56,7 @@ def _kubelet_serving(request: Request, usages: Collection[str]) -> str:
     return _usages(usages, SERVER_AUTH) or _node_name(request)
 
 
-def _node_name(request: Request) -> str:
+def _node_name(request: ParsedCsr) -> str:
     begins = request.common_name.startswith(NODE_PREFIX)
     return "" if begins else f"subject common name does not begin with {NODE_PREFIX}"
 

@@ -14,20 +14,27 @@ import msgspec
 from aiohttp import HttpVersion11, web
 
 from unbounded.apiserver import status
-from unbounded.apiserver.access.impersonation import impersonated
+from unbounded.apiserver.access.impersonation import impersonate
 from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
-from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto
-from unbounded.apiserver.http.audit import Entry, matters
-from unbounded.apiserver.http.call import Call, Room
-from unbounded.apiserver.http.heads import Said
-from unbounded.apiserver.http.metrics import CONTENT_TYPE, Asked, ConnectionCounts, Metrics, Requests, asked_of
+from unbounded.apiserver.http import auth_attributes, discovery, health, negotiate, openapi_proto
+from unbounded.apiserver.http.audit import AuditEntry, is_logged
+from unbounded.apiserver.http.call import ApiCall, BodyMemory
+from unbounded.apiserver.http.head_cache import RequestHead
+from unbounded.apiserver.http.log_limiter import LogLimiter
+from unbounded.apiserver.http.metrics import (
+    CONTENT_TYPE,
+    ApiMetrics,
+    ConnectionCounts,
+    RequestCounts,
+    RequestLabels,
+    request_labels,
+)
 from unbounded.apiserver.http.openapi import OpenApi
-from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place, Places
-from unbounded.apiserver.http.reply import Reply
+from unbounded.apiserver.http.paths import DiscoveryPath, NoSuchPath, PathRouter, ResourcePath
+from unbounded.apiserver.http.reply import HttpReply
 from unbounded.apiserver.http.resources import Resources
 from unbounded.apiserver.http.sending import QUICK_BYTES, finish
-from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.status import StatusError
@@ -40,7 +47,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 log = Log(__name__)
 
 
-class Api:
+class ApiHandler:
     """The request handler of a registry."""
 
     def __init__(
@@ -51,7 +58,7 @@ class Api:
         address: Callable[[], str],
         *,
         answers: Mapping[str, Answer],
-        note: Callable[[Entry], None],
+        note: Callable[[AuditEntry], None],
         kubelets: KubeletClient,
         connections: Callable[[], ConnectionCounts],
     ) -> None:
@@ -60,9 +67,9 @@ class Api:
         self._note = note
         self._resources = Resources(registry, guard, answers, kubelets, note)
         self._openapi = OpenApi(registry.catalog)
-        self._places = Places(registry.catalog)
-        self._requests = Requests()
-        self._metrics = Metrics(
+        self._router = PathRouter(registry.catalog)
+        self._requests = RequestCounts()
+        self._metrics = ApiMetrics(
             self._requests,
             registry.store,
             watches=self._resources.watches,
@@ -70,9 +77,9 @@ class Api:
             connections=connections,
         )
         self._address = address
-        self._room = Room()
-        self._failed = Sparing(log.exception, "a request failed", every_s=FAILED_EVERY_S)
-        self._plain: Mapping[str, Callable[[Call], Reply]] = {
+        self._memory = BodyMemory()
+        self._failed = LogLimiter(log.exception, "a request failed", every_s=FAILED_EVERY_S)
+        self._plain: Mapping[str, Callable[[ApiCall], HttpReply]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
             **health.handlers(lambda: registry.store.storage_error),
             "/metrics": lambda call: call.answer(self._metrics.text(), media=CONTENT_TYPE),
@@ -85,14 +92,14 @@ class Api:
         """End all watches and all streams from kubelets in good order."""
         self._resources.stop()
 
-    async def handle(self, request: web.BaseRequest) -> Reply | web.StreamResponse:
+    async def handle(self, request: web.BaseRequest) -> HttpReply | web.StreamResponse:
         """Answer one request, errors included, in a form that clients of Kubernetes understand."""
-        said = Said.by(request)
-        if said.expects and not said.continues:
-            return Reply(b"", TEXT, HTTPStatus.EXPECTATION_FAILED, keep_alive=False)
-        if said.path == "*" and request.method == "OPTIONS":  # a request for the server, without a path
-            return Reply(b"", TEXT)
-        call = Call(request, said, said.query, room=self._room)
+        head = RequestHead.of(request)
+        if head.expects and not head.expects_continue:
+            return HttpReply(b"", TEXT, HTTPStatus.EXPECTATION_FAILED, keep_alive=False)
+        if head.path == "*" and request.method == "OPTIONS":  # a request for the server, without a path
+            return HttpReply(b"", TEXT)
+        call = ApiCall(request, head, head.query, memory=self._memory)
         code, method, began = 0, request.method, time.perf_counter()
         self._requests.begin(method)
         try:
@@ -100,21 +107,21 @@ class Api:
             code = response.status
         finally:
             call.release()
-            self._requests.end(method, _asked(call), code, time.perf_counter() - began)
-            if matters(method, call.asked, code, acting=call.user is not call.asker):
+            self._requests.end(method, _request_labels(call), code, time.perf_counter() - began)
+            if is_logged(method, call.attributes, code, impersonates=call.user is not call.sender):
                 self._note(call.entry(code))
-        if not isinstance(response, Reply):
+        if not isinstance(response, HttpReply):
             return response
         quick = len(response.body) <= QUICK_BYTES
-        if said.zips or quick or method == "HEAD" or request.version < HttpVersion11:
-            response.gather()
+        if head.accepts_gzip or quick or method == "HEAD" or request.version < HttpVersion11:
+            response.complete()
         if len(response.body) <= QUICK_BYTES:
             return response
-        if said.zips:
+        if head.accepts_gzip:
             await _compress(response)
         return await finish(request, response)
 
-    async def _answered(self, call: Call) -> Reply | web.StreamResponse:
+    async def _answered(self, call: ApiCall) -> HttpReply | web.StreamResponse:
         request = call.request
         try:
             return await self._dispatch(call)
@@ -130,23 +137,23 @@ class Api:
             self._failed(method=request.method, path=request.path)
             return call.failure(status.internal(f"{type(error).__name__}"))
 
-    async def _dispatch(self, call: Call) -> Reply | web.StreamResponse:
-        path = call.said.path
+    async def _dispatch(self, call: ApiCall) -> HttpReply | web.StreamResponse:
+        path = call.head.path
         if not _may_be_anonymous(call, path):
-            call.asker = call.user = self._guard.authenticate(call.credentials())
+            call.sender = call.user = self._guard.authenticate(call.credentials())
             call.connection.tracked.authenticate()
-            if call.said.acting:
-                call.user = impersonated(call.asker, call.request.headers, self._guard)
+            if call.head.impersonates:
+                call.user = impersonate(call.sender, call.request.headers, self._guard)
         try:
-            place = self._places.find(path)
+            place = self._router.route(path)
         except NoSuchPath:
-            call.check(self._guard, asked.of_path(call.request.method, path))
+            call.authorize(self._guard, auth_attributes.path_attributes(call.request.method, path))
             raise
-        if isinstance(place, Place):
+        if isinstance(place, ResourcePath):
             return await self._resources.serve(call, place)
         if path not in OPEN_PATHS:
-            call.check(self._guard, AuthAttributes(call.request.method.lower(), path=path))
-        if isinstance(place, Listing):
+            call.authorize(self._guard, AuthAttributes(call.request.method.lower(), path=path))
+        if isinstance(place, DiscoveryPath):
             return self._discover(call, place)
         handler = self._plain.get(path.rstrip("/") or "/")
         if handler is not None:
@@ -158,44 +165,44 @@ class Api:
             return call.answer(document) if document is not None else call.answer(b"", 404, TEXT)
         raise NoSuchPath
 
-    def _openapi_v2(self, call: Call) -> Reply:
-        accept = call.said.accept
+    def _openapi_v2(self, call: ApiCall) -> HttpReply:
+        accept = call.head.accept
         if any(media in accept for media in openapi_proto.ACCEPTED):
             return call.answer(self._openapi.v2_protobuf(), media=openapi_proto.MEDIA_TYPE)
         return call.answer(self._openapi.v2())
 
-    def _discover(self, call: Call, listing: Listing) -> Reply:
+    def _discover(self, call: ApiCall, listing: DiscoveryPath) -> HttpReply:
         catalog = self._registry.catalog
         if call.request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
-        accept = call.said.accept
+        accept = call.head.accept
         top = listing.version is None and (listing.group is None or listing.core)
         if top and negotiate.accepts_aggregated(accept):
             found = discovery.aggregated(catalog, core=listing.core)
             return call.answer(msgspec.json.encode(found), media=negotiate.DISCOVERY)
-        call.form = negotiate.accepted(accept)
+        call.form = negotiate.negotiate_form(accept)
         found = discovery.document(catalog, listing, self._address())
         return call.answer(msgspec.json.encode(found), media="application/json")
 
 
-def _may_be_anonymous(call: Call, path: str) -> bool:
+def _may_be_anonymous(call: ApiCall, path: str) -> bool:
     """Return whether a request needs no credentials and has none; a bad token is rejected on every path.
 
     A host that is about to join reads cluster-info anonymously. As in Kubernetes, roles decide whether it may.
     """
-    if call.said.authorized:
+    if call.head.authorized:
         return False
-    return path in OPEN_PATHS or (path == CLUSTER_INFO and not call.connection.proof[0])
+    return path in OPEN_PATHS or (path == CLUSTER_INFO and not call.connection.peer[0])
 
 
-def _asked(call: Call) -> Asked:
-    asked = call.asked or AuthAttributes("")
-    return asked_of(call.request.method, asked.verb, call.resource, asked.subresource)
+def _request_labels(call: ApiCall) -> RequestLabels:
+    attributes = call.attributes or AuthAttributes("")
+    return request_labels(call.request.method, attributes.verb, call.resource, attributes.subresource)
 
 
-async def _compress(answer: Reply) -> None:
+async def _compress(answer: HttpReply) -> None:
     """Compress a long answer for a client that accepts gzip, in a thread."""
     if len(answer.body) < GZIP_BYTES:
         return
     answer.body = await asyncio.to_thread(partial(gzip.compress, answer.body, 1))
-    answer.more += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+    answer.extra_headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]

@@ -28,27 +28,27 @@ SECRET: Final = frozenset({"secrets"})  # resources whose reads are logged too
 log = Log(__name__)
 
 
-def matters(method: str, asked: AuthAttributes | None, code: int, *, acting: bool) -> bool:
+def is_logged(method: str, attributes: AuthAttributes | None, code: int, *, impersonates: bool) -> bool:
     """Return whether a request is logged: writes, denials, connections into Pods, impersonation, reads of Secrets."""
-    if code in REFUSED or acting:
+    if code in REFUSED or impersonates:
         return True
-    verb = asked.verb if asked is not None else method.lower()
-    if verb not in READS or asked is None:
+    verb = attributes.verb if attributes is not None else method.lower()
+    if verb not in READS or attributes is None:
         return verb not in READS
-    return asked.resource in SECRET or asked.subresource in CONNECTING
+    return attributes.resource in SECRET or attributes.subresource in CONNECTING
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One request. `asker` sent it, `user` is the impersonated user; `code` is 0 if there was no answer.
+class AuditEntry(msgspec.Struct, frozen=True):
+    """One request. `sender` sent it, `user` is the impersonated user; `code` is 0 if there was no answer.
 
     `annotations` come from admission policies.
     """
 
     method: str
     uri: str
-    asker: User
+    sender: User
     user: User
-    asked: AuthAttributes | None
+    attributes: AuthAttributes | None
     code: int
     source: str
     agent: str
@@ -68,7 +68,7 @@ class AuditLog:
         self._failing = False
         self._file = self._open()
 
-    def note(self, entry: Entry) -> None:
+    def append(self, entry: AuditEntry) -> None:
         """Append an entry. A full disk stops no request: it is logged once, and entries are lost."""
         if self._file == CLOSED:
             return
@@ -76,7 +76,7 @@ class AuditLog:
         try:
             self._size += os.write(self._file, line)
             if self._size > self._limit:
-                self._turn_over()
+                self._rotate()
         except OSError as error:
             if not self._failing:
                 log.warning("the audit log cannot be written", error=error, path=str(self._path))
@@ -89,7 +89,7 @@ class AuditLog:
         os.close(self._file)
         self._file = CLOSED
 
-    def _turn_over(self) -> None:
+    def _rotate(self) -> None:
         self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         old, self._file = self._file, self._open()
         os.close(old)
@@ -100,37 +100,37 @@ class AuditLog:
         return file
 
 
-def _event(entry: Entry, at: str) -> dict[str, Any]:
-    asked = entry.asked
+def _event(entry: AuditEntry, at: str) -> dict[str, Any]:
+    attributes = entry.attributes
     event: dict[str, Any] = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "level": "Metadata",
         "stage": entry.stage,
         "requestURI": entry.uri,
-        "verb": asked.verb if asked is not None else entry.method.lower(),
-        "user": entry.asker.info_json,
+        "verb": attributes.verb if attributes is not None else entry.method.lower(),
+        "user": entry.sender.info_json,
         "sourceIPs": [entry.source],
         "userAgent": entry.agent,
         "responseStatus": {"code": entry.code},
         "stageTimestamp": at,
     }
-    if entry.user is not entry.asker:
+    if entry.user is not entry.sender:
         event["impersonatedUser"] = entry.user.info_json
-    if asked is not None and not asked.path:
-        event["objectRef"] = _of_one(asked) if asked.name else _of_many(asked)
+    if attributes is not None and not attributes.path:
+        event["objectRef"] = _of_one(attributes) if attributes.name else _of_many(attributes)
     if entry.annotations:
         event["annotations"] = dict(entry.annotations)
     return event
 
 
-def _of_one(asked: AuthAttributes) -> msgspec.Raw:
+def _of_one(attributes: AuthAttributes) -> msgspec.Raw:
     named = {
-        "resource": asked.resource,
-        "namespace": asked.namespace,
-        "name": asked.name,
-        "apiGroup": asked.group,
-        "subresource": asked.subresource,
+        "resource": attributes.resource,
+        "namespace": attributes.namespace,
+        "name": attributes.name,
+        "apiGroup": attributes.group,
+        "subresource": attributes.subresource,
     }
     return msgspec.Raw(msgspec.json.encode({key: value for key, value in named.items() if value}))
 

@@ -11,7 +11,7 @@ from aiohttp import HttpVersion11, web
 
 from unbounded.apiserver import protobuf, status
 from unbounded.apiserver.decoding import RequestDocument
-from unbounded.apiserver.http.call import Call
+from unbounded.apiserver.http.call import ApiCall
 from unbounded.apiserver.options import DeleteOptions
 from unbounded.apiserver.type_desc import StructType
 from unbounded.apiserver.types import Resource
@@ -25,66 +25,66 @@ JSON_BODIES: Final = frozenset({"", JSON, "*/*"})
 YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 
 
-async def document(call: Call, resource: Resource) -> RequestDocument:
+async def read_object(call: ApiCall, resource: Resource) -> RequestDocument:
     """Read the object of a request. Raises StatusError (400, 413, 415)."""
-    kind = call.said.media
+    kind = call.head.media
     if kind in JSON_BODIES:
-        return RequestDocument.read(await whole(call), resource.kind)
+        return RequestDocument.read(await read_body(call), resource.kind)
     shape = resource.type.shape
     if kind == protobuf.MEDIA_TYPE and shape is not None and protobuf.readable(shape):
-        return await _protobuf(await whole(call), shape)
+        return await _protobuf(await read_body(call), shape)
     if kind not in YAML_BODIES:
         raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
-    return await _read(await whole(call), resource.kind, yaml=True)
+    return await _read(await read_body(call), resource.kind, yaml=True)
 
 
-async def configuration(call: Call) -> RequestDocument:
+async def read_configuration(call: ApiCall) -> RequestDocument:
     """Read the body of a server-side apply. Raises StatusError (400, 413)."""
-    data = await whole(call)
-    return await _aside(partial(RequestDocument.read_configuration, data), len(data))
+    data = await read_body(call)
+    return await _in_thread(partial(RequestDocument.read_configuration, data), len(data))
 
 
 async def _read(data: bytes, kind: str, *, yaml: bool) -> RequestDocument:
-    return await _aside(partial(RequestDocument.read, data, kind, yaml=yaml), len(data) if yaml else 0)
+    return await _in_thread(partial(RequestDocument.read, data, kind, yaml=yaml), len(data) if yaml else 0)
 
 
 async def _protobuf(data: bytes, shape: StructType) -> RequestDocument:
-    return await _aside(partial(RequestDocument.read_protobuf, data, shape), len(data))
+    return await _in_thread(partial(RequestDocument.read_protobuf, data, shape), len(data))
 
 
-async def _aside(read: Callable[[], RequestDocument], size: int) -> RequestDocument:
+async def _in_thread(read: Callable[[], RequestDocument], size: int) -> RequestDocument:
     """Decode a long document in a thread, so that other requests are answered meanwhile."""
     return await asyncio.to_thread(read) if size > QUICK_BYTES else read()
 
 
-async def delete_options(call: Call) -> DeleteOptions:
+async def read_delete_options(call: ApiCall) -> DeleteOptions:
     """Read the options of a deletion from its body or its query. Raises StatusError."""
-    data = await whole(call)
+    data = await read_body(call)
     if not data:
         return DeleteOptions.read(call.query, None)
-    if call.said.media == protobuf.MEDIA_TYPE:
+    if call.head.media == protobuf.MEDIA_TYPE:
         return DeleteOptions.read(call.query, (await _protobuf(data, DELETE_OPTIONS)).value)
-    yaml = call.said.media in YAML_BODIES
+    yaml = call.head.media in YAML_BODIES
     return DeleteOptions.read(call.query, (await _read(data, "DeleteOptions", yaml=yaml)).value)
 
 
-async def whole(call: Call) -> bytes:
+async def read_body(call: ApiCall) -> bytes:
     """Read the whole body. Raises StatusError (400, 413, 429)."""
     request = call.request
     if not request.can_read_body:
         return b""
-    if call.said.length > BODY_BYTES:
+    if call.head.length > BODY_BYTES:
         raise status.too_large(BODY_BYTES)
     if request.content.is_eof() and request.content.exception() is None:  # the body arrived with its head, as most do
         return _within(request.content.read_nowait())
-    if call.said.continues and request.version >= HttpVersion11:
-        call.connection.invite_body()
+    if call.head.expects_continue and request.version >= HttpVersion11:
+        call.connection.send_continue()
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_S):
             while part := await request.content.readany():
-                call.hold(len(part))
+                call.reserve(len(part))
                 parts.append(part)
                 size += len(part)
                 if size > BODY_BYTES:

@@ -28,9 +28,9 @@ from aiohttp.web_protocol import ERROR, _ErrInfo
 
 from unbounded.apiserver.http.connection_limits import TrackedConnection
 from unbounded.apiserver.http.framing import BLANK, Framing
+from unbounded.apiserver.http.head_cache import HEAD_END, CompleteBody, HeadCache
 from unbounded.apiserver.http.head_deadlines import HeadDeadlines
-from unbounded.apiserver.http.heads import HEAD_END, Heads, Whole
-from unbounded.apiserver.http.reply import Reply
+from unbounded.apiserver.http.reply import HttpReply
 
 LINGER_S: Final = 10.0  # to read the rest of a body that the handler did not read
 HOST: Final = re.compile(r"[-A-Za-z0-9!$%&'()*+,.:;=\[\]_~]*")  # as Go checks it
@@ -43,26 +43,26 @@ TEXT: Final = "text/plain; charset=utf-8"
 GET: Final = b"GET "  # parsed quickly, and usually for another path than the last
 
 # the client certificate, and the TLS connection that verified it
-Proof = tuple[Mapping[str, Any] | None, ssl.SSLSocket | None]
-Done = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has disconnected
+PeerIdentity = tuple[Mapping[str, Any] | None, ssl.SSLSocket | None]
+Completion = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has disconnected
 
 
 @dataclass(slots=True)
-class _Begun:
+class _StartedRequest:
     """A started request that waits for something. It is awaited once.
 
     Args:
         waits_for: the future that it has yielded to its driver; the task that awaits this object waits for it.
     """
 
-    running: Coroutine[Any, Any, Done]
+    running: Coroutine[Any, Any, Completion]
     waits_for: Any
 
     def close(self) -> None:
         """Cancel the request before it is awaited."""
         self.running.close()
 
-    def __await__(self) -> Generator[Any, Any, Done]:
+    def __await__(self) -> Generator[Any, Any, Completion]:
         try:
             while True:
                 try:
@@ -72,7 +72,7 @@ class _Begun:
                 else:
                     self.waits_for = self.running.send(sent)
         except StopIteration as ended:
-            done: Done = ended.value
+            done: Completion = ended.value
             return done
 
 
@@ -87,15 +87,15 @@ def _fault(message: RawRequestMessage) -> str:
     return ""
 
 
-async def _done(done: Done) -> Done:
+async def _done(done: Completion) -> Completion:
     return done
 
 
-async def _failed(error: BaseException) -> Done:
+async def _failed(error: BaseException) -> Completion:
     raise error
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """The HTTP library's connection with another way to start requests.
 
     Args:
@@ -104,27 +104,43 @@ class Connection(web.RequestHandler):
         tracked: its entry in the limits of the server.
     """
 
-    __slots__ = ("_begun", "_deadlines", "_framing", "_has_part", "_heads", "_owes_head", "_proof", "tracked")
+    __slots__ = (
+        "_deadlines",
+        "_expects_head",
+        "_framing",
+        "_has_partial",
+        "_head_cache",
+        "_peer",
+        "_started",
+        "tracked",
+    )
 
     def __init__(
-        self, manager: web.Server, heads: Heads, deadlines: HeadDeadlines, tracked: TrackedConnection, **options: Any
+        self,
+        manager: web.Server,
+        heads: HeadCache,
+        deadlines: HeadDeadlines,
+        tracked: TrackedConnection,
+        **options: Any,
     ) -> None:
         super().__init__(manager, **options)
         self.tracked = tracked
         self._deadlines = deadlines
-        self._owes_head = False
-        self._has_part = False  # of the expected head
-        self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
-        self._heads = heads
-        self._proof: Proof | None = None
+        self._expects_head = False
+        self._has_partial = False  # of the expected head
+        self._started: tuple[_StartedRequest | Coroutine[Any, Any, Completion], StreamReader] | None = (
+            None  # for the task to take over
+        )
+        self._head_cache = heads
+        self._peer: PeerIdentity | None = None
         self._framing = Framing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.tracked.drop = cast(asyncio.Transport, transport).abort
-        if self.proof[0]:
+        if self.peer[0]:
             self.tracked.authenticate()
-        self._owe_head()
+        self._expect_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._deadlines.end(self)
@@ -132,92 +148,92 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        self._refuse_part()
+        self._reject_partial()
 
-    def invite_body(self) -> None:
+    def send_continue(self) -> None:
         """Send 100 Continue to a client that waits for it before it sends the body."""
         if self.transport is not None:
             self.transport.write(CONTINUE)
 
-    def _owe_head(self) -> None:
+    def _expect_head(self) -> None:
         """Start the time limit for the head of a request."""
-        if not self._owes_head:
-            self._owes_head = True
-            self._deadlines.begin(self, self._give_up_head)
+        if not self._expects_head:
+            self._expects_head = True
+            self._deadlines.begin(self, self._expire_head)
 
-    def _owe_rest(self) -> None:
+    def _expect_rest(self) -> None:
         """Start the time limit for the rest of a head."""
-        self._owe_head()
-        self._has_part = True
+        self._expect_head()
+        self._has_partial = True
 
-    def _head_came(self) -> None:
-        if self._owes_head:
-            self._owes_head = self._has_part = False
+    def _head_arrived(self) -> None:
+        if self._expects_head:
+            self._expects_head = self._has_partial = False
             self._deadlines.end(self)
 
-    def _give_up_head(self) -> None:
-        self._refuse_part()
+    def _expire_head(self) -> None:
+        self._reject_partial()
         self.force_close()
 
-    def _refuse_part(self) -> None:
+    def _reject_partial(self) -> None:
         """Answer 400 to a client whose request is cut off."""
-        if self._has_part and self.transport is not None:
+        if self._has_partial and self.transport is not None:
             self.transport.write(CUT_OFF)
 
     def data_received(self, data: bytes) -> None:
         idle = self._waiter
         if idle is None or idle.done():
-            self._read(data)
+            self._parse(data)
             return
-        known = self._known(data) if self._framing.missing == 0 and data[:4] != GET and self._is_free() else None
+        known = self._find_cached(data) if self._framing.missing == 0 and data[:4] != GET and self._is_free() else None
         if known is not None:
-            if not self._begin(*known):
+            if not self._begin_request(*known):
                 idle.set_result(None)
             return
         self._waiter = None  # a waiter would be woken at once
         try:
-            self._read(data)
+            self._parse(data)
         finally:
             self._waiter = idle
         if not self._messages:
-            self._owe_rest()
+            self._expect_rest()
             return
-        if not (self._is_simple() and self._begin(*self._simple())):
+        if not (self._is_simple() and self._begin_request(*self._simple())):
             idle.set_result(None)
 
     @property
-    def proof(self) -> Proof:
+    def peer(self) -> PeerIdentity:
         """The client certificate of the connection: it stays the same for all requests."""
-        if self._proof is None:
+        if self._peer is None:
             transport = self.transport
             if transport is None:
                 return None, None
-            self._proof = transport.get_extra_info("peercert"), transport.get_extra_info("ssl_object")
-        return self._proof
+            self._peer = transport.get_extra_info("peercert"), transport.get_extra_info("ssl_object")
+        return self._peer
 
-    def _known(self, data: bytes) -> tuple[RawRequestMessage, StreamReader] | None:
+    def _find_cached(self, data: bytes) -> tuple[RawRequestMessage, StreamReader] | None:
         """Return the one request in these bytes, if its head is in the cache."""
         end = data.find(HEAD_END) + len(HEAD_END)
-        head = self._heads.find(data[:end])
+        head = self._head_cache.find(data[:end])
         if head is None or len(data) != end + head.length:
             return None
         self._request_count += 1
-        self._head_came()
-        return head.message, Whole(data[end:]) if head.length else EMPTY_PAYLOAD
+        self._head_arrived()
+        return head.message, CompleteBody(data[end:]) if head.length else EMPTY_PAYLOAD
 
-    def _read(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> None:
         """Pass bytes to the parser, and track the position within a request."""
         queued, framing = len(self._messages), self._framing
         super().data_received(data)
         read = len(self._messages) - queued
         if read:
-            self._head_came()
-            self._refuse_malformed(queued)
+            self._head_arrived()
+            self._reject_malformed(queued)
         if not data or self._is_one_get(data, read):
             return
         messages = [message for message, _ in islice(self._messages, queued, None)]
         if read == 1 and framing.missing == 0 and not self._upgraded:
-            self._learn(data, messages[0])
+            self._cache_head(data, messages[0])
         well_formed = [message for message in messages if not isinstance(message, _ErrInfo)]
         is_followed = len(well_formed) == read and not self._buffer_paused and not self._upgraded
         framing.follow(data, well_formed, all_read=is_followed)
@@ -229,12 +245,12 @@ class Connection(web.RequestHandler):
         message, body = self._messages[-1]
         return body is EMPTY_PAYLOAD and not isinstance(message, _ErrInfo) and not self._upgraded
 
-    def _learn(self, data: bytes, message: RawRequestMessage | _ErrInfo) -> None:
+    def _cache_head(self, data: bytes, message: RawRequestMessage | _ErrInfo) -> None:
         """Cache the head at the beginning of these bytes."""
         if not isinstance(message, _ErrInfo) and data[:1] not in BLANK and data[:4] != GET:
-            self._heads.learn(data[: data.find(HEAD_END) + len(HEAD_END)], message)
+            self._head_cache.add(data[: data.find(HEAD_END) + len(HEAD_END)], message)
 
-    def _refuse_malformed(self, queued: int) -> None:
+    def _reject_malformed(self, queued: int) -> None:
         """Reject new messages that the library's parser accepts and kube-apiserver does not.
 
         Args:
@@ -257,7 +273,7 @@ class Connection(web.RequestHandler):
             return super().handle_error(request, status, exc, message)
         self.log_exception("a request is malformed", exc_info=exc)  # rate-limited: see `connection_log`
         why = (message or "").partition("\n")[0].rstrip(":")
-        return Reply(f"400 Bad Request: {why}".encode(), TEXT, status, [("Connection", "close")])
+        return HttpReply(f"400 Bad Request: {why}".encode(), TEXT, status, [("Connection", "close")])
 
     def _is_free(self) -> bool:
         """Return whether the connection is idle."""
@@ -287,25 +303,25 @@ class Connection(web.RequestHandler):
         message, body = self._next()
         if body is EMPTY_PAYLOAD or body.exception() is not None or self._reading_paused or len(body._buffer) != 1:
             return message, body
-        return message, Whole(body._buffer[0])  # reading from a stream would make the parser search for more
+        return message, CompleteBody(body._buffer[0])  # reading from a stream would make the parser search for more
 
-    def _begin(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> bool:
+    def _begin_request(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> bool:
         """Start a request; return whether it is answered already, and the connection waits for another."""
         task = self._task_handler
-        running = self._running(message, body)
+        running = self._request_coroutine(message, body)
         if task is None:
             raise ConnectionResetError("the connection is lost")
         _enter_task(self._loop, task)
         try:
-            self._begun = _Begun(running, running.send(None)), body
+            self._started = _StartedRequest(running, running.send(None)), body
         except StopIteration as ended:
             response, gone = ended.value
             if response.keep_alive and not gone and body.is_eof() and not self._close and not self._force_close:
                 self._wait_for_next()
                 return True
-            self._begun = _done(ended.value), body
+            self._started = _done(ended.value), body
         except BaseException as error:
-            self._begun = _failed(error), body
+            self._started = _failed(error), body
         finally:
             _leave_task(self._loop, task)
         return False
@@ -319,7 +335,9 @@ class Connection(web.RequestHandler):
             self._resume_reading_if_drained()
         return message, body
 
-    def _running(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> Coroutine[Any, Any, Done]:
+    def _request_coroutine(
+        self, message: RawRequestMessage | _ErrInfo, body: StreamReader
+    ) -> Coroutine[Any, Any, Completion]:
         """Return the coroutine that answers a request."""
         manager, make, handler, task = self._manager, self._request_factory, self._request_handler, self._task_handler
         if manager is None or make is None or handler is None or task is None:
@@ -334,10 +352,10 @@ class Connection(web.RequestHandler):
         """Run the connection's task: wait, take over requests that have to wait, and close the connection."""
         try:
             while not self._force_close:
-                if self._begun is None and not self._messages:
+                if self._started is None and not self._messages:
                     await self._idle()
-                running, body = self._begun or self._taken()
-                self._begun = None
+                running, body = self._started or self._taken()
+                self._started = None
                 if not await self._answered(await running, body):
                     break
         except ConnectionError:
@@ -353,29 +371,29 @@ class Connection(web.RequestHandler):
             raise
         finally:
             self._task_handler = None
-            if self._begun is not None:
-                self._begun[0].close()
+            if self._started is not None:
+                self._started[0].close()
         if self.transport is not None:
             self.transport.close()
 
-    def _taken(self) -> tuple[Coroutine[Any, Any, Done], StreamReader]:
+    def _taken(self) -> tuple[Coroutine[Any, Any, Completion], StreamReader]:
         message, body = self._next()
-        return self._running(message, body), body
+        return self._request_coroutine(message, body), body
 
     async def finish_response(
-        self, request: web.BaseRequest, resp: Reply | web.StreamResponse, start_time: float | None
-    ) -> Done:
+        self, request: web.BaseRequest, resp: HttpReply | web.StreamResponse, start_time: float | None
+    ) -> Completion:
         """Send an answer, unless it was sent already; return whether the client has disconnected meanwhile."""
-        if isinstance(resp, Reply):
+        if isinstance(resp, HttpReply):
             if not self._upgraded:
                 if (transport := self.transport) is None:
                     return resp, True
-                transport.write(resp.wire(request))
+                transport.write(resp.encode(request))
                 return await self._drained(resp) if self._paused else (resp, False)
             resp = resp.response()  # the library handles an upgrade that the server does not accept
         return await super().finish_response(request, resp, start_time)
 
-    async def _drained(self, reply: Reply) -> Done:
+    async def _drained(self, reply: HttpReply) -> Completion:
         try:
             await self._drain_helper()
         except ConnectionError:
@@ -389,7 +407,7 @@ class Connection(web.RequestHandler):
         finally:
             self._waiter = None
 
-    async def _answered(self, done: Done, body: StreamReader) -> bool:
+    async def _answered(self, done: Completion, body: StreamReader) -> bool:
         """Finish a request after its answer; return whether the connection stays open."""
         response, gone = done
         if gone:
@@ -413,7 +431,7 @@ class Connection(web.RequestHandler):
 
     def _wait_for_next(self) -> None:
         if self._framing.missing != 0 and not self._messages and self._framing.has_part_of_head():
-            self._owe_rest()
+            self._expect_rest()
         self._keepalive = True
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         if self._keepalive_handle is None:

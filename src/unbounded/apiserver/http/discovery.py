@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.http.paths import Listing, NoSuchPath
+from unbounded.apiserver.http.paths import DiscoveryPath, NoSuchPath
 from unbounded.apiserver.types import Resource
 
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
-def document(catalog: Catalog, listing: Listing, address: str) -> dict[str, Any]:
+def document(catalog: Catalog, listing: DiscoveryPath, address: str) -> dict[str, Any]:
     """Return a plain discovery document. Raises NoSuchPath."""
     if listing.core and listing.version is None:
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp.http_parser import RawRequestMessage
 
-from unbounded.apiserver.http.heads import HEAD_END
+from unbounded.apiserver.http.head_cache import HEAD_END
 
 BLANK: Final = b"\r\n"  # allowed before a request
 

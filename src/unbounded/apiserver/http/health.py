@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from unbounded.apiserver.http.call import Call
-from unbounded.apiserver.http.reply import Reply
+from unbounded.apiserver.http.call import ApiCall
+from unbounded.apiserver.http.reply import HttpReply
 
 Check = Callable[[], str | None]
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-def handlers(storage: Check) -> dict[str, Callable[[Call], Reply]]:
+def handlers(storage: Check) -> dict[str, Callable[[ApiCall], HttpReply]]:
     """Return the handlers by path.
 
     Args:
@@ -22,14 +22,14 @@ def handlers(storage: Check) -> dict[str, Callable[[Call], Reply]]:
     """
     alive: dict[str, Check] = {"ping": lambda: None}
     ready = {**alive, "storage": storage}
-    found: dict[str, Callable[[Call], Reply]] = {}
+    found: dict[str, Callable[[ApiCall], HttpReply]] = {}
     for name, checks in (("healthz", ready), ("livez", alive), ("readyz", ready)):
         found[f"/{name}"] = partial(_all, name, checks)
         found.update({f"/{name}/{one}": partial(_one, check) for one, check in checks.items()})
     return found
 
 
-def _all(name: str, checks: Mapping[str, Check], call: Call) -> Reply:
+def _all(name: str, checks: Mapping[str, Check], call: ApiCall) -> HttpReply:
     """Answer with the state of all checks.
 
     Reasons are withheld, as anonymous clients may read them; authorized users read a check's reason at its own path.
@@ -55,7 +55,7 @@ def _all(name: str, checks: Mapping[str, Check], call: Call) -> Reply:
     return call.answer(b"ok", media=TEXT)
 
 
-def _one(check: Check, call: Call) -> Reply:
+def _one(check: Check, call: ApiCall) -> HttpReply:
     why = check()
     if why is None:
         return call.answer(b"ok", media=TEXT)

@@ -41,7 +41,7 @@ _OTHER: Final = "other"  # a value that clients invent must not become a label
 _REQUEST: Final = ("verb", "group", "version", "resource", "subresource")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestLabels(msgspec.Struct, frozen=True):
     """The labels of a request; empty if it was for no served resource."""
 
     verb: str
@@ -51,26 +51,26 @@ class Asked(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-def asked_of(method: str, verb: str, resource: Resource | None, subresource: str) -> Asked:
+def request_labels(method: str, verb: str, resource: Resource | None, subresource: str) -> RequestLabels:
     """Return the labels of a request. `verb` and `subresource` are used only for a served resource."""
     if resource is None:
-        return Asked(method if method in METHODS else _OTHER)
+        return RequestLabels(method if method in METHODS else _OTHER)
     if subresource in resource.proxied:
-        return Asked(CONNECT, resource.group, resource.version, resource.plural, subresource)
+        return RequestLabels(CONNECT, resource.group, resource.version, resource.plural, subresource)
     known = not subresource or subresource in {"status", "finalize"} or subresource in resource.transient
-    return Asked(
+    return RequestLabels(
         VERBS.get(verb, _OTHER), resource.group, resource.version, resource.plural, subresource if known else _OTHER
     )
 
 
 @dataclass
-class Requests:
+class RequestCounts:
     """The request counters of one server, used in its event loop."""
 
     reading: int = 0  # running, watches included
     writing: int = 0
-    codes: Counter[tuple[Asked, int]] = field(default_factory=Counter)
-    took: dict[Asked, Histogram] = field(default_factory=dict)
+    codes: Counter[tuple[RequestLabels, int]] = field(default_factory=Counter)
+    durations: dict[RequestLabels, Histogram] = field(default_factory=dict)
 
     def begin(self, method: str) -> None:
         if method in READING:
@@ -78,7 +78,7 @@ class Requests:
         else:
             self.writing += 1
 
-    def end(self, method: str, asked: Asked, code: int, seconds: float) -> None:
+    def end(self, method: str, asked: RequestLabels, code: int, seconds: float) -> None:
         """Count the end of a request, exactly once for each `begin`; `code` is 0 if there was no answer."""
         if method in READING:
             self.reading -= 1
@@ -86,9 +86,9 @@ class Requests:
             self.writing -= 1
         self.codes[asked, code] += 1
         if asked.verb not in LONG:
-            histogram = self.took.get(asked)
+            histogram = self.durations.get(asked)
             if histogram is None:
-                histogram = self.took[asked] = Histogram()
+                histogram = self.durations[asked] = Histogram()
             histogram.observe(seconds)
 
 
@@ -109,7 +109,7 @@ class ConnectionCounts:
     no_head: int = 0
 
 
-class Metrics(Collector):
+class ApiMetrics(Collector):
     """All metrics of one server, collected on each scrape.
 
     Args:
@@ -120,7 +120,7 @@ class Metrics(Collector):
 
     def __init__(
         self,
-        requests: Requests,
+        requests: RequestCounts,
         store: Store,
         *,
         watches: Callable[[], Iterable[Resource]],
@@ -158,7 +158,7 @@ class Metrics(Collector):
             "Duration of requests, but of watches and of what kubelets answer.",
             labels=_REQUEST,
         )
-        for asked, histogram in tuple(self._requests.took.items()):
+        for asked, histogram in tuple(self._requests.durations.items()):
             took.add_metric(astuple(asked), histogram.cumulative(), histogram.seconds)
         yield took
 

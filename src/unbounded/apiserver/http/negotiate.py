@@ -16,7 +16,7 @@ _VERSIONS: Final = frozenset({"v1", "v1beta1"})
 
 
 @dataclass(frozen=True)
-class Form:
+class AnswerForm:
     """The form of an answer: the object itself, or a Table or PartialObjectMetadata in a version of meta.k8s.io."""
 
     yaml: bool = False
@@ -28,11 +28,11 @@ class Form:
         return YAML if self.yaml else JSON
 
 
-PLAIN: Final = Form()
+PLAIN: Final = AnswerForm()
 
 
 @lru_cache(maxsize=256)
-def accepted(accept: str) -> Form:
+def negotiate_form(accept: str) -> AnswerForm:
     """Return the first acceptable form. Raises StatusError (406) if there is none."""
     for media, parameters in _clauses(accept):
         if media not in {JSON, YAML, "*/*", "application/*"}:
@@ -40,10 +40,10 @@ def accepted(accept: str) -> Form:
         yaml = media == YAML
         convert = parameters.get("as", "")
         if not convert:
-            return Form(yaml)
+            return AnswerForm(yaml)
         group, version = parameters.get("g"), parameters.get("v", "")
         if convert in _TRANSFORMS and group == "meta.k8s.io" and version in _VERSIONS:
-            return Form(yaml, convert, version)
+            return AnswerForm(yaml, convert, version)
     raise status.not_acceptable()
 
 

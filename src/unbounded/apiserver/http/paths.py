@@ -19,7 +19,7 @@ class NoSuchPath(Exception):
     """A 404 in plain text, the answer of kube-apiserver outside its own groups."""
 
 
-class Place(NamedTuple):
+class ResourcePath(NamedTuple):
     """A resource's collection (`name` is ''), one of its objects, or a subresource of that.
 
     Args:
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Listing:
+class DiscoveryPath:
     """A discovery document: of all groups (`group` is None), a group, or a group and version."""
 
     core: bool
@@ -44,15 +44,15 @@ class Listing:
     version: str | None = None
 
 
-class Places:
+class PathRouter:
     """Routes of a catalog that changes, with a cache: clients request the same paths again and again."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._generation = catalog.generation
-        self._known: dict[str, Place | Listing | None] = {}
+        self._known: dict[str, ResourcePath | DiscoveryPath | None] = {}
 
-    def find(self, raw_path: str) -> Place | Listing | None:
+    def route(self, raw_path: str) -> ResourcePath | DiscoveryPath | None:
         """Return the cached result of `parse`. Raises NoSuchPath."""
         if self._generation != self._catalog.generation or len(self._known) >= KNOWN_PATHS:
             self._generation = self._catalog.generation
@@ -66,7 +66,7 @@ class Places:
         return found
 
 
-def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
+def parse(catalog: Catalog, raw_path: str) -> ResourcePath | DiscoveryPath | None:
     """Return the route of a path under /api or /apis; None for other paths. Raises NoSuchPath."""
     segments = raw_path.split("/")[1:]
     parts = [unquote(part) for part in segments] if "%" in raw_path else segments[:]
@@ -76,20 +76,20 @@ def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
         return None
     core = parts[0] == "api"
     if len(parts) == 1:
-        return Listing(core)
+        return DiscoveryPath(core)
     group, rest = ("", parts[1:]) if core else (parts[1], parts[2:])
     if not rest:
-        return Listing(core, group)
+        return DiscoveryPath(core, group)
     version, rest = rest[0], rest[1:]
     if not rest:
-        return Listing(core, group, version)
+        return DiscoveryPath(core, group, version)
     resources = catalog.version(group, version)
     if resources is None:
         raise NoSuchPath
-    return _place(resources, rest, segments[len(parts) - len(rest) :])
+    return _resource_path(resources, rest, segments[len(parts) - len(rest) :])
 
 
-def _place(resources: dict[str, Resource], parts: list[str], segments: list[str]) -> Place:
+def _resource_path(resources: dict[str, Resource], parts: list[str], segments: list[str]) -> ResourcePath:
     """Return the route of the parts of a path after group and version; `segments` are the same, encoded."""
     before = len(parts)
     watch = parts[0] == "watch" and len(parts) > 1
@@ -105,11 +105,11 @@ def _place(resources: dict[str, Resource], parts: list[str], segments: list[str]
     if resource is None or (len(parts) > 3 and not passes):
         if any(r.custom for r in resources.values()):
             raise NoSuchPath
-        return Place(None)
+        return ResourcePath(None)
     name = parts[1] if len(parts) > 1 else ""
     if bool(namespace) != resource.namespaced and (namespace or name):
         if resource.custom:
             raise NoSuchPath
-        return Place(None)
+        return ResourcePath(None)
     rest = "".join(f"/{part}" for part in segments[before - len(parts) + 3 :]) if passes else ""
-    return Place(resource, namespace, name, subresource, watch, rest)
+    return ResourcePath(resource, namespace, name, subresource, watch, rest)

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from unbounded.apiserver import columns, jsonpath
-from unbounded.apiserver.http.negotiate import Form
+from unbounded.apiserver.http.negotiate import AnswerForm
 from unbounded.apiserver.reads import ListPage
 from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import bad_request
@@ -30,7 +30,7 @@ def check_include(include: str) -> None:
         )
 
 
-def one(resource: Resource, body: bytes, form: Form, include: str = "") -> bytes:
+def one(resource: Resource, body: bytes, form: AnswerForm, include: str = "") -> bytes:
     """Return one object, converted already to the requested version, in the requested form."""
     match form.convert:
         case "Table":
@@ -44,7 +44,7 @@ def one(resource: Resource, body: bytes, form: Form, include: str = "") -> bytes
     return _out(msgspec.json.decode(body), form) if form.yaml else body
 
 
-def page(resource: Resource, found: ListPage, form: Form, include: str = "") -> Iterator[bytes]:
+def page(resource: Resource, found: ListPage, form: AnswerForm, include: str = "") -> Iterator[bytes]:
     """Yield a list in the requested form, part by part, so that a long list is never in memory as a whole."""
     meta = _list_meta(found)
     match form.convert:
@@ -100,7 +100,7 @@ def partial(obj: Object, version: str) -> dict[str, Any]:
 
 
 def table(
-    resource: Resource, objects: Sequence[Object], meta: Object, form: Form, include: str, *, headed: bool = True
+    resource: Resource, objects: Sequence[Object], meta: Object, form: AnswerForm, include: str, *, headed: bool = True
 ) -> dict[str, Any]:
     """Return a Table with a row for each object; `headed` is False for watch events after the first."""
     shown = resource.columns or (columns.NAME, columns.AGE)
@@ -155,7 +155,7 @@ def cell(column: TableColumn, obj: Object) -> Any:
     return None
 
 
-def _out(value: Any, form: Form) -> bytes:
+def _out(value: Any, form: AnswerForm) -> bytes:
     if form.yaml:
         return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True).encode()
     return msgspec.json.encode(value)

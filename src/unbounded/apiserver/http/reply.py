@@ -16,41 +16,43 @@ from multidict import CIMultiDict
 UNKNOWN_STATUS: Final = "Unknown"
 
 
-class Reply(msgspec.Struct):
+class HttpReply(msgspec.Struct):
     """Status, headers and body of an answer.
 
     Args:
-        more: headers beside those of every answer; a name may occur twice.
+        extra_headers: headers beside those of every answer; a name may occur twice.
         keep_alive: whether the connection stays open after the answer, unless the client closes it.
-        further: the rest of the body, made while it is sent; None if `body` is complete.
+        more_body: the rest of the body, made while it is sent; None if `body` is complete.
     """
 
     body: bytes
     media: str
     status: int = 200
-    more: list[tuple[str, str]] = []
+    extra_headers: list[tuple[str, str]] = []
     keep_alive: bool = True
-    further: Iterator[bytes] | None = None
+    more_body: Iterator[bytes] | None = None
 
-    def gather(self) -> None:
+    def complete(self) -> None:
         """Complete `body`."""
-        if self.further is not None:
-            rest, self.further = [*self.further], None
+        if self.more_body is not None:
+            rest, self.more_body = [*self.more_body], None
             self.body = b"".join([self.body, *rest]) if rest else self.body
 
     def headers(self) -> CIMultiDict[str]:
         """All headers but those that only the connection knows."""
-        return CIMultiDict([("Content-Type", self.media), ("Cache-Control", "no-cache, private"), *self.more])
+        return CIMultiDict([("Content-Type", self.media), ("Cache-Control", "no-cache, private"), *self.extra_headers])
 
     def response(self) -> web.Response:
         """Return the answer as a response of the HTTP library."""
         return web.Response(body=self.body, status=self.status, headers=self.headers())
 
-    def wire(self, request: web.BaseRequest) -> bytes:
+    def encode(self, request: web.BaseRequest) -> bytes:
         """Return the bytes to send; sets `keep_alive`."""
         self.keep_alive = keep_alive = self.keep_alive and request.keep_alive
         head = _head(self.status, self.media)
-        lines = "".join([f"{name}: {_line(value)}\r\n" for name, value in self.more]) if self.more else ""
+        lines = (
+            "".join([f"{name}: {_line(value)}\r\n" for name, value in self.extra_headers]) if self.extra_headers else ""
+        )
         old = request.version <= HttpVersion10
         if keep_alive is old:
             lines += "Connection: keep-alive\r\n" if old else "Connection: close\r\n"

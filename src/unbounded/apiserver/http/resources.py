@@ -13,24 +13,24 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from unbounded.apiserver import decoding, metadata, name_validation, patches, status
-from unbounded.apiserver.access.escalation import Escalation
-from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
+from unbounded.apiserver.access.escalation import EscalationCheck
 from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.nodes.restriction import NodeRestriction
+from unbounded.apiserver.access.rbac_types import GROUP as ROLES_GROUP
 from unbounded.apiserver.access.reviews import Answer
-from unbounded.apiserver.access.signers import SignerRights, tell_asker
+from unbounded.apiserver.access.signers import SignerRights, set_requesting_user
 from unbounded.apiserver.admission.names import GROUP as POLICIES_GROUP
-from unbounded.apiserver.admission.rights import ParamRights
+from unbounded.apiserver.admission.param_rights import ParamRights
 from unbounded.apiserver.auth import AuthAttributes, AuthChain
-from unbounded.apiserver.certificates.kinds import REQUESTS
-from unbounded.apiserver.http import asked, bodies, negotiate, render
-from unbounded.apiserver.http.admitting import Admitting
-from unbounded.apiserver.http.audit import Entry
-from unbounded.apiserver.http.call import Call
-from unbounded.apiserver.http.kubelet import KubeletStreams
-from unbounded.apiserver.http.paths import NoSuchPath, Place
-from unbounded.apiserver.http.reply import Reply
-from unbounded.apiserver.http.streams import Lines, Stream
+from unbounded.apiserver.certificates.csr_types import REQUESTS
+from unbounded.apiserver.http import auth_attributes, bodies, negotiate, render
+from unbounded.apiserver.http.audit import AuditEntry
+from unbounded.apiserver.http.call import ApiCall
+from unbounded.apiserver.http.kubelet_proxy import KubeletProxy
+from unbounded.apiserver.http.paths import NoSuchPath, ResourcePath
+from unbounded.apiserver.http.policy_checks import PolicyChecks
+from unbounded.apiserver.http.reply import HttpReply
+from unbounded.apiserver.http.streams import EventLines, WatchStream
 from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded.apiserver.reads import ListPage
@@ -43,7 +43,7 @@ from unbounded.apiserver.writes import WriteResult, WriteTarget
 
 _GUARDED: Final = frozenset({ROLES_GROUP, POLICIES_GROUP, REQUESTS.group})  # groups with checks of their own
 
-Handler = Callable[[Call, Place], Awaitable[Reply | web.StreamResponse]]
+Handler = Callable[[ApiCall, ResourcePath], Awaitable[HttpReply | web.StreamResponse]]
 VERBS: Final[Mapping[tuple[str, bool], str]] = {
     ("GET", False): "list",
     ("HEAD", False): "list",
@@ -69,20 +69,20 @@ class Resources:
         guard: AuthChain,
         answers: Mapping[str, Answer],
         kubelets: KubeletClient,
-        note: Callable[[Entry], None],
+        note: Callable[[AuditEntry], None],
     ) -> None:
         self._registry = registry
         self._guard = guard
         self._answers = answers
-        self._escalation = Escalation(registry.roles, guard)
+        self._escalation = EscalationCheck(registry.roles, guard)
         self._signers = SignerRights(guard)
         self._nodes = NodeRestriction(registry.store, guard.decide)
         self._evictions = Evictions(registry.budgets, registry.writes, registry.deletes, registry.now)
-        self._admitting = Admitting(registry.policies, guard)
-        self._kubelets = KubeletStreams(registry.store, guard, self._admitting, kubelets, note)
+        self._policy_checks = PolicyChecks(registry.policies, guard)
+        self._kubelets = KubeletProxy(registry.store, guard, self._policy_checks, kubelets, note)
         self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
-        self._lines = Lines()
-        self._streams: set[Stream] = set()
+        self._lines = EventLines()
+        self._streams: set[WatchStream] = set()
         self._handlers: Mapping[str, Handler] = {
             "get": self._get,
             "list": self._list,
@@ -107,24 +107,26 @@ class Resources:
         for stream in tuple(self._streams):
             stream.stop()
 
-    async def serve(self, call: Call, place: Place) -> Reply | web.StreamResponse:
+    async def serve(self, call: ApiCall, place: ResourcePath) -> HttpReply | web.StreamResponse:
         """Authorize and answer a request. Raises StatusError, NoSuchPath."""
         verb = VERBS.get((call.request.method, bool(place.name)))
         resource = place.resource
         if resource is None or verb is None:
-            call.check(self._guard, asked.of_path(call.request.method, call.said.path))
+            call.authorize(self._guard, auth_attributes.path_attributes(call.request.method, call.head.path))
             raise status.no_such_resource() if resource is None else status.method_not_allowed()
         call.resource = resource
         watching = verb == "list" and (place.watch or flag(call.query, "watch"))
         selector = first(call.query, "fieldSelector")
-        call.check(self._guard, asked.of_resource("watch" if watching else verb, resource, place, selector))
+        call.authorize(
+            self._guard, auth_attributes.resource_attributes("watch" if watching else verb, resource, place, selector)
+        )
         if resource.deprecation:
             call.warnings.append(resource.deprecation)
         if place.subresource in resource.proxied:
             return await self._kubelets.serve(call, place)
         _check_place(place, verb)
-        self._nodes.check_place(call.user, verb, place)
-        call.form = negotiate.accepted(call.said.accept)
+        self._nodes.check_path(call.user, verb, place)
+        call.form = negotiate.negotiate_form(call.head.accept)
         if call.form.convert == "Table":
             render.check_include(first(call.query, "includeObject"))
         if watching:
@@ -132,23 +134,23 @@ class Resources:
         check_timeout(call.query)
         return await self._handlers[verb](call, place)
 
-    async def _get(self, call: Call, place: Place) -> Reply:
+    async def _get(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         asked = revision(first(call.query, "resourceVersion"))
         record = await self._registry.reads.get(resource, place.namespace, place.name, asked)
         return self._one(call, resource, WriteResult(served_body(resource, record.body)))
 
-    async def _list(self, call: Call, place: Place) -> Reply:
+    async def _list(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         options = ListOptions.read(call.query, watch=False)
         found = await self._registry.reads.list(resource, place.namespace, options)
         return self._page(call, resource, found)
 
-    async def _watch(self, call: Call, place: Place) -> web.StreamResponse:
+    async def _watch(self, call: ApiCall, place: ResourcePath) -> web.StreamResponse:
         resource = _known(place)
         options = ListOptions.read(call.query, watch=True)
         watch = await self._registry.reads.watch(resource, place.namespace, options)
-        stream = Stream(
+        stream = WatchStream(
             resource,
             watch,
             self._lines,
@@ -163,11 +165,11 @@ class Resources:
         finally:
             self._streams.discard(stream)
 
-    async def _create(self, call: Call, place: Place) -> Reply:
+    async def _create(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         options = self._write_options(call, place, "CreateOptions")
         resource = resource.transient.get(place.subresource, resource)
-        document = await bodies.document(call, resource)
+        document = await bodies.read_object(call, resource)
         call.new_name = document.name
         if resource is EVICTIONS:
             eviction = decoding.decode_object(resource, document, options)
@@ -180,36 +182,38 @@ class Resources:
         outcome = await self._registry.writes.create(resource, place.namespace, document, options)
         return self._one(call, resource, outcome)
 
-    def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> Reply:
+    def _answer(self, call: ApiCall, place: ResourcePath, answer: Answer, review: Object) -> HttpReply:
         """Answer a review, which is not stored; the review gets its status."""
         resource = _known(place)
         self._nodes.check_token(call.user, place, review)
-        self._admitting.write(call, resource, review, None, resource.transient.get(place.subresource))
+        self._policy_checks.check_write(call, resource, review, None, resource.transient.get(place.subresource))
         answer(call.user, place, review)
         return self._one(call, resource, WriteResult(metadata.encode(review, 0), created=True))
 
-    async def _evict(self, call: Call, place: Place, eviction: Object, *, dry_run: bool) -> Reply:
-        self._admitting.write(call, _known(place), eviction, None, EVICTIONS)
+    async def _evict(self, call: ApiCall, place: ResourcePath, eviction: Object, *, dry_run: bool) -> HttpReply:
+        self._policy_checks.check_write(call, _known(place), eviction, None, EVICTIONS)
         done = await self._evictions.evict(place.namespace, place.name, eviction, dry_run=dry_run)
         return call.answer(msgspec.json.encode(done), 201, "application/json")
 
-    def _write_options(self, call: Call, place: Place, kind: str, *, applies: bool | None = None) -> WriteOptions:
+    def _write_options(
+        self, call: ApiCall, place: ResourcePath, kind: str, *, applies: bool | None = None
+    ) -> WriteOptions:
         resource = _known(place)
-        options = WriteOptions.read(call.query, kind, call.warnings, agent=call.said.agent, applies=applies)
+        options = WriteOptions.read(call.query, kind, call.warnings, agent=call.head.agent, applies=applies)
         if resource is REQUESTS or node_of(call.user) is not None:
             options = replace(options, prepare=partial(self._prepare, call, place))
         creates = resource.type.create_on_update or kind == "PatchOptions"
-        if creates or resource.group in _GUARDED or self._admitting.concerns(resource):
+        if creates or resource.group in _GUARDED or self._policy_checks.applies_to(resource):
             options = replace(options, admit=partial(self._admit, call, place))
         return options
 
-    def _prepare(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
+    def _prepare(self, call: ApiCall, place: ResourcePath, obj: Object, old: Object | None) -> None:
         """Apply the steps that depend on the user and precede the rules of the type. Raises StatusError (403)."""
         resource = _known(place)
-        tell_asker(call.user, resource, obj, old)
+        set_requesting_user(call.user, resource, obj, old)
         self._nodes.check_content(call.user, resource, place.subresource, obj, old)
 
-    def _admit(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
+    def _admit(self, call: ApiCall, place: ResourcePath, obj: Object, old: Object | None) -> None:
         """Apply the checks that need the object that is about to be stored. Raises StatusError (403)."""
         resource = _known(place)
         # the right to change an object does not include the right to create it
@@ -222,18 +226,18 @@ class Resources:
             self._escalation.check(call.user, resource, obj, old)
         self._signers.check(call.user, resource, place.subresource, obj, old)
         self._param_rights.check(call.user, resource, obj, old)
-        self._admitting.write(call, resource, obj, old)
+        self._policy_checks.check_write(call, resource, obj, old)
 
-    async def _update(self, call: Call, place: Place) -> Reply:
+    async def _update(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         options = self._write_options(call, place, "UpdateOptions")
-        document = await bodies.document(call, resource)
+        document = await bodies.read_object(call, resource)
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
         return self._one(call, resource, await self._registry.writes.update(target, document, options))
 
-    async def _patch(self, call: Call, place: Place) -> Reply:
+    async def _patch(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
-        kind = call.said.media
+        kind = call.head.media
         options = self._write_options(call, place, "PatchOptions", applies=kind == patches.APPLY)
         supported = [patches.JSON, patches.MERGE, patches.APPLY]
         if resource.type.shape is not None:
@@ -243,14 +247,14 @@ class Resources:
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
         writes = self._registry.writes
         if kind == patches.APPLY:
-            outcome = await writes.apply(target, await bodies.configuration(call), options)
+            outcome = await writes.apply(target, await bodies.read_configuration(call), options)
         else:
-            outcome = await writes.patch(target, kind, await bodies.whole(call), options)
+            outcome = await writes.patch(target, kind, await bodies.read_body(call), options)
         return self._one(call, resource, outcome)
 
-    async def _delete(self, call: Call, place: Place) -> Reply:
+    async def _delete(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
-        options = self._guarded(call, resource, await bodies.delete_options(call))
+        options = self._guarded(call, resource, await bodies.read_delete_options(call))
         target = WriteTarget(resource, place.namespace, place.name)
         deleted = await self._registry.deletes.delete(target, options)
         if deleted.body is not None:
@@ -258,37 +262,37 @@ class Resources:
         done = status.success(resource.group, resource.plural, place.name, deleted.uid)
         return call.answer(msgspec.json.encode(done), media="application/json")
 
-    async def _delete_collection(self, call: Call, place: Place) -> Reply:
+    async def _delete_collection(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         selection = ListOptions.read(call.query, watch=False)
-        options = self._guarded(call, resource, await bodies.delete_options(call))
+        options = self._guarded(call, resource, await bodies.read_delete_options(call))
         found = await self._registry.deletes.delete_collection(resource, place.namespace, selection, options)
         return self._page(call, resource, found)
 
-    def _guarded(self, call: Call, resource: Resource, options: DeleteOptions) -> DeleteOptions:
-        if not self._admitting.concerns(resource):
+    def _guarded(self, call: ApiCall, resource: Resource, options: DeleteOptions) -> DeleteOptions:
+        if not self._policy_checks.applies_to(resource):
             return options
-        return dataclasses.replace(options, admit=partial(self._admitting.deletion, call, resource, options))
+        return dataclasses.replace(options, admit=partial(self._policy_checks.check_delete, call, resource, options))
 
-    def _one(self, call: Call, resource: Resource, outcome: WriteResult) -> Reply:
+    def _one(self, call: ApiCall, resource: Resource, outcome: WriteResult) -> HttpReply:
         body = render.one(resource, outcome.body, call.form, first(call.query, "includeObject"))
         return call.answer(body, 201 if outcome.created else 200)
 
-    def _page(self, call: Call, resource: Resource, found: ListPage) -> Reply:
+    def _page(self, call: ApiCall, resource: Resource, found: ListPage) -> HttpReply:
         parts = render.page(resource, found, call.form, first(call.query, "includeObject"))
         reply = call.answer(next(parts))
         if (second := next(parts, None)) is not None:
-            reply.further = chain((second,), parts)
+            reply.more_body = chain((second,), parts)
         return reply
 
 
-def _known(place: Place) -> Resource:
+def _known(place: ResourcePath) -> Resource:
     if place.resource is None:
         raise status.no_such_resource()
     return place.resource
 
 
-def _check_place(place: Place, verb: str) -> None:
+def _check_place(place: ResourcePath, verb: str) -> None:
     """Reject verbs that a collection, an object or a subresource lacks. Raises StatusError or NoSuchPath."""
     resource = _known(place)
     if not place.name:

@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from unbounded.apiserver.http.reply import Reply
+from unbounded.apiserver.http.reply import HttpReply
 
 QUICK_BYTES: Final = 32 * 1024  # the buffers of a connection whose client reads take this many
 PART_BYTES: Final = 256 * 1024
@@ -30,17 +30,17 @@ async def send(request: web.BaseRequest, response: web.StreamResponse, data: byt
     if len(data) + transport.get_write_buffer_size() <= QUICK_BYTES:
         await response.write(data)
         return
-    end = asyncio.get_running_loop().time() + _patience_s(len(data))
+    end = asyncio.get_running_loop().time() + _time_limit_s(len(data))
     await _within(end, request, response.write(data))
 
 
-async def finish(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+async def finish(request: web.BaseRequest, reply: HttpReply) -> web.StreamResponse:
     """Send a long answer at once, so that a slow client cannot keep it in memory.
 
     Raises ConnectionResetError, as `send`.
     """
     sent = web.StreamResponse(status=reply.status, headers=reply.headers())
-    if reply.further is None:
+    if reply.more_body is None:
         sent.content_length = len(reply.body)
     else:
         sent.enable_chunked_encoding()
@@ -51,12 +51,12 @@ async def finish(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
     return sent
 
 
-async def _send_parts(request: web.BaseRequest, sent: web.StreamResponse, reply: Reply) -> None:
+async def _send_parts(request: web.BaseRequest, sent: web.StreamResponse, reply: HttpReply) -> None:
     """Send the parts of an answer. Their time limit covers all parts so far, so that slow reading cannot extend it."""
     size, began = 0, asyncio.get_running_loop().time()
     for part in _parts(reply):
         size += len(part)
-        await _within(began + _patience_s(size), request, sent.write(part))
+        await _within(began + _time_limit_s(size), request, sent.write(part))
 
 
 async def _within(end: float, request: web.BaseRequest, sending: Awaitable[None]) -> None:
@@ -69,13 +69,13 @@ async def _within(end: float, request: web.BaseRequest, sending: Awaitable[None]
         raise ConnectionResetError("the client does not read") from None
 
 
-def _parts(reply: Reply) -> Iterator[Part]:
+def _parts(reply: HttpReply) -> Iterator[Part]:
     """Yield the answer in parts, so that a long list neither blocks other requests nor is in memory three times."""
     whole = memoryview(reply.body)
     for start in range(0, len(whole), PART_BYTES):
         yield whole[start : start + PART_BYTES]
-    yield from reply.further or ()
+    yield from reply.more_body or ()
 
 
-def _patience_s(size: int) -> float:
+def _time_limit_s(size: int) -> float:
     return STALLED_S + size / SLOWEST_BYTES_S

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from unbounded.apiserver import status
 from unbounded.apiserver.http import render
-from unbounded.apiserver.http.negotiate import PLAIN, Form
+from unbounded.apiserver.http.negotiate import PLAIN, AnswerForm
 from unbounded.apiserver.http.sending import send
 from unbounded.apiserver.status import warning_headers
 from unbounded.apiserver.types import Resource
@@ -27,7 +27,7 @@ LAST_BOOKMARK_S: Final = 2.0  # before the end
 WRITE_BYTES: Final = 256 * 1024
 
 
-class Lines:
+class EventLines:
     """Encoded events, cached for a while: the watchers of a change need them within one turn of the event loop."""
 
     def __init__(self) -> None:
@@ -47,16 +47,16 @@ class Lines:
         return line
 
 
-class Stream:
+class WatchStream:
     """One watch, written to one client until its time is up, the server stops, or the client falls behind."""
 
     def __init__(
         self,
         resource: Resource,
         watch: Watch,
-        lines: Lines,
+        lines: EventLines,
         *,
-        form: Form = PLAIN,
+        form: AnswerForm = PLAIN,
         include: str = "",
         bookmarks: bool = False,
         timeout_s: int | None = None,

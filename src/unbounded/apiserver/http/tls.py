@@ -19,8 +19,8 @@ PART_BYTES: Final = 64 * 1024
 UNREAD_PARTS: Final = 16  # that a client has sent before its handshake failed
 HIGH_BYTES: Final = 64 * 1024  # unread by the client: above it, the writer is paused
 SEND_S: Final = 30.0  # time for a client to read the rest after the connection was closed
-PARTING_S: Final = 2.0  # time for a client to read the last message
-PARTING_BYTES: Final = 64 * 2**20  # that the client may send meanwhile
+SHUTDOWN_S: Final = 2.0  # time for a client to read the last message
+SHUTDOWN_BYTES: Final = 64 * 2**20  # that the client may send meanwhile
 PLAIN: Final = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 FACTS: Final[Mapping[str, Callable[[ssl.SSLSocket], Any]]] = {  # by asyncio's names
     "peercert": ssl.SSLSocket.getpeercert,
@@ -54,16 +54,16 @@ async def accept(
     try:
         async with asyncio.timeout(within_s):
             await _shake_hands(line)
-        Line(line, cast(asyncio.Protocol, make()))
+        TlsTransport(line, cast(asyncio.Protocol, make()))
     except BaseException as error:
         if isinstance(error, ssl.SSLError) and error.reason == "HTTP_REQUEST":
             with contextlib.suppress(OSError):
                 socket.socket.send(line, PLAIN)
-        _let_go(line)
+        _close_failed(line)
         raise
 
 
-def _let_go(line: ssl.SSLSocket) -> None:
+def _close_failed(line: ssl.SSLSocket) -> None:
     """Close a socket whose handshake failed.
 
     With unread bytes, closing would reset it, and the client would lose the reason.
@@ -82,14 +82,14 @@ async def _shake_hands(line: ssl.SSLSocket) -> None:
         try:
             line.do_handshake()
         except ssl.SSLWantReadError:
-            await _turn(loop.add_reader, loop.remove_reader, line)
+            await _wait_ready(loop.add_reader, loop.remove_reader, line)
         except ssl.SSLWantWriteError:
-            await _turn(loop.add_writer, loop.remove_writer, line)
+            await _wait_ready(loop.add_writer, loop.remove_writer, line)
         else:
             return
 
 
-async def _turn(add: Callable[..., None], remove: Callable[[int], object], line: ssl.SSLSocket) -> None:
+async def _wait_ready(add: Callable[..., None], remove: Callable[[int], object], line: ssl.SSLSocket) -> None:
     """Wait until the socket is readable or writable."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     add(line.fileno(), _set, ready)
@@ -104,7 +104,7 @@ def _set(ready: asyncio.Future[None]) -> None:
         ready.set_result(None)
 
 
-class Line(asyncio.Transport):
+class TlsTransport(asyncio.Transport):
     """The transport of one connection after its handshake.
 
     A client cannot renegotiate keys (TLS 1.2): if the context allowed renegotiation, the connection would end.
@@ -118,13 +118,13 @@ class Line(asyncio.Transport):
         self._protocol = protocol
         self._unsent = bytearray()
         self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
-        self._protocol_waits = False  # pause_writing was called
+        self._protocol_paused = False  # pause_writing was called
         self._is_paused = False
         self._is_closing = False
         self._is_over = False
         self._reads_when_writable = False
         self._ends_at: asyncio.TimerHandle | None = None
-        self._heard_out = 0  # bytes that arrived after the connection was shut down
+        self._discarded = 0  # bytes that arrived after the connection was shut down
         protocol.connection_made(self)
         if self.is_reading():
             self._loop.add_reader(self._file, self._read)
@@ -174,14 +174,14 @@ class Line(asyncio.Transport):
                 return
             if not data:
                 self._loop.remove_reader(self._file)
-                self._tell(self._protocol.eof_received)
+                self._call_protocol(self._protocol.eof_received)
                 self.close()
                 return
-            self._tell(self._protocol.data_received, data)
+            self._call_protocol(self._protocol.data_received, data)
             if len(data) < RECORD_BYTES or self._is_over or not self._line.pending():
                 return
 
-    def _tell(self, what: Callable[..., object], *facts: object) -> None:
+    def _call_protocol(self, what: Callable[..., object], *facts: object) -> None:
         try:
             what(*facts)
         except (SystemExit, KeyboardInterrupt):
@@ -210,7 +210,7 @@ class Line(asyncio.Transport):
                 return
             self._loop.add_writer(self._file, self._flush)
         self._unsent += memoryview(data)[sent:]
-        self._ask_to_wait()
+        self._pause_protocol()
 
     def _send(self, data: bytes | bytearray | memoryview[Any]) -> int:
         """Send as much as the socket accepts, in parts: of a part, OpenSSL does not report how much was sent."""
@@ -231,15 +231,15 @@ class Line(asyncio.Transport):
         self._low = low if low is not None else self._high // 4
         if not self._high >= self._low >= 0:
             raise ValueError(f"high ({self._high}) must be at least low ({self._low}), and that at least 0")
-        self._ask_to_wait()
+        self._pause_protocol()
 
     def can_write_eof(self) -> bool:
         return False
 
-    def _ask_to_wait(self) -> None:
-        if len(self._unsent) > self._high and not self._protocol_waits:
-            self._protocol_waits = True
-            self._tell(self._protocol.pause_writing)
+    def _pause_protocol(self) -> None:
+        if len(self._unsent) > self._high and not self._protocol_paused:
+            self._protocol_paused = True
+            self._call_protocol(self._protocol.pause_writing)
 
     def _flush(self) -> None:
         """Send buffered bytes when the socket is writable."""
@@ -256,11 +256,11 @@ class Line(asyncio.Transport):
         del self._unsent[:sent]
         if not self._unsent and not self._reads_when_writable:
             self._loop.remove_writer(self._file)
-        if self._protocol_waits and len(self._unsent) <= self._low:
-            self._protocol_waits = False
-            self._tell(self._protocol.resume_writing)
+        if self._protocol_paused and len(self._unsent) <= self._low:
+            self._protocol_paused = False
+            self._call_protocol(self._protocol.resume_writing)
         if self._is_closing and not self._unsent:
-            self._part()
+            self._shut_down()
 
     # Ending
 
@@ -276,13 +276,13 @@ class Line(asyncio.Transport):
         if self._unsent:
             self._ends_at = self._loop.call_later(SEND_S, self._end, None)
         else:
-            self._part()
+            self._shut_down()
 
     def abort(self) -> None:
         """End at once."""
         self._end(None)
 
-    def _part(self) -> None:
+    def _shut_down(self) -> None:
         """Shut down TLS, and discard what still arrives: a reset would take the last message from the client."""
         if self._is_over:
             return
@@ -297,18 +297,18 @@ class Line(asyncio.Transport):
             return
         if self._ends_at is not None:
             self._ends_at.cancel()
-        self._ends_at = self._loop.call_later(PARTING_S, self._end, None)
-        self._loop.add_reader(self._file, self._hear_out)
+        self._ends_at = self._loop.call_later(SHUTDOWN_S, self._end, None)
+        self._loop.add_reader(self._file, self._discard)
 
-    def _hear_out(self) -> None:
+    def _discard(self) -> None:
         try:
             heard = len(self._line.recv(PART_BYTES))
         except AGAIN:
             return
         except OSError:
             heard = 0
-        self._heard_out += heard
-        if not heard or self._heard_out > PARTING_BYTES:
+        self._discarded += heard
+        if not heard or self._discarded > SHUTDOWN_BYTES:
             self._end(None)
 
     def _end(self, error: Exception | None) -> None:
@@ -320,9 +320,9 @@ class Line(asyncio.Transport):
         self._loop.remove_reader(self._file)
         self._loop.remove_writer(self._file)
         self._unsent = bytearray()  # the writer may still use the old one
-        self._loop.call_soon(self._lose, error)
+        self._loop.call_soon(self._finish, error)
 
-    def _lose(self, error: Exception | None) -> None:
+    def _finish(self, error: Exception | None) -> None:
         try:
             self._protocol.connection_lost(error)
         finally:

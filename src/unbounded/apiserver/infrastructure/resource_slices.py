@@ -10,7 +10,7 @@ from unbounded.apiserver.builtin import BuiltInType
 from unbounded.apiserver.columns import AGE, NAME
 from unbounded.apiserver.infrastructure.storage import driver_name, immutable
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.schema.words import too_many
+from unbounded.apiserver.schema.messages import too_many
 from unbounded.apiserver.types import Object, Resource, TableColumn
 from unbounded.apiserver.workloads import notation
 from unbounded.apiserver.workloads.pods import TYPES as POD_TYPES

@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from unbounded.apiserver.kubelets.location import Endpoint
+from unbounded.apiserver.kubelets.location import KubeletEndpoint
 from unbounded.apiserver.pki import KUBELET_CLIENT, RENEW_BEFORE, CertificateAuthority, IssuedCertificate
 from unbounded.kube.tls import ClientCertificate, client_context
 
@@ -60,7 +60,7 @@ class KubeletClient:
     async def open(
         self,
         method: str,
-        endpoint: Endpoint,
+        endpoint: KubeletEndpoint,
         target: str,
         headers: Mapping[str, str],
         *,
@@ -106,7 +106,7 @@ class KubeletClient:
         return context
 
 
-def _no_such_host(endpoint: Endpoint) -> str:
+def _no_such_host(endpoint: KubeletEndpoint) -> str:
     return f"dial tcp: lookup {endpoint.host}: no such host"
 
 
@@ -116,7 +116,7 @@ def _tls_cause(error: ssl.SSLError) -> str:
     return f"remote error: tls: {what}" if alert else f"tls: {words}"
 
 
-def _cause(error: Exception, endpoint: Endpoint) -> str:
+def _cause(error: Exception, endpoint: KubeletEndpoint) -> str:
     """Return the reason of a missing answer, worded as by Go."""
     dial = f"dial tcp {endpoint.address}"
     match error:

@@ -21,7 +21,7 @@ KUBELET_PORT: Final = 10250  # if the Node names none
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class KubeletEndpoint:
     """The address of a kubelet."""
 
     host: str
@@ -49,7 +49,7 @@ class Endpoint:
         return f"https://{self.address}{path}{'?' if query else ''}{query}"
 
 
-def endpoint_of(node: Object) -> Endpoint:
+def endpoint_of(node: Object) -> KubeletEndpoint:
     """Return the address of a Node's kubelet. Raises StatusError (500)."""
     status = node.get("status") or {}
     addresses = status.get("addresses") or []
@@ -57,12 +57,12 @@ def endpoint_of(node: Object) -> Endpoint:
         for one in addresses:
             if one.get("type") == wanted and one.get("address"):
                 port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
-                return Endpoint(one["address"], port if port > 0 else KUBELET_PORT)
+                return KubeletEndpoint(one["address"], port if port > 0 else KUBELET_PORT)
     known = " ".join(f"{{{one.get('type', '')} {one.get('address', '')}}}" for one in addresses)
     raise StatusError(500, "", f"no preferred addresses found; known addresses: [{known}]")
 
 
-async def check_passable(endpoint: Endpoint) -> None:
+async def check_proxy_target(endpoint: KubeletEndpoint) -> None:
     """Reject the host of no other machine: clients could send any request to services of this machine.
 
     Raises:

@@ -27,16 +27,16 @@ class StreamOptions:
     Args:
         container: '' for the only one of the Pod.
         query: for the kubelet.
-        shown: the options object for admission policies; empty for logs, which are no connection.
-        follows: whether the kubelet may answer at any later time, when there is something to send.
-        verifies: whether the server may require a certificate that it can verify.
+        options_object: the options object for admission policies; empty for logs, which are no connection.
+        follow: whether the kubelet may answer at any later time, when there is something to send.
+        verify_certificate: whether the server may require a certificate that it can verify.
     """
 
     container: str
     query: str
-    shown: Object
-    follows: bool = False
-    verifies: bool = True
+    options_object: Object
+    follow: bool = False
+    verify_certificate: bool = True
 
 
 def read_log(query: Query, pod: str) -> StreamOptions:
@@ -54,8 +54,8 @@ def read_log(query: Query, pod: str) -> StreamOptions:
         first(query, "container"),
         urlencode(sorted(given.items())),
         {},
-        follows="follow" in given,
-        verifies=not flag(query, "insecureSkipTLSVerifyBackend"),
+        follow="follow" in given,
+        verify_certificate=not flag(query, "insecureSkipTLSVerifyBackend"),
     )
 
 
@@ -88,17 +88,17 @@ def _streams(query: Query, kind: str, command: list[str]) -> StreamOptions:
     container = first(query, "container")
     given = [name for name in _STREAMS if flag(query, name)]
     pairs = [(_STREAMS[name], "1") for name in given] + [("command", word) for word in command]
-    shown: Object = {"kind": kind, "apiVersion": "v1", **dict.fromkeys(given, True)}
-    shown |= {key: value for key, value in (("container", container), ("command", command)) if value}
-    return StreamOptions(container, urlencode(sorted(pairs, key=lambda pair: pair[0])), shown)
+    options_object: Object = {"kind": kind, "apiVersion": "v1", **dict.fromkeys(given, True)}
+    options_object |= {key: value for key, value in (("container", container), ("command", command)) if value}
+    return StreamOptions(container, urlencode(sorted(pairs, key=lambda pair: pair[0])), options_object)
 
 
 def _read_port_forward(query: Query) -> StreamOptions:
     ports = [_port(text) for value in query.get("ports", ()) for text in value.split(",")]
-    shown: Object = {"kind": "PodPortForwardOptions", "apiVersion": "v1"}
+    options_object: Object = {"kind": "PodPortForwardOptions", "apiVersion": "v1"}
     if not ports:
-        return StreamOptions("", "", shown)
-    return StreamOptions("", urlencode({"port": ",".join(map(str, ports))}), {**shown, "ports": ports})
+        return StreamOptions("", "", options_object)
+    return StreamOptions("", urlencode({"port": ",".join(map(str, ports))}), {**options_object, "ports": ports})
 
 
 CONNECTIONS: Final[Mapping[str, Callable[[Query], StreamOptions]]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class End(asyncio.Protocol):
+class TunnelEnd(asyncio.Protocol):
     """One end of a tunnel. It reads no bytes while the other end accepts none.
 
     Args:
@@ -22,17 +22,17 @@ class End(asyncio.Protocol):
         self._transport = transport
         self._library = library
         self._hand_over = hand_over
-        self._other: End | None = None
+        self._other: TunnelEnd | None = None
         self._over: asyncio.Future[None] | None = None
         self._lost: list[Exception | None] = []
 
-    def begin(self, other: End, over: asyncio.Future[None]) -> None:
+    def begin(self, other: TunnelEnd, over: asyncio.Future[None]) -> None:
         """Take the connection from the HTTP library; `over` gets its result when either end is closed."""
         self._other, self._over = other, over
         self._hand_over(self)
         self._transport.set_protocol(self)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the HTTP library close the connection."""
         self._transport.set_protocol(self._library)
         for error in self._lost:
@@ -73,7 +73,7 @@ class End(asyncio.Protocol):
             self._over.set_result(None)
 
 
-async def join(first: End, second: End) -> None:
+async def join(first: TunnelEnd, second: TunnelEnd) -> None:
     """Forward bytes both ways until either end is closed; the caller closes the other one."""
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ends = (first, second), (second, first)
@@ -82,5 +82,5 @@ async def join(first: End, second: End) -> None:
     try:
         await over
     finally:
-        first.give_back()
-        second.give_back()
+        first.release()
+        second.release()

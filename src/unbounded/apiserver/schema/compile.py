@@ -8,15 +8,22 @@ from functools import cached_property
 from typing import Any, Final
 
 from unbounded.apiserver.cel.formats import STRING_FORMATS
+from unbounded.apiserver.schema.defaulting import defaulter, pruner
 from unbounded.apiserver.schema.errors import FieldError, SchemaError
 from unbounded.apiserver.schema.evaluate import MISSING, run_rules
+from unbounded.apiserver.schema.messages import NO_FIELD, SchemaProblem, invalid, sort_key
 from unbounded.apiserver.schema.ratchet import changed_only
 from unbounded.apiserver.schema.rules import RuleNode, compile_rules
-from unbounded.apiserver.schema.shape import defaulter, pruner
-from unbounded.apiserver.schema.structure import Raw, form_errors, is_expressible, nested, parts, structural_errors
+from unbounded.apiserver.schema.structure import (
+    Raw,
+    combinator_schemas,
+    form_errors,
+    is_expressible,
+    structural_errors,
+    subschemas,
+)
 from unbounded.apiserver.schema.validate import validator
 from unbounded.apiserver.schema.wellformed import malformed, normalized
-from unbounded.apiserver.schema.words import NO_FIELD, Problem, invalid, order
 
 _BLOCKING: Final = frozenset(
     {
@@ -70,34 +77,36 @@ class Schema:
             old: the object that it replaces. Rules about changes then run, and errors of unchanged values are ignored.
             warnings: takes the failures of rules about values that did not change.
         """
-        problems: list[Problem] = []
+        problems: list[SchemaProblem] = []
         self._check(obj, None, problems)
         if problems and old is not None:
             problems = self._new_problems(problems, obj, old)
         before = MISSING if old is None else old
         if not problems:
             return [] if self._rules is None else run_rules(self._rules, obj, before, warnings)
-        errors = [problem.error for problem in sorted(problems, key=order)]
+        errors = [problem.error for problem in sorted(problems, key=sort_key)]
         if self._rules is None:
             return errors
         if any(error.reason in _BLOCKING for error in errors):
             return [*errors, invalid(NO_FIELD, None, _UNCHECKED)]
         return [*errors, *run_rules(self._rules, obj, before, warnings)]
 
-    def _new_problems(self, problems: list[Problem], obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Problem]:
+    def _new_problems(
+        self, problems: list[SchemaProblem], obj: Mapping[str, Any], old: Mapping[str, Any]
+    ) -> list[SchemaProblem]:
         """Return the problems that count on an update; if the old object has duplicates, duplicates are ignored."""
         found = [problem for problem in problems if not _is_duplicate(problem)]
         changed = changed_only(found, self._raw, obj, old)
         duplicates = [problem for problem in problems if _is_duplicate(problem)]
         if duplicates:
-            earlier: list[Problem] = []
+            earlier: list[SchemaProblem] = []
             self._check(old, None, earlier)
             if not any(map(_is_duplicate, earlier)):
                 changed += duplicates
         return changed
 
 
-def _is_duplicate(problem: Problem) -> bool:
+def _is_duplicate(problem: SchemaProblem) -> bool:
     return problem.error.reason == "FieldValueDuplicate"
 
 
@@ -177,7 +186,7 @@ def _default_errors(raw: Raw, path: str) -> Iterator[FieldError]:
     default = raw.get("default")
     if default is not None:
         yield from _default_problems(raw, default, f"{path}.default")
-    for inner, inner_path, _ in parts(raw, path):
+    for inner, inner_path, _ in subschemas(raw, path):
         if inner_path != f"{path}.additionalProperties":
             yield from _default_errors(inner, inner_path)
 
@@ -191,7 +200,7 @@ def _default_problems(raw: Raw, default: Any, path: str) -> Iterator[FieldError]
     if dropped:
         yield invalid(path, default, "must not have unknown fields")
         return
-    problems: list[Problem] = []
+    problems: list[SchemaProblem] = []
     validator(raw)(copied, None, problems)
     errors = [problem.error for problem in problems if not _is_duplicate(problem)]
     rules, _ = compile_rules(raw, path, root=False)
@@ -213,7 +222,7 @@ def _unknown_formats(raw: Raw) -> Iterator[str]:
     name = raw.get("format")
     if name and name not in STRING_FORMATS and name not in _NUMBER_FORMATS:
         yield f'unrecognized format "{name}"'
-    for inner, _, _ in parts(raw, ""):
+    for inner, _, _ in subschemas(raw, ""):
         yield from _unknown_formats(inner)
-    for inner, _ in nested(raw, ""):
+    for inner, _ in combinator_schemas(raw, ""):
         yield from _unknown_formats(inner)

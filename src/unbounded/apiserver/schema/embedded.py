@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded.apiserver import name_validation
+from unbounded.apiserver.schema.messages import Path, SchemaProblem, invalid, render, required
 from unbounded.apiserver.schema.scalars import mistyped
-from unbounded.apiserver.schema.words import Path, Problem, invalid, render, required
 
 METADATA_FIELDS: Final = frozenset(
     {
@@ -30,11 +30,11 @@ METADATA_FIELDS: Final = frozenset(
 RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
-def check_embedded(value: dict[str, Any], path: Path, out: list[Problem]) -> None:
+def check_embedded(value: dict[str, Any], path: Path, out: list[SchemaProblem]) -> None:
     """Check that apiVersion and kind are present and metadata is well formed; names are not checked further."""
     for name in ("apiVersion", "kind"):
         if not value.get(name):
-            out.append(Problem(required(render((path, name))), path))
+            out.append(SchemaProblem(required(render((path, name))), path))
         elif not isinstance(value[name], str):
             mistyped(value[name], "string", (path, name), out)
     metadata = value.get("metadata")
@@ -48,14 +48,16 @@ def check_embedded(value: dict[str, Any], path: Path, out: list[Problem]) -> Non
         _check_map(metadata.get(name), ((path, "metadata"), name), check, out)
 
 
-def _check_name(metadata: dict[str, Any], path: Path, out: list[Problem]) -> None:
+def _check_name(metadata: dict[str, Any], path: Path, out: list[SchemaProblem]) -> None:
     name = metadata.get("name")
     if isinstance(name, str) and name:
         place: Path = (path, "name")
-        out.extend(Problem(invalid(render(place), name, why), place) for why in name_validation.path_segment(name))
+        out.extend(
+            SchemaProblem(invalid(render(place), name, why), place) for why in name_validation.path_segment(name)
+        )
 
 
-def _check_map(value: Any, path: Path, check: name_validation.Check | None, out: list[Problem]) -> None:
+def _check_map(value: Any, path: Path, check: name_validation.Check | None, out: list[SchemaProblem]) -> None:
     if value is None:
         return
     if not isinstance(value, dict):
@@ -64,6 +66,6 @@ def _check_map(value: Any, path: Path, check: name_validation.Check | None, out:
     field = render(path)
     for key, item in value.items():
         wrong_key = name_validation.qualified_name(key if check is not None else key.lower())
-        out.extend(Problem(invalid(field, key, why), path) for why in wrong_key)
+        out.extend(SchemaProblem(invalid(field, key, why), path) for why in wrong_key)
         wrong_value = check(item) if check is not None and isinstance(item, str) else ()
-        out.extend(Problem(invalid(field, item, why), path) for why in wrong_value)
+        out.extend(SchemaProblem(invalid(field, item, why), path) for why in wrong_value)

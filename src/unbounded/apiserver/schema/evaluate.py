@@ -9,19 +9,19 @@ from typing import Any, Final, NamedTuple
 from unbounded.apiserver.cel import CostExceeded, EvalError, Meter
 from unbounded.apiserver.cel.values import NONE, some
 from unbounded.apiserver.schema.errors import FieldError
-from unbounded.apiserver.schema.rules import Rule, RuleNode
-from unbounded.apiserver.schema.words import (
+from unbounded.apiserver.schema.messages import (
     JSON_TYPES,
     NO_FIELD,
-    Key,
+    MapKey,
     Path,
     duplicate,
     forbidden,
     invalid,
+    json_equal,
     render,
     required,
-    same,
 )
+from unbounded.apiserver.schema.rules import CelRule, RuleNode
 
 OBJECT_LIMIT: Final = 10_000_000  # cost limit of all rules of one object
 _MAX_MESSAGE_BYTES: Final = 5 * 1024
@@ -105,7 +105,7 @@ class _Runner:
         for child, inner, inner_old, inner_path in _children(node, value, old, path):
             self.visit(child, inner, inner_old, inner_path, parent)
 
-    def _run(self, rule: Rule, value: Any, old: Any, path: Path, parent: _Parent) -> None:
+    def _run(self, rule: CelRule, value: Any, old: Any, path: Path, parent: _Parent) -> None:
         if old is None:
             old = MISSING
         if rule.reads_old and old is MISSING and not rule.optional_old:
@@ -120,10 +120,10 @@ class _Runner:
             if str(error).startswith("no such overload"):
                 problem = (
                     f"'{error}': call arguments did not match a supported operator, function or macro signature for "
-                    f"rule: {rule.said}"
+                    f"rule: {rule.label}"
                 )
             else:
-                problem = f"{error} evaluating rule: {rule.said}"
+                problem = f"{error} evaluating rule: {rule.label}"
             self.errors.append(invalid(render(path) or NO_FIELD, kind, problem))
             return
         except CostExceeded as error:
@@ -131,7 +131,7 @@ class _Runner:
             if self.budget.left >= 0:
                 problem = (
                     f"'{error}': no further validation rules will be run due to call cost exceeds limit for "
-                    f"rule: {rule.said}"
+                    f"rule: {rule.label}"
                 )
             self.errors.append(invalid(render(path) or NO_FIELD, kind, problem))
             raise _OutOfBudget from None
@@ -142,7 +142,7 @@ class _Runner:
             else:
                 self.warnings.append(f"{failure.field}: {failure.message}")
 
-    def _failure(self, rule: Rule, value: Any, given: Any, path: Path) -> FieldError:
+    def _failure(self, rule: CelRule, value: Any, given: Any, path: Path) -> FieldError:
         where = render(path)
         if rule.field:
             joint = "" if not where or rule.field.startswith("[") else "."
@@ -160,7 +160,7 @@ class _Runner:
             return FieldError("FieldValueInvalid", where, f"Invalid value: {detail}")
         return invalid(where, value, detail)
 
-    def _message(self, rule: Rule, value: Any, given: Any) -> str | None:
+    def _message(self, rule: CelRule, value: Any, given: Any) -> str | None:
         """Return the value of messageExpression, unless it fails or cannot be shown."""
         if rule.message_program is None:
             return None
@@ -173,7 +173,7 @@ class _Runner:
 
 
 def _unchanged(parent: _Parent) -> bool:
-    return parent.old is not MISSING and same(parent.value, parent.old)
+    return parent.old is not MISSING and json_equal(parent.value, parent.old)
 
 
 def _children(node: RuleNode, value: Any, old: Any, path: Path) -> Iterator[tuple[RuleNode, Any, Any, Path]]:
@@ -185,7 +185,7 @@ def _children(node: RuleNode, value: Any, old: Any, path: Path) -> Iterator[tupl
                 yield child, value[name], before.get(name, MISSING), (path, name)
         if node.additional is not None:
             for name, item in value.items():
-                yield node.additional, item, before.get(name, MISSING), (path, Key(name))
+                yield node.additional, item, before.get(name, MISSING), (path, MapKey(name))
     elif isinstance(value, list) and node.items is not None:
         known = _by_key(old, node.map_keys)
         for index, item in enumerate(value):

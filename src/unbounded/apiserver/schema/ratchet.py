@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from unbounded.apiserver.schema.evaluate import MISSING, key_of
+from unbounded.apiserver.schema.messages import Path, SchemaProblem, json_equal, steps
 from unbounded.apiserver.schema.structure import Raw
-from unbounded.apiserver.schema.words import Path, Problem, same, steps
 
 
-def changed_only(problems: list[Problem], raw: Raw, value: Any, old: Any) -> list[Problem]:
+def changed_only(problems: list[SchemaProblem], raw: Raw, value: Any, old: Any) -> list[SchemaProblem]:
     """Return the problems of values that differ from their old ones."""
     return [problem for problem in problems if not _unchanged(problem.at, raw, value, old)]
 
@@ -24,9 +24,9 @@ def _unchanged(path: Path, raw: Raw, value: Any, old: Any) -> bool:
         inner, inner_old, inner_schema = _descend(schema, step, value, old)
         if inner_old is MISSING:
             known = isinstance(value, dict) and isinstance(old, dict) and _granular(schema)
-            return False if known else same(value, old)
+            return False if known else json_equal(value, old)
         value, old, schema = inner, inner_old, inner_schema
-    return same(value, old)
+    return json_equal(value, old)
 
 
 def _granular(schema: Raw) -> bool:

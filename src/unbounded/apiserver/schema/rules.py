@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from unbounded.apiserver.cel import Checked, CompileError, Program, ProgramError, check_expression, declare
+from unbounded.apiserver.cel import CelProgram, Checked, CompileError, ProgramError, check_expression, declare
 from unbounded.apiserver.cel.declare import MAX_REQUEST_BYTES
 from unbounded.apiserver.cel.types import Decl, optional_of
 from unbounded.apiserver.schema.errors import FieldError
 from unbounded.apiserver.schema.fieldpath import BadFieldPath, resolve_field_path
+from unbounded.apiserver.schema.messages import forbidden, go_json, invalid, not_supported, required
 from unbounded.apiserver.schema.structure import Raw
-from unbounded.apiserver.schema.words import forbidden, go_json, invalid, not_supported, required
 
 RULE_LIMIT: Final = 10_000_000  # limit of a rule's estimated cost, over all values that it applies to
 SCHEMA_LIMIT: Final = 100_000_000  # limit of the estimated cost of all rules of a schema
@@ -22,27 +22,27 @@ _MOST_EXPENSIVE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CelRule:
     """A compiled rule.
 
     Attributes:
-        said: the name of the rule in errors: its message, else its source.
+        label: the name of the rule in errors: its message, else its source.
         field: the path of failures below the value, "" for the value itself.
         reads_old: the rule is about a change, and runs only where there is an old value.
         optional_old: the rule runs on creation too; oldSelf is an optional.
     """
 
-    program: Program
+    program: CelProgram
     source: str
     message: str
-    message_program: Program | None
+    message_program: CelProgram | None
     reason: str
     field: str
     reads_old: bool
     optional_old: bool
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         return self.message or self.source
 
 
@@ -50,7 +50,7 @@ class Rule:
 class RuleNode:
     """The rules of one schema and of those below it, without branches that have no rules."""
 
-    rules: list[Rule]
+    rules: list[CelRule]
     properties: dict[str, RuleNode]
     items: RuleNode | None
     additional: RuleNode | None
@@ -126,7 +126,7 @@ class _Compiler:
             return None
         return RuleNode(rules, properties, items, others, keys, granular)
 
-    def _rules(self, raw: Raw, path: str, context: _Context, *, root: bool) -> list[Rule]:
+    def _rules(self, raw: Raw, path: str, context: _Context, *, root: bool) -> list[CelRule]:
         decl = declare(raw, resource_root=root or bool(raw.get("x-kubernetes-embedded-resource")))
         if decl is None:
             shown = str(bool(raw.get("x-kubernetes-preserve-unknown-fields"))).lower()
@@ -145,7 +145,7 @@ class _Compiler:
                 found.append(compiled)
         return found
 
-    def _rule(self, rule: Raw, raw: Raw, decl: Decl, path: str, context: _Context) -> Rule | None:
+    def _rule(self, rule: Raw, raw: Raw, decl: Decl, path: str, context: _Context) -> CelRule | None:
         if not rule.get("rule", "").strip():
             return None
         optional_old = bool(rule.get("optionalOldSelf"))
@@ -168,7 +168,7 @@ class _Compiler:
             within = context.uncorrelatable
             why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
             self.errors.append(invalid(f"{path}.rule", rule["rule"], why))
-        return Rule(
+        return CelRule(
             program=compiled[1],
             source=rule["rule"].strip(),
             message=rule.get("message", "").strip(),
@@ -181,7 +181,7 @@ class _Compiler:
 
     def _expression(
         self, rule: Raw, name: str, words: str, wanted: str, variables: dict[str, Decl], path: str
-    ) -> tuple[Checked, Program] | None:
+    ) -> tuple[Checked, CelProgram] | None:
         """Compile one expression of a rule, which must be of the given type; report problems in `errors`."""
         try:
             checked = check_expression(rule[name], variables)

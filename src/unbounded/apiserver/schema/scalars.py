@@ -9,24 +9,24 @@ from typing import Any, Final, TypeAlias
 from unbounded.apiserver.cel.formats import STRING_FORMATS
 from unbounded.apiserver.cel.functions.numbers import format_float
 from unbounded.apiserver.cel.regexp import compile_pattern
-from unbounded.apiserver.schema.structure import Raw
-from unbounded.apiserver.schema.words import (
+from unbounded.apiserver.schema.messages import (
     JSON_TYPES,
     NO_FIELD,
     Path,
-    Problem,
+    SchemaProblem,
     invalid,
     render,
     too_long,
     type_invalid,
 )
+from unbounded.apiserver.schema.structure import Raw
 
-Check: TypeAlias = Callable[[Any, Path, "list[Problem]"], None]
+Check: TypeAlias = Callable[[Any, Path, "list[SchemaProblem]"], None]
 """Appends what is wrong with a value that stands at a path."""
 
 _UNLIMITED: Final = 2**63
 _REMEMBERED_CHARS: Final = 256
-_SAYS_NOTHING: Final = frozenset(
+_NO_CONSTRAINT: Final = frozenset(
     {"description", "default", "example", "title", "nullable", "externalDocs"}
 )  # of a string or an integer
 _GO_FORMATS: Final[Mapping[type, str]] = {int: "int64", float: "float64"}
@@ -39,22 +39,24 @@ _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
 }
 
 
-def mistyped(value: Any, wanted: str, path: Path, out: list[Problem]) -> None:
+def mistyped(value: Any, wanted: str, path: Path, out: list[SchemaProblem]) -> None:
     found, field = JSON_TYPES.get(type(value), "object"), render(path)
-    out.append(Problem(type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"'), path))
+    out.append(SchemaProblem(type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"'), path))
 
 
-def _misformatted(value: Any, wanted: str, format_name: str, path: Path, out: list[Problem]) -> None:
+def _misformatted(value: Any, wanted: str, format_name: str, path: Path, out: list[SchemaProblem]) -> None:
     """Report a value of the wrong type where the schema has a format: kube-apiserver then names the format."""
     if not format_name or value is None or isinstance(value, (str, list)):
         mistyped(value, wanted, path, out)
         return
     found, field = _GO_FORMATS.get(type(value), ""), render(path)
-    out.append(Problem(type_invalid(field, found, f'{field} in body must be of type {format_name}: "{found}"'), path))
+    out.append(
+        SchemaProblem(type_invalid(field, found, f'{field} in body must be of type {format_name}: "{found}"'), path)
+    )
 
 
 def boolean(nullable: bool) -> Check:
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if type(value) is not bool and not (value is None and nullable):
             mistyped(value, "boolean", path, out)
 
@@ -73,7 +75,7 @@ def text(raw: Raw, nullable: bool) -> Check:
     format_name = raw["format"] if formats else ""
     wrong, others = [*_length_checks(raw), *formats], [*_pattern_checks(raw), *formats]
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if type(value) is str:
             for each in others if least <= len(value) <= most else wrong:
                 each(value, path, out)
@@ -85,7 +87,7 @@ def text(raw: Raw, nullable: bool) -> Check:
 
 def text_bounds(raw: Raw) -> tuple[int, int] | None:
     """Return the length limits of a string without other constraints; None for all other schemas."""
-    if raw.get("type") != "string" or _asked(raw) - {"type", "minLength", "maxLength"}:
+    if raw.get("type") != "string" or _keywords(raw) - {"type", "minLength", "maxLength"}:
         return None
     most = raw.get("maxLength")
     return int(raw.get("minLength") or 0), _UNLIMITED if most is None else int(most)
@@ -93,21 +95,21 @@ def text_bounds(raw: Raw) -> tuple[int, int] | None:
 
 def integer_bounds(raw: Raw) -> tuple[float, float] | None:
     """Return the limits of an integer without other constraints; None for all other schemas."""
-    if raw.get("type") != "integer" or _asked(raw) - {"type", "format", "minimum", "maximum"}:
+    if raw.get("type") != "integer" or _keywords(raw) - {"type", "format", "minimum", "maximum"}:
         return None
     least, most = _integer_limits(raw)
     minimum, maximum = raw.get("minimum"), raw.get("maximum")
     return least if minimum is None else max(least, minimum), most if maximum is None else min(most, maximum)
 
 
-def _asked(raw: Raw) -> set[str]:
-    return {word for word, value in raw.items() if value is not None} - _SAYS_NOTHING
+def _keywords(raw: Raw) -> set[str]:
+    return {word for word, value in raw.items() if value is not None} - _NO_CONSTRAINT
 
 
 def int_or_string(raw: Raw, nullable: bool) -> Check:
     numbers, strings = number_checks(raw), string_checks(raw)
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if type(value) is str:
             for each in strings:
                 each(value, path, out)
@@ -128,7 +130,7 @@ def number(raw: Raw, name: str, nullable: bool) -> Check:
         format_name = ""
     expected = f"{name} with format {format_name}" if whole and format_name else f"{name} (default format)"
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         kind = type(value)
         if kind is not int and not (kind is float and (not whole or value.is_integer())):
             if value is None and nullable:
@@ -143,8 +145,8 @@ def number(raw: Raw, name: str, nullable: bool) -> Check:
     return check
 
 
-def _unchecked(wanted: str, path: Path) -> Problem:
-    return Problem(invalid(NO_FIELD, "", f"Checked value must be of type {wanted} in {render(path)}"), path)
+def _unchecked(wanted: str, path: Path) -> SchemaProblem:
+    return SchemaProblem(invalid(NO_FIELD, "", f"Checked value must be of type {wanted} in {render(path)}"), path)
 
 
 def number_checks(raw: Raw) -> list[Check]:
@@ -169,7 +171,7 @@ def _integer_range(raw: Raw) -> Check:
     name = raw.get("format", "")
     wanted = f"integer with format {name}" if name in _INTEGER_FORMATS else "integer (default format)"
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if not least <= value <= most:
             out.append(_unchecked(wanted, path))
 
@@ -180,26 +182,26 @@ def _bound(limit: float, *, upper: bool, exclusive: bool) -> Check:
     side = "less" if upper else "greater"
     words = f"should be {side} than {'' if exclusive else 'or equal to '}{format_float(float(limit))}"
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         over = value - limit if upper else limit - value
         if over > 0 or (exclusive and over == 0):
             field = render(path)
-            out.append(Problem(invalid(field, value, f"{field} in body {words}"), path))
+            out.append(SchemaProblem(invalid(field, value, f"{field} in body {words}"), path))
 
     return check
 
 
 def _multiple_of(factor: float) -> Check:
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         field = render(path)
         if value == 0:  # kube-apiserver rejects zero with this message
             detail = f"factor MultipleOf declared for {field} must be positive: 0"
-            out.append(Problem(invalid(field, value, detail), path))
+            out.append(SchemaProblem(invalid(field, value, detail), path))
             return
         quotient = value / factor if factor >= 1 else value * (1 / factor)
         if abs(quotient - round(quotient)) > 1e-9 * max(1.0, abs(quotient)):
             detail = f"{field} in body should be a multiple of {format_float(factor)}"
-            out.append(Problem(invalid(field, value, detail), path))
+            out.append(SchemaProblem(invalid(field, value, detail), path))
 
     return check
 
@@ -228,48 +230,48 @@ def _format_checks(raw: Raw) -> list[Check]:
 
 
 def _max_length(limit: int) -> Check:
-    def check(value: str, path: Path, out: list[Problem]) -> None:
+    def check(value: str, path: Path, out: list[SchemaProblem]) -> None:
         if len(value) > limit:
-            out.append(Problem(too_long(render(path), limit), path))
+            out.append(SchemaProblem(too_long(render(path), limit), path))
 
     return check
 
 
 def _min_length(limit: int) -> Check:
-    def check(value: str, path: Path, out: list[Problem]) -> None:
+    def check(value: str, path: Path, out: list[SchemaProblem]) -> None:
         if len(value) < limit:
             field = render(path)
             detail = f"{field} in body should be at least {limit} chars long"
-            out.append(Problem(invalid(field, value, detail), path))
+            out.append(SchemaProblem(invalid(field, value, detail), path))
 
     return check
 
 
-def _remembered(check: Callable[[str], bool]) -> Callable[[str], bool]:
+def _cached(check: Callable[[str], bool]) -> Callable[[str], bool]:
     """Cache the check for short strings: most writes change few fields of an object."""
     return lru_cache(maxsize=1024)(check)
 
 
 def _pattern(pattern: str) -> Check:
     matches = compile_pattern(pattern).matches
-    recall = _remembered(matches)
+    recall = _cached(matches)
 
-    def check(value: str, path: Path, out: list[Problem]) -> None:
+    def check(value: str, path: Path, out: list[SchemaProblem]) -> None:
         if not (recall(value) if len(value) <= _REMEMBERED_CHARS else matches(value)):
             field = render(path)
-            out.append(Problem(invalid(field, value, f"{field} in body should match '{pattern}'"), path))
+            out.append(SchemaProblem(invalid(field, value, f"{field} in body should match '{pattern}'"), path))
 
     return check
 
 
 def _format(name: str) -> Check:
     conforms = STRING_FORMATS[name]
-    recall = _remembered(conforms)
+    recall = _cached(conforms)
 
-    def check(value: str, path: Path, out: list[Problem]) -> None:
+    def check(value: str, path: Path, out: list[SchemaProblem]) -> None:
         if not (recall(value) if len(value) <= _REMEMBERED_CHARS else conforms(value)):
             field = render(path)
             detail = f'{field} in body must be of type {name}: "{value}"'
-            out.append(Problem(type_invalid(field, value, detail), path))
+            out.append(SchemaProblem(type_invalid(field, value, detail), path))
 
     return check

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from unbounded.apiserver.cel.regexp import BadPattern, compile_pattern
 from unbounded.apiserver.schema.errors import FieldError
-from unbounded.apiserver.schema.words import forbidden, invalid, not_supported, required
+from unbounded.apiserver.schema.messages import forbidden, invalid, not_supported, required
 
 Raw: TypeAlias = Mapping[str, Any]
 
 TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
-JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
+COMBINATORS: Final = ("allOf", "anyOf", "oneOf")
 _RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 _UNSUPPORTED: Final = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
@@ -23,7 +23,7 @@ _EMPTY_TYPE: Final = {
 }
 
 
-def parts(raw: Raw, path: str) -> Iterator[tuple[Raw, str, str]]:
+def subschemas(raw: Raw, path: str) -> Iterator[tuple[Raw, str, str]]:
     """Yield the schemas of the structure directly below: schema, path, and kind (items or a field)."""
     items = raw.get("items")
     if isinstance(items, Mapping):
@@ -35,9 +35,9 @@ def parts(raw: Raw, path: str) -> Iterator[tuple[Raw, str, str]]:
         yield additional, f"{path}.additionalProperties", "field"
 
 
-def nested(raw: Raw, path: str) -> Iterator[tuple[Raw, str]]:
+def combinator_schemas(raw: Raw, path: str) -> Iterator[tuple[Raw, str]]:
     """Yield the value validations directly below, under allOf, anyOf, oneOf and not."""
-    for junctor in JUNCTORS:
+    for junctor in COMBINATORS:
         for index, inner in enumerate(raw.get(junctor) or ()):
             yield inner, f"{path}.{junctor}[{index}]"
     if isinstance(raw.get("not"), Mapping):
@@ -48,7 +48,7 @@ def is_expressible(raw: Raw) -> bool:
     """Return whether all keywords exist in structural schemas; only such a schema is checked as one."""
     if any(raw.get(word) for word in _UNSUPPORTED) or isinstance(raw.get("items"), list):
         return False
-    below = (*(inner for inner, _, _ in parts(raw, "")), *(inner for inner, _ in nested(raw, "")))
+    below = (*(inner for inner, _, _ in subschemas(raw, "")), *(inner for inner, _ in combinator_schemas(raw, "")))
     return all(map(is_expressible, below))
 
 
@@ -80,9 +80,9 @@ def form_errors(raw: Raw, path: str, scope: _Scope = _WHOLE) -> Iterator[FieldEr
     if raw.get("additionalProperties") and raw.get("properties"):
         yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
     below = scope._replace(resource=False)
-    for inner, inner_path, _ in parts(raw, path):
+    for inner, inner_path, _ in subschemas(raw, path):
         yield from form_errors(inner, inner_path, _scope_below(raw, inner_path.removeprefix(path), scope))
-    for inner, inner_path in nested(raw, path):
+    for inner, inner_path in combinator_schemas(raw, path):
         yield from form_errors(inner, inner_path, below)
     if raw.get("x-kubernetes-preserve-unknown-fields") is False:
         yield invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
@@ -195,9 +195,9 @@ def _key_errors(properties: Mapping[str, Raw], keys: list[str], path: str, keys_
 
 def structural_errors(raw: Raw, path: str, level: str = "root") -> Iterator[FieldError]:
     """Yield the reasons why a well-formed schema is not structural."""
-    for inner, inner_path, inner_level in parts(raw, path):
+    for inner, inner_path, inner_level in subschemas(raw, path):
         yield from structural_errors(inner, inner_path, inner_level)
-    for junctor in JUNCTORS:
+    for junctor in COMBINATORS:
         for index, inner in enumerate(raw.get(junctor) or ()):
             if not (junctor == "anyOf" and raw["anyOf"] == _INT_OR_STRING):  # an allowed idiom
                 skip_any_of = junctor == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
@@ -289,10 +289,10 @@ _FORBIDDEN_NESTED: Final[tuple[_Emptiness, ...]] = (
 
 def _nested_errors(raw: Raw, path: str, *, skip_any_of: bool = False) -> Iterator[FieldError]:
     """Report keywords under allOf, anyOf, oneOf and not that do more than restrict values."""
-    for inner, inner_path, _ in parts(raw, path):
+    for inner, inner_path, _ in subschemas(raw, path):
         if not inner_path.endswith(".additionalProperties"):
             yield from _nested_errors(inner, inner_path)
-    for inner, inner_path in nested(raw, path):
+    for inner, inner_path in combinator_schemas(raw, path):
         if not (skip_any_of and inner_path.startswith(f"{path}.anyOf")):
             yield from _nested_errors(inner, inner_path)
     for word, why, is_set in _FORBIDDEN_NESTED:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unbounded.apiserver.schema.combinators import all_of, any_of, enum, negation, one_of
 from unbounded.apiserver.schema.embedded import check_embedded
-from unbounded.apiserver.schema.junctors import all_of, any_of, enum, negation, one_of
+from unbounded.apiserver.schema.messages import (
+    Path,
+    SchemaProblem,
+    duplicate,
+    go_json,
+    invalid,
+    render,
+    required,
+    too_many,
+)
 from unbounded.apiserver.schema.scalars import (
     Check,
     boolean,
@@ -20,7 +30,6 @@ from unbounded.apiserver.schema.scalars import (
     text_bounds,
 )
 from unbounded.apiserver.schema.structure import Raw
-from unbounded.apiserver.schema.words import Path, Problem, duplicate, go_json, invalid, render, required, too_many
 
 
 def validator(raw: Raw) -> Check:
@@ -33,7 +42,7 @@ def validator(raw: Raw) -> Check:
     if not common:
         return typed
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         typed(value, path, out)
         if value is not None or not raw.get("nullable"):
             for each in common:
@@ -100,13 +109,13 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
     count = _count_check(raw.get("minProperties"), raw.get("maxProperties"), "properties")
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if type(value) is not dict:
             if not untyped and not (value is None and nullable):
                 mistyped(value, "object", path, out)
             return
         if wanted and not value.keys() >= wanted:
-            out.extend(Problem(required(render((path, name))), path) for name in sorted(wanted - value.keys()))
+            out.extend(SchemaProblem(required(render((path, name))), path) for name in sorted(wanted - value.keys()))
         for name, item in value.items():
             kind = type(item)
             if kind is str:
@@ -128,7 +137,7 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
 def _array(raw: Raw, nullable: bool) -> Check:
     inside = _elements(raw)
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if type(value) is list:
             inside(value, path, out)
         elif not (value is None and nullable):
@@ -144,7 +153,7 @@ def _elements(raw: Raw) -> Check:
     count = _count_check(raw.get("minItems"), raw.get("maxItems"), "items")
     unique = _uniqueness(raw)
 
-    def check(value: list[Any], path: Path, out: list[Problem]) -> None:
+    def check(value: list[Any], path: Path, out: list[SchemaProblem]) -> None:
         if items is not None:
             for index, item in enumerate(value):
                 if type(item) is not str or not least <= len(item) <= most:
@@ -161,14 +170,14 @@ def _count_check(least: int | None, most: int | None, noun: str) -> Check | None
     if least is None and most is None:
         return None
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         count = len(value)
         if most is not None and count > most:
-            out.append(Problem(too_many(render(path), count, int(most)), path))
+            out.append(SchemaProblem(too_many(render(path), count, int(most)), path))
         if least is not None and count < least:
             field = render(path)
             out.append(
-                Problem(invalid(field, count, f"{field} in body should have at least {int(least)} {noun}"), path)
+                SchemaProblem(invalid(field, count, f"{field} in body should have at least {int(least)} {noun}"), path)
             )
 
     return check
@@ -180,7 +189,7 @@ def _uniqueness(raw: Raw) -> Check | None:
         return None
     keys = tuple(raw.get("x-kubernetes-list-map-keys") or ())
 
-    def check(value: list[Any], path: Path, out: list[Problem]) -> None:
+    def check(value: list[Any], path: Path, out: list[SchemaProblem]) -> None:
         seen: set[Any] = set()
         for index, item in enumerate(value):
             if list_type == "map" and type(item) is not dict:
@@ -189,7 +198,7 @@ def _uniqueness(raw: Raw) -> Check | None:
             seen.add(tuple([_hashable(item.get(key)) for key in keys]) if list_type == "map" else _hashable(item))
             if len(seen) == before:
                 shown = {key: item[key] for key in keys if key in item} if list_type == "map" else item
-                out.append(Problem(duplicate(render((path, index)), shown), path))
+                out.append(SchemaProblem(duplicate(render((path, index)), shown), path))
 
     return check
 
@@ -204,7 +213,7 @@ def _untyped(raw: Raw) -> Check:
     objects, arrays = _members(raw, nullable=True, untyped=True), _elements(raw)
     strings, numbers = string_checks(raw), number_checks(raw)
 
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
+    def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         kind = type(value)
         if kind is dict:
             objects(value, path, out)

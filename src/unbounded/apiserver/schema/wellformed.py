@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from unbounded.apiserver.schema.errors import FieldError
-from unbounded.apiserver.schema.words import JSON_TYPES, type_invalid
+from unbounded.apiserver.schema.messages import JSON_TYPES, type_invalid
 
 _TEXTS: Final = frozenset(
     {"$ref", "$schema", "description", "format", "id", "pattern", "title", "type"}

@@ -200,7 +200,7 @@ class PodFacts:
         return self.deleting or self.phase in {"Pending", *ENDED}
 
 
-def concerns(selector: Object | None, *states: PodFacts | None) -> bool:
+def affects_budget(selector: Object | None, *states: PodFacts | None) -> bool:
     """Return whether a change of a Pod can affect the counts of a budget.
 
     Args:

@@ -35,7 +35,9 @@ class Evictions:
         self, budgets: DisruptionBudgets, writes: Writes, deletes: Deletes, now: Callable[[], datetime]
     ) -> None:
         self._budgets = budgets
-        self._one = asyncio.Lock()  # no other eviction runs between the check of a budget and the deletion that uses it
+        self._lock = (
+            asyncio.Lock()
+        )  # no other eviction runs between the check of a budget and the deletion that uses it
         self._writes = writes
         self._deletes = deletes
         self._now = now
@@ -48,7 +50,7 @@ class Evictions:
         if dry_run:
             asked["dryRun"] = ["All"]
         target, options = WriteTarget(PODS, namespace, name), DeleteOptions.read({}, asked)
-        async with self._one:
+        async with self._lock:
             self._budgets.check(namespace, name, self._now())
             await self._deletes.delete(target, options if options.dry_run else await self._mark(target, options))
         return DONE

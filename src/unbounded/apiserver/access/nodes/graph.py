@@ -11,8 +11,8 @@ from unbounded.apiserver.collection import ObjectChange
 from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.store import Store
 
-Thing = tuple[str, str, str]  # resource, namespace, name
-_Edge = tuple[Thing, str]
+ObjectId = tuple[str, str, str]  # resource, namespace, name
+_Edge = tuple[ObjectId, str]
 
 
 class NodeGraph:
@@ -22,7 +22,7 @@ class NodeGraph:
         self._store = store
         self._edges: Counter[_Edge] | None = None
         self._by_pod: dict[str, tuple[_Edge, ...]] = {}
-        store.listen(self._hear, PODS)
+        store.listen(self._on_change, PODS)
 
     def related(self, node: str, resource: str, namespace: str, name: str) -> bool:
         return self._current()[(resource, namespace, name), node] > 0
@@ -34,7 +34,7 @@ class NodeGraph:
                 self._put(self._edges, record)
         return self._edges
 
-    def _hear(self, change: ObjectChange) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         if self._edges is None:
             return
         for edge in self._by_pod.pop(change.record.key, ()):

@@ -10,7 +10,7 @@ from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.nodes.references import CONFIG_MAPS, MIRROR, PODS, SECRETS, of_content
 from unbounded.apiserver.access.nodes.rules import LEASES
 from unbounded.apiserver.auth import AuthAttributes, AuthDecision, User
-from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.http.paths import ResourcePath
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
@@ -57,7 +57,7 @@ class NodeRestriction:
             "resourceslices.resource.k8s.io": _why_not_slice,
         }
 
-    def check_place(self, user: User, verb: str, place: Place) -> None:
+    def check_path(self, user: User, verb: str, place: ResourcePath) -> None:
         """Reject writes to another node's objects by their path. Raises StatusError (403)."""
         node, resource = node_of(user), place.resource
         if node is None or resource is None or verb not in _WRITES:
@@ -71,7 +71,7 @@ class NodeRestriction:
         if node is not None and check is not None and (why := check(node, subresource, obj, old)):
             raise _refused(resource, obj, why)
 
-    def check_token(self, user: User, place: Place, request: Object) -> None:
+    def check_token(self, user: User, place: ResourcePath, request: Object) -> None:
         """Reject tokens of other nodes' pods, and tokens for audiences that the pod does not have.
 
         Raises:
@@ -104,7 +104,7 @@ class NodeRestriction:
         elsewhere = _node_of_pod(pod) != node
         return "node requested token bound to a pod scheduled on a different node" if elsewhere else ""
 
-    def _why_not_audience(self, user: User, place: Place, pod_name: str, audiences: Sequence[str]) -> str:
+    def _why_not_audience(self, user: User, place: ResourcePath, pod_name: str, audiences: Sequence[str]) -> str:
         if len(audiences) > 1:
             return "node may only request 0 or 1 audiences"
         audience = audiences[0] if audiences else ""
@@ -131,7 +131,7 @@ class NodeRestriction:
             for request in (record.decode()["spec"].get("tokenRequests") or ()) if record is not None else ():
                 yield request["audience"]
 
-    def _why_not_place(self, node: str, verb: str, place: Place, resource: str) -> str:
+    def _why_not_place(self, node: str, verb: str, place: ResourcePath, resource: str) -> str:
         match resource:
             case "nodes" if place.name and place.name != node:
                 return f'node "{node}" is not allowed to modify node "{place.name}"'
@@ -143,7 +143,7 @@ class NodeRestriction:
                 return self._why_not_named_pod(node, verb, place)
         return ""
 
-    def _why_not_named_pod(self, node: str, verb: str, place: Place) -> str:
+    def _why_not_named_pod(self, node: str, verb: str, place: ResourcePath) -> str:
         if place.subresource not in {"", "eviction", "status"}:
             return f"unexpected pod subresource \"{place.subresource}\", only 'status' and 'eviction' are allowed"
         pod = self._pod(place.namespace, place.name)

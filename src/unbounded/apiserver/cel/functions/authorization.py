@@ -11,18 +11,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from unbounded.apiserver.cel.functions.registry import Overload, method
-from unbounded.apiserver.cel.types import BOOL, STRING, Kind, Type
+from unbounded.apiserver.cel.types import BOOL, STRING, CelType, TypeKind
 from unbounded.apiserver.cel.values import register_opaque
 
-AUTHORIZER: Final = Type(Kind.OPAQUE, "kubernetes.authorization.Authorizer")
-_PATH: Final = Type(Kind.OPAQUE, "kubernetes.authorization.PathCheck")
-_GROUP: Final = Type(Kind.OPAQUE, "kubernetes.authorization.GroupCheck")
-RESOURCE_CHECK: Final = Type(Kind.OPAQUE, "kubernetes.authorization.ResourceCheck")
-_DECISION: Final = Type(Kind.OPAQUE, "kubernetes.authorization.Decision")
+AUTHORIZER: Final = CelType(TypeKind.OPAQUE, "kubernetes.authorization.Authorizer")
+_PATH: Final = CelType(TypeKind.OPAQUE, "kubernetes.authorization.PathCheck")
+_GROUP: Final = CelType(TypeKind.OPAQUE, "kubernetes.authorization.GroupCheck")
+RESOURCE_CHECK: Final = CelType(TypeKind.OPAQUE, "kubernetes.authorization.ResourceCheck")
+_DECISION: Final = CelType(TypeKind.OPAQUE, "kubernetes.authorization.Decision")
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CheckDecision:
     allowed: bool
     reason: str = ""
     error: str = ""
@@ -35,7 +35,7 @@ class Check:
     The class is the stage of the construction: values of unknown type are distinguished by it.
     """
 
-    decide: Callable[[Check], Decision]
+    decide: Callable[[Check], CheckDecision]
     service_account: tuple[str, str] | None = None
     path: str | None = None
     group: str = ""
@@ -70,7 +70,7 @@ register_opaque(Check, AUTHORIZER)
 register_opaque(PathCheck, _PATH)
 register_opaque(GroupCheck, _GROUP)
 register_opaque(ResourceCheck, RESOURCE_CHECK)
-register_opaque(Decision, _DECISION)
+register_opaque(CheckDecision, _DECISION)
 
 
 def _asking(field: str, kind: type[Check]) -> Callable[[Check, str], Check]:
@@ -81,7 +81,7 @@ def _asking(field: str, kind: type[Check]) -> Callable[[Check, str], Check]:
     return ask
 
 
-def _decided(check: Check, verb: str) -> Decision:
+def _decided(check: Check, verb: str) -> CheckDecision:
     return check.decide(replace(check, verb=verb))
 
 

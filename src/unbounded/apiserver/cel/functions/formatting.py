@@ -10,7 +10,7 @@ from typing import Any, Final
 from unbounded.apiserver.cel.errors import EvalError
 from unbounded.apiserver.cel.functions.numbers import format_float, group_thousands
 from unbounded.apiserver.cel.functions.times import format_duration, format_timestamp
-from unbounded.apiserver.cel.types import BOOL, BYTES, DOUBLE, INT, STRING, UINT, Kind, Type
+from unbounded.apiserver.cel.types import BOOL, BYTES, DOUBLE, INT, STRING, UINT, CelType, TypeKind
 from unbounded.apiserver.cel.values import Duration, Timestamp, TypeValue, type_of, type_value
 
 _CLAUSE: Final = re.compile(r"%(?:%|(?:\.(?P<precision>\d+))?(?P<verb>.?))", re.DOTALL)
@@ -142,10 +142,10 @@ def _scientific(value: Any, precision: int | None) -> str:
 class _Clause:
     render: Callable[[Any, int | None], str]
     complaint: str
-    accepts: tuple[Type, ...]
+    accepts: tuple[CelType, ...]
 
 
-_STRINGLIKE: Final = frozenset({Kind.LIST, Kind.MAP, Kind.NULL, Kind.TYPE, Kind.PRIMITIVE})
+_STRINGLIKE: Final = frozenset({TypeKind.LIST, TypeKind.MAP, TypeKind.NULL, TypeKind.TYPE, TypeKind.PRIMITIVE})
 _HEX: Final = "only integers, byte buffers, and strings can be formatted as hex"
 _CLAUSES: Final[Mapping[str, _Clause]] = {
     "s": _Clause(
@@ -201,7 +201,7 @@ def format_string(template: str, args: list[Any]) -> str:
     return _CLAUSE.sub(fill, template)
 
 
-def check_format(template: str, types: list[Type]) -> tuple[int | None, str] | None:
+def check_format(template: str, types: list[CelType]) -> tuple[int | None, str] | None:
     """Check a template with arguments of these types; return the index of a wrong argument, if any, and the reason."""
     used = 0
     for match in _CLAUSE.finditer(template):
@@ -214,7 +214,7 @@ def check_format(template: str, types: list[Type]) -> tuple[int | None, str] | N
             return None, _unknown(match["verb"])
         given = types[used]
         accepted = given.kind in _STRINGLIKE if not clause.accepts else given in clause.accepts
-        if given.kind is not Kind.DYN and not accepted:
+        if given.kind is not TypeKind.DYN and not accepted:
             return used, f"error during formatting: {clause.complaint}, was given {type_value(given).name}"
         used += 1
     if used < len(types):

@@ -19,7 +19,7 @@ from unbounded.apiserver.cel.types import (
     STRING,
     TIMESTAMP,
     UINT,
-    Type,
+    CelType,
     list_of,
     map_of,
     optional_of,
@@ -31,9 +31,9 @@ from unbounded.apiserver.cel.values import (
     NONE,
     UINT_MAX,
     Duration,
-    MapList,
+    MapListValue,
     Optional,
-    SetList,
+    SetListValue,
     Timestamp,
     UInt,
     compare,
@@ -114,7 +114,7 @@ def _arithmetic() -> Iterator[Overload]:
 
 
 def _add_lists(left: list[Any], right: list[Any]) -> list[Any]:
-    return concatenate(left, right) if isinstance(left, (SetList, MapList)) else left + right
+    return concatenate(left, right) if isinstance(left, (SetListValue, MapListValue)) else left + right
 
 
 def _add_durations(left: Duration, right: Duration) -> Duration:
@@ -148,7 +148,7 @@ _FAST: Final[dict[str, Callable[[Any, Any], bool]]] = {
 _ID_NAMES: Final = {INT: "int64", UINT: "uint64"}
 
 
-def _type_id(named: Type) -> str:
+def _type_id(named: CelType) -> str:
     return _ID_NAMES.get(named, named.name)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from unbounded.apiserver.cel.types import Type
+from unbounded.apiserver.cel.types import CelType
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Overload:
 
     function: str
     id: str
-    params: tuple[Type, ...]
-    result: Type
+    params: tuple[CelType, ...]
+    result: CelType
     apply: Callable[..., Any]
     method: bool = False
 
@@ -29,11 +29,15 @@ class Overload:
 Table: TypeAlias = Mapping[str, tuple[Overload, ...]]
 
 
-def function(name: str, overload_id: str, params: Iterable[Type], result: Type, apply: Callable[..., Any]) -> Overload:
+def function(
+    name: str, overload_id: str, params: Iterable[CelType], result: CelType, apply: Callable[..., Any]
+) -> Overload:
     return Overload(name, overload_id, tuple(params), result, apply)
 
 
-def method(name: str, overload_id: str, params: Iterable[Type], result: Type, apply: Callable[..., Any]) -> Overload:
+def method(
+    name: str, overload_id: str, params: Iterable[CelType], result: CelType, apply: Callable[..., Any]
+) -> Overload:
     """Return a `function` that is called as `receiver.name(…)`; the receiver is the first of `params`."""
     return Overload(name, overload_id, tuple(params), result, apply, method=True)
 
