@@ -106,7 +106,7 @@ class ProviderProcesses:
         """Run the processes until cancelled, and end them then."""
         async with asyncio.TaskGroup() as tasks:
 
-            def seen(machine: Machine | None) -> None:
+            def on_machine(machine: Machine | None) -> None:
                 name = None if machine is None else machine.provider
                 if machine is None or name is None or name in self._named:
                     return
@@ -122,14 +122,14 @@ class ProviderProcesses:
                 if is_provider_name(name):  # other names can have no process; their operations report that
                     tasks.create_task(self._run_provider(name, machines), name=f"provider {name}")
 
-            with machines.subscribed(lambda _old, new: seen(new)):
+            with machines.subscribed(lambda _old, new: on_machine(new)):
                 await asyncio.Event().wait()
 
     async def _watch_other_controllers(self, machines: Cache[Machine]) -> None:
         """Warn once of each other machine-ops-controller that serves Machines whose providers run here."""
         leases, announced = Cache(self._admin, LEASES, namespace=NAMESPACE), set[str]()
 
-        def seen(old: Lease | None, new: Lease | None) -> None:
+        def on_lease(old: Lease | None, new: Lease | None) -> None:
             if old is None or new is None or not _is_renewed(old, new):
                 return
             self._others[new.metadata.name] = _OtherController(new, asyncio.get_running_loop().time())
@@ -139,7 +139,7 @@ class ProviderProcesses:
                 announced.add(new.metadata.name)
                 self._screen.print_message(one_line(_warning_of_other(new)))
 
-        with leases.subscribed(seen):
+        with leases.subscribed(on_lease):
             await leases.run()
 
     @property

@@ -184,7 +184,7 @@ def test_a_deployment_that_may_not_be_watched_ends_the_wait_for_it() -> None:
     async def scenario() -> None:
         api = Closed(random.Random(1), rate=0.0)
         with pytest.raises(Forbidden):
-            await wait_rolled_out(api, "d", "unbounded-kube", within_s=300, tell=lambda _text: None)
+            await wait_rolled_out(api, "d", "unbounded-kube", within_s=300, report=lambda _text: None)
 
     run_virtual(scenario())
 
@@ -193,7 +193,7 @@ def test_a_deployment_on_an_api_that_is_away_is_waited_for_in_words() -> None:
     async def scenario() -> None:
         api, said = FaultyApi(random.Random(1), rate=1.0), list[str]()
         await api.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {}}, namespace="unbounded-kube")
-        found = await wait_rolled_out(api, "d", "unbounded-kube", within_s=120, tell=said.append)
+        found = await wait_rolled_out(api, "d", "unbounded-kube", within_s=120, report=said.append)
         assert (found.done, found.text) == (False, "it has not been read yet")
         assert [text.startswith("waiting for the API server: ") for text in said] == [True]
 

@@ -79,8 +79,8 @@ def test_it_is_followed_until_it_is_there_or_the_time_is_up() -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(controller())
-            late = await wait_rolled_out(api, "d", "unbounded-kube", within_s=90, tell=said.append)
-            done = await wait_rolled_out(api, "d", "unbounded-kube", within_s=300, tell=said.append)
+            late = await wait_rolled_out(api, "d", "unbounded-kube", within_s=90, report=said.append)
+            done = await wait_rolled_out(api, "d", "unbounded-kube", within_s=300, report=said.append)
         return late, done, said
 
     late, done, said = run_virtual(story())

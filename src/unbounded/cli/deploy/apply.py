@@ -131,14 +131,14 @@ async def wait_available(session: CommandSession, names: Sequence[str], timeout_
     for name in names:
         left = 1e9 if until is None else max(0.0, until - time.monotonic())
 
-        def tell(text: str, name: str = name) -> None:
+        def report(text: str, name: str = name) -> None:
             session.printer.info(f"deployment.apps/{name}: {text}")
 
-        found = await wait_rolled_out(session.api, name, NAMESPACE, within_s=left, tell=tell)
+        found = await wait_rolled_out(session.api, name, NAMESPACE, within_s=left, report=report)
         if not found.done:
             await _print_problems(session, name, found)
             return FAILED if found.failed else TIMED_OUT
-        tell(found.text)
+        report(found.text)
     return DONE
 
 

@@ -75,7 +75,7 @@ def problems_of(pods: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 async def wait_rolled_out(
-    api: Api, name: str, namespace: str, *, within_s: float, tell: Callable[[str], None]
+    api: Api, name: str, namespace: str, *, within_s: float, report: Callable[[str], None]
 ) -> Rollout:
     """Follow a Deployment until its Pods are available, it has failed, or the time is up; returns its last progress.
 
@@ -89,14 +89,14 @@ async def wait_rolled_out(
             while True:
                 if bool(followed.trouble) != bool(trouble):  # reported once for each outage
                     message = f"waiting for the API server: {followed.trouble}"
-                    tell(message if followed.trouble else "the API server answers again")
+                    report(message if followed.trouble else "the API server answers again")
                 trouble = followed.trouble
                 before, now = seen, followed.now
                 seen = rollout_of(now) if followed.synced else seen
                 if seen.done or seen.failed:
                     return seen
                 if seen != before:
-                    tell(seen.text)
+                    report(seen.text)
                 await next_change(changed)
     except TimeoutError:
         if not deadline.expired():

@@ -38,7 +38,7 @@ LOGIN: Final = "Login"
 
 
 @dataclass(frozen=True, slots=True)
-class AzureRequest:
+class ResourceManagerRequest:
     """A parsed request."""
 
     names: tuple[str, ...]  # parts of the path at the pattern's `*`
@@ -70,7 +70,7 @@ class AzureRequest:
         return frozenset(self.query.get("$expand", "").lower().split(","))
 
 
-Act = Callable[["Azure", AzureRequest], LabReply]
+Act = Callable[["Azure", ResourceManagerRequest], LabReply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,13 @@ class Azure:
         counted = None
         try:
             if call.is_login:
-                return row.act(self, AzureRequest(names, query, request, "", now))
+                return row.act(self, ResourceManagerRequest(names, query, request, "", now))
             client = self.login.client(request, now)
             counted = self._counted(row, request, names, client)
             if self.dials.rate_limits:
                 self.throttling.admit(counted, now)
             request_scope.check(self.estate, row.name, names, query)
-            reply = row.act(self, AzureRequest(names, query, request, client, now))
+            reply = row.act(self, ResourceManagerRequest(names, query, request, client, now))
         except LoginProblem as problem:
             return problem.reply()
         except AzureProblem as problem:
@@ -197,7 +197,9 @@ class Azure:
     def read_extensions(self, machine: VirtualMachine, as_of: float) -> list[Extension]:
         return [each for _, each in self.estate.extensions.values_at(as_of) if each.machine == machine.id]
 
-    def accepted(self, call: AzureRequest, operation: LongRunningOperation, status: int, body: Any = None) -> LabReply:
+    def accepted(
+        self, call: ResourceManagerRequest, operation: LongRunningOperation, status: int, body: Any = None
+    ) -> LabReply:
         """Return the reply to an accepted operation: the URL of its status, and the time of the first poll."""
         base = f"https://{call.request.headers.get('host', 'management.azure.com')}"
         where = f"{base}/subscriptions/{call.subscription}/providers/Microsoft.Compute/locations/{operation.location}"
@@ -224,19 +226,19 @@ def _find(request: LabRequest) -> tuple[AzureCall, tuple[str, ...]] | None:
 # Virtual machines
 
 
-def _get_machine(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(MACHINES), call.now)
     extensions = azure.read_extensions(machine, call.now - azure.dials.get_lag_s)
     document = views.machine_document(azure.estate, machine, extensions, expand=call.expand)
     return json_reply(document, headers={"etag": views.etag(machine)})
 
 
-def _get_instance_view(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_instance_view(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(MACHINES), call.now)
     return json_reply(views.instance_view(machine, azure.read_extensions(machine, call.now - azure.dials.get_lag_s)))
 
 
-def _list_machines(azure: Azure, call: AzureRequest) -> LabReply:
+def _list_machines(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     group = call.names[1] if len(call.names) > 1 else None
     as_of = call.now - azure.dials.list_lag_s
     seen = [each for _, each in azure.estate.machines.values_at(as_of) if each.id.is_in(call.subscription, group)]
@@ -247,7 +249,7 @@ def _list_machines(azure: Azure, call: AzureRequest) -> LabReply:
     return _page(azure, call, documents)
 
 
-def _page(azure: Azure, call: AzureRequest, documents: list[dict[str, Any]]) -> LabReply:
+def _page(azure: Azure, call: ResourceManagerRequest, documents: list[dict[str, Any]]) -> LabReply:
     """Return a part of a list, with a link to the next one where there is more."""
     token, size = call.query.get("$skiptoken", "0"), azure.dials.page_size
     if not token.isdecimal():
@@ -261,7 +263,7 @@ def _page(azure: Azure, call: AzureRequest, documents: list[dict[str, Any]]) -> 
     return json_reply(body)
 
 
-def _put_machine(azure: Azure, call: AzureRequest) -> LabReply:
+def _put_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     resource = call.resource(MACHINES)
     body = call.body()
     existing = azure.estate.machines.get(resource.key)
@@ -277,7 +279,7 @@ def _put_machine(azure: Azure, call: AzureRequest) -> LabReply:
     return _changed(azure, call, operation, 201 if existing is None else 200)
 
 
-def _patch_machine(azure: Azure, call: AzureRequest) -> LabReply:
+def _patch_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     resource = call.resource(MACHINES)
     machine = azure.estate.machine(resource)
     _check_conditions(call.request, machine)
@@ -288,7 +290,7 @@ def _patch_machine(azure: Azure, call: AzureRequest) -> LabReply:
     return _changed(azure, call, operation, 200)
 
 
-def _changed(azure: Azure, call: AzureRequest, operation: LongRunningOperation, status: int) -> LabReply:
+def _changed(azure: Azure, call: ResourceManagerRequest, operation: LongRunningOperation, status: int) -> LabReply:
     machine = azure.estate.machine(operation.subject)
     document = views.machine_document(azure.estate, machine, azure.read_extensions(machine, call.now))
     return azure.accepted(call, operation, status, document)
@@ -303,7 +305,7 @@ def _check_conditions(request: LabRequest, machine: VirtualMachine | None) -> No
         raise AzureProblem("PreconditionFailed", detail="If-None-Match: *")
 
 
-def _delete_machine(azure: Azure, call: AzureRequest) -> LabReply:
+def _delete_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.estate.machines.get(call.resource(MACHINES).key)
     if machine is None:
         return LabReply(204)
@@ -313,7 +315,7 @@ def _delete_machine(azure: Azure, call: AzureRequest) -> LabReply:
 
 
 def _power(action: str) -> Act:
-    def act(azure: Azure, call: AzureRequest) -> LabReply:
+    def act(azure: Azure, call: ResourceManagerRequest) -> LabReply:
         machine = azure.estate.machine(call.resource(MACHINES))
         skip = call.query.get("skipShutdown", "").lower() == "true"
         return azure.accepted(call, lifecycle.act(azure.estate, machine, action, call.now, skip_shutdown=skip), 202)
@@ -321,7 +323,7 @@ def _power(action: str) -> Act:
     return act
 
 
-def _reimage(azure: Azure, call: AzureRequest) -> LabReply:
+def _reimage(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.estate.machine(call.resource(MACHINES))
     body = call.body() if call.request.body else {}
     return azure.accepted(call, reimage(azure.estate, machine, body, call.now), 202)
@@ -330,24 +332,24 @@ def _reimage(azure: Azure, call: AzureRequest) -> LabReply:
 # Scale sets: there are none
 
 
-def _no_scale_set(_: Azure, call: AzureRequest) -> LabReply:
+def _no_scale_set(_: Azure, call: ResourceManagerRequest) -> LabReply:
     raise not_found(call.resource(SCALE_SETS))
 
 
-def _no_parent(_: Azure, call: AzureRequest) -> LabReply:
+def _no_parent(_: Azure, call: ResourceManagerRequest) -> LabReply:
     raise AzureProblem("ParentResourceNotFound", name=call.names[2])
 
 
 # Extensions
 
 
-def _list_extensions(azure: Azure, call: AzureRequest) -> LabReply:
+def _list_extensions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(MACHINES), call.now)
     seen = azure.read_extensions(machine, call.now - azure.dials.list_lag_s)
     return json_reply({"value": [views.extension_document(each) for each in seen]})
 
 
-def _get_extension(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(MACHINES), call.now)
     for each in azure.read_extensions(machine, call.now - azure.dials.get_lag_s):
         if each.name.lower() == call.names[3].lower():
@@ -355,7 +357,7 @@ def _get_extension(azure: Azure, call: AzureRequest) -> LabReply:
     raise lifecycle.extension_not_found(machine, call.names[3])
 
 
-def _put_extension(azure: Azure, call: AzureRequest) -> LabReply:
+def _put_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.estate.machine(call.resource(MACHINES))
     existed = any(each.name.lower() == call.names[3].lower() for each in azure.estate.extensions_of(machine.id))
     operation = lifecycle.put_extension(azure.estate, machine, call.names[3], call.body(), call.now)
@@ -365,7 +367,7 @@ def _put_extension(azure: Azure, call: AzureRequest) -> LabReply:
     return azure.accepted(call, operation, 200 if existed else 201, views.extension_document(made))
 
 
-def _delete_extension(azure: Azure, call: AzureRequest) -> LabReply:
+def _delete_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.estate.machine(call.resource(MACHINES))
     for each in azure.estate.extensions_of(machine.id):
         if each.name.lower() == call.names[3].lower():
@@ -381,7 +383,7 @@ def _disk_document(azure: Azure, disk: Disk, as_of: float) -> dict[str, Any]:
     return views.disk_document(disk, owner)
 
 
-def _get_disk(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     resource, as_of = call.resource(DISKS), call.now - azure.dials.get_lag_s
     disk = azure.estate.disks.value_at(resource.key, as_of)
     if disk is None:
@@ -389,21 +391,21 @@ def _get_disk(azure: Azure, call: AzureRequest) -> LabReply:
     return json_reply(_disk_document(azure, disk, as_of))
 
 
-def _list_disks(azure: Azure, call: AzureRequest) -> LabReply:
+def _list_disks(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     group = call.names[1] if len(call.names) > 1 else None
     as_of = call.now - azure.dials.list_lag_s
     seen = [each for _, each in azure.estate.disks.values_at(as_of) if each.id.is_in(call.subscription, group)]
     return _page(azure, call, [_disk_document(azure, each, as_of) for each in seen])
 
 
-def _delete_disk(azure: Azure, call: AzureRequest) -> LabReply:
+def _delete_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     disk = azure.estate.disks.get(call.resource(DISKS).key)
     if disk is None:
         return LabReply(204)
     return azure.accepted(call, lifecycle.delete_disk(azure.estate, disk, call.now), 202)
 
 
-def _get_nic(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     resource = call.resource(NICS)
     nic = azure.estate.nics.value_at(resource.key, call.now - azure.dials.get_lag_s)
     if nic is None:
@@ -411,14 +413,14 @@ def _get_nic(azure: Azure, call: AzureRequest) -> LabReply:
     return json_reply(views.nic_document(nic))
 
 
-def _list_nics(azure: Azure, call: AzureRequest) -> LabReply:
+def _list_nics(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     as_of = call.now - azure.dials.list_lag_s
     seen = azure.estate.nics.values_at(as_of)
     documents = [views.nic_document(each) for _, each in seen if each.id.is_in(call.subscription, call.names[1])]
     return _page(azure, call, documents)
 
 
-def _delete_nic(azure: Azure, call: AzureRequest) -> LabReply:
+def _delete_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     nic = azure.estate.nics.get(call.resource(NICS).key)
     if nic is None:
         return LabReply(204)
@@ -426,7 +428,7 @@ def _delete_nic(azure: Azure, call: AzureRequest) -> LabReply:
     return LabReply(200)
 
 
-def _get_availability_set(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_availability_set(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     resource = call.resource(AVAILABILITY_SETS)
     known = azure.estate.availability_sets.get(resource.key)
     if known is None:
@@ -440,47 +442,47 @@ def _get_availability_set(azure: Azure, call: AzureRequest) -> LabReply:
     return json_reply(views.availability_set_document(known, location, members))
 
 
-def _get_image(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     return json_reply(images.of_marketplace(azure.estate, *call.names))
 
 
-def _list_images(azure: Azure, call: AzureRequest) -> LabReply:
+def _list_images(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     return json_reply(images.versions_of_marketplace(azure.estate, *call.names))
 
 
-def _get_own_image(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_own_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
     return json_reply(images.managed(azure.estate, str(call.resource(f"{COMPUTE}/images")), location))
 
 
-def _get_version(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_version(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
     return json_reply(images.version_of_gallery(azure.estate, call.request.path, location))
 
 
-def _list_versions(azure: Azure, call: AzureRequest) -> LabReply:
+def _list_versions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
     image = call.request.path.rpartition("/")[0]
     return _page(azure, call, images.versions_of_gallery(azure.estate, image, location))
 
 
-def _in_gallery_of_others(call: AzureRequest) -> str:
+def _in_gallery_of_others(call: ResourceManagerRequest) -> str:
     """Return the path of a gallery's resource, without the location before it."""
     location = f"/locations/{call.names[1]}"
     path = call.request.path
     return path[path.lower().index(location.lower()) + len(location) :]
 
 
-def _get_version_of_others(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_version_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     return json_reply(images.version_of_gallery(azure.estate, _in_gallery_of_others(call), call.names[1]))
 
 
-def _list_versions_of_others(azure: Azure, call: AzureRequest) -> LabReply:
+def _list_versions_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     image = _in_gallery_of_others(call).rpartition("/")[0]
     return _page(azure, call, images.versions_of_gallery(azure.estate, image, call.names[1]))
 
 
-def _get_group(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_group(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     subscription, group = call.names
     return json_reply(
         {
@@ -496,7 +498,7 @@ def _get_group(azure: Azure, call: AzureRequest) -> LabReply:
 # Operations and login
 
 
-def _get_operation(azure: Azure, call: AzureRequest) -> LabReply:
+def _get_operation(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     operation = azure.estate.operations.get(call.names[2])
     is_here = operation is not None and operation.subject.subscription.lower() == call.subscription.lower()
     if operation is None or not is_here or azure.dials.operations_forgotten:
@@ -510,12 +512,12 @@ def _get_operation(azure: Azure, call: AzureRequest) -> LabReply:
     return LabReply(200) if operation.error is None else operation.error.reply()
 
 
-def _login(azure: Azure, call: AzureRequest) -> LabReply:
+def _login(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     lifetime_s = azure.dials.token_lifetime_s
     return json_reply(azure.login.token(call.names[0], call.request, call.now, lifetime_s=lifetime_s))
 
 
-def _discover(azure: Azure, call: AzureRequest) -> LabReply:
+def _discover(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     if call.names[0].lower() != azure.login.tenant:
         raise LoginProblem("unknown_tenant", call.names[0])
     return json_reply(azure.login.discovery(f"https://{call.request.headers.get('host', '')}"))

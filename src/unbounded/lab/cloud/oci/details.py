@@ -222,11 +222,11 @@ def parsed(body: bytes, kind: type[T]) -> T:
         raise OciProblem("CannotParseRequest", "Incorrectly formatted request.") from error
 
 
-def _unfit(told: str) -> OciProblem:
-    """Return the error for a body that does not fit its type; `told`, msgspec's message, names the place."""
-    if told.startswith("Object missing required field"):
-        return OciProblem("MissingParameter", told)
-    if found := SIZE.match(told):  # hitrov/oci-arm-host-capacity#132
+def _unfit(fault: str) -> OciProblem:
+    """Return the error for a body that does not fit its type; `fault`, msgspec's message, names the place."""
+    if fault.startswith("Object missing required field"):
+        return OciProblem("MissingParameter", fault)
+    if found := SIZE.match(fault):  # hitrov/oci-arm-host-capacity#132
         low, high = SIZES[found["kind"]]
         return OciProblem("InvalidParameter", f"{found['place']} size must be between {low} and {high}")
-    return OciProblem("InvalidParameter", f"Unable to process JSON input: {told}")  # oracle/oci-cli#433
+    return OciProblem("InvalidParameter", f"Unable to process JSON input: {fault}")  # oracle/oci-cli#433

@@ -18,11 +18,11 @@ from unbounded.lab.cloud.oci.model import (
     OciImage,
     OciInstance,
     OciShape,
+    OciWorkRequest,
     ResourceState,
     Subnet,
     Vnic,
     Volume,
-    WorkRequest,
 )
 from unbounded.lab.cloud.oci.power import NO_HOST, end
 from unbounded.lab.cloud.oci.tenancy import RetryToken, Tenancy
@@ -163,7 +163,7 @@ def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
     return address
 
 
-def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: WorkRequest, at: float) -> None:
+def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: OciWorkRequest, at: float) -> None:
     """Create a new instance's VNIC. A RUNNING one is settled at once; if the VNIC is impossible, it is lost."""
     if (trouble := conflict_of(tenancy, subnet, instance.launch)) is not None:
         words = f"A problem occurred while preparing the instance's VNIC. ({trouble})"
@@ -174,7 +174,7 @@ def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: WorkReq
         settle(tenancy, instance, at)
 
 
-def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> WorkRequest:
+def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> OciWorkRequest:
     """Let an instance come up, or fail, as the dials require."""
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
@@ -185,7 +185,7 @@ def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> WorkReque
     return work
 
 
-def _arrive(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float) -> None:
+def _arrive(tenancy: Tenancy, instance: OciInstance, work: OciWorkRequest, at: float) -> None:
     settle(tenancy, instance, at)
     tenancy.enter(instance, InstanceState.RUNNING, at)
     end_work(tenancy, work, at)
@@ -214,7 +214,9 @@ def _attached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInst
     return held
 
 
-def _fail_launch(tenancy: Tenancy, instance: OciInstance, work: WorkRequest, at: float, error: tuple[str, str]) -> None:
+def _fail_launch(
+    tenancy: Tenancy, instance: OciInstance, work: OciWorkRequest, at: float, error: tuple[str, str]
+) -> None:
     """Fail an accepted launch that is impossible: the instance is gone with all its resources."""
     end(tenancy, instance, at)
     end_work(tenancy, work, at, error=error)

@@ -224,7 +224,7 @@ class Volume:
 
 
 @dataclass(slots=True)
-class WorkRequest:
+class OciWorkRequest:
     id: str
     operation: str
     compartment_id: str

@@ -8,7 +8,16 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.lab.cloud.oci.details import Details, Launch, ShapeConfig
-from unbounded.lab.cloud.oci.model import Attachment, OciImage, OciInstance, OciShape, Subnet, Vnic, Volume, WorkRequest
+from unbounded.lab.cloud.oci.model import (
+    Attachment,
+    OciImage,
+    OciInstance,
+    OciShape,
+    OciWorkRequest,
+    Subnet,
+    Vnic,
+    Volume,
+)
 from unbounded.lab.cloud.oci.names import REGION, mac
 
 GB: Final = 1024
@@ -295,7 +304,7 @@ def _memory_options(shape: OciShape) -> Body:
     }
 
 
-def work_request_body(work: WorkRequest) -> Body:
+def work_request_body(work: OciWorkRequest) -> Body:
     action = ENTITY_ACTIONS.get((work.operation, work.status.value), "IN_PROGRESS")
     return _set(
         id=work.id,
@@ -317,7 +326,7 @@ def work_request_body(work: WorkRequest) -> Body:
     )
 
 
-def work_request_errors(work: WorkRequest) -> list[Body]:
+def work_request_errors(work: OciWorkRequest) -> list[Body]:
     if work.error is None or work.finished is None:
         return []
     code, message = work.error
