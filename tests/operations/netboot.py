@@ -160,4 +160,4 @@ class NetbootWorld(World):
         (uid,) = (uid for uid, one in self.stories.items() if one is story)
         host = self.outside.host(story.machine)
         went_off = story.power_at_claim == "Off" or any(at >= (story.claimed_at or 0.0) for at in host.was_off)
-        return uid in self.netboots[story.machine].installs and went_off and story.power_at_end == power.PowerFact.ON
+        return uid in self.netboots[story.machine].installs and went_off and story.power_at_end == power.BmcPowerFact.ON

@@ -182,7 +182,7 @@ class PowerExecutor(SimulatedExecutor):
         async def read() -> Sight:
             await self.reach(float("inf"))
             host = self.outside.host(target.machine.name)
-            return Sight(power.PowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
+            return Sight(power.BmcPowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
 
         return await self.life.through("observe", read)
 

@@ -60,7 +60,7 @@ class StormExecutor(PowerExecutor):
         async def read() -> Sight:
             await self.reach(float("inf"))
             host = self.outside.host(host_of(target.machine))
-            return Sight(power.PowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
+            return Sight(power.BmcPowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
 
         try:
             return await self.life.through("observe", read)

@@ -636,7 +636,7 @@ REPLIES = [
 ]
 SIGHTS = st.sampled_from(
     [
-        *(Sight(fact, detail=fact) for fact in power.PowerFact),
+        *(Sight(fact, detail=fact) for fact in power.BmcPowerFact),
         BLIND,
         Unseen("CredentialsMissing", "no Secret", final=True),
     ]
@@ -730,9 +730,9 @@ def test_a_world_that_never_changes_ends_every_operation_by_its_own_limits(
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from(POWER), st.lists(st.sampled_from(list(power.PowerFact)), min_size=1, max_size=40))
+@given(st.sampled_from(POWER), st.lists(st.sampled_from(list(power.BmcPowerFact)), min_size=1, max_size=40))
 def test_a_graceful_shutdown_is_asked_for_once(
-    kind: tuple[OperationKind, dict[str, str]], facts: list[power.PowerFact]
+    kind: tuple[OperationKind, dict[str, str]], facts: list[power.BmcPowerFact]
 ) -> None:
     procedure = power.PROCEDURES[kind[0]](operation_of(kind=kind[0], parameters=kind[1]))
     walk = Walk(procedure, deadline_s=5_000.0)

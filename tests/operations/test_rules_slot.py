@@ -190,7 +190,7 @@ async def test_a_slot_that_another_process_keeps_is_not_given_back_by_one_that_h
     await ledger.release(ended, None, None)
     kept = (await machine(world)).status.active_operation
     assert kept is not None
-    await ledger.release(ended, None, Sight(power.PowerFact.ON))
+    await ledger.release(ended, None, Sight(power.BmcPowerFact.ON))
     assert (await machine(world)).status.active_operation is None
 
 

@@ -38,10 +38,10 @@ from unbounded.metalman.redfish.failures import (
 )
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import (
-    AcceptedReset,
     BmcAccount,
     BmcPowerState,
     BootEnabled,
+    ResetAcceptance,
     ResetType,
     SystemState,
 )
@@ -166,7 +166,7 @@ class RedfishExecutor:
             return await self._observe_replace(target)
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
-        return Sight(fact=power.PowerFact(state.power.value), detail=_power_text(where, state), where=where)
+        return Sight(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
 
     async def _observe_replace(self, target: Target) -> Sight:
         """Observe a HostReplace: the servers' reports of the boot decide first; the BMC is read only if its power
@@ -222,7 +222,7 @@ class RedfishExecutor:
         else:
             log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
 
-    async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> AcceptedReset | None:
+    async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | None:
         """Execute an action on the BMC; return the accepted reset, if it was one."""
         order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
         match action:

@@ -58,7 +58,7 @@ SEEN_ON: Final = "the host was seen On"
 SEEN_ON_AGAIN: Final = f"the host was seen On again, {CONFIRM_S:.0f} s later"
 
 
-class PowerFact(StrEnum):
+class BmcPowerFact(StrEnum):
     """Observed PowerState."""
 
     ON = "On"
@@ -74,7 +74,7 @@ MARK_POWERING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, Con
 MARK_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
 MARK_POWERING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
 MARK_ON: Final = Mark(ConditionType.POWERED_OFF, None)
-READ_MARKS: Final[Mapping[StrEnum, Mark]] = {PowerFact.ON: MARK_ON, PowerFact.OFF: MARK_OFF}
+READ_MARKS: Final[Mapping[StrEnum, Mark]] = {BmcPowerFact.ON: MARK_ON, BmcPowerFact.OFF: MARK_OFF}
 
 Table = Mapping[tuple[str, StrEnum], Step]
 
@@ -85,7 +85,7 @@ def _off_step(*, force: bool) -> Step:
 
 def _rows(stage: str, *, on: Step, off: Step) -> Table:
     """Return the rows of a stage; a reading that is neither On nor Off stays in it."""
-    return {(stage, PowerFact.ON): on, (stage, PowerFact.OFF): off, (stage, PowerFact.UNSETTLED): Step(stage)}
+    return {(stage, BmcPowerFact.ON): on, (stage, BmcPowerFact.OFF): off, (stage, BmcPowerFact.UNSETTLED): Step(stage)}
 
 
 def _powering_off_rows(after: Step) -> Table:
@@ -203,7 +203,7 @@ def _with_power_restored(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
 def reboot(operation: MachineOperation) -> Procedure:
     return Procedure(
         start=STARTING,
-        facts=PowerFact,
+        facts=BmcPowerFact,
         stages={
             STARTING: _start(),
             **_with_power_restored(_stages_off(grace_s(operation), undo=None)),
@@ -231,7 +231,7 @@ def power_off(operation: MachineOperation) -> Procedure:
     undo, grace = Step(UNDOING), max(grace_s(operation), 1)
     return Procedure(
         start=STARTING,
-        facts=PowerFact,
+        facts=BmcPowerFact,
         stages={
             STARTING: _start(),
             **_stages_off(grace, undo=undo),
@@ -259,7 +259,7 @@ def power_off(operation: MachineOperation) -> Procedure:
 def power_on(_operation: MachineOperation) -> Procedure:
     return Procedure(
         start=STARTING,
-        facts=PowerFact,
+        facts=BmcPowerFact,
         stages={
             STARTING: _start(),
             WAITING_ON: _waiting_on(),

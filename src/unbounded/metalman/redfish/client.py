@@ -16,10 +16,10 @@ from unbounded.metalman.redfish.failures import Unsupported
 from unbounded.metalman.redfish.http import BmcResponse
 from unbounded.metalman.redfish.messages import clean, error_text
 from unbounded.metalman.redfish.ports import (
-    AcceptedReset,
     BmcLimits,
     BmcPowerState,
     BootOverride,
+    ResetAcceptance,
     ResetType,
     SystemState,
 )
@@ -64,7 +64,7 @@ class RedfishClient:
     async def system(self, device_id: str) -> SystemState:
         return (await self._read(device_id)).state
 
-    async def reset(self, device_id: str, wanted: ResetType, leave_by: float | None = None) -> AcceptedReset:
+    async def reset(self, device_id: str, wanted: ResetType, leave_by: float | None = None) -> ResetAcceptance:
         """See `PowerControl.reset`."""
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         if device_id not in self._known:
@@ -85,21 +85,23 @@ class RedfishClient:
 
     async def _reset(
         self, device_id: str, system: SystemReading, wanted: ResetType, choice: ResetChoice, leave_by: float
-    ) -> AcceptedReset:
+    ) -> ResetAcceptance:
         note = "" if choice.value == wanted else f"{choice.value} was sent for {wanted}"
         if choice.only_when_on:
             state = await self.system(device_id)
             if state.power is BmcPowerState.OFF:
-                return AcceptedReset(sent="", already=True, note=f"nothing was sent: the system is {state.power_text}")
+                return ResetAcceptance(
+                    sent="", already=True, note=f"nothing was sent: the system is {state.power_text}"
+                )
             if state.power is not BmcPowerState.ON:
                 raise Transient(f"{self.channel.where}: {choice.value} is not sent while power is {state.power_text!r}")
         what = f"reset {choice.value}"
         answer = await self._post(system, {"ResetType": choice.value}, leave_by)
         if answer.status == 202:
             end = await follow(self.channel, answer, what=what, limits=self._limits)
-            return AcceptedReset(choice.value, settled=end.settled, note="; ".join(filter(None, (note, end.said))))
+            return ResetAcceptance(choice.value, settled=end.settled, note="; ".join(filter(None, (note, end.said))))
         if answer.ok:
-            return AcceptedReset(choice.value, note=note)
+            return ResetAcceptance(choice.value, note=note)
         if answer.status in ALREADY_STATUS and ALREADY.search(error_text(answer.hints())):
             return await self._already(device_id, answer, wanted, choice)
         raise self._refusal(answer, what)
@@ -115,12 +117,12 @@ class RedfishClient:
 
     async def _already(
         self, device_id: str, answer: BmcResponse, wanted: ResetType, choice: ResetChoice
-    ) -> AcceptedReset:
+    ) -> ResetAcceptance:
         """Read the system: the answer means that the state is reached, or that the action is impossible now."""
         state = await self.system(device_id)
         said = clean(error_text(answer.hints()), hide=self.channel.secrets)
         if state.power is _TARGET_POWER[wanted]:
-            return AcceptedReset(choice.value, already=True, note=said)
+            return ResetAcceptance(choice.value, already=True, note=said)
         raise Transient(
             f"{self.channel.where}: reset {choice.value} was refused while power is {state.power_text!r}: {said}"
         )

@@ -17,7 +17,14 @@ from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.failures import PasswordRejected
 from unbounded.metalman.redfish.gate import BmcGate
 from unbounded.metalman.redfish.http import Http, new_session
-from unbounded.metalman.redfish.ports import AcceptedReset, BmcAccount, BmcLimits, BootOverride, ResetType, SystemState
+from unbounded.metalman.redfish.ports import (
+    BmcAccount,
+    BmcLimits,
+    BootOverride,
+    ResetAcceptance,
+    ResetType,
+    SystemState,
+)
 
 # idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
 CONCURRENT_DELETIONS: Final = 16
@@ -204,7 +211,7 @@ class PooledBmc:
     async def system(self) -> SystemState:
         return await self._pool.client(self._access).system(self._access.device_id)
 
-    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> AcceptedReset:
+    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> ResetAcceptance:
         return await self._pool.client(self._access).reset(self._access.device_id, wanted, leave_by)
 
     async def set_boot_override(self, wanted: BootOverride, *, leave_by: float | None = None) -> BootOverride:

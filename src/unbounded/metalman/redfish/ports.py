@@ -64,7 +64,7 @@ class SystemState:
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedReset:
+class ResetAcceptance:
     """Reset that the BMC accepted. Only a reading of the system shows its effect."""
 
     sent: str  # ResetType that was sent: a fallback if the BMC lacks the requested one
@@ -107,7 +107,7 @@ class PowerControl(Protocol):
         """Read the system now; the result is never cached."""
         ...
 
-    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> AcceptedReset:
+    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> ResetAcceptance:
         """Send one reset, and return when the BMC has accepted it (a 202 task is followed to its end or limit).
 
         Raises:
